@@ -269,5 +269,8 @@ def test_the_pages_of_an_http_cache_are_shown_with_the_reasons_why_others_were_n
     shown = {name: page.figure(f"pages_{name}", "pages") for name in ("fresh", "bytes_sent", "stored", "not_stored")}
     assert shown == {"fresh": "1,200", "bytes_sent": "2 KiB", "stored": "40", "not_stored": "32"}
     assert page.figure("pages_reasons", "pages") == "Not stored: set-cookie 30, private 2"
+    page.find('[data-part="purge"] input').send_keys("example.com")
+    page.find('[data-part="purge"] button').click()
+    assert until(lambda: site.posted == ["cache=pages&target=example.com"], SOON)
     page.show(site.card())
     assert not page.find('[data-part="pages"]').is_displayed()

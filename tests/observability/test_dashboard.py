@@ -71,6 +71,7 @@ def test_the_page_is_given_what_it_needs_and_its_title():
         "may_operate": True,
         "figures": "figures.json",
         "clear": "clear",
+        "purge": "purge",
         "save": "save",
         "reset": "reset",
         "token_header": "X-CSRFToken",

@@ -17,7 +17,7 @@ from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.contract import MISSING
-from wheelcache.flask_backend.app_contexts import note_held_leases
+from wheelcache.flask_backend.app_contexts import figures_directory, note_held_leases
 from wheelcache.flask_backend.backend import WheelCache
 from wheelcache.flask_backend.engine_backend import (
     TO_BE_COMPUTED,
@@ -26,7 +26,6 @@ from wheelcache.flask_backend.engine_backend import (
     Timeout,
     check_known,
     checked_options,
-    figures_directory,
     naming,
     warn_of_sessions,
 )

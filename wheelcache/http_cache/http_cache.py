@@ -134,8 +134,8 @@ class HTTPCache:
         return self.pages.purge_host(host)
 
     def purge_all(self) -> None:
-        """Remove all pages."""
-        self.pages.purge_all()
+        """Remove all pages, as ``cache.clear`` does. A run that began before stores nothing."""
+        self.cache.clear()
 
     def stats(self) -> PageStats:
         """Return the figures of the pages. ``cache.stats()`` returns the figures that any cache has."""

@@ -27,6 +27,7 @@ from wheelcache.http_cache.request import Request, bypasses, keyed_headers
 from wheelcache.http_cache.rules import Policy, Use
 from wheelcache.http_cache.run import Run
 from wheelcache.http_cache.variants import COOKIE, Normalization, Variants, accepted_encodings, cookie_field, cookies
+from wheelcache.observability.worker_requests import PURGE
 from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.shared_objects import lazy_lock
 
@@ -101,6 +102,8 @@ class Pages:
         self.shows_status = shows_status
         self.figures = Figures()
         cache.parts.observer.observe_pages(self.figures)
+        cache.parts.actions[PURGE] = self.purge_url_or_host
+        cache.parts.before_clear = self._outdate_runs
         self.flights = Flights()
         self.marks = Marks()
         self.purges = Purges()
@@ -428,18 +431,22 @@ class Pages:
         """Remove all pages of a host, and in the other processes all pages: they do not know which ones are meant."""
         host = host.lower()
         keys = [key for key in [*self.cache.keys()] if host_of(key) == host]
-        if self.host_purges is not None:
-            self.host_purges.purge_all()
-        with self._lock.get():
-            self.purges.note_all()
+        self._outdate_runs()
         return self.purge_keys(keys)
 
-    def purge_all(self) -> None:
+    def purge_url_or_host(self, target: str) -> None:
+        """Do what an operator requests: see ``purge_request``."""
+        if "://" in target:
+            self.purge_url(target)
+        else:
+            self.purge_host(target)
+
+    def _outdate_runs(self) -> None:
+        """Keep the runs in progress from storing their pages, and purge all pages of other processes."""
         if self.host_purges is not None:
             self.host_purges.purge_all()
         with self._lock.get():
             self.purges.note_all()
-            self.cache.clear()
 
     def invalidate(self, request: Request, status: int, headers: Headers) -> None:
         """Remove the pages that a successful request with an unsafe method has outdated."""

@@ -125,7 +125,7 @@ class Observer:
         stats: StatsReader,
         failures: RecentFailures,
         driver: WheelDriver,
-        actions: Mapping[str, Callable[[], object]],
+        actions: Mapping[str, Callable[..., object]],
         is_in_use: Callable[[], bool],
     ) -> None:
         self._options = options
