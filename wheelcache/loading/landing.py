@@ -80,7 +80,7 @@ class Landing:
                 self._target.discard(flight.key)
                 return None
             ttl = longest if ttl is None else min(ttl, longest)
-        return self._target.store(flight.key, value, ttl, grace, cast("Watch", flight.watch))
+        return self._target.store(flight.key, value, ttl, grace, cast("Watch", flight.watch), request.names)
 
     def drop_other(self, key: Any, value: Any) -> None:
         """Delete the entry of ``key`` unless its value is known to be ``value``, which was read from the source."""
