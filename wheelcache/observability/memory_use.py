@@ -29,23 +29,25 @@ class MemoryUse:
 
     Args:
         core: the entries.
-        is_weighed: whether the weights of the entries are bytes.
         period: seconds between two samples.
+
+    Attributes:
+        is_weighed: whether the weights of the entries are bytes.
     """
 
-    __slots__ = ("_core", "_is_weighed", "_left_out", "_samples", "period")
+    __slots__ = ("_core", "_left_out", "_samples", "is_weighed", "period")
 
     matters: Final = SAMPLES
 
     def __init__(self, core: Core, period: float, *, is_weighed: bool) -> None:
         self.period = period
         self._core = core
-        self._is_weighed = is_weighed
+        self.is_weighed = is_weighed
         self.start_over()
 
     def __call__(self) -> int | None:
         """Return the bytes; None if they are unknown, before the first sample or if objects are kept by reference."""
-        if self._is_weighed:
+        if self.is_weighed:
             return self._core.weight
         entries = len(self._core)
         if not entries:
@@ -63,6 +65,8 @@ class MemoryUse:
         self.start_over()
 
     def run(self) -> None:
+        if self.is_weighed:
+            return
         if self._left_out > 0:
             self._left_out -= 1
             return
