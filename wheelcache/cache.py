@@ -417,7 +417,7 @@ class Cache(CacheAccess):
     def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
         self._gate.open()
         found: dict[Any, Any] = {}
-        misses, hears_misses = 0, self._writer.hears_misses
+        misses, records_misses = 0, self._writer.records_misses
         # All keys are adapted before the first look-up: an invalid key changes and counts nothing.
         for caller_key, key in [(key, self._adapt(key)) for key in keys]:
             value = self._core.find(key, MISSING)
@@ -425,7 +425,7 @@ class Cache(CacheAccess):
                 found[caller_key] = value
                 continue
             misses += 1
-            if hears_misses:
+            if records_misses:
                 self._writer.missed(key)
         self._core.count(misses=misses)
         return found
