@@ -9,7 +9,7 @@ null. More keys may be added.
 - ``caches``: a list with an object for each cache:
 
   - ``name``.
-  - ``reset_at``: when the figures of this cache were reset, alone or with those of all caches, or null.
+  - ``reset_at``: when the figures of this cache were reset, alone or together with all others, or null.
   - ``total``: the figures of all its workers together, including workers that have exited.
   - ``workers``: its living workers, oldest first. Each has figures, and also ``pid``, ``started``, ``published``,
     ``thread`` (the state of the wheel thread), ``lag`` (of that thread, in seconds) and ``core`` ("compiled" or
@@ -25,9 +25,9 @@ null. More keys may be added.
   ``load_failures``, ``load_ms`` (the average load) and ``stampedes_prevented``.
 - At present: ``entries``, ``max_entries``, ``bytes``, ``max_bytes`` and ``bytes_are_estimated`` (true if the cache has
   no bound in bytes).
-- ``store``: the store behind a near cache, or null. It has ``hits`` and ``misses`` (look-ups that found no copy, and
-  for which the store had a value, or none), ``reads``, ``read_ms`` (the average read), ``writes``, ``write_ms``,
-  ``errors``, ``refused`` (calls that were not made) and ``open_breakers`` (processes that do not call the store now).
+- ``store``: the store behind a near cache, or null. It has ``hits`` and ``misses`` (look-ups without a copy for which
+  the store had a value, or had none), ``reads``, ``read_ms`` (the average read), ``writes``, ``write_ms``, ``errors``,
+  ``refused`` (calls that were not made) and ``open_breakers`` (processes that do not call the store now).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def show(
     as_json: bool = False,
     styled: bool = True,
 ) -> None:
-    """Print what the workers of the site publish.
+    """Print the figures that the workers of the site publish.
 
     Args:
         caches: the caches of this process, which is not a worker itself.
@@ -104,7 +104,7 @@ def show(
         console.print(_view(caches, console))
         return
     if not console.is_terminal:
-        raise Unshowable("--watch needs a terminal, which the output is not: leave it out.")
+        raise Unshowable("--watch needs a terminal, and the output is not one: leave --watch out.")
     _watch(console, lambda: _view(caches, console), watch)
 
 

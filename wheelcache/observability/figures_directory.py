@@ -65,7 +65,7 @@ def _remove_if_deserted(directory: Path) -> None:
         FileUnusable, OSError: if the directory stays, because another process uses it or it contains other files.
     """
     with locked_file(directory / LOCK, patience=0.0):
-        # This does not include the files of workers that start from here on, so their directory is not empty.
+        # If a worker starts after this, its file is not listed, so ``rmdir`` fails and the directory stays.
         there = list(directory.iterdir())
         if not any(path.suffix == ALIVE and lives(path) for path in there):
             for path in there:

@@ -84,7 +84,7 @@ METRICS: Final = (
         "requests",
         "request",
         Kind.COUNTER,
-        "Look-ups of a key, by what they found: a value within its TTL, a stale one within its grace, or none.",
+        "Look-ups of a key, by result: a value within its TTL, a stale value within its grace, or none.",
         lambda reading: {
             "hit": reading.counted.hits,
             "stale": reading.counted.stale_hits,
@@ -101,7 +101,7 @@ METRICS: Final = (
         "removals",
         "entry",
         Kind.COUNTER,
-        "Entries that left, by cause.",
+        "Entries that were removed, by cause.",
         lambda reading: reading.counted.removals,
         "cause",
     ),
@@ -109,7 +109,7 @@ METRICS: Final = (
         "evicted_bytes",
         "bytes",
         Kind.COUNTER,
-        "Bytes that the evicted entries took; absent where they are not weighed.",
+        "Bytes of the evicted entries; absent unless entries are weighed in bytes.",
         lambda reading: _if_any(reading.counted.evicted_weight if reading.weighs_bytes else None),
     ),
     Metric("entries", "entry", Kind.LEVEL, "Entries in memory.", _count("size")),
@@ -117,21 +117,21 @@ METRICS: Final = (
         "max_entries",
         "entry",
         Kind.LEVEL,
-        "Entries that may be in memory; absent without a bound.",
+        "The limit on the number of entries; absent without a limit.",
         lambda reading: _if_any(reading.max_entries if reading.workers else None),
     ),
     Metric(
         "bytes",
         "bytes",
         Kind.LEVEL,
-        "Bytes that the entries take: estimated from samples without a bound, absent where they are not known.",
+        "Bytes of the entries in memory: estimated from samples unless there is a limit in bytes; absent if unknown.",
         lambda reading: _if_any(reading.memory if reading.workers else None),
     ),
     Metric(
         "max_bytes",
         "bytes",
         Kind.LEVEL,
-        "Bytes that the entries may take; absent without a bound.",
+        "The limit on the bytes of the entries; absent without a limit.",
         lambda reading: _if_any(reading.max_weight if reading.workers and reading.weighs_bytes else None),
     ),
     Metric(
@@ -145,7 +145,7 @@ METRICS: Final = (
         "store_requests",
         "request",
         Kind.COUNTER,
-        "Look-ups that a near cache could not answer, by what the store behind it had: a value, or none.",
+        "Look-ups that a near cache passed to the store behind it, by result: a value, or none.",
         lambda reading: (
             {}
             if reading.counted.store is None
@@ -157,7 +157,7 @@ METRICS: Final = (
         "store_errors",
         "call",
         Kind.COUNTER,
-        "Calls of the store behind a near cache that found it failing.",
+        "Calls of the store behind a near cache that failed because of the store.",
         _of_store_calls("errors"),
         "operation",
     ),
@@ -193,7 +193,7 @@ STORE_TIME: Final = "Seconds that calls of the store behind a near cache took, i
 
 INFO: Final = (
     "Always 1: the version of wheelcache and the core in use, compiled or python. WHEELCACHE_CORE in the environment "
-    "selects the core; the compiled one is there if there was a C compiler when wheelcache was installed."
+    "selects the core; the compiled core exists if there was a C compiler when wheelcache was installed."
 )
 
 

@@ -5,7 +5,7 @@ finds it with its next publication, and runs it. Nothing else runs a request: ne
 command that shows figures.
 
 A request is for the workers that live when it is made. When a worker reads requests for the first time, it ignores
-those from before its cache was made or its process was forked.
+requests that are older than its cache, or older than its process in the child of a fork.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def add_request(db: sqlite3.Connection, name: bytes, action: str) -> str:
     Returns:
         The token of the request.
     """
-    # Not a count, which would start again, and repeat, in a new database.
+    # A count would start again in a new database, so tokens would repeat.
     token = secrets.token_hex(8)
     db.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?)", (name, action, token, SystemClock.time()))
     return token
@@ -71,7 +71,7 @@ class WorkerRequests:
         self._since: float | None = SystemClock.time()
 
     def begin(self) -> None:
-        """Start to accept requests: the cache is written to for the first time, or after it was empty and unused."""
+        """Accept requests from now on, since the cache is used for the first time, or again after it was idle."""
         if self._begun:
             # Earlier requests do not apply to the new entries.
             self._since = SystemClock.time()
