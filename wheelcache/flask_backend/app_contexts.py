@@ -1,4 +1,4 @@
-"""App contexts: the leases that begin in one end with it, and a loader in another thread gets its own."""
+"""App contexts: leases end with the context in which they began, and a loader in another thread gets a context."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def _held() -> set[Lease]:
 
 @contextmanager
 def in_app_context(load: Callable[[], Any]) -> Iterator[Callable[[], Any]]:
-    """Yield a function that runs ``load``: in this thread during the block, as it is; otherwise in a new app context,
-    if there is one here."""
+    """Yield a function that calls ``load``. In another thread, or after the block, it does so in a new context of the
+    current app, if there is one."""
     if not has_app_context():
         yield load
         return

@@ -65,7 +65,8 @@ class TieredCache(EngineBackend):
         l2: the second level.
 
     Raises:
-        TypeError, ValueError: if an option is unknown or wrong; the message names it, what it accepts and what it got.
+        TypeError, ValueError: if an option is unknown or wrong. The message names the option, the accepted values and
+            the given one.
     """
 
     def __init__(self, l2: cachelib.BaseCache, **given: Any) -> None:
@@ -225,7 +226,7 @@ class TieredCache(EngineBackend):
         )
 
     def delete_many(self, *keys: str) -> list[Any]:
-        """Delete many keys. Return those that no longer exist."""
+        """Delete many keys. Return the keys that no longer exist."""
         return self._write(keys, lambda: self.l2.delete_many(*keys), dropped=list[Any](), new_timeout=NO_TIMEOUT)
 
     def has(self, key: str) -> bool:
@@ -233,7 +234,7 @@ class TieredCache(EngineBackend):
         return drive(self._level.has(self._cache_key(key), lambda: self.l2.has(key)))
 
     def clear(self) -> bool:
-        """Remove all entries. Return whether the second level was cleared, as reported by it."""
+        """Remove all entries. Return whether the second level reports that it was cleared."""
         return drive(self._level.clear(self.l2.clear)) or False
 
     def inc(self, key: str, delta: int = 1) -> Any:
@@ -268,7 +269,7 @@ class TieredCache(EngineBackend):
         return key if type(key) is str and not prefix else f"{prefix}{key}"
 
     def _timeout(self, timeout: Timeout) -> Any:
-        """Return the timeout for the second level, in the form in which the caller gave it."""
+        """Return the timeout for the second level in the caller's form."""
         if timeout is None:
             return self.default_timeout
         options.timeout("timeout", timeout)

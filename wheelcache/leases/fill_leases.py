@@ -15,8 +15,8 @@ started before, could still wait for each other, for as long as a lease lasts.
 value and joining the callers that wait are three separate moments, and any other write may come in between. A lease
 watches its key in the core, and the ``set`` that completes the watch ends the lease in that step, even if nothing was
 announced yet: only callers that joined before that step receive its value, and a caller that comes later gets a lease
-of its own. Writes of other processes break no watch; they show in the stamps. A caller that joins when the stamps of
-the key are no longer those that the watch has seen looks the key up again when a value is set.
+of its own. Writes of other processes break no watch; they show in the stamps. If the stamps of the key have changed
+since the watch began, a caller that joins looks the key up again when a value is set.
 
 After it got the lease, the holder looks the key up once more, to find a value that was set before the watch began. The
 key may be written again before the waiters receive this value, so they look it up themselves.

@@ -32,7 +32,7 @@ class Backoff:
         self._failures: dict[Hashable, tuple[int, float, float]] = {}
 
     def is_over(self, key: Hashable, now: float) -> bool:
-        """Return whether ``key`` may be tried at ``now`` seconds."""
+        """Return whether ``key`` may be loaded again at the time ``now``, in seconds."""
         failure = self._failures.get(key)
         # If ``now`` is before the failure, a test has moved the time back.
         return failure is None or failure[2] <= now or now < failure[1]
