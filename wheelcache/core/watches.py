@@ -87,8 +87,8 @@ class Watches:
         return watch
 
     def written(self, key: Any, value: Any, under: Watch | None, done: deque[Watch]) -> bool:
-        """Break the watches on ``key``, which was set to ``value`` under ``under`` (a watch or None), and complete those
-        that want a value. Return whether any did, and append them to ``done``."""
+        """Break the watches on ``key``, which was set to ``value`` under a watch or None, and complete those that want
+        a value. Return whether any did, and append them to ``done``."""
         self.purge()
         completed = False
         for watch in self._of(key):
