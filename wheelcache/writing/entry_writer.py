@@ -180,7 +180,7 @@ class EntryWriter(WriteState):
         """
         seconds = self.seconds(ttl)
         key, answered = self.begin(key)
-        if answered is NEWS:
+        if answered is INVALIDATES:
             answered = (None, since)
         return self._set(key, value, seconds, exact=exact, mode=mode, answered=answered, tags=tags)
 
