@@ -96,7 +96,7 @@ class UnknownFormat(SnapshotRefused):
 
 
 class TagsUnsupported(NotImplementedError):
-    """A near cache was given tags, by which its store cannot delete entries.
+    """A near cache received tags, but its store cannot delete entries by tag.
 
     Args:
         store: the second level, in words.

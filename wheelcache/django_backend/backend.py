@@ -114,7 +114,7 @@ class WheelCache(BackendAccess, BaseCache):
         self._prefix = default_key_func("", self.key_prefix, self.version) if has_default_keys else None
 
     def _key(self, key: Any, version: int | None) -> Any:
-        """Return the key of the cache: the made key, or a tuple of it if Django may warn of it."""
+        """Return the cache's key: the made key, or a tuple that contains it if Django may warn of it."""
         cache_key: Any
         if version is None and self._prefix is not None:
             cache_key = f"{self._prefix}{key!s}"

@@ -146,7 +146,7 @@ class TieredCache(WheelCache):
         return cache_key if self._keeps and is_printable(cache_key, MEMCACHE_MAX_KEY_LENGTH) else (cache_key,)
 
     def delete_tags(self, *tags: str) -> None:
-        """Raise TagsUnsupported: the other cache would return the values again."""
+        """Raise TagsUnsupported, since the other cache would still return the values."""
         raise TagsUnsupported(type(self._l2).__name__)
 
     def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:

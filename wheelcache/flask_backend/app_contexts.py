@@ -1,4 +1,4 @@
-"""App contexts: leases end with the context in which they began, and a loader in another thread gets a context."""
+"""App contexts: leases end with the context they began in; a loader in another thread gets a context of its own."""
 
 from __future__ import annotations
 

@@ -37,9 +37,9 @@ Tags = Callable[..., Iterable[str]] | Iterable[str]
 class Cache(flask_caching.Cache):
     """Flask-Caching's ``Cache``; with a backend of this package, its decorators are faster and compute a value once.
 
-    See ``flask_caching.Cache`` for all arguments, methods and attributes. Both decorators take ``tags=`` in addition,
-    which is either the tags of every value, for ``delete_tags``, or a function: it is called with the arguments of the
-    call before the value is computed, and returns them.
+    See ``flask_caching.Cache`` for all arguments, methods and attributes. Both decorators also accept ``tags=``: the
+    tags of every value, for ``delete_tags``, or a function that returns them. It is called with the arguments of the
+    call, before the value is computed.
     """
 
     is_instrumented = False
@@ -113,7 +113,7 @@ class Cache(flask_caching.Cache):
             check_tags("delete_tags", backend)
 
     def _tags_of(self, tags: Tags) -> Callable[..., tuple[str, ...]] | None:
-        """Return the function that returns the tags of a value, called with the arguments; None without tags."""
+        """Return the function that returns the tags of a value, given the arguments of a call; None without tags."""
         if tags is NO_TAGS:
             return None
         if self.is_instrumented:

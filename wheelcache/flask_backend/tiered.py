@@ -150,7 +150,7 @@ class TieredCache(EngineBackend):
         return default if stored is MISSING else self._decode(stored)
 
     def delete_tags(self, *tags: str) -> None:
-        """Raise TagsUnsupported: the second level would return the values again."""
+        """Raise TagsUnsupported, since the second level would still return the values."""
         raise TagsUnsupported(type(self.l2).__name__)
 
     def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:

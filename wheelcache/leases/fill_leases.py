@@ -46,7 +46,7 @@ LOOK_AGAIN: Final = object()
 
 
 class Lease:
-    """The right to fill a key, until a time in seconds.
+    """The right to fill a key until a certain time.
 
     Attributes:
         value: the value that the waiters receive, or LOOK_AGAIN; MISSING until then.
@@ -170,8 +170,8 @@ class FillLeases:
         deadline: float | None = None,
         may_wait: bool,
     ) -> Waiter | None:
-        """Handle a miss of ``key`` by ``scope``. Return a waiter if the caller must wait. Return None if it continues:
-        with the lease on ``key``, if there was none.
+        """Handle a miss of ``key`` by ``scope``. Return a waiter if the caller must wait, otherwise None. In the latter
+        case, ``scope`` has the lease on ``key`` now, unless there was one.
 
         Args:
             slot: the slot of ``key`` in the stamps of the core.
@@ -231,7 +231,7 @@ class FillLeases:
         self.wake()
 
     def completed(self) -> None:
-        """Give the values that the core has reported to the waiters."""
+        """Give the waiters the values that the core has reported."""
         completed = self._core.completed
         while completed:
             try:
@@ -250,8 +250,8 @@ class FillLeases:
 
     def fill(self, watch: Watch, seen: Callable[[Any], Seen | None], value: Any) -> None:
         """Give ``value``, which was read or written elsewhere after ``watch`` began, to the callers that wait for its
-        key. If the key was written since, a caller may have joined after that: none receives the value, and the running
-        scope gives up the lease if it has it.
+        key. If the key was written since, a caller may have joined after that write. In that case, no caller receives
+        the value, and the running scope gives up the lease if it has it.
 
         Args:
             seen: returns the current stamps of a key.

@@ -70,7 +70,7 @@ class Refreshes:
         return len(self._in_progress)
 
     def claim(self, request: LoadRequest) -> bool:
-        """Make ``request`` the refresh of its key, unless the key has one. Return whether it is."""
+        """Make ``request`` the refresh of its key. Return False, and do nothing, if the key has one."""
         loop = asyncio._get_running_loop()
         with self._lock:
             claimed = self._in_progress.get(request.key)

@@ -110,7 +110,7 @@ class FlightTable:
 
         Args:
             blocking: the caller's thread will wait, and with it any event loop that runs in it.
-            may_wait: False if the caller holds a lock that the flight may need to end.
+            may_wait: False if the caller holds a lock without which the flight may be unable to end.
 
         Raises:
             LoadDeadlock: if the flight waits for a loader that is calling this.

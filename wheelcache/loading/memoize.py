@@ -110,7 +110,7 @@ def memoizer(
     policy: LoadPolicy,
     tags_of: Callable[..., tuple[str, ...]],
 ) -> Callable[[Callable[P, R]], Memoized[P, R]]:
-    """Return the decorator that memoizes in ``cache``, whose other parameters are its parts. See ``Cache.memoize``."""
+    """Return the decorator that memoizes in ``cache``, given the loads and groups of it. See ``Cache.memoize``."""
 
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
         check_function(function)

@@ -52,7 +52,7 @@ class RecentFailures:
         self.start_over()
 
     def note(self, error: BaseException) -> None:
-        """Record ``error``, unless it is about the leader of the load: a cancellation, an exit."""
+        """Record ``error``, unless it concerns only the leader of the load, such as a cancellation or an exit."""
         if not isinstance(error, Exception):
             return
         kind = type(error).__name__[:LONGEST]

@@ -69,7 +69,7 @@ class Target(Protocol):
         """Return a caller's TTL in seconds; None for no expiry. Raise TypeError or ValueError if it is invalid."""
 
     def tag_names(self, key: Any, tags: tuple[str, ...]) -> tuple[TagName, ...]:
-        """Return the core's names of the tags of an entry: the caller's, and the group of the core's ``key``."""
+        """Return the core's names for the tags of an entry: for the caller's tags, and for the group of ``key``."""
 
     def store(
         self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch, names: tuple[TagName, ...]

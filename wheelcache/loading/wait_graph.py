@@ -90,7 +90,7 @@ def in_step() -> bool:
 
 
 class Leading:
-    """``with Leading(leads):`` runs a loader."""
+    """A context manager: the code in its block loads on behalf of ``leads``."""
 
     __slots__ = ("_leads", "_token")
 

@@ -130,7 +130,7 @@ class GuardedStore:
     def write(
         self, function: Callable[[], Any], keys: Sequence[Any] = (), new_timeout: NewTimeout | None = None
     ) -> StepsTo[Any]:
-        """Return the result of ``function()``, which writes to the store, as ``read`` does.
+        """Do the same as ``read`` for a function that writes to the store.
 
         Args:
             keys: the keys whose timeouts the write changes.

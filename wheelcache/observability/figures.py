@@ -47,7 +47,7 @@ class Rate:
 
     @property
     def answered_ratio(self) -> float | None:
-        """The share that the cache or the store behind it answered, 0.0 to 1.0; None without a store or requests."""
+        """The share of look-ups that the cache or the store behind it answered; None without a store or requests."""
         return None if self.store_hits is None else self._share(self.hits + self.store_hits)
 
     def _share(self, count: int) -> float | None:

@@ -49,7 +49,7 @@ def directory_of(site: str) -> Path | None:
 def remove_forgotten() -> None:
     """Remove default directories that have not been used for a week.
 
-    Each SECRET_KEY, and each path of a Flask app, has its own directory, and some of them never return.
+    Each SECRET_KEY, and each path of a Flask app, has its own directory, and some of these are never used again.
     """
     with suppress(FileUnusable, OSError):
         for path in runtime_directory().glob(f"{OURS}*"):

@@ -60,7 +60,7 @@ class MemoryUse:
         return round(entries * sum(known) / len(known)) if known and len(known) == len(sizes) else None
 
     def begin(self) -> None:
-        """Drop the samples, because the entries after a pause are different ones."""
+        """Drop the samples, because the entries are different after a pause."""
         self.start_over()
 
     def run(self) -> None:

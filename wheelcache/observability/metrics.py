@@ -23,7 +23,7 @@ from wheelcache.stats import CallStats, Stats, StoreStats
 
 
 class Kind(Enum):
-    """How the values of several caches or processes are combined.
+    """The way in which the values of several processes are combined.
 
     COUNTER: they are added and only grow. LEVEL: they are added and go up and down. WORST: the greatest is reported.
     """
@@ -35,7 +35,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric, with a value for each cache, or several.
+    """A metric, with one or several values for each cache.
 
     Attributes:
         name: the name without the common prefix, and without the suffixes that a system adds for kind and unit.

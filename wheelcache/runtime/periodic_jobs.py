@@ -64,7 +64,7 @@ _Runnable = PeriodicJob | _IdleChecker
 
 
 class PeriodicJobs:
-    """Runs jobs while their cache is used. While it is idle, they are paused, so the wheel thread can sleep.
+    """Runs jobs while their cache is used. While the cache is idle, they are paused, so the wheel thread can sleep.
 
     Args:
         clock: returns seconds.

@@ -133,7 +133,7 @@ class WheelThread:
     def _is_patched_under(self, sleep: _Sleep) -> bool:
         """Return whether the caller is a wheel thread that was started before gevent patched threading.
 
-        A greenlet that it starts would never run, and it checks the wheels itself.
+        It must not start another thread: that would be a greenlet, which never runs. It checks the wheels itself.
         """
         return any(
             each is not sleep and each.thread is not None and each.thread.native_id == threading.get_native_id()

@@ -339,9 +339,9 @@ class EntryWriter(WriteState):
         return outcome
 
     def drop_tag(self, name: str) -> int:
-        """Make all entries with a tag, given by the core's name, misses. Return the number of those in memory.
+        """Turn all entries with a tag, given by the core's name, into misses. Return how many of them are in memory.
 
-        The wheel thread removes them, and notifies the listener.
+        The wheel thread removes the entries and notifies the listener.
         """
         try:
             return self._core.drop_tag(name, self.stamps.slot(name))
