@@ -93,3 +93,17 @@ class SnapshotDamaged(SnapshotRefused):
 
 class UnknownFormat(SnapshotRefused):
     """Another version of wheelcache wrote the snapshot, in another format. It is not loaded, and the file stays."""
+
+
+class TagsUnsupported(NotImplementedError):
+    """A near cache was given tags, by which its store cannot delete entries.
+
+    Args:
+        store: the second level, in words.
+    """
+
+    def __init__(self, store: str) -> None:
+        super().__init__(
+            f"a TieredCache takes no tags: {store} behind it cannot delete entries by tag, so every process would read "
+            "the old values again; use a WheelCache, with COHERENCE if there are several processes, or delete the keys"
+        )

@@ -12,7 +12,7 @@ are two keys.
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from datetime import date, timedelta
 from typing import Any, Final
 from weakref import ref
@@ -67,6 +67,18 @@ def unwrap(key: Any) -> Any:
 def group_of(key: Any) -> str | None:
     """Return the group of a caller's key: the first item of a tuple, if that is a string. None for any other key."""
     return key[0] if type(key) is tuple and len(key) > 0 and type(key[0]) is str else None
+
+
+GROUP: Final = "("
+"""The first character of the core's name for the tag of a group. A caller's tag never meets a group."""
+
+CALLERS: Final = "#"
+"""The first character of the core's name for a tag of the caller."""
+
+
+def callers_tags(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the callers' tags among the tags that a core reports."""
+    return tuple([name[1:] for name in names if name[0] == CALLERS])
 
 
 class KeyProxies:

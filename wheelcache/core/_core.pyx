@@ -408,6 +408,9 @@ cdef class CompiledCore:
             self.begin()
         return drop(&self.map, name, slot)
 
+    def dropped_since(self, tuple tags not None, uint64_t since):
+        return not check_tags(&self.map, tags, since)
+
     # Below: rare changes of the clock, the stamps, the gate and the process.
 
     def use_clock(self, clock):

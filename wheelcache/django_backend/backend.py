@@ -17,7 +17,7 @@ from django.db import close_old_connections
 
 from wheelcache import options
 from wheelcache.backend_access import BackendAccess
-from wheelcache.core.access import is_printable
+from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.request_context import (
     act_for_request,
@@ -129,13 +129,27 @@ class WheelCache(BackendAccess, BaseCache):
             self.validate_key(cache_key)
         return (cache_key,)
 
-    def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
+    @property
+    def _tag_prefix(self) -> str:
+        # Without the version: a tag names an object of the site, which all versions of a value depend on.
+        return f"{self.key_prefix}:"
+
+    def add(
+        self,
+        key: Any,
+        value: Any,
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        tags: Iterable[str] = NO_TAGS,
+    ) -> bool:
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
-        if version is None and not self._culls:
+        if version is None and not self._culls and tags is NO_TAGS:
             is_stored = self._add_at_once(key, value, ttl)
             if is_stored is not None:
                 return is_stored
-        return self._add_new(self._key(key, version), self._encode(value), self._ttl(timeout))
+        names = self._tag_names(tags)
+        return self._add_new(self._key(key, version), self._encode(value), self._ttl(timeout), names)
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         """Complete a ``get`` of a key that the fast path did not find."""
@@ -158,22 +172,33 @@ class WheelCache(BackendAccess, BaseCache):
             stored = self._cache.get(cache_key, MISSING)
         return self._found_or(default, cache_key, stored)
 
-    def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
+    def set(
+        self,
+        key: Any,
+        value: Any,
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        tags: Iterable[str] = NO_TAGS,
+    ) -> None:
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
-        if version is None and (self._sets_at_once or not (self._culls or is_of_page(key))):
+        if version is None and tags is NO_TAGS and (self._sets_at_once or not (self._culls or is_of_page(key))):
             if self._missed_at and self._prefix is not None:
                 # Some keys are missed and never set. They must not make all sets take the slow path.
                 self._fill_times.filled(f"{self._prefix}{key!s}")
             if self._set_at_once(key, value, ttl) is not None:
                 return
-        self._set_the_long_way(key, value, self._ttl(timeout), version)
+        self._set_the_long_way(key, value, self._ttl(timeout), version, self._tag_names(tags))
 
-    def _set_the_long_way(self, key: Any, value: Any, ttl: float | None, version: int | None) -> None:
+    def _set_the_long_way(
+        self, key: Any, value: Any, ttl: float | None, version: int | None, tags: tuple[str, ...]
+    ) -> None:
         """Set a value without the fast path. The closures below would slow that down by 45 of 310 ns."""
         cache_key = self._key(key, version)
+        since = self._fill_times.missed_since(cache_key) if tags else 0
         if self._missed_at:
             self._fill_times.filled(cache_key)
-        store = partial(self._store, cache_key, self._encode(value), ttl)
+        store = partial(self._store, cache_key, self._encode(value), ttl, tags, since)
         if not self._fill_waits:
             store()
         elif not is_held_back(self._cache, key, cache_key, store):
@@ -215,6 +240,7 @@ class WheelCache(BackendAccess, BaseCache):
         fail_safe: bool = False,
         load_timeout: float | None = None,
         negative_ttl: float | None = None,
+        tags: Iterable[str] = NO_TAGS,
     ) -> Steps:
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
         ``default``.
@@ -224,6 +250,7 @@ class WheelCache(BackendAccess, BaseCache):
         Args:
             grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.get_or_load``.
             load_timeout: its ``timeout``.
+            tags: as for ``set``.
         """
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
         cache_key, ttl = self._key(key, version), self._ttl(timeout)
@@ -244,8 +271,9 @@ class WheelCache(BackendAccess, BaseCache):
                 self._make_room((cache_key,))
                 return newly_stored, None
 
+            names = self._tag_names(tags)
             stored, error = yield from (
-                load() if is_over else loads.load_or_refresh(cache_key, stored, InSteps(load), ttl, policy)
+                load() if is_over else loads.load_or_refresh(cache_key, stored, InSteps(load), ttl, policy, names)
             )
             if error is not None:
                 return None, error
@@ -272,20 +300,29 @@ class WheelCache(BackendAccess, BaseCache):
         return decode(stored)  # type: ignore[no-any-return]
 
     def set_many(
-        self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+        self,
+        data: Mapping[Any, Any],
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        tags: Iterable[str] = NO_TAGS,
     ) -> list[Any]:
         ttl = self._ttl(timeout)
-        if version is None and not self._culls and self._set_many_at_once(data, ttl):
+        if version is None and tags is NO_TAGS and not self._culls and self._set_many_at_once(data, ttl):
             return []
+        names = self._tag_names(tags)
         originals = {self._key(key, version): key for key in data}
         stored = {cache_key: self._encode(data[key]) for cache_key, key in originals.items()}
-        return [originals[cache_key] for cache_key in self._store_many(stored, ttl)]
+        return [originals[cache_key] for cache_key in self._store_many(stored, ttl, tags=names)]
 
     def delete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
         self._cache.delete_many([self._key(key, version) for key in keys])
 
     def clear(self) -> None:
         self._cache.clear()
+
+    async def adelete_tags(self, *tags: str) -> None:
+        self.delete_tags(*tags)
 
     # The other methods do not wait, and are the same for coroutines.
 

@@ -12,7 +12,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LE
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from wheelcache.core.access import is_printable
+from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.request_context import (
@@ -23,6 +23,7 @@ from wheelcache.django_backend.request_context import (
 )
 from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
+from wheelcache.errors import TagsUnsupported
 from wheelcache.loading.steps import ByDriver, Steps, StepsTo, drive, run, run_async, then, twins
 from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.socket_options import (
@@ -144,9 +145,21 @@ class TieredCache(WheelCache):
         cache_key = self.make_key(key, version=version)
         return cache_key if self._keeps and is_printable(cache_key, MEMCACHE_MAX_KEY_LENGTH) else (cache_key,)
 
+    def delete_tags(self, *tags: str) -> None:
+        """Raise TagsUnsupported: the other cache would return the values again."""
+        raise TagsUnsupported(type(self._l2).__name__)
+
+    def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
+        if tags is not NO_TAGS:
+            raise TagsUnsupported(type(self._l2).__name__)
+        return ()
+
     # Steps, from each of which two methods are made. The methods for tasks await the calls of the other cache.
 
-    def _add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[Any]:
+    def _add(
+        self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+    ) -> StepsTo[Any]:
+        self._tag_names(tags)
         l2, ttl = (yield self._l2s), self._ttl(timeout)
         return (
             yield from self._level.write(
@@ -181,7 +194,10 @@ class TieredCache(WheelCache):
     def _read(self, l2: Any, key: Any, version: int | None) -> Any:
         return then(self._stored, l2.get(key, MISSING, version=version))
 
-    def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
+    def set(
+        self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+    ) -> None:
+        self._tag_names(tags)
         cache_key = self._key(key, version)
         write = partial(self._write_through, key, value, self._ttl(timeout), version)
         if not self._fill_waits:
@@ -190,7 +206,10 @@ class TieredCache(WheelCache):
             write()
             store_headers(self._cache, key, lambda headers: self._key(headers, version))
 
-    def _set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[None]:
+    def _set(
+        self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+    ) -> StepsTo[None]:
+        self._tag_names(tags)
         l2, ttl = (yield self._l2s), self._ttl(timeout)
         yield from self._level.write(
             [self._key(key, version)],
@@ -252,17 +271,21 @@ class TieredCache(WheelCache):
     get_many, aget_many = twins(_get_many)
 
     # These have no ``grace``: a value may outlive its timeout in one level only.
-    def get_or_set(self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> Any:
+    def get_or_set(
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+    ) -> Any:
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
         ``default``."""
+        self._tag_names(tags)
         timeout = self._ttl(timeout)
         found = self.get(key, MISSING, version)
         return run(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
 
     async def aget_or_set(
-        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
+        self._tag_names(tags)
         timeout = self._ttl(timeout)
         found = await self.aget(key, MISSING, version)
         return await run_async(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
@@ -295,8 +318,14 @@ class TieredCache(WheelCache):
     aincr_version, adecr_version = BaseCache.aincr_version, BaseCache.adecr_version
 
     def _set_many(
-        self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+        self,
+        data: Mapping[Any, Any],
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        tags: Any = NO_TAGS,
     ) -> StepsTo[list[Any]]:
+        self._tag_names(tags)
         keys, ttl = list(data), self._ttl(timeout)
         new_timeout = NewTimeout(ttl, lambda failed: None if failed else True)
         return self._write(keys, new_timeout, "set_many", dict(data), ttl, version=version, keys=keys)

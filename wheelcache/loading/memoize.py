@@ -108,6 +108,7 @@ def memoizer(
     ttl: Any,
     key: Callable[..., Hashable] | None,
     policy: LoadPolicy,
+    tags_of: Callable[..., tuple[str, ...]],
 ) -> Callable[[Callable[P, R]], Memoized[P, R]]:
     """Return the decorator that memoizes in ``cache``, whose other parameters are its parts. See ``Cache.memoize``."""
 
@@ -138,12 +139,12 @@ def memoizer(
                 raise unhashable(name, error) from error
 
         def go_on(made: Any, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
-            loader = partial(load, *args, **kwargs)
+            loader, tags = partial(load, *args, **kwargs), tags_of(*args, **kwargs)
             if found is not MISSING:
                 next(hit)
-                return (yield from loads.load_or_refresh(made, found, loader, ttl, policy))
+                return (yield from loads.load_or_refresh(made, found, loader, ttl, policy, tags))
             next(misses.ticks)
-            request = loads.request(made, loader, ttl, policy)
+            request = loads.request(made, loader, ttl, policy, tags)
             value, error = yield from loads.load(request)
             if error is None and request.is_hit:
                 next(stale_hits.ticks)
