@@ -11,7 +11,7 @@ from typing import Any, Final
 from wheelcache.codec import size_of
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core import CoreClass
-from wheelcache.core.contract import Core
+from wheelcache.core.contract import BATCH, Core
 from wheelcache.errors import DirectoryUnusable, FileUnusable, Unloaded
 from wheelcache.keys import CALLERS, GROUP, KeyProxies
 from wheelcache.leases.fill_leases import FillLeases
@@ -146,6 +146,25 @@ class CacheParts:
         self.stamps.forget_misses()
         for tag in tags:
             self.writer.drop_tag(CALLERS + tag)
+
+    def key_batches(self) -> Iterator[list[Any]]:
+        """Yield the callers' keys of all entries, including expired ones, in batches.
+
+        A key that exists from the first batch to the last comes at least once, possibly twice.
+        """
+        self.gate.open()
+        scan = self.core.scan()
+        while keys := scan.keys(BATCH):
+            yield self.keys.unwrapped(keys)
+
+    def deletions(self, wanted: Callable[[list[Any]], Iterable[Any]]) -> Iterator[int]:
+        """Delete the keys that ``wanted`` selects from lists of the callers' keys. Yield the numbers of existing ones.
+
+        The value of a load that began before the first item is not stored.
+        """
+        yield self.writer.delete_many(wanted(self.keys.unwrapped(self.loads.keys_in_progress())))
+        for keys in self.key_batches():
+            yield self.writer.delete_many(wanted(keys))
 
     # For backends and near caches, by the callers' keys.
 

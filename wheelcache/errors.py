@@ -55,6 +55,14 @@ class LoadTimeout(TimeoutError):
         return f"the loader of {self.key!r} takes longer than {self.timeout} s"
 
 
+class LockError(ValueError):
+    """A lock was not acquired in time, or is not held by its caller. redis-py's LockError is a ValueError, too."""
+
+
+class LockNotOwned(LockError):
+    """A lock that its caller acquired has ended, and another caller may hold it."""
+
+
 class FileUnusable(RuntimeError):
     """A file that processes share or leave to later processes, or its directory, cannot be used."""
 

@@ -19,6 +19,7 @@ from wheelcache import options
 from wheelcache.backend_access import BackendAccess
 from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
+from wheelcache.django_backend.redis_calls import RedisCalls
 from wheelcache.django_backend.request_context import (
     act_for_request,
     in_language,
@@ -59,8 +60,10 @@ KEY_SETTINGS: Final = ("key_prefix", "version", "key_func")
 """Attributes that are part of every key, and that may change at any time."""
 
 
-class WheelCache(BackendAccess, BaseCache):
+class WheelCache(BackendAccess, BaseCache, RedisCalls):
     """Django's cache API on ``wheelcache.Cache``: in the memory of the process, shared by its threads.
+
+    The additional methods of django-redis are in ``RedisCalls``.
 
     Values are isolated as in Django's LocMemCache: immutable values are stored as they are, all others are pickled.
 
@@ -172,23 +175,28 @@ class WheelCache(BackendAccess, BaseCache):
             stored = self._cache.get(cache_key, MISSING)
         return self._found_or(default, cache_key, stored)
 
-    def set(
+    def set(  # type: ignore[override]
         self,
         key: Any,
         value: Any,
         timeout: Any = DEFAULT_TIMEOUT,
         version: int | None = None,
         *,
+        nx: bool = False,
         tags: Iterable[str] = NO_TAGS,
-    ) -> None:
+    ) -> bool | None:
+        """Store a value. With ``nx``, do the same as ``add``, and return whether the value was stored."""
+        if nx:
+            return self.add(key, value, timeout, version, tags=tags)
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if version is None and tags is NO_TAGS and (self._sets_at_once or not (self._culls or is_of_page(key))):
             if self._missed_at and self._prefix is not None:
                 # Some keys are missed and never set. They must not make all sets take the slow path.
                 self._fill_times.filled(f"{self._prefix}{key!s}")
             if self._set_at_once(key, value, ttl) is not None:
-                return
+                return None
         self._set_the_long_way(key, value, self._ttl(timeout), version, self._tag_names(tags))
+        return None
 
     def _set_the_long_way(
         self, key: Any, value: Any, ttl: float | None, version: int | None, tags: tuple[str, ...]
@@ -284,20 +292,27 @@ class WheelCache(BackendAccess, BaseCache):
     get_or_set, aget_or_set = twins(_get_or_set, run, run_async)
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
-        return self._key(key, version) in self._cache
+        cache_key = self._key(key, version)
+        return cache_key in self._cache or self.store.locks.holder(str(cache_key)) is not None
 
-    def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+    def incr(self, key: Any, delta: int = 1, version: int | None = None, *, ignore_key_check: bool = False) -> int:
+        """Do the same as Django's ``incr``. With ``ignore_key_check``, a missing key is set to ``delta``."""
         if version is None:
             total: int | None = self._incr_at_once(key, delta)
             if total is not None:
                 return total
         cache_key = self._key(key, version)
         encode, decode = self._encode, self._decode
-        try:
-            stored = self._cache.update(cache_key, lambda stored: encode(decode(stored) + delta))
-        except MissingKey:
-            raise ValueError(f"Key '{key}' not found") from None
-        return decode(stored)  # type: ignore[no-any-return]
+        while True:
+            try:
+                stored = self._cache.update(cache_key, lambda stored: encode(decode(stored) + delta))
+            except MissingKey:
+                if not ignore_key_check:
+                    raise ValueError(f"Key '{key}' not found") from None
+                if self._add_new(cache_key, encode(delta), None):
+                    return delta
+            else:
+                return decode(stored)  # type: ignore[no-any-return]
 
     def set_many(
         self,
@@ -315,8 +330,9 @@ class WheelCache(BackendAccess, BaseCache):
         stored = {cache_key: self._encode(data[key]) for cache_key, key in originals.items()}
         return [originals[cache_key] for cache_key in self._store_many(stored, ttl, tags=names)]
 
-    def delete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
-        self._cache.delete_many([self._key(key, version) for key in keys])
+    def delete_many(self, keys: Iterable[Any], version: int | None = None) -> int:  # type: ignore[override]
+        """Delete keys. Return the number of existing ones, as django-redis does."""
+        return self._cache.delete_many([self._key(key, version) for key in keys])
 
     def clear(self) -> None:
         self._cache.clear()

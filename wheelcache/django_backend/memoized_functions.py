@@ -31,8 +31,9 @@ from wheelcache.core.contract import MISSING
 from wheelcache.core.tally import Tally
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.memo_arguments import check_parameters, key_part, text_of
+from wheelcache.django_backend.redis_calls import Awaited
 from wheelcache.django_backend.request_context import in_language
-from wheelcache.django_backend.tiered import Awaited, TieredCache
+from wheelcache.django_backend.tiered import TieredCache
 from wheelcache.loading.memoize import (
     Groups,
     Memoized,

@@ -103,6 +103,10 @@ class FlightTable:
         """Whether the running thread holds the lock already, in code that the garbage collector runs."""
         return bool(self.lock._is_owned())  # type: ignore[attr-defined]
 
+    def keys(self) -> list[Any]:
+        """Return the keys of the flights in progress."""
+        return list(self._in_progress)
+
     def join(self, ticket: Ticket, *, blocking: bool, may_wait: bool = True) -> None:
         """Lead the ticket's own flight, or wait for the one in progress.
 

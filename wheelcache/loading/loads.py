@@ -152,6 +152,10 @@ class Loads:
 
     # Monitoring and lifecycle.
 
+    def keys_in_progress(self) -> list[Any]:
+        """Return the keys that are being loaded. Deleting a pattern deletes them, too."""
+        return self._flights.keys()
+
     @property
     def is_idle(self) -> bool:
         """Whether no load is in progress and no refresh waits for a thread."""
