@@ -1,4 +1,4 @@
-"""Where the processes of a machine keep what they share: for a test, in a directory of its own."""
+"""Gives a test its own directory for the files that the processes of a machine share."""
 
 from wheelcache.coherence import shared_stamps
 from wheelcache.leases import locks
