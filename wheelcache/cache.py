@@ -49,10 +49,10 @@ class Cache(CacheAccess):
     >>> cache.get_or_load("user:8", lambda: "Grace")  # loads a missing value once, however many threads ask for it
     'Grace'
 
-    Keys are hashable. Values are kept by reference. ``len`` counts the entries in memory, which may for one interval
-    include expired ones, although no read returns them. Reads remove no entries. Every method except a hit or a miss of
-    ``get`` acquires the lock of the core for a bounded time, and never while a loader, a listener, a weigher or the
-    code of a key runs.
+    Keys are hashable. Values are kept by reference. ``len`` counts the entries in memory, which include stale ones
+    within their grace, and for one interval expired ones, although no read returns these. Reads remove no entries.
+    Every method except a hit or a miss of ``get`` acquires the lock of the core for a bounded time, and never while a
+    loader, a listener, a weigher or the code of a key runs.
 
     Args:
         name: the name of the cache in log lines and statistics.

@@ -21,6 +21,7 @@ from wheelcache.core.access import is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.request_context import (
     act_for_request,
+    headers_of,
     in_language,
     is_held_back,
     is_of_page,
@@ -80,7 +81,7 @@ class WheelCache(BackendAccess, BaseCache):
         # First, so that a wrong option is reported before BaseCache uses it.
         self.store = self._find_store(location, params)
         self.location = location
-        self._use_cache(self.store.cache, self.store.fill_waits)
+        self._use_cache(self.store.cache, self.store.fill_waits, self.store.fill_graces)
         self._use_codec(self.store.codec, keeps_atoms=self.store.keeps_atoms)
         self._look_up_in(self._cache)
         # Django warns of longer keys. They are stored under another name, so that each call reaches the warning.
@@ -153,14 +154,19 @@ class WheelCache(BackendAccess, BaseCache):
         wait = self._fill_wait(key)
         if wait:
             act_for_request()
-            stored = yield from self._cache.parts.look_up_leased(cache_key, wait, may_wait=not shares_its_thread())
+            grace, may_wait = self._fill_grace(key), not shares_its_thread()
+            headers = headers_of(key) if grace else None
+            leader = None if headers is None else self._key(headers, version)
+            stored = yield from self._cache.parts.look_up_leased(cache_key, wait, may_wait, grace, leader)
         else:
             stored = self._cache.get(cache_key, MISSING)
         return self._found_or(default, cache_key, stored)
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
-        if version is None and (self._sets_at_once or not (self._culls or is_of_page(key))):
+        if version is None and (
+            self._sets_at_once or not (self._culls or is_of_page(key) or (self._fill_graces and self._fill_grace(key)))
+        ):
             if self._missed_at and self._prefix is not None:
                 # Some keys are missed and never set. They must not make all sets take the slow path.
                 self._fill_times.filled(f"{self._prefix}{key!s}")
@@ -173,7 +179,7 @@ class WheelCache(BackendAccess, BaseCache):
         cache_key = self._key(key, version)
         if self._missed_at:
             self._fill_times.filled(cache_key)
-        store = partial(self._store, cache_key, self._encode(value), ttl)
+        store = partial(self._store, cache_key, self._encode(value), ttl, self._fill_grace(key))
         if not self._fill_waits:
             store()
         elif not is_held_back(self._cache, key, cache_key, store):
@@ -275,11 +281,11 @@ class WheelCache(BackendAccess, BaseCache):
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> list[Any]:
         ttl = self._ttl(timeout)
-        if version is None and not self._culls and self._set_many_at_once(data, ttl):
+        if version is None and not (self._culls or self._fill_graces) and self._set_many_at_once(data, ttl):
             return []
         originals = {self._key(key, version): key for key in data}
         stored = {cache_key: self._encode(data[key]) for cache_key, key in originals.items()}
-        return [originals[cache_key] for cache_key in self._store_many(stored, ttl)]
+        return [originals[cache_key] for cache_key in self._store_many(stored, ttl, originals)]
 
     def delete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
         self._cache.delete_many([self._key(key, version) for key in keys])

@@ -28,8 +28,8 @@ from wheelcache.flask_backend.engine_backend import (
     naming,
     warn_of_sessions,
 )
-from wheelcache.loading.policy import PLAIN, load_policy
-from wheelcache.loading.steps import InSteps, Steps, run
+from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
+from wheelcache.loading.steps import InSteps, Steps, drive, run
 from wheelcache.option_table import FLASK as OPTIONS
 from wheelcache.runtime.exit_signals import exit_on_sigterm
 
@@ -73,6 +73,7 @@ class WheelCache(EngineBackend):
             default_timeout=checked["default_timeout"],
             ignore_delete_many_errors=ignore_delete_many_errors,
             fill_waits=checked["fill_wait"],
+            fill_graces=checked["fill_grace"],
             settings=OPTIONS.settings(checked),
         )
         # A plain string, even if the option is of a subclass such as an Enum: compiled code accepts no other.
@@ -110,7 +111,7 @@ class WheelCache(EngineBackend):
         wait = self._fill_wait(key)
         if wait:
             note_held_leases()
-            stored = self._cache.get_or_lease(cache_key, MISSING, wait=wait)
+            stored = drive(self._cache.parts.look_up_leased(cache_key, wait, grace=self._fill_grace(key)))
         else:
             stored = self._cache.get(cache_key, MISSING)
         return self._found_or(default, cache_key, stored)
@@ -161,8 +162,9 @@ class WheelCache(EngineBackend):
                 request.ttl = ttl
                 landing.stored = landing.stored.value
 
-        loads = self._cache.parts.loads
-        request = loads.request(self._cache_key(key), InSteps(partial(landing.steps, compute, keep)), None, PLAIN)
+        loads, grace = self._cache.parts.loads, self._fill_grace(key)
+        policy = LoadPolicy(fill_grace=grace) if grace else PLAIN
+        request = loads.request(self._cache_key(key), InSteps(partial(landing.steps, compute, keep)), None, policy)
         return landing.outcome((yield from loads.load(request)))
 
     def version(self, key: str) -> str:
@@ -172,7 +174,7 @@ class WheelCache(EngineBackend):
         return super().version(key) if seen is None else f"{seen[0]:x}"
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
-        ttl = self._ttl(timeout)
+        ttl = self._version_ttl(key, self._ttl(timeout))
         if self._stamps is None and (ttl is None or ttl > 0):
             self._renew(self._cache_key(key), version, ttl)
 
@@ -196,8 +198,9 @@ class WheelCache(EngineBackend):
         ttl = self._ttl(timeout)
         if self._missed_at:
             self._fill_times.filled(self._cache_key(key))
-        is_stored = self._set_at_once(key, value, ttl)
-        return self._store(self._cache_key(key), self._encode(value), ttl) if is_stored is None else is_stored
+        grace = self._fill_grace(key) if self._fill_graces else 0.0
+        is_stored = None if grace else self._set_at_once(key, value, ttl)
+        return self._store(self._cache_key(key), self._encode(value), ttl, grace) if is_stored is None else is_stored
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Store a value unless the key exists, in one atomic step. Return whether it was stored.
@@ -213,15 +216,17 @@ class WheelCache(EngineBackend):
         ttl = self._ttl(timeout)
         # The values of a memoized function are found only as long as its version exists, so a version has no jitter.
         has_versions = any(map(is_memoize_version, mapping))
-        if not has_versions and self._set_many_at_once(mapping, ttl):
+        if not (has_versions or self._fill_graces) and self._set_many_at_once(mapping, ttl):
             return list(mapping)
         originals = {self._cache_key(key): key for key in mapping}
         stored = {cache_key: self._encode(mapping[key]) for cache_key, key in originals.items()}
+        if has_versions:
+            ttl = self._version_ttl(next(filter(is_memoize_version, mapping)), ttl)
         if has_versions and (ttl is None or ttl > 0):
             # Flask-Caching sets the versions again whenever a value was computed. If the other processes were notified,
             # they would lose all values of the function.
             stored = {cache_key: value for cache_key, value in stored.items() if not self._renew(cache_key, value, ttl)}
-        refused = set(self._store_many(stored, ttl, jitter=not has_versions))
+        refused = set(self._store_many(stored, ttl, originals, jitter=not has_versions))
         return [key for cache_key, key in originals.items() if cache_key not in refused]
 
     def delete_many(self, *keys: str) -> list[Any]:
@@ -257,6 +262,11 @@ class WheelCache(EngineBackend):
                     return None
                 if self.add(key, delta):
                     return delta
+
+    def _version_ttl(self, key: str, ttl: float | None) -> float | None:
+        """Return the TTL of a version of a memoized function whose values have ``ttl``: without the version, no caller
+        would find their old values."""
+        return ttl if ttl is None or ttl <= 0 else ttl + self._fill_grace(key)
 
     def _renew(self, cache_key: str, stored: Any, ttl: float | None) -> bool:
         return isinstance(stored, str | bytes) and self._cache.parts.writer.renew(cache_key, stored, ttl)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from flask import Flask
 from flask_caching.backends.base import BaseCache
 
-from wheelcache.backend_access import BackendAccess
+from wheelcache.backend_access import BackendAccess, ByPrefix
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
 from wheelcache.core.contract import MISSING
@@ -58,8 +58,7 @@ class EngineBackend(BackendAccess, BaseCache):
     """A cachelib cache with an engine.
 
     Args:
-        fill_waits: pairs of a key prefix and the seconds that a ``get`` waits for another caller to set such a key; the
-            longest prefix first.
+        fill_waits, fill_graces: see ``BackendAccess``.
         settings: see below.
 
     Attributes:
@@ -76,7 +75,8 @@ class EngineBackend(BackendAccess, BaseCache):
         *,
         default_timeout: float,
         ignore_delete_many_errors: bool,
-        fill_waits: tuple[tuple[str, float], ...],
+        fill_waits: ByPrefix,
+        fill_graces: ByPrefix = (),
         settings: list[Setting],
     ) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class EngineBackend(BackendAccess, BaseCache):
         self.ignore_delete_many_errors = ignore_delete_many_errors
         # cachelib converts it to an int; fractions are kept here.
         self.default_timeout = default_timeout  # type: ignore[assignment]
-        self._use_cache(engine, fill_waits)
+        self._use_cache(engine, fill_waits, fill_graces)
         # Every key is stored as it is.
         self._max_key_length = 0
         self.settings = settings

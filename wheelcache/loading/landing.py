@@ -67,7 +67,7 @@ class Landing:
 
     def _store(self, flight: Flight, request: LoadRequest, value: Any) -> Stored | None:
         policy = request.policy
-        ttl, grace = request.ttl, policy.grace or policy.keep
+        ttl, grace = request.ttl, policy.grace or policy.keep or policy.fill_grace
         if value is None and policy.negative_ttl is not None:
             ttl, grace = policy.negative_ttl, 0.0
         if policy.longest is not None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core.access import TTL
-from wheelcache.core.contract import DEAD, MISSING, Core, Removals, Times
+from wheelcache.core.contract import DEAD, MISSING, Core, Record, Removals, Times
 from wheelcache.errors import LoadDeadlock, LoadTimeout
 from wheelcache.keys import KeyProxies
 from wheelcache.loading import wait_graph
@@ -38,6 +38,21 @@ from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import LOAD_COUNTS, Meter
 
 logger = logging.getLogger("wheelcache")
+
+
+def stale_record(core: Core, key: Hashable, grace: float) -> Record | None:
+    """Return the entry of ``key`` if it is stale since less than ``grace`` seconds, which counts as a use of it."""
+    now = core.now()
+
+    def is_within_grace(times: Times) -> bool:
+        return times.fresh_until <= now < min(times.expires_at, times.fresh_until + grace)
+
+    times = core.times(key)
+    if times is None or not is_within_grace(times):
+        return None
+    # Only now, since this counts as a use of the entry.
+    record = core.peek(key, use=True)
+    return record if record is not None and record.times.is_current and is_within_grace(record.times) else None
 
 
 class Loads:
@@ -187,7 +202,7 @@ class Loads:
         try:
             # With a timeout, a fresh value is preferred for that long, unless loading failed recently.
             if policy.grace and (policy.timeout is None or not self._may_try(request.key)):
-                stale = self._stale(request)
+                stale = self._stale(request, policy.grace)
                 if stale is not MISSING:
                     self._start_refresh(request, background)
                     return stale, None
@@ -251,6 +266,11 @@ class Loads:
     def _wait(self, ticket: Ticket, request: LoadRequest, deadline: float | None) -> StepsTo[Outcome | None]:
         """Wait for the flight that the caller has joined or handed over. Return None if it has to look again."""
         flight = ticket.flight
+        if request.policy.fill_grace and not ticket.leads:
+            stale = self._stale(request, request.policy.fill_grace)
+            if stale is not MISSING:
+                ticket.edge.end()
+                return stale, None
         is_late = not ticket.leads and self._is_outdated(flight)
         if is_late:
             # The key was written since the leader began, so the value may be there.
@@ -270,7 +290,7 @@ class Loads:
                 self.counts.add("coalesced")
             return value, None
         if isinstance(error, Exception):
-            stale = self._stale(request) if request.policy.fail_safe else MISSING
+            stale = self._stale(request, request.policy.grace) if request.policy.fail_safe else MISSING
             return (None, error) if stale is MISSING else (stale, None)
         # Any other error (a cancellation, an exit) is about the leader, not about the value.
         return (None, error) if ticket.leads else None
@@ -296,7 +316,7 @@ class Loads:
     def _timed_out(self, request: LoadRequest) -> Outcome:
         request.given_up = True
         self.counts.add("load_timeouts")
-        stale = self._stale(request)
+        stale = self._stale(request, request.policy.grace)
         if stale is MISSING:
             return None, LoadTimeout(request.caller_key, request.policy.timeout or 0.0)
         return stale, None
@@ -376,20 +396,10 @@ class Loads:
         with self._flights.lock:
             return self._backoff.is_over(key, now)
 
-    def _stale(self, request: LoadRequest) -> Any:
+    def _stale(self, request: LoadRequest, grace: float) -> Any:
         """Return a stale value that the caller may have, which ends the look-up; otherwise MISSING."""
-        now = self._core.now()
-        grace = request.policy.grace
-
-        def is_within_grace(times: Times) -> bool:
-            return times.fresh_until <= now < min(times.expires_at, times.fresh_until + grace)
-
-        times = self._core.times(request.key)
-        if times is None or not is_within_grace(times):
-            return MISSING
-        # Only now, since this counts as a use of the entry.
-        record = self._core.peek(request.key, use=True)
-        if record is None or not record.times.is_current or not is_within_grace(record.times):
+        record = stale_record(self._core, request.key, grace)
+        if record is None:
             return MISSING
         request.fresh_until = record.times.fresh_until
         request.is_counted = request.is_hit = True
@@ -400,7 +410,7 @@ class Loads:
         """Return the stale value, if the caller's own load failed and it may have one; otherwise the error."""
         if not request.policy.fail_safe or not isinstance(error, Exception):
             return None, error
-        stale = self._stale(request)
+        stale = self._stale(request, request.policy.grace)
         if stale is MISSING:
             return None, error
         now = self._core.now()
