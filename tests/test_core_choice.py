@@ -132,7 +132,7 @@ def reports(asked=None, how="", silenced=()):
     ("asked", "how", "reason"),
     [
         (None, "import sys; sys.modules['wheelcache.core._core'] = None", COMPILER),
-        (None, GIL_OFF, "PYTHON_GIL=1"),
+        pytest.param(None, GIL_OFF, "PYTHON_GIL=1", marks=pytest.mark.compiled),
         ("python", "", "WHEELCACHE_CORE=python"),
     ],
     ids=["not installed", "free-threaded", "asked for"],
@@ -146,6 +146,7 @@ def test_the_core_in_python_is_reported_once_with_a_way_to_change_it(asked, how,
     assert all(reason in each for each in (line, check, page))
 
 
+@pytest.mark.compiled
 def test_the_compiled_core_is_reported_and_is_nothing_to_check():
     log, check, page = reports("compiled")
     assert log == [f"wheelcache INFO {page}"]

@@ -18,7 +18,7 @@ from wheelcache.core.access import DEFAULT_TTL, TTL
 from wheelcache.core.contract import ABSENT, MISSING, STORED, Times
 from wheelcache.errors import MissingKey
 from wheelcache.keys import unwrap
-from wheelcache.loading.memoize import F, Memoized, memoizer
+from wheelcache.loading.memoize import Memoized, P, R, memoizer
 from wheelcache.loading.policy import PLAIN, load_policy
 from wheelcache.loading.steps import drive, drive_async, run, run_async
 from wheelcache.observability.observed import observed_caches, registry
@@ -247,7 +247,7 @@ class Cache(CacheAccess):
         fail_safe: bool = False,
         timeout: float | None = None,
         negative_ttl: float | None = None,
-    ) -> Callable[[F], Memoized[F]]:
+    ) -> Callable[[Callable[P, R]], Memoized[P, R]]:
         """Return a decorator that caches the results of a function, method or coroutine function by its arguments.
 
         Calls with equal arguments share a value, whether the arguments are positional, by keyword or defaults. Equality
@@ -405,7 +405,7 @@ class Cache(CacheAccess):
     def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
         self._gate.open()
         found: dict[Any, Any] = {}
-        misses, hears_misses = 0, self._writer.hears_misses
+        misses, records_misses = 0, self._writer.records_misses
         # All keys are adapted before the first look-up: an invalid key changes and counts nothing.
         for caller_key, key in [(key, self._adapt(key)) for key in keys]:
             value = self._core.find(key, MISSING)
@@ -413,7 +413,7 @@ class Cache(CacheAccess):
                 found[caller_key] = value
                 continue
             misses += 1
-            if hears_misses:
+            if records_misses:
                 self._writer.missed(key)
         self._core.count(misses=misses)
         return found

@@ -227,7 +227,7 @@ class CacheParts:
             self.loads.close()
             self.gate.close()
             self.leases.close()
-            self.writer.clear(news=False)
+            self.writer.clear(invalidate=False)
             # This comes last, so that the next close finishes an interrupted one.
             self.is_closed = True
         finally:

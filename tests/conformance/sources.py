@@ -1,4 +1,4 @@
-"""Source distributions of other projects, for their test suites: fetched when first needed, kept in ``.fetched``."""
+"""Other projects' test suites and tools, from PyPI and npm: fetched when first needed, kept in ``.fetched``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import fcntl
 import subprocess
 import sys
 import tarfile
+import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -28,21 +29,23 @@ def source_of(project: str) -> Path:
 HTTP_CACHE_TESTS = "http-cache-tests@0.4.5"
 
 
-def http_cache_tests() -> Path:
-    """The folder of http-cache-tests, with the packages that it needs."""
-    folder = FETCHED / HTTP_CACHE_TESTS
+PYRIGHT = "pyright@1.1.414"
+
+
+def npm_package(wanted: str) -> Path:
+    """Return the folder of a package from npm, ``name@version``, with the packages that it needs."""
+    folder = FETCHED / wanted
     FETCHED.mkdir(exist_ok=True)
     with (FETCHED / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            unpacked = FETCHED / "npm"
-            unpacked.mkdir(exist_ok=True)
+            unpacked = Path(tempfile.mkdtemp(dir=FETCHED))
             # npm installs into the nearest folder with this file. With --prefix, it would not read the machine's npmrc.
             (unpacked / "package.json").write_text("{}")
-            options = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"]
-            subprocess.run(["npm", "install", *options, HTTP_CACHE_TESTS], cwd=unpacked, check=True)
+            options = ["--ignore-scripts", "--no-audit", "--no-fund", "--omit=optional", "--loglevel", "error"]
+            subprocess.run(["npm", "install", *options, wanted], cwd=unpacked, check=True)
             unpacked.rename(folder)
-    return folder / "node_modules" / "http-cache-tests"
+    return folder / "node_modules" / wanted.partition("@")[0]
 
 
 def fetch(project: str, wanted: str, folder: Path) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.conformance.sources import http_cache_tests
+from tests.conformance.sources import HTTP_CACHE_TESTS, npm_package
 from tests.servers.process import free_ports, running
 from tests.waiting import until
 
@@ -132,7 +132,7 @@ def judge(folder, server, log):
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory):
     """The verdict on each server. The suite mostly waits, so both run together."""
-    folder = http_cache_tests()
+    folder = npm_package(HTTP_CACHE_TESTS)
     logs = tmp_path_factory.mktemp("logs")
     with ThreadPoolExecutor() as pool:
         verdicts = {server: pool.submit(judge, folder, server, logs / server) for server in SERVERS}

@@ -80,7 +80,7 @@ class Model:
         self.counts = dict.fromkeys(RemovalCause, 0)
         self.hits = self.misses = self.puts = self.evicted_weight = 0
         self.watches = []
-        self.told = []
+        self.completed = []
         self.used = set()
         self.tags = {}
         # The order of drops and the begins of watches.
@@ -166,11 +166,11 @@ class Model:
 
     def fresh_stamp(self, slot):
         if self.next_stamp is not None:
-            self.stamps.news[slot] = self.stamps.table[slot] = self.next_stamp
+            self.stamps.invalidations[slot] = self.stamps.table[slot] = self.next_stamp
             self.next_stamp += 1
 
     def shown(self, slot):
-        return None if self.stamps is None else (self.stamps.news[slot], self.stamps.table[slot])
+        return None if self.stamps is None else (self.stamps.invalidations[slot], self.stamps.table[slot])
 
     def find(self, key, default=None):
         entry = self.live(key)
@@ -266,7 +266,7 @@ class Model:
                 if each.wants_value and completes:
                     each.value = value
                     each.is_open = False
-                    self.told.append(each)
+                    self.completed.append(each)
 
     def touch(self, key, ttl):
         entry = self.live(key)
@@ -275,11 +275,11 @@ class Model:
         grace = 0.0 if entry.fresh_until == inf else entry.expires_at - entry.fresh_until
         if self.next_stamp is not None:
             self.stamps.table[entry.slot] = self.next_stamp
-            entry_news, _ = entry.seen
+            entry_invalidation, _ = entry.seen
             stamp, self.next_stamp = self.next_stamp, self.next_stamp + 1
-            if self.stamps.news[entry.slot] != entry_news:
+            if self.stamps.invalidations[entry.slot] != entry_invalidation:
                 return 0
-            entry.seen = (entry_news, stamp)
+            entry.seen = (entry_invalidation, stamp)
         entry.fresh_until = inf if ttl is None else self.now + ttl
         entry.expires_at = entry.fresh_until + grace
         return STORED
@@ -318,7 +318,7 @@ class Model:
         if self.next_stamp is not None:
             stamp, self.next_stamp = self.next_stamp, self.next_stamp + 1
             for slot in range(len(self.stamps.table)):
-                self.stamps.news[slot] = self.stamps.table[slot] = stamp
+                self.stamps.invalidations[slot] = self.stamps.table[slot] = stamp
         for each in self.watches:
             if each.is_open:
                 each.broken = True

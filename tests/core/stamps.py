@@ -9,8 +9,8 @@ class LocalStamps:
     def __init__(self, slots=8, first=1 << 40, shared_with=None):
         if shared_with is None:
             self.table = memoryview(array("Q", [1] * slots))
-            self.news = memoryview(array("Q", [1] * slots))
+            self.invalidations = memoryview(array("Q", [1] * slots))
             self.tags = None if first is None else memoryview(array("Q", [0] * slots))
         else:
-            self.table, self.news, self.tags = shared_with.table, shared_with.news, shared_with.tags
+            self.table, self.invalidations, self.tags = shared_with.table, shared_with.invalidations, shared_with.tags
         self.first = first

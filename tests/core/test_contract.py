@@ -243,12 +243,12 @@ class TestModes:
         stamps = LocalStamps()
         core = make(stamps=stamps)
         core.set("key", 1, None, slot=3)
-        before = stamps.table[3], stamps.news[3]
+        before = stamps.table[3], stamps.invalidations[3]
         watch, removed = core.watch("key", slot=3), []
         assert core.delete("key", cause=EVICTED, slot=3, removed=removed) == 1
         assert removed == [("key", 1, EVICTED)]
         assert core.counts().removals[EVICTED] == 1
-        assert (stamps.table[3], stamps.news[3]) == before
+        assert (stamps.table[3], stamps.invalidations[3]) == before
         assert not watch.broken
 
     def test_only_the_dead_are_deleted(self, make, clock):

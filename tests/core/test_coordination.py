@@ -11,13 +11,13 @@ from tests.core.stamps import LocalStamps
 from wheelcache.core.contract import (
     ABSENT,
     CHANGED,
+    COMPLETED,
     DEAD,
     MISSING,
     OUTDATED,
     PRESENT,
     SAME,
     STORED,
-    TOLD,
     TOO_HEAVY,
     RemovalCause,
 )
@@ -61,11 +61,11 @@ class TestWatches:
         watch = core.watch("key", wants_value=True)
         core.delete("key")
         assert watch.value is MISSING
-        assert core.set("key", "first", None) & TOLD
+        assert core.set("key", "first", None) & COMPLETED
         core.set("key", "second", None)
         assert watch.value == "first"
-        assert [core.told.popleft()] == [watch]
-        assert not core.told
+        assert [core.completed.popleft()] == [watch]
+        assert not core.completed
 
     def test_a_value_lives_no_longer_than_its_entry_and_the_watches_that_it_completed(self, make):
         class Value:
@@ -76,7 +76,7 @@ class TestWatches:
         value = Value()
         gone = weakref.ref(value)
         core.set("key", value, None)
-        core.told.popleft().close()
+        core.completed.popleft().close()
         core.delete("key")
         assert watch.value is value
         del watch, value
@@ -85,7 +85,7 @@ class TestWatches:
     def test_a_value_that_is_too_heavy_is_told_all_the_same(self, make):
         core = make(max_weight=1)
         watch = core.watch("key", wants_value=True)
-        assert core.set("key", "heavy", None, weight=2) == TOO_HEAVY | TOLD
+        assert core.set("key", "heavy", None, weight=2) == TOO_HEAVY | COMPLETED
         assert watch.value == "heavy"
 
     def test_a_refused_value_tells_and_breaks_nothing(self, make):
@@ -146,9 +146,9 @@ class TestStamps:
     def test_a_fill_is_quiet_and_refused_if_there_was_news(self, make):
         stamps = LocalStamps()
         core = make(stamps=stamps)
-        seen = (stamps.news[3], stamps.table[3])
+        seen = (stamps.invalidations[3], stamps.table[3])
         assert core.set("key", 1, None, slot=3, seen=seen) & STORED
-        assert (stamps.news[3], stamps.table[3]) == seen
+        assert (stamps.invalidations[3], stamps.table[3]) == seen
         assert core.find("key") == 1
         stamps.table[3] += 1
         assert core.set("key", 2, None, slot=3, seen=seen) == OUTDATED
@@ -172,24 +172,24 @@ class TestStamps:
         stamps = LocalStamps(**options)
         core = make(stamps=stamps)
         core.set("key", 1, 10, slot=0)
-        news = stamps.news[0]
+        news = stamps.invalidations[0]
         assert core.touch("key", 20) & STORED
-        assert stamps.news[0] == news
+        assert stamps.invalidations[0] == news
         assert core.find("key") == 1
-        stamps.news[0] += 1
+        stamps.invalidations[0] += 1
         assert core.touch("key", 30) == 0
 
     def test_a_value_that_is_too_heavy_is_news_all_the_same(self, make):
         stamps = LocalStamps()
         core = make(stamps=stamps, max_weight=5)
-        before = stamps.news[2]
+        before = stamps.invalidations[2]
         assert core.set("key", 1, None, weight=6, slot=2) == TOO_HEAVY
-        assert stamps.news[2] != before
+        assert stamps.invalidations[2] != before
 
     def test_an_outdated_fill_beside_a_current_value_drops_both(self, make):
         stamps = LocalStamps()
         core = make(stamps=stamps)
-        seen = (stamps.news[1], stamps.table[1])
+        seen = (stamps.invalidations[1], stamps.table[1])
         core.set("key", "news", None, slot=1)
         removed = []
         assert core.set("key", "fill", None, slot=1, seen=seen, removed=removed) == OUTDATED
@@ -199,20 +199,20 @@ class TestStamps:
     def test_without_stamps_of_its_own_an_outdated_fill_is_stored_and_not_current(self, make):
         stamps = LocalStamps(first=None)
         core = make(stamps=stamps)
-        seen = (stamps.news[1], stamps.table[1])
+        seen = (stamps.invalidations[1], stamps.table[1])
         guard, waiting = core.watch("key", slot=1), core.watch("key", slot=1, wants_value=True)
         leader = core.watch("key", slot=1)
         stamps.table[1] += 1
         outcome = core.set("key", "fill", None, slot=1, seen=seen, watch=leader)
         assert outcome & STORED
-        assert not outcome & TOLD
+        assert not outcome & COMPLETED
         assert core.find("key") is None
         assert core.peek("key").value == "fill"
         assert not core.times("key").is_current
         assert (guard.broken, waiting.broken, leader.broken) == (True, True, False)
         assert waiting.value is MISSING
-        assert not core.told
-        assert core.set("key", "news", None, slot=1) & TOLD
+        assert not core.completed
+        assert core.set("key", "news", None, slot=1) & COMPLETED
         assert waiting.value == "news"
         assert core.find("key") == "news"
 
@@ -220,10 +220,10 @@ class TestStamps:
         stamps = LocalStamps()
         one, two = make(stamps=stamps), make(stamps=LocalStamps(first=1 << 50, shared_with=stamps))
         one.set("key", 1, None, slot=2)
-        two.set("key", 1, None, slot=2, seen=(stamps.news[2], stamps.table[2]))
+        two.set("key", 1, None, slot=2, seen=(stamps.invalidations[2], stamps.table[2]))
         watch = one.watch("key", slot=2)
         one.gate(RuntimeError)
-        assert one.clear(news=False) == 1
+        assert one.clear(invalidate=False) == 1
         assert len(one) == 0
         assert watch.broken
         assert two.find("key") == 1

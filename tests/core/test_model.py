@@ -21,13 +21,13 @@ from wheelcache.core.contract import (
     ABSENT,
     ALL,
     ANY,
+    COMPLETED,
     DEAD,
     KEEP,
     MISSING,
     MORE,
     RESTORE,
     SAME,
-    TOLD,
     WAKE,
     RemovalCause,
 )
@@ -72,7 +72,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
         self.has_weights = max_weight is not None
         self.removed = []
         self.watches = []
-        self.told = []
+        self.completed = []
         self.seen = {}
         self.foreign = 1 << 50
         self.walks, self.walk_step, self.walk = walks, walk_step, None
@@ -80,11 +80,11 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
     def outcome(self, outcome):
         """Without what the model does not know; what it asks for is done."""
-        while self.core.told:
-            self.told.append(self.core.told.popleft())
+        while self.core.completed:
+            self.completed.append(self.core.completed.popleft())
         while outcome & MORE and self.core.evict(removed=self.removed):
             pass
-        return outcome & ~(WAKE | MORE | TOLD)
+        return outcome & ~(WAKE | MORE | COMPLETED)
 
     @rule(
         key=KEYS,
@@ -98,10 +98,10 @@ class CoreAgainstModel(RuleBasedStateMachine):
     def set(self, key, value, ttl, grace, weight, mode, tags):
         weight = weight if self.has_weights else 0
         given = {"grace": grace, "weight": weight, "mode": mode, "slot": slot_of(key), "tags": tags}
-        waiting = len(self.model.told)
+        waiting = len(self.model.completed)
         outcome = self.core.set(key, value, ttl, **given, removed=self.removed)
         assert self.outcome(outcome) == self.model.set(key, value, ttl, **given)
-        assert bool(outcome & TOLD) == (len(self.model.told) > waiting)
+        assert bool(outcome & COMPLETED) == (len(self.model.completed) > waiting)
 
     @rule(key=KEYS, value=VALUES, ttl=st.one_of(TTLS, st.just(KEEP)), right=st.booleans())
     def set_in_place_of_a_value(self, key, value, ttl, right):
@@ -152,7 +152,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
         self.foreign += 1
         for stamps in (self.mine, self.theirs):
             if news:
-                stamps.news[slot] = self.foreign
+                stamps.invalidations[slot] = self.foreign
             stamps.table[slot] = self.foreign
 
     @rule(key=KEYS, wants_value=st.booleans())
@@ -306,8 +306,8 @@ class CoreAgainstModel(RuleBasedStateMachine):
             assert watch.broken
             theirs.broken, theirs.is_open = True, False
         self.watches = []
-        self.told = []
-        self.model.told = []
+        self.completed = []
+        self.model.completed = []
         if self.walk is not None and self.walks == "in order of use":
             assert self.walk.step(1) == []
         self.walk = None
@@ -330,10 +330,10 @@ class CoreAgainstModel(RuleBasedStateMachine):
         for watch, theirs in self.watches:
             assert (watch.key, watch.seen, watch.value) == (theirs.key, theirs.seen, theirs.value)
             assert watch.broken == theirs.broken
-        assert [watch.key for watch in self.told] == [watch.key for watch in model.told]
+        assert [watch.key for watch in self.completed] == [watch.key for watch in model.completed]
         if self.mine is not None:
             assert self.mine.table.tolist() == self.theirs.table.tolist()
-            assert self.mine.news.tolist() == self.theirs.news.tolist()
+            assert self.mine.invalidations.tolist() == self.theirs.invalidations.tolist()
 
     @invariant()
     def a_walk_goes_on(self):

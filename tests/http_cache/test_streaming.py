@@ -115,6 +115,19 @@ def test_a_stream_whose_client_leaves_is_closed_and_not_stored(wsgi, call):
     assert is_stored(wsgi)
 
 
+@pytest.mark.parametrize("pieces", [[], [b"a"]])
+def test_a_stream_of_the_promised_length_is_stored_although_the_server_does_not_look_for_its_end(wsgi, call, pieces):
+    # As granian, for a redirect.
+    def application(environ, start_response):
+        start_response("200 OK", [*USUAL, ("Content-Length", str(len(pieces)))])
+        return iter(pieces)
+
+    iterable, _ = call(application)
+    assert [next(iterable) for _ in pieces] == pieces
+    iterable.close()
+    assert is_stored(wsgi)
+
+
 def test_a_response_with_another_length_than_promised_is_not_stored(wsgi, call):
     def application(environ, start_response):
         start_response("200 OK", [*USUAL, ("Content-Length", "3")])

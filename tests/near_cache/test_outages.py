@@ -1,6 +1,7 @@
 """The store fails. With FAIL_SAFE, copies past their end are served, but none older than a value read since."""
 
 import itertools
+import threading
 
 import pytest
 
@@ -210,6 +211,42 @@ def test_reads_that_overlap_and_find_the_same_keep_the_copy(near, store, pool):
     store.released.set()
     assert slow.result(PATIENCE) == "v1"
     assert in_an_outage(near) == "v1"
+
+
+class Version:
+    """A value of the store. A comparison of another one with it does not end before ``released``."""
+
+    def __init__(self):
+        self.compared, self.released = threading.Event(), threading.Event()
+
+    def __eq__(self, other):
+        other.compared.set()
+        assert other.released.wait(PATIENCE)
+        return self is other
+
+    __hash__ = None
+
+
+def test_a_read_returns_only_after_an_older_copy_is_dropped_also_when_another_read_keeps_its_value_out(
+    near, store, pool, read
+):
+    near.near.trust(False)
+    store.values["k"] = Version()
+    read(near)
+    newer, newest = Version(), Version()
+    newer.released.set()
+    store.values["k"] = newer
+    reading = held(store, pool, read, near)
+    overtaking = pool.submit(read, near.beside(Store({"k": newest})))
+    try:
+        # It keeps the value of the first read out, and is about to drop the copy.
+        assert newest.compared.wait(PATIENCE)
+        store.released.set()
+        assert reading.result(PATIENCE) is newer
+        assert in_an_outage(near) is MISSING
+    finally:
+        newest.released.set()
+    assert overtaking.result(PATIENCE) is newest
 
 
 @pytest.mark.parametrize("regained", [False, True])

@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import sys
 import time
+from contextlib import closing
 
 import pytest
 
@@ -187,7 +188,7 @@ def foreign(kind):
             with socket.socket(socket.AF_UNIX) as there:
                 there.bind(str(path))
         elif kind == "one of another version":
-            with sqlite3.connect(path) as db:
+            with closing(sqlite3.connect(path, isolation_level=None)) as db:
                 db.execute("CREATE TABLE caches (colour TEXT)")
                 db.execute("PRAGMA user_version = 7")
         elif kind == "one for all":
@@ -235,7 +236,7 @@ def test_a_damaged_database_is_replaced_and_has_all_that_living_workers_have_cou
 
 def test_a_missing_table_is_damage(cache, path, clock):
     clock.advance(INTERVAL)
-    with sqlite3.connect(database(path)) as db:
+    with closing(sqlite3.connect(database(path), isolation_level=None)) as db:
         db.execute("DROP TABLE counts")
     assert look(path).caches == []
     cache.get("a")
@@ -277,7 +278,7 @@ def test_a_disk_that_is_full_from_the_beginning(cache, path, clock):
 
 def test_who_is_stopped_in_the_middle_of_a_publication_delays_the_others_by_a_moment_only(cache, path, clock, caplog):
     clock.advance(INTERVAL)
-    with sqlite3.connect(database(path), isolation_level=None) as stopped:
+    with closing(sqlite3.connect(database(path), isolation_level=None)) as stopped:
         stopped.execute("BEGIN IMMEDIATE")
         before = time.monotonic()
         cache.get("a")
@@ -295,7 +296,7 @@ def test_who_is_stopped_in_the_middle_of_a_publication_delays_the_others_by_a_mo
 
 def test_a_reader_waits_for_nobody_for_long_and_says_why(cache, path, clock):
     clock.advance(INTERVAL)
-    with sqlite3.connect(database(path), isolation_level=None) as stopped:
+    with closing(sqlite3.connect(database(path), isolation_level=None)) as stopped:
         stopped.execute("BEGIN EXCLUSIVE")
         with pytest.raises(FileUnusable, match="held it for too long"):
             counted(path)

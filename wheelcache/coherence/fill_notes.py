@@ -2,8 +2,8 @@
 
 A caller that misses a key computes its value and sets it. Such a fill does not notify the other processes, since the
 source of the value did not change, and it is dropped if another process wrote the key since the miss. Any other write
-is news for them. So each miss is noted, with the stamp of the key at that time, in the scope of the thread, task or
-request that missed.
+invalidates their entries. So each miss is noted, with the stamp of the key at that time, in the scope of the thread,
+task or request that missed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from wheelcache.runtime.request_scope import current_scope
 FILL_WINDOW: Final = 10.0
 """Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill: it does not
 invalidate the entries of other processes, and it is dropped if one of them wrote the key in the meantime. A later one
-is news."""
+invalidates."""
 
 Answered = tuple[Seen | None, int]
 """The miss that a write fills: the words that its slot of the stamps showed, and its moment."""
 
-NEWS: Final[Answered] = (None, 0)
+INVALIDATES: Final[Answered] = (None, 0)
 """The value of a write that fills no miss."""
 
 PLAIN_LENGTH: Final = 256
@@ -51,15 +51,15 @@ class FillNotes:
         current_scope().note_miss((self._identity, _noted(key)), (seen, moment(), self._clock()))
 
     def take(self, key: Any) -> Answered:
-        """Remove and return the note of the miss that a write of ``key`` fills; NEWS if there is none."""
+        """Remove and return the note of the miss that a write of ``key`` fills; INVALIDATES if there is none."""
         note = current_scope().take_miss((self._identity, _noted(key)))
         if note is None:
-            return NEWS
+            return INVALIDATES
         seen, since, missed_at = note
-        return (seen, since) if self._clock() - missed_at <= FILL_WINDOW else NEWS
+        return (seen, since) if self._clock() - missed_at <= FILL_WINDOW else INVALIDATES
 
     def forget(self) -> None:
-        """Remove the notes of the running thread or task, after the cache was cleared: a later ``set`` is news."""
+        """Remove the notes of the running thread or task, after the cache was cleared: a later ``set`` invalidates."""
         current_scope().forget_misses(self._identity)
 
 

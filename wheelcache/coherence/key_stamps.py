@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, Final
 
-from wheelcache.coherence.fill_notes import NEWS, Answered, FillNotes
+from wheelcache.coherence.fill_notes import INVALIDATES, Answered, FillNotes
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core.contract import Core, Seen, Watch
 from wheelcache.errors import CacheClosed, FileUnusable
@@ -29,10 +29,10 @@ class KeyStamps:
 
     Attributes:
         are_there: the cache has stamps: other processes report their writes, or the trust in all entries may end.
-        tells_of_writes: other processes report their writes, so they have written every entry that is not current.
+        reports_writes: other processes report their writes, so they have written every entry that is not current.
     """
 
-    __slots__ = ("_checked", "_clock", "_core", "_name", "_notes", "_stamps", "_table", "are_there", "tells_of_writes")
+    __slots__ = ("_checked", "_clock", "_core", "_name", "_notes", "_stamps", "_table", "are_there", "reports_writes")
 
     def __init__(self, name: str, core: Core, clock: Callable[[], float], stamps: Stamps | None) -> None:
         self._name = name
@@ -45,7 +45,7 @@ class KeyStamps:
         # Stamps that are never written report no writes, so fills need no notes.
         self._notes = None if stamps is None or stamps.first is None else FillNotes(core.now)
         self.are_there = stamps is not None
-        self.tells_of_writes = self._notes is not None
+        self.reports_writes = self._notes is not None
 
     def slot(self, key: Any) -> int:
         """Return the slot of ``key`` in the stamps.
@@ -61,9 +61,9 @@ class KeyStamps:
         if stamps is None:
             return None
         slot = stamps.slot(key)
-        # The news word first: if another process writes news between the two reads, the stamp differs as well.
-        news = stamps.news[slot]
-        return news, stamps.table[slot]
+        # The invalidation word first: if another process writes between the two reads, the stamp differs as well.
+        invalidation = stamps.invalidations[slot]
+        return invalidation, stamps.table[slot]
 
     def watch(self, key: Any) -> Watch:
         """Watch ``key`` in the core. See ``Core.watch``."""
@@ -71,7 +71,7 @@ class KeyStamps:
 
     def seen_by_load(self, seen: Seen | None) -> Seen | None:
         """Return the ``seen`` to store a value under that was loaded while its slot showed ``seen``."""
-        return seen if seen is None or self._stamps is None or self._stamps.is_told else NEVER_CURRENT
+        return seen if seen is None or self._stamps is None or self._stamps.is_notified else NEVER_CURRENT
 
     def missed(self, key: Any) -> None:
         """Note that ``key`` was missed, and may be set soon."""
@@ -79,8 +79,8 @@ class KeyStamps:
             self._notes.missed(key, seen)
 
     def noted(self, key: Any) -> Answered:
-        """Remove and return the note of the miss that a write of ``key`` fills; NEWS if there is none."""
-        return NEWS if self._notes is None else self._notes.take(key)
+        """Remove and return the note of the miss that a write of ``key`` fills; INVALIDATES if there is none."""
+        return INVALIDATES if self._notes is None else self._notes.take(key)
 
     def forget_misses(self) -> None:
         """Remove the notes of the running thread or task, after the cache was cleared."""

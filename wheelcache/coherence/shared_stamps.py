@@ -12,27 +12,28 @@ never invalidate each other, and a slow computation never brings back a deleted 
 
 A write counts as a fill if it is the first ``set`` or ``add`` of a key within ``FILL_WINDOW`` (10 seconds) of a miss of
 the key by the same thread or task, in the same request. So code that changes the source of a value after a miss, and
-then sets the key, should delete the key instead. Any later ``set`` is news: other processes see it, and it is kept even
-if they wrote the key since the miss, because a process without requests may have missed the key at its start. So a
-``get``, a computation of more than 10 seconds and a ``set`` can restore a value that was overwritten during the
+then sets the key, should delete the key instead. Any later ``set`` invalidates: other processes see it, and it is kept
+even if they wrote the key since the miss, because a process without requests may have missed the key at its start. So
+a ``get``, a computation of more than 10 seconds and a ``set`` can restore a value that was overwritten during the
 computation. Loads, such as those of ``memoize``, are always quiet and never do that, however long they take.
 
 A ``touch`` stamps an existing value, which another process may overwrite at the same moment. The stamp of the touch
-must not make the old value look current. So each slot has a second word, the news word, which only news is written to,
-and before the stamp. A touch writes its stamp, and uses it only if the news word is still the one that its value was
-filled under. ``incr`` has no such protection: of two processes that count at the same moment, each counts on its own.
+must not make the old value look current. So each slot has a second word, the invalidation word, which only writes that
+invalidate change, and before the stamp. A touch writes its stamp, and uses it only if the invalidation word is still
+the one that its value was filled under. ``incr`` has no such protection: of two processes that count at the same
+moment, each counts on its own.
 
 **Memory order.** A processor may let a later load pass an earlier store, and many let any access pass any other. Three
 orders are needed, and both cores keep them:
 
-1. News is written to the news word first, then to the stamp (store before store). A reader reads them in the same order
-   (load before load). So a reader that finds the new stamp finds the new news word, or a newer one.
-2. A touch writes its stamp, then reads the news word (store before load). This is the one order that even x86 does not
-   keep, so a full barrier stands between the two. Without it, this could happen: the touch reads the old news word,
-   another process writes its news and its stamp, and the stamp of the touch reaches memory last. Then the old value
-   would look current. With the barrier, the stamp of the touch is in memory before the news word is read. If the news
-   was written before the read, the touch finds it and gives up. If it is written later, its stamp overwrites the stamp
-   of the touch.
+1. A write changes the invalidation word first, then the stamp (store before store). A reader reads them in the same
+   order (load before load). So a reader that finds the new stamp finds the new invalidation word, or a newer one.
+2. A touch writes its stamp, then reads the invalidation word (store before load). This is the one order that even x86
+   does not keep, so a full barrier stands between the two. Without it, this could happen: the touch reads the old
+   invalidation word, another process writes both words, and the stamp of the touch reaches memory last. Then the old
+   value would look current. With the barrier, the stamp of the touch is in memory before the invalidation word is read.
+   If the word was written before the read, the touch finds it and gives up. If it is written later, its stamp
+   overwrites the stamp of the touch.
 3. A fill reads the stamp before its value is computed and once more when it is stored (load before load).
 
 The compiled core uses ``__ATOMIC_SEQ_CST`` for every word, and ``__atomic_thread_fence(__ATOMIC_SEQ_CST)`` in a touch:
@@ -89,11 +90,11 @@ class Stamps(contract.Stamps, Protocol):
     """The stamps that a cache can use: ``SharedStamps`` of this module, or ``TrustEpoch`` of ``near_cache``.
 
     Attributes:
-        is_told: this process learns of writes. A value that is stored while this is False is never current.
+        is_notified: this process learns of writes. A value that is stored while this is False is never current.
     """
 
     @property
-    def is_told(self) -> bool: ...
+    def is_notified(self) -> bool: ...
 
     def open(self) -> None: ...
     def open_in_child(self) -> None: ...
@@ -111,10 +112,10 @@ class SharedStamps:
 
     Attributes:
         table: the stamps, by slot.
-        news: by slot, the stamp of the last write that was news.
+        invalidations: by slot, the stamp of the last write that invalidated.
         tags: by slot, the moment at which its tags were last dropped; initially the moment of the file's creation.
         first: the first of 2**39 stamps that the core of one cache may write.
-        is_told: this process learns of every write.
+        is_notified: this process learns of every write.
 
     Raises:
         FileUnusable: if another user can access the file or its directory, or the file does not contain stamps.
@@ -122,14 +123,14 @@ class SharedStamps:
 
     __slots__ = (
         *("_identity", "_is_in_ours", "_next", "_path", "_slots", "_user"),
-        *("first", "news", "table", "tags"),
+        *("first", "invalidations", "table", "tags"),
     )
 
     table: memoryview
-    news: memoryview
+    invalidations: memoryview
     tags: memoryview | None
     first: int | None
-    is_told: Final = True
+    is_notified: Final = True
 
     def __init__(self, name: str, directory: Path | None = None, slots: int = SLOTS) -> None:
         if sys.platform == "win32":
@@ -154,7 +155,7 @@ class SharedStamps:
         words = memoryview(mapped)[HEADER_BYTES:].cast("Q")
         # No Python code runs between the assignments, so an exception cannot leave the words of two files.
         slots = self._slots
-        self.table, self.news, self.tags = words[:slots], words[slots : 2 * slots], words[2 * slots :]
+        self.table, self.invalidations, self.tags = words[:slots], words[slots : 2 * slots], words[2 * slots :]
         self._identity = identity
 
     def _map_file(self) -> tuple[mmap.mmap, tuple[int, int]] | None:

@@ -42,7 +42,7 @@ cdef double LATEST_TICKS = 2.0**52
 
 cdef int ANY = contract.ANY, ABSENT = contract.ABSENT, SAME = contract.SAME, RESTORE = contract.RESTORE
 cdef int ALL = contract.ALL, DEAD = contract.DEAD
-cdef int STORED = contract.STORED, WAKE = contract.WAKE, MORE = contract.MORE, TOLD = contract.TOLD
+cdef int STORED = contract.STORED, WAKE = contract.WAKE, MORE = contract.MORE, COMPLETED = contract.COMPLETED
 cdef int PRESENT = contract.PRESENT, CHANGED = contract.CHANGED, OUTDATED = contract.OUTDATED
 cdef int TOO_HEAVY = contract.TOO_HEAVY, NO_ROOM = contract.NO_ROOM
 
@@ -66,7 +66,7 @@ cdef class CompiledCore:
     cdef object __weakref__
     cdef Map map
     cdef WatchTable *watches
-    cdef readonly object told
+    cdef readonly object completed
     cdef object clock  # None for the system's, read in C
     cdef bint barrier  # the gate is shut, or a fork is in progress
     cdef uint64_t hits
@@ -90,7 +90,7 @@ cdef class CompiledCore:
         max_entries = options.count_or_none("max_entries", max_entries)
         max_weight = options.count_or_none("max_weight", max_weight)
         jitter = options.fraction("jitter", jitter)
-        self.told = deque()
+        self.completed = deque()
         self.fork_lock = threading.Lock()
         map.max_entries = -1 if max_entries is None else min(max_entries, sys.maxsize)
         self.weighs = max_weight is not None
@@ -284,7 +284,7 @@ cdef class CompiledCore:
         return self.store_under(watch, &write, removed)
 
     cdef int store(self, object key, object value, double ttl, Py_ssize_t slot, int mode, bint exact) except -1:
-        """``set`` of a value without grace and weight, as news."""
+        """``set`` of a value without grace and weight, which invalidates."""
         cdef Write write
         memset(&write, 0, sizeof(Write))
         write.key, write.hash, write.value = <PyObject *>key, hash_of(<PyObject *>key), <PyObject *>value
@@ -302,7 +302,7 @@ cdef class CompiledCore:
         begin_removals(&gone, removed)
         # Where it fails, nothing was removed.
         outcome = put(self, write, watches, watch, &gone)
-        if unlikely(outcome & TOLD):
+        if unlikely(outcome & COMPLETED):
             return self.finish_set(outcome, watches, &gone)
         finish(&gone)
         return outcome
@@ -310,11 +310,11 @@ cdef class CompiledCore:
     cdef int finish_set(self, int outcome, list watches, Gone *gone) except -1:
         cdef Watch watch
         try:
-            if outcome & TOLD:
+            if outcome & COMPLETED:
                 for watch in watches:
-                    if watch.is_told:
-                        watch.is_told = False
-                        self.told.append(watch)
+                    if watch.is_completed:
+                        watch.is_completed = False
+                        self.completed.append(watch)
         finally:
             finish(gone)
         return outcome
@@ -378,13 +378,13 @@ cdef class CompiledCore:
         finish(&gone)
         return looked
 
-    def clear(self, *, bint news=True):
+    def clear(self, *, bint invalidate=True):
         cdef Py_ssize_t size
         self.wait_for_fork()
         size = self.map.entries.count
         detach_all(&self.map)
-        if news:
-            write_news_everywhere(&self.map.stamps)
+        if invalidate:
+            invalidate_all(&self.map.stamps)
         break_all_watches(self.watches, False)
         return size
 
@@ -458,7 +458,7 @@ cdef class CompiledCore:
         self.hits = self.misses = 0
         memset(self.map.left, 0, sizeof(self.map.left))
         self.map.puts = self.map.evicted_weight = self.map.evicted_carry = 0
-        self.told.clear()
+        self.completed.clear()
 
     # Below: before a step.
 

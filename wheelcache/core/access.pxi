@@ -115,7 +115,7 @@ cdef class CacheAccess:
     cdef inline int missed(self, object key) except -1:
         # With the system's clock and without stamps no miss is heard: in a test that freezes the time the clock is
         # another one.
-        if (self._core.clock is not None or self._core.map.stamps.given) and self.writes.hears_misses:
+        if (self._core.clock is not None or self._core.map.stamps.given) and self.writes.records_misses:
             self.writes.missed(key)
         return 0
 

@@ -34,19 +34,19 @@ SECONDS: Final = (int, float)
 
 
 class Serialized(bytes):
-    """A serialized value, told apart from bytes that a caller has cached."""
+    """A serialized value, as distinct from bytes that a caller has cached."""
 
     __slots__ = ()
 
 
 class WriteState:
-    """What happens beside the core when an entry is missed or written.
+    """The work around the core when an entry is missed or written.
 
     Attributes:
         is_plain: nothing but the core has a part in a ``set`` or ``delete``.
         quiet: the outcome of a ``set`` after which there is nothing more to do.
         leases: the waits for values, if any are ``in_force``.
-        hears_misses: whether a miss is to be told to ``missed``. False with the system's clock and without stamps.
+        records_misses: whether misses must be reported to ``missed``. False with the system's clock and without stamps.
     """
 
     __slots__ = ("is_plain", "leases", "quiet")
@@ -56,7 +56,7 @@ class WriteState:
     leases: Any
 
     @property
-    def hears_misses(self) -> bool:
+    def records_misses(self) -> bool:
         raise NotImplementedError
 
     def missed(self, key: Any) -> None:
@@ -97,7 +97,7 @@ class CacheAccess:
         if value is not MISSING:
             return value
         self._core.count(misses=1)
-        if self._writes.hears_misses:
+        if self._writes.records_misses:
             self._writes.missed(key)
         return default
 
@@ -113,7 +113,7 @@ class CacheAccess:
             return self.find(key, default)
         if value is not MISSING:
             return value
-        if self._writes.hears_misses:
+        if self._writes.records_misses:
             self._writes.missed(key)
         return default
 

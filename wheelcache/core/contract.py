@@ -6,7 +6,7 @@ callbacks: references that it gives up are dropped after its last change, so tha
 may call it. Objects tracked by the garbage collector are allocated before the first change or after the last one. An
 asynchronous exception or a failed allocation leaves the core as before the step or as after it.
 
-**Only in the compiled core** is every step that short, and is a core that exact after an exception at any point. In the
+Only **the compiled core** keeps every step that short, and is that exact after an exception at any point. In the
 reference core in Python, a scan copies the keys, a table that once held many more entries is rebuilt, and an
 asynchronous exception may end a step in the middle. No lock is left held, and no entry is read after its expiry, but a
 count may be off by one, and an entry may have lost its timer: it then leaves by LRU, unless it is set again before.
@@ -78,22 +78,22 @@ ANY, ABSENT, SAME, RESTORE = range(4)
 ``expected``, by identity; as ABSENT, without evicting, not for a key that is watched, and not breaking watches."""
 
 ALL, DEAD = range(2)
-"""What ``delete`` removes: any entry; only one that is stale or not current."""
+"""The scope of ``delete``: any entry, or only an entry that is stale or not current."""
 
 STORED: Final = 1
 """Outcomes are ints made of this and the following. The ordinary one is exactly STORED."""
 WAKE: Final = 2
-"""``next_due`` became earlier, or the wheel is over two intervals late: the caller has the core advanced."""
+"""``next_due`` became earlier, or the wheel is over two intervals late: the caller must see that the core advances."""
 MORE: Final = 4
 """The weight is still above ``max_weight``: the caller calls ``evict`` until it returns False."""
-TOLD: Final = 8
-"""Watches were completed: the caller empties ``told``."""
+COMPLETED: Final = 8
+"""Watches were completed: the caller empties ``completed``."""
 PRESENT, CHANGED, OUTDATED, TOO_HEAVY, NO_ROOM = 16, 32, 64, 128, 256
-"""Why a value was not stored."""
+"""The reasons for which a value was not stored."""
 
 Removals = list[tuple[Any, Any, RemovalCause]]
 Seen = tuple[int, int]
-"""What a slot of the stamps shows: its news word, which is read first, and its stamp."""
+"""The words of a slot of the stamps: its invalidation word, which is read first, and its stamp."""
 
 
 TagName = tuple[str, int]
@@ -116,7 +116,7 @@ class Record(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Since construction, or since the fork in a child. Exact when no call is in progress. None of them decreases.
+    """Counts since construction, or since the fork in a child. Exact when no call is in progress. None decreases.
 
     Attributes:
         puts: values that ``set`` stored, other than with RESTORE.
@@ -131,15 +131,15 @@ class Counts(NamedTuple):
 
 
 class Stamps(Protocol):
-    """What processes share about writes: two tables of aligned 64-bit words, which a core may access as raw memory, and
-    the first of 2**39 stamps reserved for this core. With None, the stamps tell of trust and not of writes: the core
-    writes none, stores under what the table shows, and stores what would be OUTDATED as well, which then is not
-    current, and breaks watches but completes none."""
+    """The record of writes that processes share: two tables of aligned 64-bit words, which a core may access as raw
+    memory, and the first of the 2**39 stamps reserved for this core. If ``first`` is None, the stamps express trust,
+    not writes: the core writes no stamp, stores each value under the stamp in the table, stores an OUTDATED value as
+    well, which then is not current, and breaks watches but completes none."""
 
     @property
     def table(self) -> memoryview: ...
     @property
-    def news(self) -> memoryview: ...
+    def invalidations(self) -> memoryview: ...
     @property
     def first(self) -> int | None: ...
     @property
@@ -152,12 +152,12 @@ class Watch(Protocol):
     """A watch on one key, until it is closed or dropped.
 
     Attributes:
-        seen: what the slot showed when the watch began; None without stamps.
-        broken: the key was set, deleted or cleared since, other than by a ``set`` under this watch. Not counted are
-            expiry, eviction, ``touch``, RESTORE, DEAD, and values that were PRESENT, CHANGED or OUTDATED. A part may
+        seen: the words of the slot when the watch began; None without stamps.
+        broken: the key was set, deleted or cleared since, other than by a ``set`` under this watch. Expiry, eviction,
+            ``touch``, RESTORE, DEAD, and values that were PRESENT, CHANGED or OUTDATED do not break a watch. A part may
             set it to True itself: no ``set`` under the watch that begins after that is stored.
         value: with ``wants_value``, the first value that was set, also if TOO_HEAVY; MISSING until then. It completes
-            the watch, which ends and is appended to ``told``. A delete breaks a watch and does not complete it.
+            the watch, which ends and is appended to ``completed``. A delete breaks a watch and does not complete it.
     """
 
     key: Any
@@ -169,13 +169,13 @@ class Watch(Protocol):
 
 
 class Scan(Protocol):
-    """A walk over the entries, until it is closed or dropped. Each entry that is there from start to end comes at least
-    once, possibly twice. ``step`` returns the next ones, at most ``count``; none at the end."""
+    """A walk over the entries, until it is closed or dropped. It returns each entry that exists from start to end at
+    least once, possibly twice. ``step`` returns at most ``count`` further entries, and none at the end."""
 
     def step(self, count: int) -> list[Record]: ...
 
     def keys(self, count: int) -> list[Any]:
-        """``step``, for a caller that needs no more than the keys. Entries of some may have left."""
+        """Return the keys of a ``step``. The entries of some may have left."""
 
     def close(self) -> None: ...
 
@@ -190,13 +190,13 @@ class Core(Protocol):
     attributes. ``sys.getsizeof`` includes the entries, without their keys and values.
 
     Attributes:
-        next_due: when ``advance`` has work; ``-inf`` while ``drain`` has, ``inf`` if nothing is scheduled.
+        next_due: the time at which ``advance`` has work; ``-inf`` while ``drain`` has, ``inf`` if nothing is scheduled.
             Never too late; after deletions it may be too early until the next ``advance``, which never makes it
             earlier.
-        told: completed watches, each once. Any thread may take them.
-        entry_bytes: what an entry without tags takes in addition to its key and value, for weighers.
-        in_step: the calling thread is inside a step, in code run by the garbage collector, and must not wait. Always
-            False in a core whose steps run no such code.
+        completed: completed watches, each once. Any thread may take them.
+        entry_bytes: the size of an entry without tags, in addition to its key and value, for weighers.
+        in_step: whether the calling thread is inside a step, in code run by the garbage collector, and must not wait.
+            Always False in a core whose steps run no such code.
     """
 
     @property
@@ -204,7 +204,7 @@ class Core(Protocol):
     @property
     def next_due(self) -> float: ...
     @property
-    def told(self) -> deque[Any]: ...
+    def completed(self) -> deque[Any]: ...
     @property
     def entry_bytes(self) -> int: ...
     @property
@@ -213,15 +213,17 @@ class Core(Protocol):
     def __len__(self) -> int: ...
 
     def find(self, key: Hashable, default: Any = None) -> Any:
-        """The value of a fresh and current entry, moved to the young end and counted as a hit; else ``default``. No
-        read removes an entry. The caller calls ``count`` for a miss, once it knows how the look-up ended."""
+        """Return the value of a fresh and current entry, count a hit, and move the entry to the young end. Otherwise
+        return ``default``. No read removes an entry. The caller calls ``count`` for a miss, once it knows how the
+        look-up ended."""
 
     def times(self, key: Hashable) -> Times | None:
-        """The times of an entry in any state, or None, also if a tag was dropped. Nothing is counted or moved."""
+        """Return the times of an entry in any state; None if there is none or one of its tags was dropped. Count and
+        move nothing."""
 
     def peek(self, key: Hashable, *, use: bool = False) -> Record | None:
-        """An entry in any state as it is now, or None, also if a tag was dropped. Not counted; ``use`` moves the entry
-        to the young end."""
+        """Return an entry in any state; None if there is none or one of its tags was dropped. Count nothing; ``use``
+        moves the entry to the young end."""
 
     def set(
         self,
@@ -251,23 +253,25 @@ class Core(Protocol):
                 a factor drawn evenly from [1 - jitter, 1] and by ``max_jitter`` at most. With RESTORE it may be <= 0:
                 the entry has been stale for so long, and ``ttl + grace`` is > 0.
             grace: seconds >= 0 from stale to expired.
-            weight: 0 to MAX_WEIGHT, else OverflowError.
-            watch: store only if it is unbroken, else CHANGED. It stays open until no caller can join the claim any
-                more.
-            slot: of the key in the stamps, if there are any.
-            seen: None for news: within the step, the slot gets a fresh stamp, in its news word first. Otherwise what
-                the slot showed when the value was missed: the value is stored under that, quietly. If the slot shows
-                another stamp, the value is OUTDATED; and unless there is a watch, a current entry leaves as REPLACED
-                and the slot gets a fresh stamp, since neither value is known to be the newer one.
-            tags: distinct, in place of those that the entry has. With SAME, it keeps those.
-            since: the moment from which on the value was computed; with a watch, that is when the watch began. If a tag
-                was dropped after it, the value is OUTDATED, or with a watch CHANGED. 0 for news.
+            weight: 0 to MAX_WEIGHT; otherwise OverflowError.
+            watch: store only if the watch is unbroken; otherwise the outcome is CHANGED. The caller closes the watch
+                once no other caller can join the claim.
+            slot: the key's slot in the stamps, if there are any.
+            seen: None to invalidate: within the step, both words of the slot get a fresh stamp. Otherwise the words of
+                the slot when the value was missed: the value is stored under them and invalidates nothing. If the slot
+                shows another stamp now, the value is OUTDATED; and unless there is a watch, a current entry leaves as
+                REPLACED and the slot gets a fresh stamp, since neither value is known to be the newer one.
+            tags: distinct tags, which replace those of the entry. With SAME, the entry keeps its tags.
+            since: the moment at which the computation of the value began; 0 if it does not matter. If a tag was dropped
+                after that moment, the value is OUTDATED, or CHANGED with a watch, whose begin is then the moment.
         """
 
     def touch(self, key: Hashable, ttl: float | None) -> int:
-        """Give a fresh and current entry a new TTL, without jitter, keeping its grace; an entry that never expires has
-        none. STORED, perhaps with WAKE, or 0. With stamps it gets a fresh stamp and no news; 0 if its slot has news
-        since the value was stored."""
+        """Give a fresh and current entry a new TTL, without jitter, and keep its grace, unless it never expires.
+
+        Return STORED, perhaps with WAKE; 0 if there is no such entry. With stamps, the entry gets a fresh stamp, which
+        invalidates nothing; the result is 0 if another process wrote to the slot since the value was stored.
+        """
 
     def delete(
         self,
@@ -278,9 +282,11 @@ class Core(Protocol):
         slot: int = 0,
         removed: Removals | None = None,
     ) -> Any:
-        """Remove an entry. Its value if it was fresh and current, else ``default``. With ALL and stamps, the slot gets
-        a fresh stamp first, whether or not there is an entry; not with the cause EVICTED, which breaks no watch
-        either."""
+        """Remove an entry. Return its value if it was fresh and current, otherwise ``default``.
+
+        With ALL and stamps, the slot gets a fresh stamp first, whether or not there is an entry. With the cause
+        EVICTED, it does not, and no watch is broken.
+        """
 
     def drop_tag(self, name: str, slot: int = 0) -> int:
         """Make all entries with a tag not current, in O(1), and return how many were in memory, as ``len`` counts them.
@@ -289,37 +295,41 @@ class Core(Protocol):
         with that tag."""
 
     def evict(self, budget: int = BATCH, removed: Removals | None = None, *, size: int | None = None) -> bool:
-        """Evict at most ``budget`` entries, until the bounds hold, or until ``size`` are left. Whether more must."""
+        """Evict at most ``budget`` entries, until the bounds hold, or until ``size`` are left. Return whether more must
+        be evicted."""
 
     def advance(self, budget: int = BATCH, removed: Removals | None = None) -> int:
-        """``drain``, then remove what has expired, in order of tick, in any order within a tick. ``budget``
-        bounds the entries looked at. How many were; ``next_due <= now()`` tells that work is left."""
+        """Call ``drain``, then remove expired entries in the order of their ticks. Return the number of entries looked
+        at, which ``budget`` bounds. Work is left while ``next_due <= now()``."""
 
-    def clear(self, *, news: bool = True) -> int:
-        """Detach all entries and break all watches. Return how many were detached; they count immediately. O(watches).
-        With stamps and ``news``, every slot gets a fresh stamp; closing a core is not news. Detached entries are
-        dropped by ``drain``, ``advance`` and, a few each, ``set``, which report them if they are given ``removed``."""
+    def clear(self, *, invalidate: bool = True) -> int:
+        """Detach all entries and break all watches, in O(watches). Return the number of detached entries, which count
+        immediately. With stamps and ``invalidate``, every slot gets a fresh stamp; a core that closes invalidates
+        nothing. ``drain``, ``advance`` and, a few each, ``set`` drop detached entries, and report them in
+        ``removed``."""
 
     def drain(self, budget: int = BATCH, removed: Removals | None = None) -> bool:
-        """Drop detached entries, then remove entries of dropped tags, each reported once. ``budget`` bounds the entries
-        looked at. Return whether work is left."""
+        """Drop detached entries, then remove entries of dropped tags, and report each once. ``budget`` bounds the
+        number of entries looked at. Return whether work is left."""
 
     def scan(self, *, ordered: bool = False, start: float = 0.0) -> Scan:
-        """Walk over the entries; ``ordered`` from the least to the most recently used, as of each entry's first turn.
-        In the reference core, the order is that of the start. Eviction stays exact during the walk. Raises RuntimeError
-        if an ordered scan is in progress.
+        """Walk over the entries; if ``ordered``, from the least to the most recently used, as of each entry's first
+        turn. In the reference core, the order is that of the start. Eviction stays exact during the walk. Raises
+        RuntimeError if an ordered scan is in progress.
 
         Args:
             start: the share of the entries, from 0.0 to 1.0, that a scan without an order leaves out, for samples.
         """
 
     def keys(self) -> list[Any]:
-        """The keys of fresh and current entries, least recently used first. O(n), in one step: not for servers."""
+        """Return the keys of fresh and current entries, least recently used first. O(n), in one step: not for
+        servers."""
 
     def counts(self) -> Counts: ...
 
     def count(self, *, hits: int = 0, misses: int = 0) -> None:
-        """Add look-ups that ended elsewhere: a stale value that was served, a value that was waited for."""
+        """Count look-ups that ended outside the core: with a stale value, or with a value that the caller waited
+        for."""
 
     def watch(self, key: Hashable, *, slot: int = 0, wants_value: bool = False) -> Watch:
         """Watch a key, whether or not there is an entry. A key may have any number of watches."""
@@ -328,22 +338,23 @@ class Core(Protocol):
 
     def use_clock(self, clock: Callable[[], float] | None) -> None:
         """Read ``clock()`` from now on, before each step begins; None for the system's monotonic clock. The times of
-        entries stay as they are, so the new clock continues the scale of the old one. A clock that is behind the last
-        ``advance`` has all timers filed anew, in O(n): frozen time in tests is the one case."""
+        entries stay as they are, so the new clock continues the scale of the old one. If the clock is behind the last
+        ``advance``, all timers are filed again, in O(n): this happens only with frozen time in tests."""
 
     def use_stamps(self, stamps: Stamps | None, *, keep: bool) -> None:
         """Exchange the stamps. Unless ``keep``, detach all entries in the same step, as ``clear`` does."""
 
     def gate(self, error: Callable[[], Exception] | None, thread: int = 0) -> None:
         """Shut the gate, or open it with None. While it is shut, a call that would read or write an entry raises
-        ``error()`` and changes and counts nothing; except a hit of ``find``, ``clear``, ``drain``,
+        ``error()``, and changes and counts nothing. Exceptions are a hit of ``find``, ``clear``, ``drain``,
         ``advance``, ``len``, ``counts`` and ``count``, and the calls of the thread with the identifier ``thread``. To
-        close a core for good, shut the gate first and then clear."""
+        close a core permanently, shut the gate first and then clear."""
 
     def before_fork(self) -> None:
         """Return when no step is in progress. Until ``after_fork``, no other thread begins one. One thread at a time
         forks. Both methods may be called again after an asynchronous exception interrupted them."""
 
     def after_fork(self, *, in_child: bool) -> None:
-        """Go on. In the child: fresh locks, counts from zero, watches closed and broken, scans ended, and the jitter's
-        generator seeded anew, since forked workers would otherwise draw the same jitter. Entries stay."""
+        """Resume after the fork. In the child, locks are fresh, counts start from zero, watches are closed and broken,
+        scans are ended, and the jitter's generator has a new seed, since forked workers would otherwise draw the same
+        jitter. Entries stay."""

@@ -32,7 +32,7 @@ cdef struct Entry:
 
 cdef struct Origin:
     # Under which stamps an entry was stored.
-    uint64_t news
+    uint64_t invalidation
     uint64_t stamp
     uint32_t slot
 

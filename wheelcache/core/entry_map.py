@@ -52,12 +52,12 @@ class Entry(Timer):
 class TrackedEntry(Entry):
     """An entry of a core with weights or stamps: its weight, and what the slot of its key shows while it is current."""
 
-    __slots__ = ("news", "slot", "stamp", "weight")
+    __slots__ = ("invalidation", "slot", "stamp", "weight")
 
     def __init__(self) -> None:
         self.weight = self.slot = 0
         # Of no slot: current only once it is stamped.
-        self.news = self.stamp = -1
+        self.invalidation = self.stamp = -1
 
 
 class LRU(OrderedDict[Any, Any]):

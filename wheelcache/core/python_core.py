@@ -26,6 +26,7 @@ from wheelcache.core.contract import (
     ANY,
     BATCH,
     CHANGED,
+    COMPLETED,
     DEAD,
     KEEP,
     MISSING,
@@ -36,7 +37,6 @@ from wheelcache.core.contract import (
     RESTORE,
     SAME,
     STORED,
-    TOLD,
     TOO_HEAVY,
     WAKE,
     Counts,
@@ -95,7 +95,7 @@ class PythonCore:
         self._patience = 2 * interval
         self._watches = Watches()
         self._watched = self._watches.by_key
-        self.told: deque[Watch] = deque()
+        self.completed: deque[Watch] = deque()
         self._ordered_scan: Callable[[], KeyScan | None] = lambda: None
         self._gate_error: Callable[[], Exception] | None = None
         self._gate_thread = 0
@@ -345,10 +345,10 @@ class PythonCore:
             self._map.find_next_due()
         return looked
 
-    def clear(self, *, news: bool = True) -> int:
+    def clear(self, *, invalidate: bool = True) -> int:
         with self._lock:
             self._watches.cleared()
-            if news and self._stamps is not None:
+            if invalidate and self._stamps is not None:
                 self._stamps.write_all()
             return self._map.detach_all()
 
@@ -400,7 +400,7 @@ class PythonCore:
             self._lock = threading.RLock()
             self._random = Random().random
             self._watches.end_all()
-            self.told.clear()
+            self.completed.clear()
             self._count_from_zero()
             if self._stamps is not None:
                 self._stamps.forget_locks()
@@ -467,7 +467,7 @@ class PythonCore:
         return None if entry is None or (entry.tags and self._map.tags.are_dropped(entry.tags)) else entry
 
     def _record(self, entry: Any) -> Record:
-        seen = None if self._stamps is None else (entry.news, entry.stamp)
+        seen = None if self._stamps is None else (entry.invalidation, entry.stamp)
         times = Times(entry.fresh_until, entry.due, self._is_current(entry))
         return Record(entry.key, entry.value, times, entry.weight, seen, tuple([tag.name for tag in entry.tags]))
 
@@ -490,9 +490,9 @@ class PythonCore:
         return 0
 
     def _notify(self, key: Any, value: Any, watch: Watch | None, slot: int, seen: Seen | None) -> int:
-        """Break and complete the watches on a key that is set. Return TOLD if any were completed, else 0."""
+        """Break and complete the watches on a key that is set. Return COMPLETED if any were completed, else 0."""
         if seen is not None and self._table is not None and self._table[slot] != seen[1]:
             # Not current from the start, and no value for a caller that waits.
             self._watches.break_all(key, watch)
             return 0
-        return TOLD if self._watches.written(key, value, watch, self.told) else 0
+        return COMPLETED if self._watches.written(key, value, watch, self.completed) else 0

@@ -121,16 +121,16 @@ cdef object times_of(Map *map, uint32_t index):
 
 cdef object record_of(Map *map, uint32_t index):
     cdef Entry *entry = at(&map.entries, index)
-    cdef uint64_t weight = weight_of(&map.entries, index), news = 0, stamp = 0
+    cdef uint64_t weight = weight_of(&map.entries, index), invalidation = 0, stamp = 0
     cdef bint has_seen = map.stamps.given
     key, value, seen = <object>entry.key, <object>entry.value, None
     if has_seen:
-        news, stamp = origin_of(&map.entries, index).news, origin_of(&map.entries, index).stamp
+        invalidation, stamp = origin_of(&map.entries, index).invalidation, origin_of(&map.entries, index).stamp
     tags = names_of(tags_of(&map.entries, index, entry))
     times = times_of(map, index)
     # The collector is not paused everywhere: the entry may be gone by now.
     if has_seen:
-        seen = (news, stamp)
+        seen = (invalidation, stamp)
     return tuple.__new__(Record, (key, value, times, weight, seen, tags))
 
 

@@ -40,22 +40,22 @@ class StampWords:
     """The two tables, and the stamps that are left of the range reserved for this core. Called under the core's lock.
 
     Attributes:
-        table, news: the words by slot.
+        table, invalidations: the words by slot.
         next: the next stamp; None if writes leave the table alone.
     """
 
-    __slots__ = ("_fence", "news", "next", "table")
+    __slots__ = ("_fence", "invalidations", "next", "table")
 
     def __init__(self, stamps: Stamps) -> None:
         self.table = stamps.table
-        self.news = stamps.news
+        self.invalidations = stamps.invalidations
         self.next = stamps.first
         self._fence = new_fence()
 
     def seen(self, slot: int) -> Seen:
-        # The news word first: if another write comes in between, the stamp differs as well.
-        news = self.news[slot]
-        return news, self.table[slot]
+        # The invalidation word first: if another write comes in between, the stamp differs as well.
+        invalidation = self.invalidations[slot]
+        return invalidation, self.table[slot]
 
     def is_outdated(self, slot: int, seen: Seen) -> bool:
         """Whether another process wrote since the slot showed ``seen``. Stamps that are never written tell of no
@@ -63,43 +63,44 @@ class StampWords:
         return self.next is not None and bool(self.table[slot] != seen[1])
 
     def write(self, slot: int) -> None:
-        """Put a fresh stamp into ``slot``, as news."""
+        """Put a fresh stamp into both words of ``slot``."""
         if self.next is not None:
-            self.news[slot] = self.table[slot] = self.next
+            self.invalidations[slot] = self.table[slot] = self.next
             self.next += 1
 
     def write_all(self) -> None:
-        """Put a fresh stamp into every slot, as news."""
+        """Put a fresh stamp into both words of every slot."""
         if self.next is not None:
             words = memoryview(self.next.to_bytes(8, byteorder) * len(self.table)).cast("Q")
             self.next += 1
-            self.news[:] = words
+            self.invalidations[:] = words
             self.table[:] = words
 
     def stamp(self, entry: Any, slot: int, seen: Seen | None) -> None:
-        """Give the stamp that the slot showed when it was ``seen`` to an entry; without it, a fresh one, as news."""
+        """Give an entry the stamp of its slot when it was ``seen``; without ``seen``, a fresh one in both words."""
         entry.slot = slot
         if seen is not None:
-            entry.news, entry.stamp = seen
+            entry.invalidation, entry.stamp = seen
         elif self.next is None:
-            entry.news, entry.stamp = self.news[slot], self.table[slot]
+            entry.invalidation, entry.stamp = self.invalidations[slot], self.table[slot]
         else:
-            # In the table's news first. No other thread of this process runs between here and the entry's own stamp,
+            # The invalidation word first. No other thread of this process runs between here and the entry's own stamp,
             # so none finds the key missing.
-            self.news[slot] = self.table[slot] = entry.news = entry.stamp = self.next
+            self.invalidations[slot] = self.table[slot] = entry.invalidation = entry.stamp = self.next
             self.next += 1
 
     def restamp(self, entry: Any) -> bool:
-        """Put a fresh stamp into the slot of an entry, but no news. Return False if another process has written."""
+        """Put a fresh stamp into the slot of an entry, without invalidating. Return False if another process wrote."""
         if self.next is None:
-            return bool(self.news[entry.slot] == entry.news)
+            return bool(self.invalidations[entry.slot] == entry.invalidation)
         stamp = self.next
         self.next += 1
         self.table[entry.slot] = stamp
-        # The news is read behind a full barrier: see ``coherence.shared_stamps``. Entering the fence lets no other
-        # thread run, but leaving it does: with the entry's stamp written after that, readers would miss the key.
+        # The invalidation word is read behind a full barrier: see ``coherence.shared_stamps``. Entering the fence lets
+        # no other thread run, but leaving it does: if the entry's stamp were written after that, readers would miss the
+        # key.
         with self._fence:
-            if self.news[entry.slot] != entry.news:
+            if self.invalidations[entry.slot] != entry.invalidation:
                 return False
             entry.stamp = stamp
             return True

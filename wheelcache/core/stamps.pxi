@@ -6,10 +6,10 @@ cdef struct Stamps:
     uint64_t next
     Py_ssize_t slots
     uint64_t *table
-    uint64_t *news
+    uint64_t *invalidations
     uint64_t *tags  # NULL if no other process drops tags
     Py_buffer table_buffer
-    Py_buffer news_buffer
+    Py_buffer invalidations_buffer
     Py_buffer tags_buffer
 
 
@@ -21,8 +21,8 @@ cdef int open_stamps(object stamps, Stamps *to) except -1:
     to.given = True
     try:
         PyObject_GetBuffer(stamps.table, &to.table_buffer, PyBUF_WRITABLE)
-        PyObject_GetBuffer(stamps.news, &to.news_buffer, PyBUF_WRITABLE)
-        to.slots = min(to.table_buffer.len, to.news_buffer.len)
+        PyObject_GetBuffer(stamps.invalidations, &to.invalidations_buffer, PyBUF_WRITABLE)
+        to.slots = min(to.table_buffer.len, to.invalidations_buffer.len)
         if first is not None:
             to.next, to.written = first, True
         if tags is not None:
@@ -32,7 +32,7 @@ cdef int open_stamps(object stamps, Stamps *to) except -1:
         close_stamps(to)
         raise
     to.slots //= <Py_ssize_t>sizeof(uint64_t)
-    to.table, to.news = <uint64_t *>to.table_buffer.buf, <uint64_t *>to.news_buffer.buf
+    to.table, to.invalidations = <uint64_t *>to.table_buffer.buf, <uint64_t *>to.invalidations_buffer.buf
     to.tags = <uint64_t *>to.tags_buffer.buf
     return 0
 
@@ -41,7 +41,7 @@ cdef void close_stamps(Stamps *stamps) noexcept:
     if stamps.given:
         stamps.given = False
         PyBuffer_Release(&stamps.table_buffer)
-        PyBuffer_Release(&stamps.news_buffer)
+        PyBuffer_Release(&stamps.invalidations_buffer)
         PyBuffer_Release(&stamps.tags_buffer)
 
 
@@ -51,22 +51,22 @@ cdef inline int check_slot(Stamps *stamps, Py_ssize_t slot) except -1:
     return 0
 
 
-cdef inline uint64_t write_news(Stamps *stamps, Py_ssize_t slot) noexcept:
-    """There is news in ``slot``. The stamp, which is in the news word first; 0 if writes leave the tables alone."""
+cdef inline uint64_t invalidate(Stamps *stamps, Py_ssize_t slot) noexcept:
+    """Put a fresh stamp into both words of ``slot``, the invalidation word first, and return it. 0 without stamps."""
     cdef uint64_t stamp = 0
     if stamps.written:
         stamp = stamps.next
         stamps.next += 1
-        store_word(&stamps.news[slot], stamp)
+        store_word(&stamps.invalidations[slot], stamp)
         store_word(&stamps.table[slot], stamp)
     return stamp
 
 
-cdef void write_news_everywhere(Stamps *stamps) noexcept:
+cdef void invalidate_all(Stamps *stamps) noexcept:
     cdef Py_ssize_t slot
     if stamps.written:
         for slot in range(stamps.slots):
-            store_word(&stamps.news[slot], stamps.next)
+            store_word(&stamps.invalidations[slot], stamps.next)
             store_word(&stamps.table[slot], stamps.next)
         stamps.next += 1
 
@@ -86,7 +86,7 @@ cdef bint are_stamps_current(Map *map, uint32_t index, Entry *entry) noexcept:
 
 
 cdef bint restamp(Map *map, uint32_t index) noexcept:
-    """Put a fresh stamp into the slot of an entry, and no news. False if another process wrote meanwhile."""
+    """Put a fresh stamp into the slot of an entry, but not as an invalidation. Return False if another process wrote."""
     cdef Stamps *stamps = &map.stamps
     cdef Origin *origin
     cdef uint64_t stamp
@@ -99,7 +99,7 @@ cdef bint restamp(Map *map, uint32_t index) noexcept:
         stamps.next += 1
         store_word(&stamps.table[origin.slot], stamp)
         full_barrier()
-    if load_word(&stamps.news[origin.slot]) != origin.news:
+    if load_word(&stamps.invalidations[origin.slot]) != origin.invalidation:
         return False
     origin.stamp = stamp
     return True

@@ -19,7 +19,7 @@ cdef class Watch:
     cdef readonly object seen
     cdef uint64_t since  # the moment at which it began
     cdef bint wants_value
-    cdef bint is_told  # by the step in progress
+    cdef bint is_completed  # by the step in progress
     cdef Py_hash_t hash
     cdef WatchTable *table
     cdef PyObject *next
@@ -95,15 +95,15 @@ cdef int add_watch(WatchTable *table, Watch watch) except -1:
 
 cdef int begin_watch(CompiledCore core, Watch watch, Py_ssize_t slot) except -1:
     cdef Stamps *stamps = &core.map.stamps
-    cdef uint64_t news
+    cdef uint64_t invalidation
     cdef bint collects = PyGC_Disable()
     watch.since = nanoseconds()
     try:
         check_slot(stamps, slot)
         if stamps.given:
-            # The news first: if there is any more in between, the stamp is another one, too.
-            news = load_word(&stamps.news[slot])
-            watch.seen = (news, load_word(&stamps.table[slot]))
+            # The invalidation word first: if another process writes in between, the stamp differs as well.
+            invalidation = load_word(&stamps.invalidations[slot])
+            watch.seen = (invalidation, load_word(&stamps.table[slot]))
         add_watch(core.watches, watch)
     finally:
         if collects:
@@ -145,16 +145,16 @@ cdef void break_watches(list watches, Watch under) noexcept:
 
 
 cdef int complete_watches(list watches, object value, Watch under) noexcept:
-    """Their key was set. TOLD if that completed any, else 0."""
+    """Their key was set. COMPLETED if that completed any, else 0."""
     cdef Watch watch
     cdef int outcome = 0
     break_watches(watches, under)
     for watch in watches:
         if watch is not under and watch.wants_value and watch.place is not NULL:
             watch.value = value
-            watch.is_told = True
+            watch.is_completed = True
             end_watch(<PyObject *>watch)
-            outcome = TOLD
+            outcome = COMPLETED
     return outcome
 
 

@@ -86,9 +86,9 @@ class Watches:
             pass
         return watch
 
-    def written(self, key: Any, value: Any, under: Watch | None, told: deque[Watch]) -> bool:
-        """``key`` was set to ``value`` under the watch ``under``, or None: break the other watches, and complete those
-        that want a value. Return whether there were any, which are in ``told`` then."""
+    def written(self, key: Any, value: Any, under: Watch | None, done: deque[Watch]) -> bool:
+        """Break the watches on ``key``, which was set to ``value`` under a watch or None, and complete those that want
+        a value. Return whether any did, and append them to ``done``."""
         self.purge()
         completed = False
         for watch in self._of(key):
@@ -98,7 +98,7 @@ class Watches:
             if watch.wants_value:
                 watch.value = value
                 watch.close()
-                told.append(watch)
+                done.append(watch)
                 completed = True
         return completed
 

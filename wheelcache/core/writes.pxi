@@ -13,7 +13,7 @@ cdef struct Write:
     uint64_t weight
     Py_ssize_t slot
     bint has_seen
-    uint64_t news
+    uint64_t invalidation
     uint64_t stamp
     PyObject *tags  # a tuple of names and slots; NULL for none
     uint64_t since
@@ -24,7 +24,7 @@ cdef inline int check_item(int64_t weight, object seen, Write *write) except -1:
         raise OverflowError(f"a weight must be from 0 to 2**62, not {weight!r}")
     write.has_seen = seen is not None
     if seen is not None:
-        write.news, write.stamp = seen
+        write.invalidation, write.stamp = seen
     return 0
 
 
@@ -76,7 +76,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         if is_suspect and map.stamps.written:
             if under is None and is_live(map, index, write.now):
                 take(map, index, REPLACED, write.now, gone)
-                write_news(&map.stamps, write.slot)
+                invalidate(&map.stamps, write.slot)
             return OUTDATED
     if unlikely(write.tags is not NULL):
         if write.mode == SAME:
@@ -106,9 +106,9 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         else:
             outcome |= complete_watches(watches, <object>write.value, under)
     if not write.has_seen and map.stamps.given:
-        write.news = write.stamp = write_news(&map.stamps, write.slot)
+        write.invalidation = write.stamp = invalidate(&map.stamps, write.slot)
         if not map.stamps.written:
-            write.news = load_word(&map.stamps.news[write.slot])
+            write.invalidation = load_word(&map.stamps.invalidations[write.slot])
             write.stamp = load_word(&map.stamps.table[write.slot])
     if outcome & TOO_HEAVY:
         return outcome
@@ -136,7 +136,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         set_list(map, entries, index, entry, held)
     if map.stamps.given:
         origin = origin_of(entries, index)
-        origin.news, origin.stamp, origin.slot = write.news, write.stamp, write.slot
+        origin.invalidation, origin.stamp, origin.slot = write.invalidation, write.stamp, write.slot
         entry.flags |= HAS_ORIGIN
     if core.weighs:
         weigh(map, index, write.weight)
@@ -188,7 +188,7 @@ cdef object remove(
     if index:
         take(map, index, cause, now, gone)
     if only != DEAD and cause != EVICTED:
-        write_news(&map.stamps, slot)
+        invalidate(&map.stamps, slot)
         if watches is not None:
             break_watches(watches, None)
     return value
@@ -197,7 +197,7 @@ cdef object remove(
 cdef int put_all(CompiledCore core, list keys, list values, double ttl, bint exact) except -1:
     """``set`` of at most BATCH values with one TTL, by the system's clock, where writes concern nothing but the core. The
     keys were checked. All outcomes together."""
-    cdef list watches, told = []
+    cdef list watches, completed = []
     cdef Write write
     cdef Gone gone
     cdef Py_ssize_t place
@@ -212,12 +212,12 @@ cdef int put_all(CompiledCore core, list keys, list values, double ttl, bint exa
             write.hash = hash_of_plain(write.key)
             watches = watches_on(core.watches, keys[place], write.hash) if core.watches.count else None
             if watches:
-                told += watches
+                completed += watches
             outcome |= put(core, &write, watches, None, &gone)
     finally:
         if collects:
             PyGC_Enable()
-        core.finish_set(TOLD, told, &gone)
+        core.finish_set(COMPLETED, completed, &gone)
     return outcome
 
 

@@ -118,7 +118,7 @@ def check_coherence(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             id="wheelcache.W003",
         )
         for alias, cache in wheel_caches()
-        if isinstance(cache, TieredCache) and not cache.store.is_told
+        if isinstance(cache, TieredCache) and not cache.store.is_notified
     ]
 
 

@@ -34,10 +34,11 @@ from wheelcache.django_backend.memo_arguments import check_parameters, key_part,
 from wheelcache.django_backend.request_context import in_language
 from wheelcache.django_backend.tiered import Awaited, TieredCache
 from wheelcache.loading.memoize import (
-    F,
     Groups,
     Memoized,
     MemoStats,
+    P,
+    R,
     arity_of,
     check_function,
     keys_by_arguments,
@@ -61,7 +62,7 @@ def memoize(
     fail_safe: bool = False,
     load_timeout: float | None = None,
     negative_ttl: float | None = None,
-) -> Callable[[F], Memoized[F]]:
+) -> Callable[[Callable[P, R]], Memoized[P, R]]:
     """Return a decorator that caches the results of a function, method or coroutine function, by its arguments.
 
     Calls that mean the same share a value, however they are spelled. Model instances are keyed by their primary keys.
@@ -89,8 +90,8 @@ def memoize(
         timeout, cache, version, options.function_or_none("key", key), options.flag("by_language", by_language), policy
     )
 
-    def decorate(function: F) -> Memoized[F]:
-        return cast("Memoized[F]", _decorated(function, settings))
+    def decorate(function: Callable[P, R]) -> Memoized[P, R]:
+        return cast("Memoized[P, R]", _decorated(function, settings))
 
     return decorate
 

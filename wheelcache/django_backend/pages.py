@@ -50,12 +50,19 @@ def page_cache(**options: Any) -> HTTPCache:
         ImproperlyConfigured: if ``PageMiddleware`` is not the first of ``MIDDLEWARE``.
         TypeError, ValueError: see ``HTTPCache``.
     """
-    if next(iter(settings.MIDDLEWARE), None) != COMPANION:
-        raise ImproperlyConfigured(
-            f"MIDDLEWARE must begin with {COMPANION!r} if an HTTP cache is in front of the site: without it, visitors "
-            "would get pages in the language of others."
-        )
+    check_first(COMPANION, "an HTTP cache is in front of the site. Visitors would get pages in the language of others")
     return cache_of_site(options)
+
+
+def check_first(middleware: str, reason: str) -> None:
+    """Check that ``middleware`` is the first of the site.
+
+    Raises:
+        ImproperlyConfigured: if it is not. The message states the reason.
+    """
+    first = next(iter(settings.MIDDLEWARE), None)
+    if first != middleware:
+        raise ImproperlyConfigured(f"MIDDLEWARE must begin with {middleware!r}, not with {first!r}, because {reason}.")
 
 
 def cache_of_site(options: Mapping[str, Any]) -> HTTPCache:

@@ -24,6 +24,7 @@ from wheelcache.django_backend.request_context import (
 from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
 from wheelcache.loading.steps import ByDriver, Steps, StepsTo, drive, run, run_async, then, twins
+from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.socket_options import (
     DJANGO_REDIS,
     PYMEMCACHE,
@@ -31,7 +32,6 @@ from wheelcache.near_cache.socket_options import (
     socket_options,
     well_known,
 )
-from wheelcache.near_cache.write_news import WriteNews
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
 from wheelcache.option_table import DJANGO_TIERED as OPTIONS
 from wheelcache.option_table import Options
@@ -64,10 +64,10 @@ class TieredStore(Store):
 
     Attributes:
         level: reads and writes the copies.
-        is_told: whether the writes of other processes are reported to this one.
+        is_notified: whether the writes of other processes are reported to this one.
     """
 
-    __slots__ = ("is_told", "level")
+    __slots__ = ("is_notified", "level")
 
     options: ClassVar[Options] = OPTIONS
     cull_frequency: None
@@ -75,10 +75,10 @@ class TieredStore(Store):
     def __init__(self, location: str, checked: Mapping[str, Any], l2: BaseCache, name: str) -> None:
         # The prefix covers all versions. Another key function may use it in an unknown way.
         prefix = f"{l2.key_prefix}:" if l2.key_func is default_key_func else ""
-        news = WriteNews(l2, prefix, shared_stamps(location, checked))
-        super().__init__(location or name, checked, news.stamps)
-        self.level = news.near_cache(self.cache, checked)
-        self.is_told = news.is_told
+        invalidations = Invalidations(l2, prefix, shared_stamps(location, checked))
+        super().__init__(location or name, checked, invalidations.stamps)
+        self.level = invalidations.near_cache(self.cache, checked)
+        self.is_notified = invalidations.is_notified
 
 
 class TieredCache(WheelCache):

@@ -31,8 +31,8 @@ from wheelcache.flask_backend.engine_backend import (
     warn_of_sessions,
 )
 from wheelcache.loading.steps import Steps, StepsTo, drive, run
+from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.socket_options import socket_options
-from wheelcache.near_cache.write_news import WriteNews
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
 from wheelcache.option_table import FLASK_TIERED as OPTIONS
 
@@ -78,9 +78,9 @@ class TieredCache(EngineBackend):
         # The prefix is empty if it changes from call to call.
         self._prefix = prefix = self._l2_prefix if isinstance(self._l2_prefix, str) else ""
         shared = f"flask tiered {given.get('name', '')} {prefix}"
-        news = WriteNews(l2, prefix, None if checked["coherence"] is None else SharedStamps(shared))
+        invalidations = Invalidations(l2, prefix, None if checked["coherence"] is None else SharedStamps(shared))
         with OPTIONS.in_errors():
-            engine = Cache(**OPTIONS.for_engine(checked), stamps=news.stamps)
+            engine = Cache(**OPTIONS.for_engine(checked), stamps=invalidations.stamps)
         super().__init__(
             engine,
             default_timeout=(l2.default_timeout if checked["default_timeout"] is None else checked["default_timeout"]),
@@ -95,10 +95,10 @@ class TieredCache(EngineBackend):
         if prefix == self._l2_prefix:
             # With another prefix, the fast path would find no key.
             self._look_up_in(engine)
-        self._level = news.near_cache(engine, checked)
+        self._level = invalidations.near_cache(engine, checked)
         # The thread refers to the copies, not to the backend, which would otherwise outlive an app that is replaced.
         weakref.finalize(self, self._level.stop_tracking)
-        if not news.is_told:
+        if not invalidations.is_notified:
             logger.warning(
                 "The cache %r is not notified of writes by other processes: its copies are up to %g s old. Use Redis "
                 "or Valkey without replicas, or coherence='host' if all processes are on this machine.",

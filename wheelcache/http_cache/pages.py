@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +18,7 @@ from wheelcache.http_cache.flights import Flights
 from wheelcache.http_cache.headers import Directives, Headers, directives, single
 from wheelcache.http_cache.host_purges import HostPurges
 from wheelcache.http_cache.keys import SEPARATOR, host_of, keys_of_url, root_of
-from wheelcache.http_cache.marks import Marks
+from wheelcache.http_cache.marks import SESSION, Marks
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import BODILESS, Page
 from wheelcache.http_cache.purges import Purges
@@ -30,6 +31,9 @@ from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.shared_objects import lazy_lock
 
 MOST_ROOTS: Final = 64
+
+NEVER: Final = b"(?!)"
+"""The regular expression that matches nothing."""
 
 VALIDATABLE: Final = 3600.0
 """Seconds for which a stale page is kept if the application can validate it."""
@@ -100,6 +104,8 @@ class Pages:
         self.marks = Marks()
         self.purges = Purges()
         self.session_cookies = session_cookies
+        # Finds nothing in the cookies of requests that surely have no session.
+        self.session_pattern = b"|".join(map(re.escape, session_cookies)) or NEVER
         self._normalization = normalization
         self._needs_notes = needs_notes
         self._wall = wall
@@ -200,6 +206,16 @@ class Pages:
         """Whether a page depends on all headers on which the answer to this request may depend."""
         return keyed_headers(request) <= page.fields and self._fits_session(page.fields, request)
 
+    def is_keyed_by(self, page: Page | Variants, headers: Iterable[bytes], has_session: bool) -> bool:
+        """Return whether a page depends on some headers, and on the sessions if the request may have one.
+
+        This is quicker than ``_may_use``, and false for some requests that may use the page.
+        """
+        fields = page.fields
+        return fields.issuperset(headers) and (
+            not has_session or COOKIE in fields or fields.issuperset(map(cookie_field, self.session_cookies))
+        )
+
     def _fits_session(self, fields: frozenset[bytes], request: Request) -> bool:
         """Whether a page that depends on ``fields`` may answer a request that may have a session."""
         if not self.session_cookies or COOKIE in fields:
@@ -269,7 +285,7 @@ class Pages:
         if self._needs_notes and not notes.is_keyed:
             return "companion"
         if not self._fits_session(fields | notes.fields, request):
-            return "session"
+            return SESSION
         return None if request.is_safe() else "unsafe request"
 
     def _has_unwanted_encoding(self, request: Request, page: Page) -> bool:

@@ -1,8 +1,8 @@
 """One run of the application, and the use of its response. Sans I/O, so that both drivers share it.
 
 A driver reports the events of the response in order: ``started``, ``chunk`` for each piece of the body, and ``ended``
-at its regular end; or ``failed``, ``give_up`` or ``abandoned``. ``started`` and ``failed`` may return a ``Reply``,
-which the driver sends in place of the application's response.
+at its regular end; or ``closed``, ``failed``, ``give_up`` or ``abandoned``. ``started`` and ``failed`` may return a
+``Reply``, which the driver sends in place of the application's response.
 """
 
 from __future__ import annotations
@@ -111,12 +111,18 @@ class Run:
         if page is None:
             self.give_up("no response")
             return
-        promised = single(page.headers, b"content-length")
-        if promised is not None and promised != b"%d" % self._size:
+        if self._promised(page) not in (None, self._size):
             self.give_up("content-length")
             return
         page.fill(b"".join(self._chunks))
         self._end(refusal=self._pages.store(self.request, page, self.notes, self._moment), marks=True)
+
+    def closed(self) -> None:
+        """The server has closed the response, which it may do when it has as many bytes as the headers promised."""
+        if self._page is not None and self._promised(self._page) == self._size:
+            self.ended()
+        else:
+            self.abandoned()
 
     def failed(self) -> Reply | None:
         """The application raised an exception before its response began. Return a stale page if it may be used."""
@@ -143,6 +149,10 @@ class Run:
     def fields(self) -> frozenset[bytes]:
         """The fields on which the stored page depends."""
         return frozenset() if self.stored is None else self.stored.fields
+
+    def _promised(self, page: Page) -> int | None:
+        length = single(page.headers, b"content-length")
+        return None if length is None else int(length)
 
     def _validated(self, stored: Page, headers: Headers, now: float) -> Reply:
         pages = self._pages

@@ -237,7 +237,7 @@ class FillLeases:
 
     def completed(self) -> None:
         """Give the values that the core has reported to the waiters."""
-        completed = self._core.told
+        completed = self._core.completed
         while completed:
             try:
                 watch = completed[0]

@@ -81,7 +81,7 @@ class LeasedReads:
         self, key: Any, wait: float, may_wait: bool, deadline: float | None, grace: float
     ) -> tuple[Any, Waiter | None]:
         """Return the value, after a look-up that missed, and the waiter if the caller has to wait for it."""
-        if self._misses.hears_misses:
+        if self._misses.records_misses:
             self._misses.missed(key)
         stamps = self._stamps
         scope = current_scope()
@@ -122,7 +122,7 @@ class LeasedReads:
         # Raises if the cache was closed during the wait.
         self._check_open()
         self._core.count(misses=1)
-        if self._misses.hears_misses:
+        if self._misses.records_misses:
             # The lease has passed to this caller, which computes the value from here on.
             self._misses.missed(waiter.key)
         return MISSING

@@ -48,6 +48,9 @@ class Landing:
                 value = value.value
             elif self._flights.leads(flight) and not flight.superseded:
                 stored = self._store(flight, request, value)
+            if flight.superseded:
+                # Before the caller goes on: the one that superseded the flight may drop an older value only later.
+                self.drop_other(flight.key, value)
             self._counts.ended(self._core.now() - flight.started, "loads")
             with self._flights.lock:
                 self._backoff.succeeded(flight.key)
@@ -79,6 +82,12 @@ class Landing:
             ttl = longest if ttl is None else min(ttl, longest)
         return self._target.store(flight.key, value, ttl, grace, cast("Watch", flight.watch))
 
+    def drop_other(self, key: Any, value: Any) -> None:
+        """Delete the entry of ``key`` unless its value is known to be ``value``, which was read from the source."""
+        record = self._core.peek(key)
+        if record is not None and not _is_same(record.value, value):
+            self._target.delete(key)
+
     def failed(self, flight: Flight, error: BaseException) -> None:
         """End the flight with an error."""
         is_first = flight.outcome is None
@@ -98,3 +107,11 @@ class Landing:
         """End a flight whose key was not found by a load of many keys. It counts as a load, and waiters look again."""
         self._counts.ended(self._core.now() - flight.started, "loads")
         self.abandon(flight)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two values are known to be equal. They may have an ``__eq__`` of their own."""
+    try:
+        return one is other or (type(one) is type(other) and bool(one == other))
+    except Exception:
+        return False

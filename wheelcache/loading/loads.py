@@ -154,7 +154,7 @@ class Loads:
         record = self._core.peek(self._keys.adapt(key))
         if record is None or self._core.now() >= record.times.expires_at:
             return default
-        if not record.times.is_current and self._stamps.tells_of_writes:
+        if not record.times.is_current and self._stamps.reports_writes:
             return default
         self.counts.add("stale_hits")
         return record.value

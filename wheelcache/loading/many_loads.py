@@ -36,9 +36,7 @@ class ManyLoads:
         with another value, and do not store the value of a flight in progress, since either may be the older one."""
         key = self._keys.adapt(key)
         self._flights.supersede(key)
-        record = self._core.peek(key)
-        if record is not None and not _is_same(record.value, value):
-            self._target.delete(key)
+        self._landing.drop_other(key, value)
 
     def load(
         self,
@@ -102,11 +100,3 @@ class ManyLoads:
 
 def _no_loader() -> Any:
     """Stand in for the loader of a value that was loaded together with others."""
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two values are known to be equal. They may have an ``__eq__`` of their own."""
-    try:
-        return one is other or (type(one) is type(other) and bool(one == other))
-    except Exception:
-        return False

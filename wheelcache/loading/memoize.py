@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import Parameter, Signature, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from wheelcache.core import CacheAccess
 from wheelcache.core.contract import MISSING
@@ -20,8 +20,10 @@ from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.steps import Steps, run, run_async
 from wheelcache.stats import hit_ratio
 
-F = TypeVar("F", bound=Callable[..., Any])
-F_co = TypeVar("F_co", bound=Callable[..., Any], covariant=True)
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 _READ_ONCE: Final = (CoroutineType, GeneratorType, AsyncGeneratorType)
 
@@ -42,16 +44,22 @@ class MemoStats:
     calls: int
 
 
-class Memoized(Protocol[F_co]):
+class Memoized(Protocol[P, R_co]):
     """A function whose results are cached. For a method, the instance is the first argument of these methods, too."""
 
     @property
-    def uncached(self) -> F_co:
+    def uncached(self) -> Callable[P, R_co]:
         """The function itself."""
 
-    @property
-    def __call__(self) -> F_co:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Return the value for these arguments, cached or computed."""
+
+    @overload
+    def __get__(self, instance: None, owner: type, /) -> Self: ...
+    @overload
+    def __get__(
+        self: Memoized[Concatenate[Any, Q], R], instance: object, owner: type | None = None, /
+    ) -> Callable[Q, R]: ...
 
     def cache_delete(self, *args: Any, **kwargs: Any) -> bool:
         """Forget the value for these arguments. Return whether there was one."""
@@ -100,10 +108,10 @@ def memoizer(
     ttl: Any,
     key: Callable[..., Hashable] | None,
     policy: LoadPolicy,
-) -> Callable[[F], Memoized[F]]:
+) -> Callable[[Callable[P, R]], Memoized[P, R]]:
     """Return the decorator that memoizes in ``cache``, whose other parameters are its parts. See ``Cache.memoize``."""
 
-    def decorate(function: F) -> Memoized[F]:
+    def decorate(function: Callable[P, R]) -> Memoized[P, R]:
         check_function(function)
         name = groups.add(name_of(function))
         make_key = _keys_by(key, name) if key is not None else keys_by_arguments(function, name)
@@ -183,7 +191,7 @@ def memoizer(
         memoized.cache_delete = forget
         memoized.cache_clear = lambda: delete_group(name)
         memoized.cache_stats = cache_stats
-        return cast("Memoized[F]", memoized)
+        return cast("Memoized[P, R]", memoized)
 
     return decorate
 

@@ -19,7 +19,7 @@ from wheelcache.runtime.clock import Clock
 from wheelcache.stats import CallStats, Meter, StoreStats
 
 if TYPE_CHECKING:
-    from wheelcache.near_cache.write_news import TrustEpoch
+    from wheelcache.near_cache.invalidations import TrustEpoch
 
 logger = logging.getLogger("wheelcache")
 
@@ -168,7 +168,7 @@ class GuardedStore:
             breakers=int(self._watches_outages),
             open_breakers=int(self._breaker.is_open()),
             trackers=int(epoch is not None),
-            trusted=int(epoch is not None and epoch.is_told),
+            trusted=int(epoch is not None and epoch.is_notified),
         )
 
     def after_fork_in_child(self) -> None:

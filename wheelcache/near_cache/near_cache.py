@@ -29,7 +29,7 @@ from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
 
 if TYPE_CHECKING:
-    from wheelcache.near_cache.write_news import TrustEpoch
+    from wheelcache.near_cache.invalidations import TrustEpoch
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class NearCache:
         self.stop_tracking: Callable[[], object] = _nothing
         self._epoch = epoch
         if epoch is not None:
-            epoch.is_told = False
+            epoch.is_notified = False
         # Copies past their end stay for outages. They are not returned while the store answers.
         timeouts = WrittenTimeouts(cache.parts.core.now)
         self._policy = LoadPolicy(
@@ -113,14 +113,14 @@ class NearCache:
         # Without a lock: the fork hook may be the caller.
         self.trusted = False
         if self._epoch is not None:
-            self._epoch.is_told = False
+            self._epoch.is_notified = False
             self._epoch.write_all()
         if trusted:
             if not self.fail_safe:
                 # Otherwise suspect copies stay for an outage.
                 self.cache.parts.clear_for(None)
             if self._epoch is not None:
-                self._epoch.is_told = True
+                self._epoch.is_notified = True
             self.trusted = True
 
     # Reading. The methods below are steps, for threads and tasks: see ``loading.steps``. In a task, the results of the

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from wheelcache.leases.fill_leases import Lease
 
 MAX_MISSES: Final = 1024
-"""The largest number of missed keys that a scope records. If a key is forgotten, its ``set`` counts as news, which
+"""The largest number of missed keys that a scope records. If a key is forgotten, its ``set`` invalidates, which
 costs other processes a miss."""
 
 

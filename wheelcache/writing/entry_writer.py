@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.coherence.fill_notes import NEWS, Answered
+from wheelcache.coherence.fill_notes import INVALIDATES, Answered
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core import WriteState
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
@@ -19,6 +19,7 @@ from wheelcache.core.contract import (
     ANY,
     BATCH,
     CHANGED,
+    COMPLETED,
     DEAD,
     KEEP,
     MISSING,
@@ -27,7 +28,6 @@ from wheelcache.core.contract import (
     RESTORE,
     SAME,
     STORED,
-    TOLD,
     WAKE,
     Core,
     RemovalCause,
@@ -107,7 +107,7 @@ class EntryWriter(WriteState):
         self.is_plain = self.listener.function is None and self._weigher is None and not self.stamps.are_there
 
     @property
-    def hears_misses(self) -> bool:
+    def records_misses(self) -> bool:
         return self.stamps.are_there or self._driver.is_frozen
 
     def missed(self, key: Any) -> None:
@@ -127,7 +127,7 @@ class EntryWriter(WriteState):
     # Writes by callers, with their keys and TTLs.
 
     def begin(self, key: Any) -> tuple[Any, Answered]:
-        """Begin a write of ``key``. Return the key for the core, and the miss that the write fills, or NEWS.
+        """Begin a write of ``key``. Return the key for the core, and the miss that the write fills, or INVALIDATES.
 
         The note of the miss is removed, so no later write fills it.
         """
@@ -257,7 +257,7 @@ class EntryWriter(WriteState):
         exact: bool = False,
         mode: int = ANY,
         expected: Any = MISSING,
-        answered: Answered = NEWS,
+        answered: Answered = INVALIDATES,
     ) -> int:
         """Store a value, and handle the outcome."""
         removed = self.listener.list()
@@ -333,18 +333,18 @@ class EntryWriter(WriteState):
             more = self._core.evict(BATCH, removed, size=size)
             self.listener.notify(removed)
 
-    def clear(self, *, news: bool = True) -> None:
+    def clear(self, *, invalidate: bool = True) -> None:
         """Remove every entry, and notify the listener of each.
 
         Args:
-            news: whether to notify the other processes. If so, earlier misses no longer count: no waiter receives a
-                value for them, and a later ``set`` is not a fill.
+            invalidate: whether to notify the other processes. If so, earlier misses no longer count: no waiter
+                receives a value for them, and a later ``set`` is not a fill.
         """
-        if news:
+        if invalidate:
             self.leases.cleared()
             self.stamps.forget_misses()
         try:
-            self._core.clear(news=news)
+            self._core.clear(invalidate=invalidate)
             self._drain()
         except BaseException:
             # The wheel thread drops the rest, and notifies the listener.
@@ -381,7 +381,7 @@ class EntryWriter(WriteState):
             outcome &= ~MORE
             if self._core.evict(BATCH, removed):
                 outcome |= MORE
-        if outcome & TOLD:
+        if outcome & COMPLETED:
             self.leases.completed()
         if outcome & WAKE or driver.calls_for_thread:
             driver.written(count)

@@ -21,13 +21,13 @@ class TrustEpoch:
 
     Attributes:
         table: the number of the epoch.
-        news: unused, since a mismatch does not mean that the key was written.
+        invalidations: unused, since a mismatch does not mean that the key was written.
         first: None, for the same reason.
         tags: None, since tags are dropped in this process only.
-        is_told: whether writes are reported to this process. Entries that are stored while it is False are suspect.
+        is_notified: whether writes are reported to this process. Entries that are stored while it is False are suspect.
     """
 
-    __slots__ = ("_number", "is_told", "news", "table")
+    __slots__ = ("_number", "invalidations", "is_notified", "table")
 
     first: Final = None
     tags: Final = None
@@ -35,8 +35,8 @@ class TrustEpoch:
     def __init__(self) -> None:
         self._number = array("Q", [1])
         self.table = memoryview(self._number)
-        self.news = memoryview(array("Q", [0]))
-        self.is_told = True
+        self.invalidations = memoryview(array("Q", [0]))
+        self.is_notified = True
 
     def open(self) -> None:
         """Do nothing: there is no file to open."""
@@ -56,7 +56,7 @@ class TrustEpoch:
         self._number[0] += 1
 
 
-class WriteNews:
+class Invalidations:
     """The source of invalidations: the stamps of this machine, a Redis or Valkey that is the store, or none.
 
     Args:
@@ -77,7 +77,7 @@ class WriteNews:
         self.stamps = self._epoch if shared is None else shared
 
     @property
-    def is_told(self) -> bool:
+    def is_notified(self) -> bool:
         """Whether the writes of other processes are reported to this one."""
         return self.stamps is not None
 

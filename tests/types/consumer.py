@@ -1,0 +1,69 @@
+"""Code of a user with types, for type checkers: nothing imports it."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from django.core.handlers.wsgi import WSGIHandler
+
+from wheelcache import DEFAULT_TTL, Cache, ManualClock, MemoStats, RemovalCause, Stats, Timers, caches
+from wheelcache.django_backend import memoize
+from wheelcache.http_cache import HTTPCache
+
+cache = Cache("users", max_entries=1000, ttl=300, jitter=0.1, clock=ManualClock())
+
+
+@cache.memoize(60)
+def area(width: int, height: int = 2) -> int:
+    return width * height
+
+
+@cache.memoize(key=lambda name: name, grace=10)
+async def page(name: str) -> bytes:
+    return name.encode()
+
+
+@memoize(60)
+def total(user: int) -> int:
+    return user
+
+
+class Shop:
+    @cache.memoize(60)
+    def price(self, number: int) -> float:
+        return number * 1.5
+
+
+def listener(key: object, value: object, cause: RemovalCause) -> None: ...
+
+
+def work(timers: Timers) -> None:
+    assert_type(area(3, height=4), int)
+    assert_type(area.cache_stats(), MemoStats)
+    assert_type(area.uncached(1), int)
+    assert_type(total(1), int)
+    assert_type(Shop().price(1), float)
+    assert_type(Shop.price(Shop(), 1), float)
+    assert_type(Shop.price.cache_delete(Shop(), 1), bool)
+    assert_type(cache.set("k", 1, DEFAULT_TTL), bool)
+    assert_type(cache.add("k", 1, ttl=2.5), bool)
+    assert_type(cache.delete_many(["k"]), int)
+    assert_type(cache.expires_in("k"), float | None)
+    assert_type(cache.stats(), Stats)
+    assert_type([each.name for each in caches()], list[str])
+    cache.on_removal = listener
+    timers.set_timer("k", "value", 5)
+    HTTPCache().wsgi(WSGIHandler())
+
+
+async def read() -> bytes:
+    return await page("x")
+
+
+def mistakes() -> None:
+    area("wide")  # error
+    area(1, depth=2)  # error
+    Shop().price("one")  # error
+    cache.set("k", 1, ttl="soon")  # error
+    cache.get_or_load("k", 7)  # error
+    Cache("users", max_entires=1)  # error
