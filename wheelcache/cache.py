@@ -20,7 +20,7 @@ from wheelcache.errors import MissingKey
 from wheelcache.keys import unwrap
 from wheelcache.loading.memoize import Memoized, P, R, memoizer
 from wheelcache.loading.policy import PLAIN, load_policy
-from wheelcache.loading.steps import drive, drive_async, run, run_async
+from wheelcache.loading.steps import run, run_async
 from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.observers import Observer
 from wheelcache.option_table import ENGINE
@@ -269,28 +269,6 @@ class Cache(CacheAccess):
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
         parts, key = self.parts, options.function_or_none("key", key)
         return memoizer(self, parts.loads, parts.groups, self.delete_group, ttl, key, policy)
-
-    # Leases.
-
-    def get_or_lease(self, key: Hashable, default: Any = None, *, wait: float, may_wait: bool = True) -> Any:
-        """Look a key up for a caller that will set a missing value.
-
-        Of several callers that miss a key at the same time, one receives ``default`` and a lease, and the others wait
-        for the value that it sets. If the holder of the lease deletes the key, its request ends, or ``wait`` is over,
-        one waiter receives ``default`` and the lease. A caller that holds a lease, runs a loader, or runs under an
-        event loop never waits. See ``fill_leases``.
-
-        Args:
-            wait: the maximum seconds to wait, > 0.
-            may_wait: False if the holder of the lease may need the same thread that would wait.
-        """
-        found = drive(self.parts.look_up_leased(key, wait, may_wait))
-        return default if found is MISSING else found
-
-    async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any:
-        """Do the same as ``get_or_lease`` in a coroutine, without blocking the event loop. The task holds the lease."""
-        found = await drive_async(self.parts.look_up_leased(key, wait))
-        return default if found is MISSING else found
 
     # Files.
 
