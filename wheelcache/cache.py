@@ -14,7 +14,7 @@ from wheelcache import options
 from wheelcache.cache_parts import CacheParts
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core import CacheAccess
-from wheelcache.core.access import DEFAULT_TTL, TTL
+from wheelcache.core.access import DEFAULT_TTL, TTL, Lifetime
 from wheelcache.core.contract import ABSENT, MISSING, STORED, Times
 from wheelcache.errors import MissingKey
 from wheelcache.keys import unwrap
@@ -215,8 +215,8 @@ class Cache(CacheAccess):
     async def aget_or_load(
         self,
         key: Hashable,
-        loader: Callable[[], Any] | Callable[[], Awaitable[Any]],
-        ttl: TTL = DEFAULT_TTL,
+        loader: Callable[..., Any] | Callable[..., Awaitable[Any]],
+        ttl: Lifetime = DEFAULT_TTL,
         *,
         grace: float | None = None,
         refresh_ahead: float | None = None,
@@ -239,7 +239,7 @@ class Cache(CacheAccess):
 
     def memoize(
         self,
-        ttl: TTL = DEFAULT_TTL,
+        ttl: Lifetime = DEFAULT_TTL,
         *,
         key: Callable[..., Hashable] | None = None,
         grace: float | None = None,
@@ -256,16 +256,17 @@ class Cache(CacheAccess):
         decorated function.
 
         Args:
-            ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl: as in ``get_or_load``.
+            ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl: as in ``get_or_load``. A function receives the
+                previous value, as a loader does there, if it has a keyword-only parameter named ``previous``, which its
+                callers do not pass.
             key: ``key(*args, **kwargs)`` returns the part of the key that stands for the arguments.
 
         Raises:
             TypeError, ValueError: if an argument is invalid, which the message names, or if the decorated object is not
                 a function or is a generator function.
         """
-        if callable(ttl):
-            raise TypeError(f"memoize is called before it decorates: @cache.memoize(), not @cache.memoize on {ttl!r}")
-        self._writer.seconds(ttl)
+        if not callable(ttl):
+            self._writer.seconds(ttl)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
         parts, key = self.parts, options.function_or_none("key", key)
         return memoizer(self, parts.loads, parts.groups, self.delete_group, ttl, key, policy)
@@ -353,8 +354,8 @@ class Cache(CacheAccess):
         self,
         key: Any,
         found: Any,
-        loader: Callable[[], Any],
-        ttl: TTL,
+        loader: Callable[..., Any],
+        ttl: Lifetime,
         grace: float | None,
         refresh_ahead: float | None,
         fail_safe: bool,

@@ -31,7 +31,7 @@ from wheelcache.django_backend.request_context import (
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.errors import MissingKey
 from wheelcache.loading.policy import PLAIN, load_policy
-from wheelcache.loading.steps import Call, InSteps, Steps, StepsTo, drive, drive_async, run, run_async, twins
+from wheelcache.loading.steps import Call, Steps, StepsTo, drive, drive_async, run, run_async, twins
 from wheelcache.runtime.request_scope import end_request, forget_misses
 from wheelcache.runtime.worker_pool import cleanups
 
@@ -228,31 +228,36 @@ class WheelCache(BackendAccess, BaseCache):
         The method for coroutines awaits the result of ``default()`` if it is awaitable.
 
         Args:
+            default: a value, or a function that returns it. See ``wheelcache.Cache.get_or_load`` for a parameter named
+                ``previous``, and for KEEP.
+            timeout: as in Django, or a function of the value that returns seconds; None or 0 or less not to keep it.
             grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.get_or_load``.
             load_timeout: its ``timeout``.
         """
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
-        cache_key, ttl = self._key(key, version), self._ttl(timeout)
+        cache_key, ttl = self._key(key, version), timeout if callable(timeout) else self._ttl(timeout)
         stored = self._cache.find(cache_key, MISSING)
-        is_over = ttl is not None and ttl <= 0
+        is_over = ttl is not None and not callable(ttl) and ttl <= 0
         loads = self._cache.parts.loads
         if stored is MISSING or (not is_over and loads.needs_refresh(cache_key, stored, ttl, policy)):
-            if not callable(default):
-                value, default = default, lambda: value
-            elif policy is not PLAIN:
-                default = in_language(default)
 
-            def load() -> Steps:
-                value, error = yield Call(default)
-                if error is not None:
-                    return None, error
+            def encode(value: Any) -> Any:
                 newly_stored = self._encode(value)
                 self._make_room((cache_key,))
-                return newly_stored, None
+                return newly_stored
 
-            stored, error = yield from (
-                load() if is_over else loads.load_or_refresh(cache_key, stored, InSteps(load), ttl, policy)
+            load = loads.adaptive.loader(
+                *(cache_key, default if callable(default) else lambda: default, ttl, policy),
+                encode=encode,
+                decode=self._decode,
             )
+            if policy is not PLAIN:
+                load = in_language(load)
+            if is_over:
+                stored, error = yield Call(load)
+            else:
+                seconds = None if callable(ttl) else ttl
+                stored, error = yield from loads.load_or_refresh(cache_key, stored, load, seconds, policy)
             if error is not None:
                 return None, error
         return self._decode(stored), None

@@ -33,6 +33,7 @@ from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.memo_arguments import check_parameters, key_part, text_of
 from wheelcache.django_backend.request_context import in_language
 from wheelcache.django_backend.tiered import Awaited, TieredCache
+from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.memoize import (
     Groups,
     Memoized,
@@ -41,12 +42,15 @@ from wheelcache.loading.memoize import (
     R,
     arity_of,
     check_function,
+    decorator,
     keys_by_arguments,
     name_of,
+    receives_previous,
+    signature_of,
     unhashable,
 )
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
-from wheelcache.loading.steps import ByDriver, Call, InSteps, Outcome, Steps, result, run, run_async
+from wheelcache.loading.steps import ByDriver, Call, Outcome, Steps, result, run, run_async
 from wheelcache.stats import hit_ratio
 
 
@@ -66,10 +70,12 @@ def memoize(
     """Return a decorator that caches the results of a function, method or coroutine function, by its arguments.
 
     Calls that mean the same share a value, however they are spelled. Model instances are keyed by their primary keys.
-    Values are isolated as in the cache itself. See ``Memoized`` for the attributes of a decorated function.
+    Values are isolated as in the cache itself. With a ``WheelCache``, a function that has a keyword-only parameter named
+    ``previous`` receives the previous value, as a loader of ``Cache.get_or_load`` does. See ``Memoized`` for the attributes of a decorated function.
 
     Args:
-        timeout: as in Django: seconds; None for no expiry; 0 or less to cache nothing; the cache's own if not given.
+        timeout: as in Django: seconds; None for no expiry; 0 or less to cache nothing; the cache's own if not given. Or
+            a function of the value that returns seconds; None or 0 or less not to keep it.
         cache: the alias of the cache.
         version: as in Django's cache API: values of other versions are not found. The cache's own if not given.
         key: ``key(*args, **kwargs)`` returns the part of the key that the arguments make, in place of the arguments.
@@ -80,9 +86,7 @@ def memoize(
     Raises:
         TypeError, ValueError: naming the argument; or the function, or its parameter, cannot be memoized.
     """
-    if callable(timeout):
-        raise TypeError(f"memoize is called before it decorates: @memoize(), not @memoize on {timeout!r}")
-    if timeout is not DEFAULT_TIMEOUT:
+    if timeout is not DEFAULT_TIMEOUT and not callable(timeout):
         options.django_timeout("timeout", timeout)
     options.text("cache", cache)
     policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
@@ -93,7 +97,7 @@ def memoize(
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
         return cast("Memoized[P, R]", _decorated(function, settings))
 
-    return decorate
+    return decorator(decorate, timeout, "@memoize")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +125,15 @@ class _Place(Protocol):
     group: str
     restore: Callable[[Any], Any]
 
-    def steps(self, parts: tuple[Any, ...], call: Callable[[], Any], count: Callable[[bool], object]) -> Steps:
+    def steps(
+        self, parts: tuple[Any, ...], call: Callable[..., Any], count: Callable[[bool], object], has_previous: bool
+    ) -> Steps:
         """Return the steps to the value of a call, found or computed.
 
         Args:
             parts: the arguments, as parts of a key.
             count: called with whether the value was found.
+            has_previous: whether ``call`` receives the previous value.
         """
 
     def delete(self, parts: tuple[Any, ...]) -> bool:
@@ -140,12 +147,14 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
     check_function(function)
     name = name_of(function)
     unique_name = _names.add(name)
+    has_previous = receives_previous(function)
     arity, make_key = -1, None
     if settings.key is None:
         check_parameters(function, name)
-        make_key = keys_by_arguments(function, name)
+        as_called = signature_of(function, name, has_previous=has_previous)
+        make_key = keys_by_arguments(as_called, name)
         if not settings.by_language:
-            arity = arity_of(function)
+            arity = arity_of(as_called)
     hits, misses, calls = Tally(), Tally(), Tally()
     hit = hits.ticks
     always_looks = settings.policy.refresh_ahead is not None
@@ -182,15 +191,15 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
             with lock:
                 place, find = None, _find_nothing
 
-    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any], **previous: Any) -> Any:
         next(calls.ticks)
-        return function(*args, **kwargs)
+        return function(*args, **kwargs, **previous)
 
     def count(is_hit: bool) -> None:
         next(hit if is_hit else misses.ticks)
 
     def steps(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
-        return find_place().steps(checked_parts(args, kwargs), partial(call, args, kwargs), count)
+        return find_place().steps(checked_parts(args, kwargs), partial(call, args, kwargs), count, has_previous)
 
     memoized: Any
     if iscoroutinefunction(function):
@@ -276,28 +285,32 @@ class _InMemory:
         self.find: Callable[[Any, Any], Any] = self._cache.find
         self.restore: Callable[[Any], Any] = self._codec.loads
 
-    def steps(self, parts: tuple[Any, ...], call: Callable[[], Any], count: Callable[[bool], object]) -> Steps:
-        if self._ttl is not None and self._ttl <= 0:
+    def steps(
+        self, parts: tuple[Any, ...], call: Callable[..., Any], count: Callable[[bool], object], has_previous: bool
+    ) -> Steps:
+        if self._ttl is not None and not callable(self._ttl) and self._ttl <= 0:
             count(False)
-            outcome: Outcome = yield Call(call)
+            outcome: Outcome = yield Call(partial(call, previous=None) if has_previous else call)
             return outcome
         loads, key = self._cache.parts.loads, (self.group, *parts)
         found = self.find(key, MISSING)
         if found is not MISSING and not loads.needs_refresh(key, found, self._ttl, self._policy):
             count(True)
             return self._codec.decode(found), None
+        load = loads.adaptive.loader(
+            *(key, call, self._ttl, self._policy),
+            encode=self._codec.encode,
+            decode=self._codec.decode,
+            passes_previous=has_previous,
+        )
         if self._policy is not PLAIN:
-            call = in_language(call)
-
-        def load() -> Steps:
-            value, error = yield Call(call)
-            return (None, error) if error is not None else (self._codec.encode(value), None)
-
+            load = in_language(load)
+        ttl = None if callable(self._ttl) else self._ttl
         if found is not MISSING:
             count(True)
-            stored, error = yield from loads.load_or_refresh(key, found, InSteps(load), self._ttl, self._policy)
+            stored, error = yield from loads.load_or_refresh(key, found, load, ttl, self._policy)
         else:
-            request = loads.request(key, InSteps(load), self._ttl, self._policy)
+            request = loads.request(key, load, ttl, self._policy)
             stored, error = yield from loads.load(request)
             count(error is None and request.is_hit)
         return (None, error) if error is not None else (self._codec.decode(stored), None)
@@ -327,7 +340,11 @@ class _Elsewhere:
         # Of the running thread or task.
         return caches[self._settings.alias]
 
-    def steps(self, parts: tuple[Any, ...], call: Callable[[], Any], count: Callable[[bool], object]) -> Steps:
+    def steps(
+        self, parts: tuple[Any, ...], call: Callable[..., Any], count: Callable[[bool], object], has_previous: bool
+    ) -> Steps:
+        if has_previous:
+            call = partial(call, previous=None)
         backend, version = self._backend, self._settings.version
         here = yield ByDriver(backend, Awaited(backend))
         made = result((yield Call(lambda: here.get(self._start, None, version=version))))
@@ -344,7 +361,8 @@ class _Elsewhere:
             return outcome
         value, error = yield Call(call)
         if error is None:
-            result((yield Call(lambda: here.set(key, value, self._settings.timeout, version=version))))
+            timeout = seconds_for(self._settings.timeout, value)
+            result((yield Call(lambda: here.set(key, value, timeout, version=version))))
         return value, error
 
     def delete(self, parts: tuple[Any, ...]) -> bool:

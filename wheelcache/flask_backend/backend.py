@@ -119,8 +119,8 @@ class WheelCache(EngineBackend):
     def get_or_load(
         self,
         key: str,
-        loader: Callable[[], Any],
-        timeout: Timeout = None,
+        loader: Callable[..., Any],
+        timeout: Timeout | Callable[[Any], float | None] = None,
         *,
         grace: float | None = None,
         refresh_ahead: float | None = None,
@@ -136,19 +136,24 @@ class WheelCache(EngineBackend):
         ``load_timeout``, gets a new context of the same app, which is torn down after it.
 
         Args:
+            loader: see ``wheelcache.Cache.get_or_load`` for a parameter named ``previous``, and for KEEP.
+            timeout: as for ``set``, or a function of the value that returns seconds; None or 0 or less not to keep it.
             grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.get_or_load``.
             load_timeout: its ``timeout``.
         """
-        cache_key, encode, ttl = self._cache_key(key), self._encode, self._ttl(timeout)
+        cache_key, ttl = self._cache_key(key), timeout if callable(timeout) else self._ttl(timeout)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
         loads = self._cache.parts.loads
         stored = self._cache.find(cache_key, MISSING)
-        if ttl is not None and ttl <= 0:
-            stored = encode(loader()) if stored is MISSING else stored
-        elif stored is MISSING or loads.needs_refresh(cache_key, stored, ttl, policy):
-            # Encode within the context as well, since pickling the value may need its session.
-            with in_app_context(lambda: encode(loader())) as load:
-                stored = run(loads.load_or_refresh(cache_key, stored, load, ttl, policy))
+        is_over = ttl is not None and not callable(ttl) and ttl <= 0
+        if stored is MISSING or (not is_over and loads.needs_refresh(cache_key, stored, ttl, policy)):
+            # It encodes within the app context as well, since pickling the value may need its session.
+            load = loads.adaptive.loader(cache_key, loader, ttl, policy, encode=self._encode, decode=self._decode)
+            if is_over:
+                return self._decode(load())
+            seconds = None if callable(ttl) else ttl
+            with in_app_context(load) as load_in_context:
+                stored = run(loads.load_or_refresh(cache_key, stored, load_in_context, seconds, policy))
         return self._decode(stored)
 
     def compute_once(self, key: str, compute: Compute) -> Steps:

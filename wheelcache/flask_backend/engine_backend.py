@@ -21,6 +21,7 @@ from wheelcache.codec import Codec, Pickle, Serializer, is_bare
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases
+from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.policy import PLAIN
 from wheelcache.loading.request import Unstored
 from wheelcache.loading.steps import Call, InSteps, Outcome, Steps
@@ -218,6 +219,17 @@ class Landing:
         if error is not None or stored is NOT_SHARED:
             return stored, error
         return self._codec.decode(stored), None
+
+
+def timeout_for(timeout: Any, value: Any) -> Any:
+    """Return ``timeout``; if it is a function of the value, the timeout that it gives to ``value``."""
+    if not callable(timeout):
+        return timeout
+    seconds = seconds_for(timeout, value)
+    if seconds is None:
+        return 0
+    # cachelib prefers ints.
+    return (int(seconds) if seconds.is_integer() else seconds) or -1
 
 
 def _new_version() -> str:

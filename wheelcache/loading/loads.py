@@ -20,11 +20,12 @@ from functools import partial
 from typing import Any
 
 from wheelcache.coherence.key_stamps import KeyStamps
-from wheelcache.core.access import TTL
+from wheelcache.core.access import Lifetime
 from wheelcache.core.contract import DEAD, MISSING, Core, Record, Removals, Times
 from wheelcache.errors import LoadDeadlock, LoadTimeout
 from wheelcache.keys import KeyProxies
 from wheelcache.loading import wait_graph
+from wheelcache.loading.adaptive import AdaptiveLoaders, check_has_no_refresh_ahead, takes_previous
 from wheelcache.loading.background import BACKGROUND, Background, Handed
 from wheelcache.loading.backoff import Backoff, Refreshes
 from wheelcache.loading.flight_table import Flight, FlightTable, Ticket
@@ -33,7 +34,7 @@ from wheelcache.loading.many_loads import ManyLoads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import LoadRequest, Target
-from wheelcache.loading.steps import Loader, Outcome, Steps, StepsTo, Wait, call
+from wheelcache.loading.steps import InSteps, Loader, Outcome, Steps, StepsTo, Wait, call
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import LOAD_COUNTS, Meter
 
@@ -66,6 +67,7 @@ class Loads:
         cache_is_used: called at a failed load.
 
     Attributes:
+        adaptive: makes loaders that receive the old value, or choose the lifetime.
         counts: the counts of the loads.
         failures: the recent exceptions of loaders.
         many: loads many keys by one call.
@@ -81,6 +83,7 @@ class Loads:
         "_refreshes",
         "_stamps",
         "_target",
+        "adaptive",
         "counts",
         "failures",
         "many",
@@ -97,6 +100,7 @@ class Loads:
         self._backoff = Backoff()
         self._refreshes = Refreshes()
         self._is_closed = False
+        self.adaptive = AdaptiveLoaders(core, keys)
         self.counts = Meter(*LOAD_COUNTS)
         self.failures = RecentFailures(cache_is_used)
         self._landing = Landing(core, target, self._flights, self.counts, self._backoff, self.failures)
@@ -104,17 +108,19 @@ class Loads:
 
     # Requests.
 
-    def request(self, key: Hashable, loader: Loader, ttl: TTL, policy: LoadPolicy) -> LoadRequest:
+    def request(self, key: Hashable, loader: Loader, ttl: Lifetime, policy: LoadPolicy) -> LoadRequest:
         """Return a request for ``load``, which answers the miss of ``key``: a later ``set`` by the caller does not.
 
         Raises:
             TypeError, ValueError: if ``ttl`` is neither a number of seconds > 0 nor None.
         """
-        seconds = self._target.seconds(ttl)
+        seconds = None if callable(ttl) else self._target.seconds(ttl)
         plain, _ = self._target.begin(key)
+        if not isinstance(loader, InSteps) and (callable(ttl) or takes_previous(loader)):
+            loader = self.adaptive.loader(key, loader, ttl, policy)
         return LoadRequest(plain, key, plain, loader, seconds, policy)
 
-    def load_or_refresh(self, key: Hashable, found: Any, loader: Loader, ttl: TTL, policy: LoadPolicy) -> Steps:
+    def load_or_refresh(self, key: Hashable, found: Any, loader: Loader, ttl: Lifetime, policy: LoadPolicy) -> Steps:
         """Return the value of ``key``, for which a ``find`` returned ``found``: load it if that is MISSING, otherwise
         refresh it. In a task, an awaitable result of ``loader()`` is awaited."""
         request = self.request(key, loader, ttl, policy)
@@ -126,7 +132,7 @@ class Loads:
         self._start_refresh(request, (yield BACKGROUND))
         return found, None
 
-    def load_apart(self, key: Hashable, loader: Loader, ttl: TTL, policy: LoadPolicy) -> Steps:
+    def load_apart(self, key: Hashable, loader: Loader, ttl: Lifetime, policy: LoadPolicy) -> Steps:
         """Load for callers that share their flights with each other, and not with other loads of ``key``.
 
         ``loader()`` returns an ``Unstored``. A write of ``key`` outdates its value all the same.
@@ -135,12 +141,15 @@ class Loads:
         request.watched = self._keys.adapt(key)
         return self.load(request)
 
-    def needs_refresh(self, key: Hashable, value: Any, ttl: TTL, policy: LoadPolicy) -> bool:
+    def needs_refresh(self, key: Hashable, value: Any, ttl: Lifetime, policy: LoadPolicy) -> bool:
         """Return whether ``value``, which a ``find`` has found, is past the policy's ``refresh_ahead`` of its TTL.
 
         Raises:
             TypeError, ValueError: if ``ttl`` is wrong, also if there is nothing to refresh.
         """
+        if callable(ttl):
+            check_has_no_refresh_ahead(ttl, policy)
+            return False
         seconds = self._target.seconds(ttl)
         if value is None and policy.negative_ttl is not None:
             seconds = policy.negative_ttl
