@@ -55,6 +55,14 @@ class LoadTimeout(TimeoutError):
         return f"the loader of {self.key!r} takes longer than {self.timeout} s"
 
 
+class LockError(ValueError):
+    """A lock was not acquired in time, or is not held by its caller. redis-py's LockError is a ValueError, too."""
+
+
+class LockNotOwned(LockError):
+    """A lock that its caller acquired has ended, and another caller may hold it."""
+
+
 class FileUnusable(RuntimeError):
     """A file that processes share or leave to later processes, or its directory, cannot be used."""
 
@@ -93,3 +101,17 @@ class SnapshotDamaged(SnapshotRefused):
 
 class UnknownFormat(SnapshotRefused):
     """Another version of wheelcache wrote the snapshot, in another format. It is not loaded, and the file stays."""
+
+
+class TagsUnsupported(NotImplementedError):
+    """A near cache was given tags, by which its store cannot delete entries.
+
+    Args:
+        store: the second level, in words.
+    """
+
+    def __init__(self, store: str) -> None:
+        super().__init__(
+            f"a TieredCache takes no tags: {store} behind it cannot delete entries by tag, so every process would read "
+            "the old values again; use a WheelCache, with COHERENCE if there are several processes, or delete the keys"
+        )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from difflib import get_close_matches
+from itertools import islice
 from math import inf, isfinite, isnan
 from numbers import Real
 from pathlib import Path
@@ -109,6 +110,40 @@ whole: Final = _number("a whole number >= 0", int, lambda given: given >= 0, int
 fraction: Final = _number("a fraction, 0 <= fraction < 1", Real, lambda given: 0 <= given < 1, float)
 
 share_or_none: Final = _or_none("a fraction, 0 < fraction < 1, or None", Real, lambda given: 0 < given < 1, float)
+
+
+MOST_TAGS: Final = 64
+
+
+def tags(name: str, value: Any) -> tuple[str, ...]:
+    """Check the tags of an entry. Return them as plain strings, each once."""
+    takes = f"an iterable of at most {MOST_TAGS} non-empty strings"
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be {takes}, not a single string; write ({value!r},)")
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be {takes}, not {value!r}")
+    given = tuple(islice(value, MOST_TAGS + 1))
+    if len(given) > MOST_TAGS:
+        raise ValueError(f"{name} must be {takes}, not more: {', '.join(map(repr, given[:3]))} ...")
+    return tuple(dict.fromkeys([tag(name, each, takes) for each in given]))
+
+
+def tag(name: str, value: Any, takes: str = "non-empty strings") -> str:
+    """Check one tag. Return it as a plain string, without the subclass that Django's templates use."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be {takes}, not {value!r}")
+    if not value:
+        raise ValueError(f"{name} must be {takes}, not {value!r}")
+    return str.__str__(value)
+
+
+def tags_by_arguments(name: str, given: Any) -> Callable[..., tuple[str, ...]]:
+    """Check the tags of a memoized function: the tags of all values, or a function of the arguments. Return a function
+    of the arguments, which checks its result."""
+    if callable(given):
+        return lambda *args, **kwargs: tags(f"the result of {name}", given(*args, **kwargs))
+    checked = tags(name, given)
+    return lambda *args, **kwargs: checked
 
 
 def ttl(name: str, value: Any) -> float | None:

@@ -407,7 +407,8 @@ cdef class CompiledCore:
             self.begin()
         return drop(&self.map, name, slot)
 
-    # Below: what stays the same for long.
+    def dropped_since(self, tuple tags not None, uint64_t since):
+        return not check_tags(&self.map, tags, since)
 
     def use_clock(self, clock):
         clock = clock_of(clock)

@@ -366,10 +366,12 @@ class PythonCore:
         with self._lock:
             self._check_gate()
             self._check_slot(slot)
-            dropped = self._map.tags.drop(name, slot)
-            if dropped:
+            if dropped := self._map.tags.drop(name, slot):
                 self._map.next_due = -inf
             return dropped
+
+    def dropped_since(self, tags: tuple[TagName, ...], since: int) -> bool:
+        return self._map.tags.dropped_since(tags, since)
 
     def use_clock(self, clock: Callable[[], float] | None) -> None:
         with self._lock:

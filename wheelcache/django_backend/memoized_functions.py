@@ -12,7 +12,7 @@ import hashlib
 import os
 import secrets
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import iscoroutinefunction
@@ -31,8 +31,9 @@ from wheelcache.core.contract import MISSING
 from wheelcache.core.tally import Tally
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.memo_arguments import check_parameters, key_part, text_of
+from wheelcache.django_backend.redis_calls import Awaited
 from wheelcache.django_backend.request_context import in_language
-from wheelcache.django_backend.tiered import Awaited, TieredCache
+from wheelcache.django_backend.tiered import TieredCache
 from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.memoize import (
     Groups,
@@ -66,12 +67,14 @@ def memoize(
     fail_safe: bool = False,
     load_timeout: float | None = None,
     negative_ttl: float | None = None,
+    tags: Callable[..., Iterable[str]] | Iterable[str] = (),
 ) -> Callable[[Callable[P, R]], Memoized[P, R]]:
     """Return a decorator that caches the results of a function, method or coroutine function, by its arguments.
 
     Calls that mean the same share a value, however they are spelled. Model instances are keyed by their primary keys.
-    Values are isolated as in the cache itself. With a ``WheelCache``, a function that has a keyword-only parameter named
-    ``previous`` receives the previous value, as a loader of ``Cache.get_or_load`` does. See ``Memoized`` for the attributes of a decorated function.
+    Values are isolated as in the cache itself. With a ``WheelCache``, a function that has a keyword-only parameter
+    named ``previous`` receives the previous value, as a loader of ``Cache.get_or_load`` does. See ``Memoized`` for the
+    attributes of a decorated function.
 
     Args:
         timeout: as in Django: seconds; None for no expiry; 0 or less to cache nothing; the cache's own if not given. Or
@@ -82,6 +85,8 @@ def memoize(
         by_language: whether each language has values of its own.
         grace, refresh_ahead, fail_safe, load_timeout, negative_ttl: as for ``WheelCache.get_or_set``. They need a
             ``WheelCache``, or a ``DummyCache``, which caches nothing.
+        tags: the tags of every value, for ``WheelCache.delete_tags``, or a function: ``tags(*args, **kwargs)`` returns
+            them. It is called before a value is computed. They need a ``WheelCache`` or a ``DummyCache``, too.
 
     Raises:
         TypeError, ValueError: naming the argument; or the function, or its parameter, cannot be memoized.
@@ -91,7 +96,13 @@ def memoize(
     options.text("cache", cache)
     policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
     settings = _Settings(
-        timeout, cache, version, options.function_or_none("key", key), options.flag("by_language", by_language), policy
+        timeout,
+        cache,
+        version,
+        options.function_or_none("key", key),
+        options.flag("by_language", by_language),
+        policy,
+        None if tags == () else options.tags_by_arguments("tags", tags),
     )
 
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
@@ -110,6 +121,10 @@ class _Settings:
     key: Callable[..., Hashable] | None
     by_language: bool
     policy: LoadPolicy
+    tags_of: Callable[..., tuple[str, ...]] | None
+
+
+TagsOf = Callable[[], tuple[str, ...]]
 
 
 class _Place(Protocol):
@@ -126,13 +141,19 @@ class _Place(Protocol):
     restore: Callable[[Any], Any]
 
     def steps(
-        self, parts: tuple[Any, ...], call: Callable[..., Any], count: Callable[[bool], object], has_previous: bool
+        self,
+        parts: tuple[Any, ...],
+        call: Callable[..., Any],
+        count: Callable[[bool], object],
+        tags: TagsOf,
+        has_previous: bool,
     ) -> Steps:
         """Return the steps to the value of a call, found or computed.
 
         Args:
             parts: the arguments, as parts of a key.
             count: called with whether the value was found.
+            tags: returns the tags of the value.
             has_previous: whether ``call`` receives the previous value.
         """
 
@@ -198,8 +219,12 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
     def count(is_hit: bool) -> None:
         next(hit if is_hit else misses.ticks)
 
+    def tags(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
+        return () if settings.tags_of is None else settings.tags_of(*args, **kwargs)
+
     def steps(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
-        return find_place().steps(checked_parts(args, kwargs), partial(call, args, kwargs), count, has_previous)
+        made = checked_parts(args, kwargs)
+        return find_place().steps(made, partial(call, args, kwargs), count, partial(tags, args, kwargs), has_previous)
 
     memoized: Any
     if iscoroutinefunction(function):
@@ -264,10 +289,10 @@ def _place_of(name: str, settings: _Settings) -> _Place:
     backend = caches[settings.alias]
     if isinstance(backend, WheelCache) and not isinstance(backend, TieredCache):
         return _InMemory(backend, name, settings)
-    if settings.policy is not PLAIN and not isinstance(backend, DummyCache):
+    if (settings.policy is not PLAIN or settings.tags_of is not None) and not isinstance(backend, DummyCache):
         raise ImproperlyConfigured(
-            f"grace, refresh_ahead, fail_safe, load_timeout and negative_ttl of {name} need a WheelCache, and the "
-            f"cache {settings.alias!r} is a {type(backend).__name__}"
+            f"grace, refresh_ahead, fail_safe, load_timeout, negative_ttl and tags of {name} need a WheelCache, and "
+            f"the cache {settings.alias!r} is a {type(backend).__name__}"
         )
     return _Elsewhere(name, settings)
 
@@ -279,6 +304,7 @@ class _InMemory:
         store = backend.store
         self._cache, self._codec = store.cache, store.codec
         self._policy = settings.policy
+        self._tag_names = backend._tag_names
         self._ttl = backend.default_timeout if settings.timeout is DEFAULT_TIMEOUT else settings.timeout
         version = backend.version if settings.version is None else settings.version
         self.group = self._cache.parts.groups.add(f"{backend.key_prefix}:{version}:{name}")
@@ -286,7 +312,12 @@ class _InMemory:
         self.restore: Callable[[Any], Any] = self._codec.loads
 
     def steps(
-        self, parts: tuple[Any, ...], call: Callable[..., Any], count: Callable[[bool], object], has_previous: bool
+        self,
+        parts: tuple[Any, ...],
+        call: Callable[..., Any],
+        count: Callable[[bool], object],
+        tags: TagsOf,
+        has_previous: bool,
     ) -> Steps:
         if self._ttl is not None and not callable(self._ttl) and self._ttl <= 0:
             count(False)
@@ -305,12 +336,12 @@ class _InMemory:
         )
         if self._policy is not PLAIN:
             load = in_language(load)
-        ttl = None if callable(self._ttl) else self._ttl
+        ttl, names = None if callable(self._ttl) else self._ttl, self._tag_names(tags())
         if found is not MISSING:
             count(True)
-            stored, error = yield from loads.load_or_refresh(key, found, load, ttl, self._policy)
+            stored, error = yield from loads.load_or_refresh(key, found, load, ttl, self._policy, names)
         else:
-            request = loads.request(key, load, ttl, self._policy)
+            request = loads.request(key, load, ttl, self._policy, names)
             stored, error = yield from loads.load(request)
             count(error is None and request.is_hit)
         return (None, error) if error is not None else (self._codec.decode(stored), None)
@@ -319,7 +350,7 @@ class _InMemory:
         return self._cache.delete((self.group, *parts))
 
     def clear(self) -> int:
-        return self._cache.delete_group(self.group)
+        return self._cache.parts.delete_group(self.group)
 
 
 class _Elsewhere:
@@ -341,7 +372,12 @@ class _Elsewhere:
         return caches[self._settings.alias]
 
     def steps(
-        self, parts: tuple[Any, ...], call: Callable[..., Any], count: Callable[[bool], object], has_previous: bool
+        self,
+        parts: tuple[Any, ...],
+        call: Callable[..., Any],
+        count: Callable[[bool], object],
+        tags: TagsOf,
+        has_previous: bool,
     ) -> Steps:
         if has_previous:
             call = partial(call, previous=None)

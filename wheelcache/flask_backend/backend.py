@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +12,7 @@ from flask import Flask
 from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import MissingKey
 from wheelcache.flask_backend.app_contexts import in_app_context, note_held_leases
@@ -127,6 +128,7 @@ class WheelCache(EngineBackend):
         fail_safe: bool = False,
         load_timeout: float | None = None,
         negative_ttl: float | None = None,
+        tags: Iterable[str] = NO_TAGS,
     ) -> Any:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
 
@@ -140,6 +142,7 @@ class WheelCache(EngineBackend):
             timeout: as for ``set``, or a function of the value that returns seconds; None or 0 or less not to keep it.
             grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.get_or_load``.
             load_timeout: its ``timeout``.
+            tags: as for ``set``.
         """
         cache_key, ttl = self._cache_key(key), timeout if callable(timeout) else self._ttl(timeout)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
@@ -151,12 +154,12 @@ class WheelCache(EngineBackend):
             load = loads.adaptive.loader(cache_key, loader, ttl, policy, encode=self._encode, decode=self._decode)
             if is_over:
                 return self._decode(load())
-            seconds = None if callable(ttl) else ttl
+            seconds, names = None if callable(ttl) else ttl, self._tag_names(tags)
             with in_app_context(load) as load_in_context:
-                stored = run(loads.load_or_refresh(cache_key, stored, load_in_context, seconds, policy))
+                stored = run(loads.load_or_refresh(cache_key, stored, load_in_context, seconds, policy, names))
         return self._decode(stored)
 
-    def compute_once(self, key: str, compute: Compute) -> Steps:
+    def compute_once(self, key: str, compute: Compute, tags: tuple[str, ...]) -> Steps:
         landing = Landing(self)
 
         def keep(value: Any, timeout: Timeout) -> None:
@@ -169,8 +172,20 @@ class WheelCache(EngineBackend):
 
         loads, grace = self._cache.parts.loads, self._fill_grace(key)
         policy = LoadPolicy(fill_grace=grace) if grace else PLAIN
-        request = loads.request(self._cache_key(key), InSteps(partial(landing.steps, compute, keep)), None, policy)
+        loader = InSteps(partial(landing.steps, compute, keep))
+        request = loads.request(self._cache_key(key), loader, None, policy, tags)
         return landing.outcome((yield from loads.load(request)))
+
+    def keep(self, key: str, value: Any, timeout: Timeout, tags: tuple[str, ...], since: int) -> None:
+        if tags:
+            ttl, grace = self._ttl(timeout), self._fill_grace(key)
+            self._store(self._cache_key(key), self._encode(value), ttl, tags, since, grace)
+        else:
+            super().keep(key, value, timeout, tags, since)
+
+    @property
+    def _tag_prefix(self) -> str:
+        return str(self._prefix)
 
     def version(self, key: str) -> str:
         seen = None if self._stamps is None else self._stamps.seen(self._cache_key(key))
@@ -198,31 +213,45 @@ class WheelCache(EngineBackend):
         found = self._cache.get_many(cache_keys)
         return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
 
-    def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
-        """Store a value. Return whether it was stored: False if it alone exceeds ``max_bytes``."""
+    def set(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
+        """Store a value. Return whether it was stored: False if it alone exceeds ``max_bytes``, or if one of its tags
+        was dropped while it was computed.
+
+        Args:
+            tags: at most 64 non-empty strings, with each of which ``delete_tags`` removes the entry.
+        """
         ttl = self._ttl(timeout)
+        since = 0 if tags is NO_TAGS else self._fill_times.missed_since(self._cache_key(key))
         if self._missed_at:
             self._fill_times.filled(self._cache_key(key))
         grace = self._fill_grace(key) if self._fill_graces else 0.0
-        is_stored = None if grace else self._set_at_once(key, value, ttl)
-        return self._store(self._cache_key(key), self._encode(value), ttl, grace) if is_stored is None else is_stored
+        is_stored = self._set_at_once(key, value, ttl) if tags is NO_TAGS and not grace else None
+        if is_stored is None:
+            names = self._tag_names(tags)
+            return self._store(self._cache_key(key), self._encode(value), ttl, names, since, grace)
+        return is_stored
 
-    def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
+    def add(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
         """Store a value unless the key exists, in one atomic step. Return whether it was stored.
 
-        The timeout is used exactly, without jitter.
+        The timeout is used exactly, without jitter. ``tags`` is as for ``set``.
         """
         ttl = self._ttl(timeout)
-        is_stored = self._add_at_once(key, value, ttl)
-        return self._add_new(self._cache_key(key), self._encode(value), ttl) if is_stored is None else is_stored
+        is_stored = self._add_at_once(key, value, ttl) if tags is NO_TAGS else None
+        if is_stored is None:
+            return self._add_new(self._cache_key(key), self._encode(value), ttl, self._tag_names(tags))
+        return is_stored
 
-    def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
-        """Store many values. Return the keys that were stored."""
+    def set_many(
+        self, mapping: Mapping[str, Any], timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS
+    ) -> list[Any]:
+        """Store many values. Return the keys that were stored. ``tags`` is as for ``set``."""
         ttl = self._ttl(timeout)
         # The values of a memoized function are found only as long as its version exists, so a version has no jitter.
         has_versions = any(map(is_memoize_version, mapping))
-        if not (has_versions or self._fill_graces) and self._set_many_at_once(mapping, ttl):
+        if not (has_versions or self._fill_graces) and tags is NO_TAGS and self._set_many_at_once(mapping, ttl):
             return list(mapping)
+        names = self._tag_names(tags)
         originals = {self._cache_key(key): key for key in mapping}
         stored = {cache_key: self._encode(mapping[key]) for cache_key, key in originals.items()}
         if has_versions:
@@ -231,7 +260,7 @@ class WheelCache(EngineBackend):
             # Flask-Caching sets the versions again whenever a value was computed. If the other processes were notified,
             # they would lose all values of the function.
             stored = {cache_key: value for cache_key, value in stored.items() if not self._renew(cache_key, value, ttl)}
-        refused = set(self._store_many(stored, ttl, originals, jitter=not has_versions))
+        refused = set(self._store_many(stored, ttl, originals, jitter=not has_versions, tags=names))
         return [key for cache_key, key in originals.items() if cache_key not in refused]
 
     def delete_many(self, *keys: str) -> list[Any]:

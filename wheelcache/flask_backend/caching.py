@@ -9,7 +9,7 @@ or a subclass of ``Cache`` overrides one of the methods that they call and these
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import flask_caching
 from flask import current_app
 
-from wheelcache.flask_backend.decorated import Decorated
+from wheelcache import options
+from wheelcache.core.access import NO_TAGS
+from wheelcache.flask_backend.decorated import Decorated, check_tags
 from wheelcache.flask_backend.engine_backend import EngineBackend
 from wheelcache.flask_backend.function_keys import MemoKeys, view_keys
 
@@ -28,10 +30,16 @@ BYPASSED: Final = (
 """The methods that Flask-Caching's decorators call and these do not."""
 
 
+Tags = Callable[..., Iterable[str]] | Iterable[str]
+"""The tags of the values of a function, or a function of its arguments that returns them."""
+
+
 class Cache(flask_caching.Cache):
     """Flask-Caching's ``Cache``; with a backend of this package, its decorators are faster and compute a value once.
 
-    See ``flask_caching.Cache`` for all arguments, methods and attributes.
+    See ``flask_caching.Cache`` for all arguments, methods and attributes. Both decorators take ``tags=`` in addition,
+    which is either the tags of every value, for ``delete_tags``, or a function: it is called with the arguments of the
+    call before the value is computed, and returns them.
     """
 
     is_instrumented = False
@@ -51,21 +59,22 @@ class Cache(flask_caching.Cache):
             app = self.app
         return app.extensions["cache"][self]
 
-    def _cached(self, *args: Any, **kwargs: Any) -> Callable[[Callable[..., Any]], Any]:
+    def _cached(self, *args: Any, tags: Tags = NO_TAGS, **kwargs: Any) -> Callable[[Callable[..., Any]], Any]:
         given = _arguments(flask_caching.Cache.cached, self, *args, **kwargs)
-        decorate = super().cached(*args, **kwargs)
+        decorate, tags_of = super().cached(*args, **kwargs), self._tags_of(tags)
         if self.is_instrumented:
             return decorate
 
         def decorator(function: Callable[..., Any]) -> Any:
             theirs = decorate(function)
-            return Decorated(self, function, theirs, given, view_keys(self, theirs, given), is_view=True).function
+            make_key = view_keys(self, theirs, given)
+            return Decorated(self, function, theirs, given, make_key, tags_of, is_view=True).function
 
         return decorator
 
-    def _memoize(self, *args: Any, **kwargs: Any) -> Callable[[Callable[..., Any]], Any]:
+    def _memoize(self, *args: Any, tags: Tags = NO_TAGS, **kwargs: Any) -> Callable[[Callable[..., Any]], Any]:
         given = _arguments(flask_caching.Cache.memoize, self, *args, **kwargs)
-        decorate = super().memoize(*args, **kwargs)
+        decorate, tags_of = super().memoize(*args, **kwargs), self._tags_of(tags)
         if self.is_instrumented:
             return decorate
 
@@ -80,7 +89,7 @@ class Cache(flask_caching.Cache):
                 return make_their_key(f, *args, **kwargs)
 
             theirs.make_cache_key = make_cache_key
-            return Decorated(self, function, theirs, given, keys.make, is_view=False).function
+            return Decorated(self, function, theirs, given, keys.make, tags_of, is_view=False).function
 
         return decorator
 
@@ -88,6 +97,31 @@ class Cache(flask_caching.Cache):
         # The types, and the arguments that ``help`` shows, are those of the installed release.
         cached = wraps(flask_caching.Cache.cached)(_cached)
         memoize = wraps(flask_caching.Cache.memoize)(_memoize)
+
+    def delete_tags(self, *tags: str) -> None:
+        """Delete every entry that was stored with one of the tags: see ``WheelCache.delete_tags``. With a NullCache, do
+        nothing.
+
+        Raises:
+            TypeError: if the backend is not one of this package, or a tag is not a string.
+            NotImplementedError: if the backend is a TieredCache.
+        """
+        backend = self.cache
+        if isinstance(backend, EngineBackend):
+            backend.delete_tags(*tags)
+        else:
+            check_tags("delete_tags", backend)
+
+    def _tags_of(self, tags: Tags) -> Callable[..., tuple[str, ...]] | None:
+        """Return the function that returns the tags of a value, called with the arguments; None without tags."""
+        if tags is NO_TAGS:
+            return None
+        if self.is_instrumented:
+            raise TypeError(
+                f"tags need the decorators of wheelcache, but {type(self).__name__} overrides a method that only "
+                "Flask-Caching's call"
+            )
+        return options.tags_by_arguments("tags", tags)
 
     def _memoize_version(self, f: Any, *args: Any, **kwargs: Any) -> Any:
         """Do the same as Flask-Caching's, but reset a version by its deletion: the next call makes a new one.

@@ -19,6 +19,7 @@ from wheelcache.backend_access import BackendAccess, ByPrefix
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
 from wheelcache.core.contract import MISSING
+from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases
 from wheelcache.loading.adaptive import seconds_for
@@ -111,30 +112,41 @@ class EngineBackend(BackendAccess, BaseCache):
 
     # For ``caching.Cache``.
 
-    def compute_once(self, key: str, compute: Compute) -> Steps:
+    def compute_once(self, key: str, compute: Compute, tags: tuple[str, ...]) -> Steps:
         """Return the steps to the value of ``key``, after a ``get`` that returned TO_BE_COMPUTED.
 
         Of the callers that miss the key together, one calls ``compute``. The others receive its value if it was kept,
         or its exception, and otherwise NOT_SHARED.
+
+        Args:
+            tags: the engine's tags of the value.
         """
         raise NotImplementedError
 
-    def compute_apart(self, key: str, compute: Compute, look: Callable[[], Any] = lambda: MISSING) -> Steps:
+    def compute_apart(
+        self, key: str, compute: Compute, tags: tuple[str, ...], look: Callable[[], Any] = lambda: MISSING
+    ) -> Steps:
         """Return the steps to the result of ``compute``, which callers of this method share as in ``compute_once``,
         whether or not the key is there.
 
         Args:
+            tags: the engine's tags of the value.
             look: returns the stored form of a value that makes ``compute`` needless; otherwise MISSING.
         """
         landing = Landing(self)
+        since = moment()
 
         def keep(value: Any, timeout: Timeout) -> None:
             landing.keep(value)
-            self.set(key, value, timeout)  # type: ignore[arg-type]  # of cachelib's only some take fractions
+            self.keep(key, value, timeout, tags, since)
 
         loader = InSteps(partial(landing.steps, compute, keep, look))
-        load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, PLAIN)
+        load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, PLAIN, tags)
         return landing.outcome((yield from load))
+
+    def keep(self, key: str, value: Any, timeout: Timeout, tags: tuple[str, ...], since: int) -> None:
+        """Set a value that was computed since the moment ``since``, with the engine's ``tags``."""
+        self.set(key, value, timeout)  # type: ignore[arg-type]  # of cachelib's only some take fractions
 
     def version(self, key: str) -> str:
         """Return the version of a memoized function, or of one of its instances. Make it if there is none."""

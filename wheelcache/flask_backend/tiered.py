@@ -16,7 +16,9 @@ from werkzeug.utils import import_string
 from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
+from wheelcache.errors import TagsUnsupported
 from wheelcache.flask_backend.app_contexts import note_held_leases
 from wheelcache.flask_backend.backend import WheelCache
 from wheelcache.flask_backend.engine_backend import (
@@ -147,12 +149,22 @@ class TieredCache(EngineBackend):
             stored = drive(self._level.lease(cache_key, lambda: self._read(key, or_none=True), wait=wait))
         return default if stored is MISSING else self._decode(stored)
 
-    def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None) -> Any:
+    def delete_tags(self, *tags: str) -> None:
+        """Raise TagsUnsupported: the second level would return the values again."""
+        raise TagsUnsupported(type(self.l2).__name__)
+
+    def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
+        if tags is not NO_TAGS:
+            raise TagsUnsupported(type(self.l2).__name__)
+        return ()
+
+    def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> Any:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
 
         Of the threads of this process that miss the key together, one runs its loader, and the others get its value or
         its exception. None is a value like any other.
         """
+        self._tag_names(tags)
         cache_key = self._cache_key(key)
         if not callable(timeout):
             timeout = self._timeout(timeout)
@@ -166,10 +178,10 @@ class TieredCache(EngineBackend):
 
         return run(self._level.get_or_add(cache_key, read, loader, add, self._codec))
 
-    def compute_once(self, key: str, compute: Compute) -> Steps:
+    def compute_once(self, key: str, compute: Compute, tags: tuple[str, ...]) -> Steps:
         read = partial(self._read, key, or_none=True)
         # A caller that arrives after another one has computed the value finds it in the second level.
-        return self.compute_apart(key, compute, lambda: drive(self._level.read(read, self._cache_key(key))))
+        return self.compute_apart(key, compute, tags, lambda: drive(self._level.read(read, self._cache_key(key))))
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
         # The second level cannot do this atomically.
@@ -194,8 +206,9 @@ class TieredCache(EngineBackend):
         found = drive(self._level.get_many(originals, read))
         return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
 
-    def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
+    def set(self, key: str, value: Any, timeout: Timeout = None, *, tags: Any = NO_TAGS) -> bool:
         """Store a value. Return whether it was stored, as reported by the second level."""
+        self._tag_names(tags)
         ttl = self._timeout(timeout)
         return self._write(  # type: ignore[return-value]  # some of cachelib's return None
             [key],
@@ -205,8 +218,9 @@ class TieredCache(EngineBackend):
             new_timeout=_new_timeout(ttl, lambda stored: None if stored is False else True),
         )
 
-    def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
+    def add(self, key: str, value: Any, timeout: Timeout = None, *, tags: Any = NO_TAGS) -> bool:
         """Store a value unless the key exists. Return whether it was stored."""
+        self._tag_names(tags)
         return drive(self._add(key, value, timeout))
 
     def _add(self, key: str, value: Any, timeout: Timeout) -> StepsTo[bool]:
@@ -219,8 +233,9 @@ class TieredCache(EngineBackend):
             new_timeout=_new_timeout(ttl, bool),
         )
 
-    def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
+    def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> list[Any]:
         """Store many values. Return the keys that were stored."""
+        self._tag_names(tags)
         ttl = self._timeout(timeout)
         return self._write(
             mapping,

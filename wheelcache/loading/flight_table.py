@@ -16,7 +16,7 @@ import threading
 from collections.abc import Hashable
 from typing import Any
 
-from wheelcache.core.contract import Watch
+from wheelcache.core.contract import TagName, Watch
 from wheelcache.errors import LoadDeadlock
 from wheelcache.keys import unwrap
 from wheelcache.loading import wait_graph
@@ -29,6 +29,7 @@ class Flight:
 
     Attributes:
         started: the time of its start, in seconds on the cache's clock.
+        names: the tags of the value, by their names in the core.
         watch: the leader's watch on the key; None until it begins. The loader starts after that.
         superseded: whether the store behind was read during this flight, so that its value is not stored.
         waited_for: whether other callers wait for it, or are about to.
@@ -36,10 +37,11 @@ class Flight:
         ended: set at the end.
     """
 
-    __slots__ = ("ended", "key", "lead", "outcome", "started", "superseded", "waited_for", "watch")
+    __slots__ = ("ended", "key", "lead", "names", "outcome", "started", "superseded", "waited_for", "watch")
 
-    def __init__(self, table: FlightTable, key: Hashable, started: float) -> None:
+    def __init__(self, table: FlightTable, key: Hashable, started: float, names: tuple[TagName, ...] = ()) -> None:
         self.key = key
+        self.names = names
         self.started = started
         self.watch: Watch | None = None
         self.superseded = False

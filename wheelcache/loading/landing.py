@@ -86,7 +86,7 @@ class Landing:
             # An older value that is kept past its time must not be returned after this one.
             self._target.discard(flight.key)
             return None
-        return self._target.store(flight.key, value, ttl, grace, cast("Watch", flight.watch))
+        return self._target.store(flight.key, value, ttl, grace, cast("Watch", flight.watch), request.names)
 
     def drop_other(self, key: Any, value: Any) -> None:
         """Delete the entry of ``key`` unless its value is known to be ``value``, which was read from the source."""

@@ -108,7 +108,9 @@ class Loads:
 
     # Requests.
 
-    def request(self, key: Hashable, loader: Loader, ttl: Lifetime, policy: LoadPolicy) -> LoadRequest:
+    def request(
+        self, key: Hashable, loader: Loader, ttl: Lifetime, policy: LoadPolicy, tags: tuple[str, ...] = ()
+    ) -> LoadRequest:
         """Return a request for ``load``, which answers the miss of ``key``: a later ``set`` by the caller does not.
 
         Raises:
@@ -118,12 +120,14 @@ class Loads:
         plain, _ = self._target.begin(key)
         if not isinstance(loader, InSteps) and (callable(ttl) or takes_previous(loader)):
             loader = self.adaptive.loader(key, loader, ttl, policy)
-        return LoadRequest(plain, key, plain, loader, seconds, policy)
+        return LoadRequest(plain, key, plain, loader, seconds, policy, self._target.tag_names(plain, tags))
 
-    def load_or_refresh(self, key: Hashable, found: Any, loader: Loader, ttl: Lifetime, policy: LoadPolicy) -> Steps:
+    def load_or_refresh(
+        self, key: Hashable, found: Any, loader: Loader, ttl: Lifetime, policy: LoadPolicy, tags: tuple[str, ...] = ()
+    ) -> Steps:
         """Return the value of ``key``, for which a ``find`` returned ``found``: load it if that is MISSING, otherwise
         refresh it. In a task, an awaitable result of ``loader()`` is awaited."""
-        request = self.request(key, loader, ttl, policy)
+        request = self.request(key, loader, ttl, policy, tags)
         if found is MISSING:
             return (yield from self.load(request))
         times = self._core.times(request.key)
@@ -132,12 +136,14 @@ class Loads:
         self._start_refresh(request, (yield BACKGROUND))
         return found, None
 
-    def load_apart(self, key: Hashable, loader: Loader, ttl: Lifetime, policy: LoadPolicy) -> Steps:
+    def load_apart(
+        self, key: Hashable, loader: Loader, ttl: Lifetime, policy: LoadPolicy, tags: tuple[str, ...] = ()
+    ) -> Steps:
         """Load for callers that share their flights with each other, and not with other loads of ``key``.
 
         ``loader()`` returns an ``Unstored``. A write of ``key`` outdates its value all the same.
         """
-        request = self.request(("load", key), loader, ttl, policy)
+        request = self.request(("load", key), loader, ttl, policy, tags)
         request.watched = self._keys.adapt(key)
         return self.load(request)
 
@@ -171,7 +177,7 @@ class Loads:
     # Monitoring and lifecycle.
 
     def keys_in_progress(self) -> list[Any]:
-        """Return the keys that are being loaded. Deleting a group deletes them, too."""
+        """Return the keys that are being loaded. Deleting a pattern deletes them, too."""
         return self._flights.keys()
 
     @property
@@ -229,7 +235,7 @@ class Loads:
     def _fly(self, request: LoadRequest, deadline: float | None, background: Background) -> StepsTo[Outcome | None]:
         """Lead a flight, or wait for one. Return None if the caller has to look again."""
         may_wait = not self._is_in_step()
-        ticket = Ticket(Flight(self._flights, request.key, self._core.now()))
+        ticket = Ticket(Flight(self._flights, request.key, self._core.now(), request.names))
         try:
             try:
                 self._flights.join(ticket, blocking=background.blocking, may_wait=may_wait)
@@ -305,10 +311,18 @@ class Loads:
         return (None, error) if ticket.leads else None
 
     def _is_outdated(self, flight: Flight) -> bool:
-        """Return whether this or another process has written the key since the leader's watch began."""
+        """Return whether this or another process has written the key, or dropped a tag, since the leader's watch
+        began."""
         watch = flight.watch
         # Without a watch, the loader has not begun.
-        return flight.superseded or (watch is not None and (watch.broken or self._stamps.seen(watch.key) != watch.seen))
+        return flight.superseded or (
+            watch is not None
+            and (
+                watch.broken
+                or self._stamps.seen(watch.key) != watch.seen
+                or (flight.names != () and self._core.dropped_since(flight.names, watch.since))
+            )
+        )
 
     def _is_in_step(self) -> bool:
         """Return whether the garbage collector runs this code during a step of the cache, for whose end the loads of
@@ -458,7 +472,7 @@ class Loads:
         return times is not None and times.fresh_until <= request.fresh_until
 
     def _refresh(self, request: LoadRequest, background: Background) -> Steps:
-        flight = Flight(self._flights, request.key, self._core.now())
+        flight = Flight(self._flights, request.key, self._core.now(), request.names)
         try:
             if self._flights.claim(flight):
                 flight.watch = self._stamps.watch(request.watched)

@@ -109,6 +109,7 @@ def memoizer(
     ttl: Any,
     key: Callable[..., Hashable] | None,
     policy: LoadPolicy,
+    tags_of: Callable[..., tuple[str, ...]],
 ) -> Callable[[Callable[P, R]], Memoized[P, R]]:
     """Return the decorator that memoizes in ``cache``, whose other parameters are its parts. See ``Cache.memoize``."""
 
@@ -144,15 +145,15 @@ def memoizer(
 
         def go_on(made: Any, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
             loader: Callable[[], Any] = partial(load, *args, **kwargs)
-            seconds = ttl
+            seconds, tags = ttl, tags_of(*args, **kwargs)
             if has_previous:
                 loader = loads.adaptive.loader(made, loader, ttl, policy, passes_previous=True)
                 seconds = None if callable(ttl) else ttl
             if found is not MISSING:
                 next(hit)
-                return (yield from loads.load_or_refresh(made, found, loader, seconds, policy))
+                return (yield from loads.load_or_refresh(made, found, loader, seconds, policy, tags))
             next(misses.ticks)
-            request = loads.request(made, loader, seconds, policy)
+            request = loads.request(made, loader, seconds, policy, tags)
             value, error = yield from loads.load(request)
             if error is None and request.is_hit:
                 next(stale_hits.ticks)

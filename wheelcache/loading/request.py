@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Protocol
 
 from wheelcache.core.access import TTL
-from wheelcache.core.contract import Removals, Watch
+from wheelcache.core.contract import Removals, TagName, Watch
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.steps import Loader
 
@@ -26,6 +26,7 @@ class LoadRequest:
         watched: the key in the core whose writes outdate the value; usually ``key``.
         loader: called without arguments. In a coroutine, an awaitable result is awaited.
         ttl: the seconds for which the value is fresh; None for forever.
+        names: the tags of the entry, by their names in the core.
         fresh_until: the end of the freshness of the entry that is refreshed.
         is_counted: whether the look-up has ended, as a hit or a miss.
         is_hit: whether the look-up was a hit: the value was found after its key was claimed, or a stale value was
@@ -39,6 +40,7 @@ class LoadRequest:
     loader: Loader
     ttl: float | None
     policy: LoadPolicy = PLAIN
+    names: tuple[TagName, ...] = ()
     fresh_until: float = inf
     is_counted: bool = False
     is_hit: bool = False
@@ -75,7 +77,12 @@ class Target(Protocol):
     def seconds(self, ttl: TTL) -> float | None:
         """Return a caller's TTL in seconds, or None for forever. Raise TypeError or ValueError if it is neither."""
 
-    def store(self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch) -> Stored:
+    def tag_names(self, key: Any, tags: tuple[str, ...]) -> tuple[TagName, ...]:
+        """Return the core's names of the tags of an entry: the caller's, and the group of the core's ``key``."""
+
+    def store(
+        self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch, names: tuple[TagName, ...]
+    ) -> Stored:
         """Weigh the value and call ``core.set`` with ``watch`` and its stamps. Raise the weigher's error."""
 
     def announce(self, outcome: int, removed: Removals | None) -> None:

@@ -36,7 +36,7 @@ from wheelcache.core.contract import (
     TagName,
     Watch,
 )
-from wheelcache.keys import KeyProxies, group_of, unwrap
+from wheelcache.keys import CALLERS, GROUP, KeyProxies, group_of, unwrap
 from wheelcache.leases.fill_leases import FillLeases
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.writing.removal_listener import RemovalListener, call_all
@@ -153,14 +153,49 @@ class EntryWriter(WriteState):
             return 0
         return options.whole("the result of the weigher", self._weigher(unwrap(key), value))
 
-    def set(self, key: Any, value: Any, ttl: TTL, *, grace: float = 0.0, exact: bool = False, mode: int = ANY) -> int:
-        """Store ``value``. Return the core's outcome."""
+    def tag_names(self, key: Any, tags: tuple[str, ...] = ()) -> tuple[TagName, ...]:
+        """Return the tags of an entry for the core: the caller's ``tags``, and the group of the core's ``key``."""
+        if type(key) is str and not tags:
+            return ()
+        names = [CALLERS + tag for tag in tags]
+        group = None if type(key) is str else group_of(unwrap(key))
+        if group is not None:
+            names.append(GROUP + group)
+        return tuple([(name, self.stamps.slot(name)) for name in names])
+
+    def set(
+        self,
+        key: Any,
+        value: Any,
+        ttl: TTL,
+        *,
+        grace: float = 0.0,
+        exact: bool = False,
+        mode: int = ANY,
+        tags: tuple[str, ...] = (),
+        since: int = 0,
+    ) -> int:
+        """Store ``value``. Return the core's outcome.
+
+        Args:
+            tags: checked by ``options.tags``.
+            since: the moment at which the computation of the value began, if the caller knows it; otherwise 0. If one
+                of the tags was dropped after that, the value is not stored.
+        """
         seconds = self.seconds(ttl)
         key, answered = self.begin(key)
-        return self._set(key, value, seconds, grace, exact=exact, mode=mode, answered=answered)
+        if answered is INVALIDATES:
+            answered = (None, since)
+        return self._set(key, value, seconds, grace, exact=exact, mode=mode, answered=answered, tags=tags)
 
     def set_many(
-        self, items: Iterable[tuple[Any, Any]], ttl: TTL, *, exact: bool, graces: Mapping[Any, float] = NO_GRACES
+        self,
+        items: Iterable[tuple[Any, Any]],
+        ttl: TTL,
+        *,
+        exact: bool,
+        tags: tuple[str, ...] = (),
+        graces: Mapping[Any, float] = NO_GRACES,
     ) -> list[Any]:
         """Store the pairs of key and value. Return the keys that were not stored.
 
@@ -173,8 +208,8 @@ class EntryWriter(WriteState):
         together, removed, refused = 0, self.listener.list(), []
         try:
             for caller_key, key, answered, value in begun:
-                grace = graces.get(caller_key, 0.0)
-                outcome = self._store(key, value, seconds, grace, exact, ANY, MISSING, None, answered, removed)
+                grace, names = graces.get(caller_key, 0.0), self.tag_names(key, tags)
+                outcome = self._store(key, value, seconds, grace, exact, ANY, MISSING, None, answered, removed, names)
                 together |= outcome
                 if not outcome & STORED:
                     refused.append(caller_key)
@@ -243,10 +278,19 @@ class EntryWriter(WriteState):
 
     # Other writes, with keys of the core.
 
-    def restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None, since: int) -> int:
+    def restore(
+        self,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        grace: float,
+        seen: Seen | None,
+        since: int,
+        tags: tuple[str, ...],
+    ) -> int:
         """Store a value from a snapshot that was begun at the moment ``since``, unless there is a newer one or no room.
         Return the core's outcome."""
-        return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, answered=(seen, since))
+        return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, answered=(seen, since), tags=tags)
 
     def _set(
         self,
@@ -258,11 +302,16 @@ class EntryWriter(WriteState):
         mode: int = ANY,
         expected: Any = MISSING,
         answered: Answered = INVALIDATES,
+        tags: tuple[str, ...] = (),
     ) -> int:
         """Store a value, and handle the outcome."""
         removed = self.listener.list()
+        names = self.tag_names(key, tags)
         try:
-            outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, answered, removed)
+            outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, answered, removed, names)
+            if tags and outcome == OUTDATED and mode == ANY:
+                # Readers must not receive the older value after this call.
+                self._core.delete(key, slot=self.stamps.slot(key), removed=removed)
             if outcome != self.quiet or not self.is_plain:
                 self.announce(outcome, removed)
         except BaseException:
@@ -270,11 +319,13 @@ class EntryWriter(WriteState):
             raise
         return outcome
 
-    def store(self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch) -> tuple[int, Removals | None]:
-        """Store a loaded value, unless the key was written since ``watch`` began. Return the arguments of
-        ``announce``."""
+    def store(
+        self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch, names: tuple[TagName, ...]
+    ) -> tuple[int, Removals | None]:
+        """Store a loaded value, unless the key was written, or one of its tags dropped, since ``watch`` began. Return
+        the arguments of ``announce``."""
         seen, removed = self.stamps.seen_by_load(watch.seen), self.listener.list()
-        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, (seen, 0), removed), removed
+        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, (seen, 0), removed, names), removed
 
     def _store(
         self,
@@ -288,14 +339,13 @@ class EntryWriter(WriteState):
         watch: Watch | None,
         answered: Answered,
         removed: Removals | None,
+        names: tuple[TagName, ...],
     ) -> int:
         weight = 0 if self._weigher is None else self.weigh(key, value)
         slot = self.stamps.slot(key)
-        group = None if type(key) is str else group_of(unwrap(key))
-        tags: tuple[TagName, ...] = () if group is None else ((group, self.stamps.slot(group)),)
         seen, since = answered
         outcome = self._core.set(
-            key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, tags, since
+            key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, names, since
         )
         if outcome == OUTDATED:
             # The value may be outdated, so no waiter receives it.
@@ -303,16 +353,14 @@ class EntryWriter(WriteState):
         return outcome
 
     def drop_tag(self, name: str) -> int:
-        """Remove the entries with a tag. Return the number of those that were in memory.
+        """Make all entries with a tag, given by the core's name, misses. Return the number of those in memory.
 
-        The listener is called for each before this returns; without a listener, the wheel thread removes them.
+        The wheel thread removes them, and notifies the listener.
         """
-        dropped = self._core.drop_tag(name, self.stamps.slot(name))
-        if self.listener.function is None:
+        try:
+            return self._core.drop_tag(name, self.stamps.slot(name))
+        finally:
             self._driver.wake()
-        else:
-            call_all(self._drained_batches())
-        return dropped
 
     def discard(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
         """Remove an entry that is stale or not current."""
