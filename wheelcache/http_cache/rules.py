@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final
 
 from wheelcache.http_cache.headers import (
+    CACHE_TAG,
     FOREVER,
     Directives,
     Headers,
@@ -29,7 +30,7 @@ HOP_BY_HOP: Final = frozenset(
     b"connection keep-alive te transfer-encoding upgrade trailer proxy-connection proxy-authenticate "
     b"proxy-authentication-info proxy-authorization".split()
 )
-NOT_STORED: Final = HOP_BY_HOP | {b"age", b"cache-status"}
+NOT_STORED: Final = HOP_BY_HOP | {b"age", b"cache-status", CACHE_TAG}
 DESCRIBES_THE_BODY: Final = frozenset(b"content-length content-encoding content-range content-md5 etag".split())
 """A 304 has no body, so these fields of it do not replace those of the stored body (RFC 9111, 3.2 and 4.3.4)."""
 
