@@ -161,9 +161,9 @@ class CacheParts:
             yield self.keys.unwrapped(keys)
 
     def deletions(self, wanted: Callable[[list[Any]], Iterable[Any]]) -> Iterator[int]:
-        """Delete the keys that ``wanted`` selects from lists of the callers' keys. Yield the numbers of existing ones.
+        """Delete the keys that ``wanted`` selects from lists of callers' keys. Yield the number deleted from each list.
 
-        The value of a load that began before the first item is not stored.
+        The value of a load of such a key that began before the first item is not stored.
         """
         yield self.writer.delete_many(wanted(self.keys.unwrapped(self.loads.keys_in_progress())))
         for keys in self.key_batches():

@@ -128,7 +128,7 @@ class CallStats:
 
     @classmethod
     def of(cls, counts: Sequence[Any]) -> CallStats:
-        """Return the figures whose ``counts()`` these are."""
+        """Return the statistics that have these ``counts()``."""
         counters = dict(zip(_CALL_COUNTERS, counts, strict=False))
         return cls(**counters, buckets=tuple(counts[len(counters) :]))
 
@@ -143,7 +143,7 @@ class StoreStats:
         reads, writes: the calls of the store.
         breakers: processes with a circuit breaker for the store: 0 or 1 for one process.
         open_breakers: processes whose circuit breaker is open now.
-        trackers: processes that the store must notify of writes: the reading ones, if the store can notify.
+        trackers: processes that read from the store, if it can notify them of writes; otherwise 0.
         trusted: processes that it notifies now.
     """
 
@@ -167,7 +167,7 @@ class StoreStats:
 
     @classmethod
     def of(cls, counts: Sequence[Any], gauges: Sequence[Any]) -> StoreStats:
-        """Return the figures whose ``counts()`` these are."""
+        """Return the statistics that have these ``counts()`` and gauges."""
         counters = dict(zip(_STORE_COUNTERS, counts, strict=False))
         half = (len(counters) + len(counts)) // 2
         reads, writes = CallStats.of(counts[len(counters) : half]), CallStats.of(counts[half:])
@@ -332,7 +332,7 @@ class Stats:
     def of(
         cls, counts: Sequence[Any], gauges: Sequence[Any] = (), *, has_store: bool = True, has_pages: bool = True
     ) -> Stats:
-        """Return the figures whose ``counts()`` and ``gauges()`` these are.
+        """Return the statistics that have these ``counts()`` and ``gauges()``.
 
         Args:
             gauges: zeros unless given.

@@ -1,4 +1,4 @@
-"""The HTTP cache in front of a Django site, and the middleware that reports what a page depends on.
+"""The HTTP cache in front of a Django site, and the middleware that reports the dependencies of a page.
 
 An HTTP cache knows the request headers that a page's ``Vary`` names. A Django page depends on more: LocaleMiddleware
 chooses the language by a cookie that no ``Vary`` names, a view reads a cookie with the visitor's theme, and URLs have
@@ -6,8 +6,8 @@ the host of ``X-Forwarded-Host``. ``PageMiddleware`` therefore watches which coo
 ``request.META`` the page reads while it is made, and makes them a part of the page's key. Pages that cannot be keyed
 are not stored. A hit runs none of this.
 
-Two cookies are exempt: every page reads those of the session and of CSRF protection. Django itself reports whether a
-page depends on them, by ``Vary: Cookie``.
+Two cookies are exempt, since every page reads them: the session cookie and the CSRF cookie. Django itself reports
+whether a page depends on them, by ``Vary: Cookie``.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def stand_in() -> list[Cache]:
 
 
 class PageMiddleware:
-    """Reports to the HTTP cache in front of the site what a page depends on. It must be the first middleware."""
+    """Reports the dependencies of a page to the HTTP cache in front of the site. It must be the first middleware."""
 
     sync_capable = True
     async_capable = True

@@ -1,5 +1,5 @@
-"""App contexts: the leases that begin in one end with it, and a loader in another thread gets its own. Also the
-directory in which the processes of an app share their figures.
+"""App contexts: leases end with the context they began in; a loader in another thread gets a context of its own. Also
+the directory in which the processes of an app share their figures.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def _held() -> set[Lease]:
 
 @contextmanager
 def in_app_context(load: Callable[[], Any]) -> Iterator[Callable[[], Any]]:
-    """Yield a function that runs ``load``: in this thread during the block, as it is; otherwise in a new app context,
-    if there is one here."""
+    """Yield a function that calls ``load``. In another thread, or after the block, it does so in a new context of the
+    current app, if there is one."""
     if not has_app_context():
         yield load
         return

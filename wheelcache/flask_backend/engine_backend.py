@@ -99,7 +99,7 @@ class EngineBackend(BackendAccess, BaseCache):
         return True
 
     def serve(self, app: Flask) -> None:
-        """Let each app context of ``app`` end its leases and fills."""
+        """Make the leases and fills of each app context of ``app`` end with it."""
         if self._fill_waits:
             app.teardown_appcontext(end_leases)
         fill_times = self.engine.parts.fill_times
@@ -123,12 +123,12 @@ class EngineBackend(BackendAccess, BaseCache):
     def compute_apart(
         self, key: str, compute: Compute, tags: tuple[str, ...], look: Callable[[], Any] = lambda: MISSING
     ) -> Steps:
-        """Return the steps to the result of ``compute``, which callers of this method share as in ``compute_once``,
-        whether or not the key is there.
+        """Return the steps to a newly computed value, even if ``key`` exists. Concurrent callers of this method share
+        it as in ``compute_once``.
 
         Args:
             tags: the engine's tags of the value.
-            look: returns the stored form of a value that makes ``compute`` needless; otherwise MISSING.
+            look: returns the stored form of a value that can be used instead of computing one; otherwise MISSING.
         """
         landing = Landing(self)
         since = moment()

@@ -47,8 +47,8 @@ class Run:
     """
 
     __slots__ = (
-        *("_began", "_chunks", "_page", "_pages", "_moment", "_size", "announcement", "conditions", "is_recording"),
-        *("has_client", "key", "leads", "notes", "request", "stored"),
+        *("_began", "_chunks", "_moment", "_page", "_pages", "_promised", "_size", "announcement", "conditions"),
+        *("has_client", "is_recording", "key", "leads", "notes", "request", "stored"),
     )
 
     def __init__(
@@ -69,6 +69,7 @@ class Run:
         self._page: Page | None = None
         self._chunks: list[bytes] = []
         self._size = 0
+        self._promised: int | None = None
         if not is_marked:
             self.conditions = [] if stored is None else rules.validators(stored.headers)
             if pages.shows_status:
@@ -91,6 +92,8 @@ class Run:
             self._end(refusal=page, marks=True)
             return None
         self._page = page
+        length = single(page.headers, b"content-length")
+        self._promised = None if length is None else int(length)
         if self.conditions is not None and status == COMPLETE:
             return pages.unchanged(page, self.request)
         return None
@@ -104,6 +107,9 @@ class Run:
             self.give_up("max_body")
         elif data:
             self._chunks.append(data)
+            if self._size == self._promised:
+                # Waiting requests need not wait until the client of this one has read it.
+                self.ended()
 
     def ended(self) -> None:
         """The response has ended regularly. Store it, and release the waiting requests."""
@@ -113,15 +119,15 @@ class Run:
         if page is None:
             self.give_up("no response")
             return
-        if self._promised(page) not in (None, self._size):
+        if self._promised not in (None, self._size):
             self.give_up("content-length")
             return
         page.fill(b"".join(self._chunks))
         self._end(refusal=self._pages.store(self.request, page, self.notes, self._moment), marks=True)
 
     def closed(self) -> None:
-        """The server has closed the response, which it may do when it has as many bytes as the headers promised."""
-        if self._page is not None and self._promised(self._page) == self._size:
+        """The server has closed the response without looking for its end, which it may do if no bytes are promised."""
+        if self._promised == self._size:
             self.ended()
         else:
             self.abandoned()
@@ -151,10 +157,6 @@ class Run:
     def fields(self) -> frozenset[bytes]:
         """The fields on which the stored page depends."""
         return frozenset() if self.stored is None else self.stored.fields
-
-    def _promised(self, page: Page) -> int | None:
-        length = single(page.headers, b"content-length")
-        return None if length is None else int(length)
 
     def _validated(self, stored: Page, headers: Headers, now: float) -> Reply:
         pages = self._pages

@@ -9,7 +9,7 @@ null. More keys may be added.
 - ``caches``: a list with an object for each cache:
 
   - ``name``.
-  - ``reset_at``: when the figures of this cache were reset, alone or with those of all caches, or null.
+  - ``reset_at``: when the figures of this cache were reset, alone or together with all others, or null.
   - ``total``: the figures of all its workers together, including workers that have exited.
   - ``workers``: its living workers, oldest first. Each has figures, and also ``pid``, ``started``, ``published``,
     ``thread`` (the state of the wheel thread), ``lag`` (of that thread, in seconds) and ``core`` ("compiled" or
@@ -25,12 +25,12 @@ null. More keys may be added.
   ``load_failures``, ``load_ms`` (the average load) and ``stampedes_prevented``.
 - At present: ``entries``, ``max_entries``, ``bytes``, ``max_bytes`` and ``bytes_are_estimated`` (true if the cache has
   no bound in bytes).
-- ``store``: the store behind a near cache, or null. It has ``hits`` and ``misses`` (look-ups that found no copy, and
-  for which the store had a value, or none), ``reads``, ``read_ms`` (the average read), ``writes``, ``write_ms``,
-  ``errors``, ``refused`` (calls that were not made) and ``open_breakers`` (processes that do not call the store now).
+- ``store``: the store behind a near cache, or null. It has ``hits`` and ``misses`` (look-ups without a copy for which
+  the store had a value, or had none), ``reads``, ``read_ms`` (the average read), ``writes``, ``write_ms``, ``errors``,
+  ``refused`` (calls that were not made) and ``open_breakers`` (processes that do not call the store now).
 - ``pages``: the pages of an HTTP cache, or null. It has ``fresh`` and ``stale`` (responses from stored pages),
-  ``revalidated`` (pages that the application confirmed), ``collapsed`` (requests that got the page of another one's
-  run), ``bytes_sent``, ``stored``, and ``not_stored`` (responses that were not stored, by reason).
+  ``revalidated`` (pages that the application confirmed), ``collapsed`` (requests that received the page of another
+  request's run), ``bytes_sent``, ``stored``, and ``not_stored`` (responses that were not stored, by reason).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def show(
     as_json: bool = False,
     styled: bool = True,
 ) -> None:
-    """Print what the workers of the site publish.
+    """Print the figures that the workers of the site publish.
 
     Args:
         caches: the caches of this process, which is not a worker itself.
@@ -107,7 +107,7 @@ def show(
         console.print(_view(caches, console))
         return
     if not console.is_terminal:
-        raise Unshowable("--watch needs a terminal, which the output is not: leave it out.")
+        raise Unshowable("--watch needs a terminal, and the output is not one: leave --watch out.")
     _watch(console, lambda: _view(caches, console), watch)
 
 

@@ -55,7 +55,7 @@ def pages(stats: PageStats | None) -> dict[str, Any] | None:
 
 
 def buckets(counts: Buckets) -> dict[str, Any]:
-    """Return the counts of calls by duration: the bounds in seconds, and one count more than bounds."""
+    """Return a histogram of the durations of calls: its bounds in seconds, and its counts, one more than the bounds."""
     return {"bounds": LOAD_BOUNDS, "counts": counts}
 
 

@@ -47,7 +47,7 @@ class Rate:
 
     @property
     def answered_ratio(self) -> float | None:
-        """The share that the cache or the store behind it answered, 0.0 to 1.0; None without a store or requests."""
+        """The share of look-ups that the cache or the store behind it answered; None without a store or requests."""
         return None if self.store_hits is None else self._share(self.hits + self.store_hits)
 
     def _share(self, count: int) -> float | None:
@@ -100,8 +100,8 @@ class WorkerFigures(Figures):
 class CacheFigures(Figures):
     """The figures of one cache in all processes of a site.
 
-    Bounds and bytes are sums over all living workers. Without a living worker, the bounds are those of the last one.
-    The lag is the greatest one.
+    Bounds and bytes are sums over all living workers. Without a living worker, the bounds are those of the last worker.
+    The lag is that of the slowest wheel.
 
     Attributes:
         counted: all counts, including those of processes that have exited; the gauges are those of living workers.
@@ -169,7 +169,7 @@ class Sum:
         self.minute = (*added(self.minute[:-1], other.minute[:-1]), max(self.minute[-1], other.minute[-1]))
 
     def of_cache(self, name: str) -> CacheFigures:
-        """Return the sum, as the figures of the cache ``name``."""
+        """Return the sum as the figures of the cache ``name``."""
         return CacheFigures(
             **self._common(),
             name=name,
@@ -184,7 +184,7 @@ class Sum:
         )
 
     def of_worker(self, **given: Any) -> WorkerFigures:
-        """Return the sum, as the figures of one process."""
+        """Return the sum as the figures of one process."""
         return WorkerFigures(**self._common(), **given)
 
     def _common(self) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _sum(numbers: Iterable[Any]) -> Any:
 
 
 TOGETHER: Final = {"lag": max, "weighs_bytes": min, "has_store": max, "has_pages": max, "minute_seconds": max}
-"""The functions that combine gauges of several workers, for gauges that are not added."""
+"""The functions that combine the gauges of several workers. All other gauges are added."""
 
 
 def _latest(*times: float | None) -> float | None:

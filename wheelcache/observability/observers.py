@@ -170,7 +170,7 @@ class Observer:
 
     def recent_events(self) -> list[Event]:
         """Return the events of a cache that does not publish, oldest first."""
-        self.memory_log.add(self.events.taken())
+        self.memory_log.add(self.events.take())
         return self.memory_log.read()
 
     def after_fork_in_child(self) -> None:
@@ -194,8 +194,8 @@ class Observer:
 class IdleChecker:
     """Checks whether a cache is idle: it was already empty at the last call, and has not been used since.
 
-    Between two calls, every job runs. So the publication has seen that the cache is empty before the jobs are paused,
-    also if an operator's clear or an expiry emptied it.
+    Between two calls, every job runs. So the cache has been published as empty before its jobs are paused, even if an
+    operator's clear or an expiry emptied it.
     """
 
     __slots__ = ("_before", "_expect_write", "_stats")

@@ -40,12 +40,12 @@ def run(
     as_json: bool = False,
     styled: bool = True,
 ) -> None:
-    """Run one of ``ACTIONS``; show the figures if it is None.
+    """Run ``action``, one of ``ACTIONS``, or show the figures if it is None.
 
     Args:
         caches: the caches of the site.
         option: the name of the option that sets the directory of snapshots, as the user writes it.
-        error: makes the exception to raise if the action is impossible, from the reason.
+        error: returns the exception to raise if the action is impossible, for a reason in words.
         name: the cache to clear, purge or reset; None for all.
         target: the URL or the host to purge.
         watch, as_json, styled: see ``console.show``.

@@ -8,7 +8,7 @@ A request is an action, which may be followed by a space and an argument. Only t
 kept, and of a request with an argument only for some minutes.
 
 A request is for the workers that live when it is made. When a worker reads requests for the first time, it ignores
-those from before its cache was made or its process was forked.
+requests that are older than its cache, or older than its process in the child of a fork.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def add_request(db: sqlite3.Connection, name: bytes, action: str) -> str:
     Returns:
         The token of the request.
     """
-    # Not a count, which would start again, and repeat, in a new database.
+    # A count would start again in a new database, so tokens would repeat.
     token, now = secrets.token_hex(8), SystemClock.time()
     db.execute("DELETE FROM requests WHERE action LIKE '% %' AND at < ?", (now - KEPT,))
     db.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?)", (name, action, token, now))
@@ -104,7 +104,7 @@ class WorkerRequests:
         self._since: float | None = SystemClock.time()
 
     def begin(self) -> None:
-        """Start to accept requests: the cache is written to for the first time, or after it was empty and unused."""
+        """Accept requests from now on, since the cache is used for the first time, or again after it was idle."""
         if self._begun:
             # Earlier requests do not apply to the new entries.
             self._since = SystemClock.time()

@@ -200,7 +200,7 @@ function old(failure) {
   if (isNew) announce(byId("banner-text").textContent);
 }
 
-/** The banner counts the seconds. It is not a live region; the announcer reads its text once. */
+/** Shows the age of the figures in the banner. It is not a live region; the announcer reads its text once. */
 function showAge() {
   if (!poll.problem) return;
   const age = Math.round((performance.now() - poll.received) / 1000);
@@ -211,7 +211,7 @@ function showAge() {
 
 // --- actions
 
-/** Resolves to whether the user confirms. Escape and Cancel decline; the browser returns the focus to the button. */
+/** Asks the user, and resolves to true or false. Escape and Cancel decline; the browser returns the focus to the button. */
 function confirmed(heading, text, verb) {
   const dialog = byId("confirm");
   write(byId("confirm-heading"), heading);

@@ -55,8 +55,7 @@ LATEST_EVENTS: Final = 30
 """Number of events that the page shows. All stored events would take 25 KB, every three seconds."""
 
 WITHIN: Final = 2 * INTERVAL
-"""Seconds within which another process clears its cache. It looks for requests every ``INTERVAL``, up to one tick late,
-and a tick is not longer."""
+"""Seconds within which another process clears its cache: twice the interval at which it looks for requests."""
 
 _FOLDER: Final = files("wheelcache.observability.dashboard")
 
@@ -83,7 +82,7 @@ class NoPages(RuntimeError):
 
 
 class NotPublished(RuntimeError):
-    """The caches do not publish their figures, so nothing can be noted for all pages."""
+    """The caches do not publish their figures, so a reset cannot be stored for all users."""
 
     def __str__(self) -> str:
         return "These caches do not publish their figures, so they cannot be reset for all users"
@@ -175,7 +174,7 @@ class Dashboard:
         }
 
     def clear(self, name: str, by: str) -> str:
-        """Clear a cache in all processes, and return a sentence that says so.
+        """Clear a cache in all processes, and return a message for the user.
 
         Args:
             by: the name of the operator, for the recent events.
@@ -216,7 +215,7 @@ class Dashboard:
         return f"Purged {target}. {self._run_everywhere(request, name, purge, PURGE, f'{by}: {target}')}"
 
     def save(self, name: str, by: str) -> str:
-        """Ask all processes to save a cache, which takes seconds, and return a sentence that says so.
+        """Ask all processes to save a cache, which takes seconds, and return a message for the user.
 
         Args:
             by: the name of the operator, for the recent events.
@@ -239,7 +238,7 @@ class Dashboard:
         return f"{name} is being saved. {self._run_everywhere(SAVE, name, save, SAVE, by)}"
 
     def reset(self, by: str) -> str:
-        """Reset the figures to zero on all pages, and return a sentence that says so.
+        """Reset the figures to zero on all pages, and return a message for the user.
 
         Args:
             by: the name of the operator, for the recent events.
@@ -362,7 +361,7 @@ def _latest_steps(recent: Mapping[str, Mapping[int, Glance]]) -> range:
 
 
 def _glance(steps: Sequence[Glance | None]) -> dict[str, Any]:
-    """Return the values of the sparklines, with None for steps without the cache, and the sums of the last minute."""
+    """Return the values of the sparklines (None for a step without the cache) and the sums over the last minute."""
     last_minute = [each for each in steps[-MINUTE:] if each is not None]
     answered_ratio, stale_ratio, requests_per_second = zip(*map(_ratios, steps), strict=True)
     return {

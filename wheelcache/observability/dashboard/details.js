@@ -28,18 +28,18 @@ const WORKER_VALUES = [
   (worker) => worker.lag,
 ];
 
-/** The distance from the median of all workers that is ordinary, by column: ratios, a second, entries, seconds. */
+/** The ordinary distance from the median of all workers, by column: hit ratio, look-ups per second, entries, lag. */
 const ORDINARY = new Map([[3, () => 0.1], [5, (median) => Math.max(1, median / 2)],
   [7, (median) => Math.max(100, median / 2)], [9, () => 1]]);
 const ENOUGH = 4; // workers; among fewer, there are no outliers
 const SETTLED = 60; // seconds; a worker that has just started differs from the others
-const MANY = 0.5; // look-ups a second; a hit ratio of fewer in a minute is not significant
+const MANY = 0.5; // look-ups a second; with fewer, the hit ratio of a minute is not significant
 
 const middle = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
 
 /**
- * Returns the outliers among the workers by pid, with "▲" or "▼" by column. An outlier is further from the median than
- * is ordinary, and than four times the median distance, so that a widely spread figure has no outliers.
+ * Returns the outliers among the workers by pid, with "▲" or "▼" by column. The distance of an outlier from the median
+ * is above the ordinary one, and above four times the median distance, so that a widely spread figure has no outliers.
  */
 function findOutliers(workers, at) {
   const found = new Map();
@@ -148,7 +148,7 @@ export class Details {
     this.showMeter("bytes", total.bytes, total.max_bytes, bytes, total.bytes_are_estimated);
   }
 
-  /** Returns since when the cache has counted. The top of the page shows when all caches were reset together. */
+  /** Returns the start of the counts in words. The top of the page shows when all caches were reset together. */
   sinceWhen(since, at) {
     const { reset_at: reset } = this.cache;
     if (reset === null) return "since start";
