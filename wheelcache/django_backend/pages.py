@@ -27,6 +27,7 @@ from django.utils import timezone
 from django.utils.cache import has_vary_header
 from django.utils.translation import get_language
 
+from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.django_backend.site_settings import figures_directory
 from wheelcache.http_cache import HTTPCache
@@ -134,8 +135,10 @@ class _Tagged:
         self._tags = request.cache_tags = tags  # type: ignore[attr-defined]
 
     def end(self, response: HttpResponseBase) -> None:
-        # A view may have assigned another set.
-        self._tags.update(self._request.cache_tags)  # type: ignore[attr-defined]
+        given = self._request.cache_tags  # type: ignore[attr-defined]
+        if given is not self._tags:
+            # A view has assigned them.
+            self._tags.update(options.tags("request.cache_tags", given))
         if "Cache-Tag" in response.headers:
             self._tags |= cache_tags([response.headers["Cache-Tag"]])
             del response.headers["Cache-Tag"]

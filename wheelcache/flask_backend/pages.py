@@ -115,10 +115,10 @@ def _offer_tags() -> None:
 
 
 def _collect_tags(response: Response) -> Response:
-    """Collect the tags of a view that has assigned another set."""
+    """Collect the tags that a view has assigned."""
     notes = cast(_Watched, request)._notes
-    if notes is not None:
-        notes.tags.update(g.get("cache_tags", ()))
+    if notes is not None and g.get("cache_tags", notes.tags) is not notes.tags:
+        notes.tags.update(options.tags("g.cache_tags", g.cache_tags))
     return response
 
 

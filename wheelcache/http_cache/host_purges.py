@@ -1,6 +1,6 @@
 """Purges across the processes of a machine.
 
-Each process has its own pages. What they share are the stamps of ``coherence.shared_stamps``: a purge writes one, for
+Each process has its own pages. The processes share the stamps of ``coherence.shared_stamps``: a purge writes one, for
 the key of the page. A second, coherent cache contains the keys of all current pages, without values. A page is
 current as long as its key is there. So a purge costs other processes nothing, and renewing a page writes no stamp. For
 each page with tags, it contains one more key, which has these tags.
@@ -45,7 +45,7 @@ class HostPurges:
         return self._stamps.table[self._stamps.slot(key)]
 
     def is_current(self, key: str) -> bool:
-        """Whether no process has purged a page since it was stored."""
+        """Return whether no process has purged a page since it was stored."""
         return self.keys.find(key) is not None
 
     def add(self, key: str, stamp: int) -> bool:

@@ -40,6 +40,9 @@ from wheelcache.runtime.clock import Clock
 
 logger = logging.getLogger("wheelcache")
 
+TAG_BYTES: Final = 100
+"""Bytes that a tag of a page takes, besides its text."""
+
 NEVER: Final = b"(?!)"
 """The regular expression that matches nothing."""
 
@@ -182,7 +185,7 @@ class Pages:
         return key, found
 
     def _may_use(self, page: Page, request: Request) -> bool:
-        """Whether a page depends on all headers on which the answer to this request may depend."""
+        """Return whether a page depends on all headers on which the answer to this request may depend."""
         return keyed_headers(request) <= page.fields and self._fits_session(page.fields, request)
 
     def is_keyed_by(self, page: Page | Variants, headers: Iterable[bytes], has_session: bool) -> bool:
@@ -196,7 +199,7 @@ class Pages:
         )
 
     def _fits_session(self, fields: frozenset[bytes], request: Request) -> bool:
-        """Whether a page that depends on ``fields`` may answer a request that may have a session."""
+        """Return whether a page that depends on ``fields`` may answer a request that may have a session."""
         if not self.session_cookies or COOKIE in fields:
             return True
         session = self.session_cookies & cookies(request.value(b"cookie") or b"").keys()
@@ -289,7 +292,7 @@ class Pages:
         return None if request.is_safe() else "unsafe request"
 
     def _has_unwanted_encoding(self, request: Request, page: Page) -> bool:
-        """Whether the application chose a content coding that the key of the page does not show as accepted."""
+        """Return whether the application chose a content coding that the key of the page does not show as accepted."""
         encoding = single(page.headers, b"content-encoding")
         if encoding is None or b"accept-encoding" not in page.fields:
             return False
@@ -381,6 +384,7 @@ def _add_tags(page: Page, notes: PageNotes) -> str | None:
     except (TypeError, ValueError) as error:
         logger.warning("A page is not stored: %s", error)
         return "tags"
+    page.weight += sum(TAG_BYTES + len(tag) for tag in page.tags)
     return None
 
 

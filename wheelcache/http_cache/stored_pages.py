@@ -169,7 +169,7 @@ class StoredPages:
         self._cache.delete_tags(*tags)
 
     def purge_url_or_host(self, target: str) -> None:
-        """Do what an operator requests: see ``purge_request``."""
+        """Purge the target of an operator's request: see ``purge_request``."""
         if "://" in target:
             self.purge_url(target)
         else:
