@@ -121,9 +121,6 @@ cdef class CompiledCore:
             return default
         return <object>value
 
-    cdef inline object lookup(self, object key):
-        return <object>self.found(key)
-
     cdef inline PyObject *found(self, object key) except NULL:
         """Return the value of a fresh and current entry, count a hit and move the entry; otherwise return MISSING. This
         ignores the gate. The reference is borrowed from the entry."""
@@ -136,7 +133,7 @@ cdef class CompiledCore:
         return self.hit_at(find(&self.map, <PyObject *>key, hash), now)
 
     cdef inline object lookup_prefixed(self, str prefix, object key):
-        """Return ``lookup(prefix + key)``. Not creating the concatenated string saves 30 of 100 ns."""
+        """Return ``found(prefix + key)``. Not creating the concatenated string saves 30 of 100 ns."""
         cdef char text[SHORT_TEXT]
         cdef Py_hash_t hash
         cdef CompiledCore kept
@@ -146,7 +143,7 @@ cdef class CompiledCore:
                 return <object>self.hit(find_text(&self.map, text, len(prefix) + len(<str>key), hash))
         # The clock and the key's ``__str__`` may be Python code that assigns another core to the backend.
         kept = self
-        return kept.lookup(prefixed(prefix, key))
+        return <object>kept.found(prefixed(prefix, key))
 
     cdef inline PyObject *hit(self, uint32_t index) noexcept:
         """Return the value of an entry that is fresh by the system's clock and current, as ``found`` does."""
@@ -193,7 +190,6 @@ cdef class CompiledCore:
 
     @property
     def in_step(self):
-        # No Python code ever runs inside a step.
         return False
 
     def now(self):
@@ -407,6 +403,10 @@ cdef class CompiledCore:
         if self.barrier:
             self.begin()
         return drop(&self.map, name, slot)
+
+    def sweep_tags(self):
+        self.map.tags.compares = True
+        begin_sweep(&self.map)
 
     def dropped_since(self, tuple tags not None, uint64_t since):
         return not check_tags(&self.map, tags, since)

@@ -190,7 +190,7 @@ cdef inline void forget_tags(Map *map) noexcept:
     """Forget all tags. Detached entries keep their tags, so this runs no Python code."""
     if map.tags.by_name is not NULL:
         PyDict_Clear(map.tags.by_name)
-    map.tags.sweep = map.tags.sweeps_again = 0
+    map.tags.sweep = map.tags.sweeps_again = map.tags.compares = 0
 
 
 cdef void end_scans(Map *map) noexcept:
