@@ -94,7 +94,7 @@ def test_waiters_receive_the_exception_of_the_function(any_site, in_thread):
 
 
 def test_a_value_that_is_not_cached_is_not_shared(any_site, in_thread):
-    """It may be one visitor's own."""
+    """The value may belong to one visitor."""
     app, cache, backend = any_site
     slow = Slow()
 

@@ -22,11 +22,11 @@ WORKERS = 2
 
 
 class Asked:
-    """Two workers, and what each of them was asked for.
+    """Two workers, and the calls that each of them received.
 
     Attributes:
-        gets: by pid, the hits and misses that it was asked for.
-        command: what looks at them, with ``given`` as its environment.
+        gets: by pid, the hits and misses that the worker was asked for.
+        command: the command that shows them, with ``given`` as its environment.
     """
 
     def __init__(self, framework, server, given):
@@ -37,7 +37,7 @@ class Asked:
         self.gets = {}
 
     def ask(self, hits, misses):
-        """Have whichever worker answers set a key, and hit and miss; count it for that one. Its pid."""
+        """Let any worker set a key, hit and miss, and count these for the worker. Return its process identifier."""
         pid = self.server(f"look-up/{hits}/{misses}")["pid"]
         before = self.gets.get(pid, (0, 0))
         self.gets[pid] = (before[0] + hits, before[1] + misses)
