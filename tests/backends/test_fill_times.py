@@ -13,6 +13,7 @@ import pytest
 
 from tests.engines import engine
 from tests.memory import traced
+from tests.waiting import PATIENCE
 
 
 def loads(cache):
@@ -65,7 +66,7 @@ def test_threads_that_compute_different_keys_are_timed_apart(make, together):
 
     def work(number):
         cache.get(f"k{number}")
-        both.wait(30)
+        both.wait(PATIENCE)
         cache.set(f"k{number}", 1)
 
     together(work)

@@ -11,6 +11,7 @@ from wheelcache.http_cache import SEAM, HTTPCache
 SECONDS = float(os.environ["SLOW_SECONDS"])
 """That a slow page takes."""
 
+begun = []
 runs = []
 
 
@@ -20,6 +21,8 @@ def answer(path, headers, notes):
         return {}, b"{}"
     if path == "/runs":
         return {}, json.dumps(len(runs)).encode()
+    if path == "/is-running":
+        return {}, json.dumps(len(begun) > runs.count("/slow")).encode()
     runs.append(path)
     if path.startswith("/slow"):
         return {"cache-control": "max-age=1, stale-while-revalidate=60"}, b'"slow"'
@@ -31,6 +34,7 @@ def plain_wsgi(environ, start_response):
     headers = {name[5:].replace("_", "-").lower(): value for name, value in environ.items() if name[:5] == "HTTP_"}
     path = environ["PATH_INFO"]
     if path.startswith("/slow"):
+        begun.append(path)
         time.sleep(SECONDS)
     more, body = answer(path, headers, environ.get(SEAM))
     start_response("200 OK", [("Content-Type", "application/json"), *more.items()])
@@ -42,6 +46,7 @@ async def plain_asgi(scope, receive, send):
         return
     headers = {name.decode(): value.decode() for name, value in scope["headers"]}
     if scope["path"].startswith("/slow"):
+        begun.append(scope["path"])
         await asyncio.sleep(SECONDS)
     more, body = answer(scope["path"], headers, scope.get(SEAM))
     fields = [
