@@ -39,7 +39,9 @@ def options(name):
 
 
 def default(option):
-    return {option_table.OF_THE_SITE: "that of the site", (): "`0`"}.get(option.default, f"`{option.default!r}`")
+    return {option_table.OF_THE_SITE: "the directory of the site", (): "`0`"}.get(
+        option.default, f"`{option.default!r}`"
+    )
 
 
 def metrics():

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.codec import ATOMS, Codec
 from wheelcache.core import PrefixAccess
-from wheelcache.core.contract import MISSING
+from wheelcache.core.access import NO_TAGS
+from wheelcache.core.contract import ABSENT, MISSING, STORED
 
 
 class BackendAccess(PrefixAccess):
@@ -57,14 +59,49 @@ class BackendAccess(PrefixAccess):
             return default
         return self._decode(stored)
 
-    def _store(self, cache_key: Any, stored: Any, ttl: float | None) -> bool:
+    def delete_tags(self, *tags: str) -> None:
+        """Delete every entry that was stored with one of the tags and has the key prefix of this object, in O(1) per
+        tag.
+
+        The entries of a tag disappear in one step; with COHERENCE, for all processes of the machine. A value that is
+        being computed at that time will not be stored by ``get_or_set``, ``get_or_load`` or the decorators, nor by a
+        ``set`` or ``add`` within 60 seconds of a ``get`` by the same thread or task. The wheel thread frees the memory.
+
+        Raises:
+            TypeError, ValueError: if a tag is not a string, or is empty.
+        """
+        names = [self._tag_prefix + options.tag("tags", tag) for tag in tags]
+        # As after ``clear``, a later ``set`` by this caller does not answer an earlier miss.
+        self._fill_times.forget()
+        self._cache.parts.delete_tags(names)
+
+    @property
+    def _tag_prefix(self) -> str:
+        """The prefix of all tags of this object in the cache."""
+        raise NotImplementedError
+
+    def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
+        """Check the tags of an entry, and return the cache's names for them."""
+        return () if tags is NO_TAGS else tuple([self._tag_prefix + tag for tag in options.tags("tags", tags)])
+
+    def _store(
+        self, cache_key: Any, stored: Any, ttl: float | None, tags: tuple[str, ...] = (), since: int = 0
+    ) -> bool:
+        """Store an entry.
+
+        Args:
+            tags: the cache's tags.
+            since: the moment at which the computation of the value began; 0 if that is not known.
+        """
         if _is_over(ttl):
             self._cache.delete(cache_key)
             return True
         self._make_room((cache_key,))
-        return self._cache.set(cache_key, stored, ttl)
+        if not tags:
+            return self._cache.set(cache_key, stored, ttl)
+        return bool(self._cache.parts.writer.set(cache_key, stored, ttl, tags=tags, since=since) & STORED)
 
-    def _add_new(self, cache_key: Any, stored: Any, ttl: float | None) -> bool:
+    def _add_new(self, cache_key: Any, stored: Any, ttl: float | None, tags: tuple[str, ...] = ()) -> bool:
         if _is_over(ttl):
             if cache_key in self._cache:
                 return False
@@ -72,15 +109,23 @@ class BackendAccess(PrefixAccess):
             self._cache.delete(cache_key)
             return True
         self._make_room((cache_key,))
-        return self._cache.add(cache_key, stored, ttl)
+        if not tags:
+            return self._cache.add(cache_key, stored, ttl)
+        writer, since = self._cache.parts.writer, self._fill_times.missed_since(cache_key)
+        return bool(writer.set(cache_key, stored, ttl, exact=True, mode=ABSENT, tags=tags, since=since) & STORED)
 
-    def _store_many(self, stored: Mapping[Any, Any], ttl: float | None, *, jitter: bool = True) -> list[Any]:
+    def _store_many(
+        self, stored: Mapping[Any, Any], ttl: float | None, *, jitter: bool = True, tags: tuple[str, ...] = ()
+    ) -> list[Any]:
         """Store many entries. Return the keys of the cache that were not stored."""
         if _is_over(ttl):
             self._cache.delete_many(stored)
             return []
         self._make_room(stored)
-        return self._cache.set_many(stored, ttl, jitter=jitter)
+        if not tags:
+            return self._cache.set_many(stored, ttl, jitter=jitter)
+        since = self._fill_times.missed_since
+        return [key for key, value in stored.items() if not self._store(key, value, ttl, tags, since(key))]
 
     def _make_room(self, keys: Iterable[Any]) -> None:
         """Do nothing: a cache evicts entries one by one by itself. Called before entries are stored under ``keys``."""

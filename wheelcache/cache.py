@@ -182,13 +182,18 @@ class Cache(CacheAccess):
         """Delete many keys. Return the number of existing ones."""
         return self._writer.delete_many(keys)
 
-    def delete_group(self, name: str) -> int:
-        """Delete every key that is a tuple whose first item is ``name``, such as the keys of a memoized function.
+    def delete_tags(self, *tags: str) -> None:
+        """Delete every entry that was stored with one of the tags, in O(1) per tag.
 
-        The entries disappear in one step. Return the number of those that were in memory, as ``len`` counts them. A
-        listener is called for each before this returns; without a listener, the wheel thread frees their memory.
+        The entries of a tag disappear in one step, in a coherent cache for all processes of the machine. A value that
+        is being loaded is not stored if one of its tags is dropped meanwhile, and callers that ask for it later do not
+        receive it. The wheel thread frees the memory of the entries, and calls the listener with the cause DELETED;
+        until then, ``len`` counts them.
+
+        Raises:
+            TypeError, ValueError: if a tag is not a string, or is empty.
         """
-        return self.parts.delete_group(name)
+        self.parts.delete_tags([options.tag("tags", tag) for tag in tags])
 
     def clear(self) -> None:
         """Remove every entry.
@@ -223,6 +228,7 @@ class Cache(CacheAccess):
         fail_safe: bool = False,
         timeout: float | None = None,
         negative_ttl: float | None = None,
+        tags: Iterable[str] = (),
     ) -> Any:
         """Do the same as ``get_or_load`` without blocking the event loop, and await an awaitable loader's result.
 
@@ -235,7 +241,8 @@ class Cache(CacheAccess):
             return found
         if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
             return found
-        return await run_async(loads.load_or_refresh(key, found, loader, ttl, policy))
+        names = options.tags("tags", tags)
+        return await run_async(loads.load_or_refresh(key, found, loader, ttl, policy, names))
 
     def memoize(
         self,
@@ -247,6 +254,7 @@ class Cache(CacheAccess):
         fail_safe: bool = False,
         timeout: float | None = None,
         negative_ttl: float | None = None,
+        tags: Callable[..., Iterable[str]] | Iterable[str] = (),
     ) -> Callable[[Callable[P, R]], Memoized[P, R]]:
         """Return a decorator that caches the results of a function, method or coroutine function by its arguments.
 
@@ -258,6 +266,8 @@ class Cache(CacheAccess):
         Args:
             ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl: as in ``get_or_load``.
             key: ``key(*args, **kwargs)`` returns the part of the key that stands for the arguments.
+            tags: the tags of every value, or a function: ``tags(*args, **kwargs)`` returns them. It is called before
+                the value is computed.
 
         Raises:
             TypeError, ValueError: if an argument is invalid, which the message names, or if the decorated object is not
@@ -268,7 +278,8 @@ class Cache(CacheAccess):
         self._writer.seconds(ttl)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
         parts, key = self.parts, options.function_or_none("key", key)
-        return memoizer(self, parts.loads, parts.groups, self.delete_group, ttl, key, policy)
+        tags_of = options.tags_by_arguments("tags", tags)
+        return memoizer(self, parts.loads, parts.groups, parts.delete_group, ttl, key, policy, tags_of)
 
     # Leases.
 
@@ -382,12 +393,13 @@ class Cache(CacheAccess):
         fail_safe: bool,
         timeout: float | None,
         negative_ttl: float | None,
+        tags: Iterable[str],
     ) -> Any:
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
         loads = self.parts.loads
         if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
             return found
-        return run(loads.load_or_refresh(key, found, loader, ttl, policy))
+        return run(loads.load_or_refresh(key, found, loader, ttl, policy, options.tags("tags", tags)))
 
     def _adapt(self, key: Any) -> Any:
         return key if type(key) is str else self.parts.keys.adapt(key)
@@ -418,14 +430,15 @@ class Cache(CacheAccess):
         self._core.count(misses=misses)
         return found
 
-    def _set(self, key: Any, value: Any, ttl: TTL) -> bool:
-        return bool(self._writer.set(key, value, ttl) & STORED)
+    def _set(self, key: Any, value: Any, ttl: TTL, tags: Iterable[str]) -> bool:
+        return bool(self._writer.set(key, value, ttl, tags=options.tags("tags", tags)) & STORED)
 
-    def _add(self, key: Any, value: Any, ttl: TTL) -> bool:
-        return bool(self._writer.set(key, value, ttl, exact=True, mode=ABSENT) & STORED)
+    def _add(self, key: Any, value: Any, ttl: TTL, tags: Iterable[str]) -> bool:
+        names = options.tags("tags", tags)
+        return bool(self._writer.set(key, value, ttl, exact=True, mode=ABSENT, tags=names) & STORED)
 
-    def _set_many(self, values: Mapping[Any, Any], ttl: TTL, *, jitter: bool) -> list[Any]:
-        return self._writer.set_many(values.items(), ttl, exact=not jitter)
+    def _set_many(self, values: Mapping[Any, Any], ttl: TTL, *, jitter: bool, tags: Iterable[str]) -> list[Any]:
+        return self._writer.set_many(values.items(), ttl, exact=not jitter, tags=options.tags("tags", tags))
 
     def _delete(self, key: Any) -> Any:
         return self._writer.delete(key)

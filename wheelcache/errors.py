@@ -35,7 +35,7 @@ class LoadDeadlock(RuntimeError):
 
     def __str__(self) -> str:
         # Not in __init__: the exception is created under a lock, and repr() may run user code.
-        return f"the loader of {self.key!r} takes, itself or through other loaders, {self.key!r}"
+        return f"the loader of {self.key!r} needs {self.key!r}, itself or through other loaders"
 
 
 class LoadTimeout(TimeoutError):
@@ -53,6 +53,14 @@ class LoadTimeout(TimeoutError):
 
     def __str__(self) -> str:
         return f"the loader of {self.key!r} takes longer than {self.timeout} s"
+
+
+class LockError(ValueError):
+    """A lock was not acquired in time, or is not held by its caller. redis-py's LockError is a ValueError, too."""
+
+
+class LockNotOwned(LockError):
+    """A lock that its caller acquired has ended, and another caller may hold it."""
 
 
 class FileUnusable(RuntimeError):
@@ -93,3 +101,17 @@ class SnapshotDamaged(SnapshotRefused):
 
 class UnknownFormat(SnapshotRefused):
     """Another version of wheelcache wrote the snapshot, in another format. It is not loaded, and the file stays."""
+
+
+class TagsUnsupported(NotImplementedError):
+    """A near cache received tags, but its store cannot delete entries by tag.
+
+    Args:
+        store: the second level, in words.
+    """
+
+    def __init__(self, store: str) -> None:
+        super().__init__(
+            f"a TieredCache takes no tags: {store} behind it cannot delete entries by tag, so every process would read "
+            "the old values again; use a WheelCache, with COHERENCE if there are several processes, or delete the keys"
+        )

@@ -12,7 +12,7 @@ are two keys.
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from datetime import date, timedelta
 from typing import Any, Final
 from weakref import ref
@@ -69,6 +69,18 @@ def group_of(key: Any) -> str | None:
     return key[0] if type(key) is tuple and len(key) > 0 and type(key[0]) is str else None
 
 
+GROUP: Final = "("
+"""The first character of the core's name for the tag of a group. A caller's tag never meets a group."""
+
+CALLERS: Final = "#"
+"""The first character of the core's name for a tag of the caller."""
+
+
+def callers_tags(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the callers' tags among the tags that a core reports."""
+    return tuple([name[1:] for name in names if name[0] == CALLERS])
+
+
 class KeyProxies:
     """The proxies in use, one for all equal keys. A proxy lives as long as an entry or a caller refers to it."""
 
@@ -100,6 +112,10 @@ class KeyProxies:
                     live = (each for each in bucket or () if each() is not None)
                     self._buckets[digest] = (*live, ref(proxy, lambda gone: self._drop(digest, gone)))
                     return proxy
+
+    def unwrapped(self, keys: list[Any]) -> list[Any]:
+        """Return the callers' keys for results of ``adapt`` that are in use. Without proxies, this takes no time."""
+        return [*map(unwrap, keys)] if self._buckets else keys
 
     def forget_locks(self) -> None:
         """Create a new lock after a fork, since another thread may have held the old one."""

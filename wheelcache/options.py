@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from difflib import get_close_matches
+from itertools import islice
 from math import inf, isfinite, isnan
 from numbers import Real
 from pathlib import Path
@@ -111,6 +112,45 @@ fraction: Final = _number("a fraction, 0 <= fraction < 1", Real, lambda given: 0
 share_or_none: Final = _or_none("a fraction, 0 < fraction < 1, or None", Real, lambda given: 0 < given < 1, float)
 
 
+MOST_TAGS: Final = 64
+
+_STRING: Final = {str}
+
+
+def tags(name: str, value: Any) -> tuple[str, ...]:
+    """Check the tags of an entry. Return them as plain strings, each once."""
+    # The shortcut saves 0.8 us of the 3.5 us that a set with tags takes otherwise.
+    if type(value) is tuple and len(value) <= MOST_TAGS and {*map(type, value)} <= _STRING and "" not in value:
+        return tuple(dict.fromkeys(value))
+    takes = f"an iterable of at most {MOST_TAGS} non-empty strings"
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be {takes}, not a single string; write ({value!r},)")
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be {takes}, not {value!r}")
+    given = tuple(islice(value, MOST_TAGS + 1))
+    if len(given) > MOST_TAGS:
+        raise ValueError(f"{name} must be {takes}, not more: {', '.join(map(repr, given[:3]))} ...")
+    return tuple(dict.fromkeys([tag(name, each, takes) for each in given]))
+
+
+def tag(name: str, value: Any, takes: str = "non-empty strings") -> str:
+    """Check one tag. Return it as a plain string, without the subclass that Django's templates use."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be {takes}, not {value!r}")
+    if not value:
+        raise ValueError(f"{name} must be {takes}, not {value!r}")
+    return str.__str__(value)
+
+
+def tags_by_arguments(name: str, given: Any) -> Callable[..., tuple[str, ...]]:
+    """Check the tags of a memoized function: the tags of all values, or a function of the arguments. Return a function
+    of the arguments, which checks its result."""
+    if callable(given):
+        return lambda *args, **kwargs: tags(f"the result of {name}", given(*args, **kwargs))
+    checked = tags(name, given)
+    return lambda *args, **kwargs: checked
+
+
 def ttl(name: str, value: Any) -> float | None:
     """Check a time to live > 0, or None. An infinite one is the same as None."""
     takes = "a number of seconds > 0, or None for no expiry"
@@ -144,7 +184,7 @@ def django_timeout(name: str, value: Any) -> Any:
     if value is None or (isinstance(value, Real) and not isinstance(value, bool) and value == value):
         return value
     raise TypeError(
-        f"{name} must be a number of seconds (0 or less: over immediately) or None for no expiry, not {value!r}"
+        f"{name} must be a number of seconds (0 or less: expires immediately) or None for no expiry, not {value!r}"
     )
 
 
@@ -169,7 +209,7 @@ def as_django_reads(check: Check) -> Check:
 
 
 def zero_for(default: int, check: Check) -> Check:
-    """Return ``check``, but with 0 replaced by ``default``."""
+    """Return a check that returns ``default`` for 0, and otherwise does the same as ``check``."""
     return lambda name, value: check(name, value) or default
 
 

@@ -105,3 +105,11 @@ def test_flask_cachings_own_tests_pass_on_our_cache_with_one_of_its_own_backends
     assert number_of(r"(\d+) passed", outcome) >= 160
     assert number_of(r"^(\d+) tests used WheelCache$", outcome) == 0
     assert "wheelcache.flask_backend.caching was tested" in outcome.stdout
+
+
+def test_django_rediss_own_tests_of_its_cache_pass_on_the_backend():
+    plugin = ["-o", "addopts=", "-p", "django_redis_suite"]
+    modules = ["tests/test_backend.py", "tests/test_cache_options.py"]
+    outcome = run([*PYTEST, *plugin, *modules], source_of("django_redis"), PYTHONPATH=str(HERE))
+    # 57 of the calls, and 3 of key prefixes; fewer would mean that one was lost on the way.
+    assert number_of(r"^(\d+) passed", outcome) >= 60

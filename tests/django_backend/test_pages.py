@@ -14,7 +14,7 @@ from tests.django_backend.conftest import BACKEND
 from tests.django_backend.pages_site import READS, REFUSED, numbers
 from tests.http_cache.site import EPOCH, AsgiSite, WsgiSite, answer_of
 from tests.waiting import until
-from wheelcache.django_backend.page_cache_middleware import NAME, middleware_cache
+from wheelcache.django_backend.page_cache_middleware import NAME, PageCacheMiddleware, middleware_cache
 from wheelcache.django_backend.pages import COMPANION, page_cache
 from wheelcache.http_cache.wsgi import renewal_pool
 
@@ -65,11 +65,24 @@ class MiddlewareOnAsgi(DjangoOnAsgi):
         self.cache = middleware_cache()
 
 
+class AsyncAroundSync(MiddlewareOnAsgi):
+    """A middleware that is not async makes Django call all of them in a thread."""
+
+    def __init__(self, clock, **options):
+        settings.MIDDLEWARE = [*settings.MIDDLEWARE, f"{__name__}.not_async"]
+        super().__init__(clock, **options)
+
+
+def not_async(get_response):
+    return lambda request: get_response(request)
+
+
 SITES = {
     "wsgi": DjangoOnWsgi,
     "asgi": DjangoOnAsgi,
     "middleware on wsgi": MiddlewareOnWsgi,
     "middleware on asgi": MiddlewareOnAsgi,
+    "middleware on asgi, with one that is not async": AsyncAroundSync,
 }
 
 
@@ -319,8 +332,22 @@ def put_number(get_response):
 @pytest.mark.parametrize("middleware", [MIDDLEWARE[1:], [*MIDDLEWARE[1:], COMPANION], []])
 def test_the_cache_insists_on_its_companion(settings, middleware):
     settings.MIDDLEWARE = middleware
-    with pytest.raises(ImproperlyConfigured, match="MIDDLEWARE must begin with"):
+    first = middleware[0] if middleware else None
+    with pytest.raises(ImproperlyConfigured, match=f"MIDDLEWARE must begin with {COMPANION!r}, not with {first!r}"):
         page_cache()
+    with pytest.raises(ImproperlyConfigured, match=f"MIDDLEWARE must begin with {NAME!r}, not with {first!r}"):
+        PageCacheMiddleware(lambda request: None)
+
+
+@pytest.mark.parametrize("given", [{"max_bytes": -1}, {"max_byte": 1}, ["max_bytes"]])
+def test_a_wrong_setting_of_the_middleware_is_named_with_its_value(settings, given):
+    settings.MIDDLEWARE = [NAME]
+    settings.WHEELCACHE_PAGES = given
+    with pytest.raises(
+        ImproperlyConfigured,
+        match=re.escape(f"WHEELCACHE_PAGES must be a dict of options of HTTPCache, not {given!r}: "),
+    ):
+        PageCacheMiddleware(lambda request: None)
 
 
 def check_ids():

@@ -101,7 +101,7 @@ def test_a_strange_request_neither_gets_nor_makes_a_stored_page(site, strange):
 # Headers that no Vary names.
 
 
-@pytest.mark.parametrize("name", [name.decode() for name in KEYED_HEADERS])
+@pytest.mark.parametrize("name", [name.decode() for name in sorted(KEYED_HEADERS)])
 def test_an_unkeyed_header_poisons_no_page(site, name):
     site.respond = echo(name)
     for value in ("evil", None, "evil", "other", None, ""):
@@ -114,6 +114,26 @@ def test_a_page_that_was_made_without_such_a_header_is_not_used_for_a_request_wi
     site.respond = echo("x-forwarded-host")
     assert site.get().body == b"None"
     assert site.get(headers={"x-forwarded-host": "a.example"}).body == b"'a.example'"
+
+
+def test_a_header_that_a_page_does_not_depend_on_is_not_hidden_by_one_that_it_depends_on(site):
+    site.respond = lambda request: Response(repr(sorted(request.headers.items())).encode(), USUAL)
+    one, two = {"x-forwarded-proto": "https"}, {"x-forwarded-proto": "https", "x-forwarded-host": "evil"}
+    bodies = [site.get(headers=headers).body for headers in (one, two, one, two, {}, one)]
+    assert [b"evil" in body for body in bodies] == [False, True, False, True, False, False]
+    assert [b"https" in body for body in bodies] == [True] * 4 + [False, True]
+    # A page that depends on more headers is another page, so the first one was made twice.
+    assert site.runs == 4
+
+
+def test_a_page_behind_a_proxy_is_made_once_for_each_visitor_of_the_cookie(make_site):
+    site = make_site(session_cookies=["sessionid"])
+    site.respond = echo("cookie", vary="Cookie")
+    for _ in range(3):
+        for value in (None, "a=1", "sessionid=1", "sessionid=2"):
+            headers = {"x-forwarded-proto": "https"} | ({} if value is None else {"cookie": value})
+            assert site.get(headers=headers).body == repr(value).encode()
+    assert site.runs == 4
 
 
 def test_a_header_with_underscores_poisons_no_page(site):
@@ -320,6 +340,13 @@ def test_a_request_with_a_session_gets_only_pages_that_depend_on_it(make_site):
     for value in ("sessionid=1", "sessionid=2", "sessionid=1"):
         assert site.get("/own", {"cookie": value}).body == repr(value).encode()
     assert site.runs == 4
+
+
+def test_a_page_that_a_visitor_with_a_session_cannot_store_is_stored_by_the_next_one(make_site):
+    site = make_site(session_cookies=["sessionid"])
+    for cookie in ("sessionid=1", "other=1", "sessionid=1", "other=1"):
+        site.get(headers={"cookie": cookie})
+    assert (site.runs, site.stats().stored, site.stats().not_stored) == (3, 1, {"session": 2})
 
 
 # Two users.

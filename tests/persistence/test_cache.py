@@ -166,7 +166,7 @@ FIRST_USES = {
     "pop": lambda cache: cache.pop("e") == 1,
     "delete": lambda cache: cache.delete("e"),
     "delete_many": lambda cache: cache.delete_many("e") == 1,
-    "delete_group": lambda cache: cache.delete_group("none") == 0,
+    "delete_group": lambda cache: cache.parts.delete_group("none") == 0,
     "get_many": lambda cache: cache.get_many("ab") == {"a": 1, "b": 1},
     "keys": lambda cache: cache.keys() == list("abcde"),
     "in": lambda cache: "a" in cache,

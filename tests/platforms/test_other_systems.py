@@ -174,7 +174,7 @@ print([(each.stats().hits, each.stats().puts) for each in caches() if each.name 
     assert run(DJANGO, script) == "[(1, 1)]\n"
 
 
-NEEDS = "needs file locks and permissions as Unix has them, which Windows does not"
+NEEDS = "needs the file locks and permissions of Unix, which Windows does not have"
 
 FOR_WINDOWS = pytest.mark.skipif("windows" not in HERE, reason="this is another system, and cannot pass for Windows")
 FOR_MACOS = pytest.mark.skipif("macos" not in HERE, reason="this is another system, and cannot pass for macOS")

@@ -144,7 +144,7 @@ OPERATIONS = {
     "get_many": (lambda cache: cache.get_many([*KEYS, *NEW_KEYS]), 0, 7),
     "set_many": (lambda cache: cache.set_many({"kept": 7, "new": 8, "newer": 9}), 3, 0),
     "delete_many": (lambda cache: cache.delete_many([*KEYS, "new"]), 0, 0),
-    "delete_group": (lambda cache: cache.delete_group("a"), 0, 0),
+    "delete_group": (lambda cache: cache.parts.delete_group("a"), 0, 0),
     "evict_to": (lambda cache: cache.parts.evict_to(1), 0, 0),
     "clear": (lambda cache: cache.clear(), 0, 0),
     "keys": (lambda cache: cache.keys(), 0, 0),

@@ -26,6 +26,8 @@ DEFAULT_TTL: Final = _Default.TTL
 
 TTL = float | None | _Default
 
+NO_TAGS: Final[tuple[str, ...]] = ()
+
 MAX_FAST_TTL: Final = 1 << 40
 """Seconds. Longer TTLs, among them ints that no float can hold, are checked."""
 
@@ -117,20 +119,21 @@ class CacheAccess:
             self._writes.missed(key)
         return default
 
-    def set(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
+    def set(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL, *, tags: Iterable[str] = NO_TAGS) -> bool:
         """Store ``value``, in place of any other. False if it is not stored: it alone outweighs ``max_weight``, or, in
         a coherent cache, another process wrote the key since this caller missed it.
 
         Args:
             ttl: seconds, > 0; None for never; the cache's own if not given.
+            tags: at most 64 non-empty strings, with each of which ``delete_tags`` removes the entry.
         """
         if ttl is DEFAULT_TTL:
             ttl = self._ttl
         elif type(ttl) is not int or not 0 < ttl < MAX_FAST_TTL:
-            return self._set(key, value, ttl)
+            return self._set(key, value, ttl, tags)
         writes = self._writes
-        if type(key) is not str or not writes.is_plain:
-            return self._set(key, value, ttl)
+        if type(key) is not str or not writes.is_plain or tags != ():
+            return self._set(key, value, ttl, tags)
         try:
             store = self._core_set
             outcome = store(key, value, ttl)
@@ -160,20 +163,28 @@ class CacheAccess:
         """Return the values of those ``keys`` that are there, as a dict."""
         return self._get_many(keys)
 
-    def add(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
+    def add(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL, *, tags: Iterable[str] = NO_TAGS) -> bool:
         """Store ``value`` unless the key is there. Return whether it was stored.
 
         The TTL is kept exactly, as locks, rate windows and one-time codes need it: no jitter.
         """
-        return self._add(key, value, ttl)
+        return self._add(key, value, ttl, tags)
 
-    def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL, *, jitter: bool = True) -> list[Any]:
+    def set_many(
+        self,
+        values: Mapping[Any, Any],
+        ttl: TTL = DEFAULT_TTL,
+        *,
+        jitter: bool = True,
+        tags: Iterable[str] = NO_TAGS,
+    ) -> list[Any]:
         """``set`` for many. Return the keys that were not stored.
 
         Args:
             jitter: False to keep the TTL exactly, as ``add`` does.
+            tags: the tags of every entry.
         """
-        return self._set_many(values, ttl, jitter=jitter)
+        return self._set_many(values, ttl, jitter=jitter, tags=tags)
 
     def touch(self, key: Hashable, ttl: TTL = DEFAULT_TTL) -> bool:
         """Give an entry a new TTL from now, exactly, without jitter. Return False if the key is not there."""
@@ -199,6 +210,7 @@ class CacheAccess:
         fail_safe: bool = False,
         timeout: float | None = None,
         negative_ttl: float | None = None,
+        tags: Iterable[str] = NO_TAGS,
     ) -> Any:
         """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
 
@@ -216,6 +228,7 @@ class CacheAccess:
                 gets the stale value, if there is one; the load goes on, and its value is stored. Where the system
                 refuses threads, the caller loads, for as long as it takes.
             negative_ttl: seconds to remember that the loader returned None, in place of ``ttl`` and without grace.
+            tags: as in ``set``. If one of them is dropped during the load, the value is not stored.
 
         Raises:
             LoadDeadlock: the loader takes, itself or through other loaders, the key it is loading.
@@ -229,7 +242,7 @@ class CacheAccess:
             and fail_safe is False
         ):
             return found
-        return self._load(key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+        return self._load(key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl, tags)
 
     # Below: what ``Cache`` adds, the same calls without a short way among them.
 
@@ -240,10 +253,10 @@ class CacheAccess:
     def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
         raise NotImplementedError
 
-    def _add(self, key: Any, value: Any, ttl: Any) -> bool:
+    def _add(self, key: Any, value: Any, ttl: Any, tags: Iterable[str]) -> bool:
         raise NotImplementedError
 
-    def _set_many(self, values: Mapping[Any, Any], ttl: Any, *, jitter: bool) -> list[Any]:
+    def _set_many(self, values: Mapping[Any, Any], ttl: Any, *, jitter: bool, tags: Iterable[str]) -> list[Any]:
         raise NotImplementedError
 
     def _touch(self, key: Any, ttl: Any) -> bool:
@@ -263,10 +276,11 @@ class CacheAccess:
         fail_safe: Any,
         timeout: Any,
         negative_ttl: Any,
+        tags: Any,
     ) -> Any:
         raise NotImplementedError
 
-    def _set(self, key: Any, value: Any, ttl: Any) -> bool:
+    def _set(self, key: Any, value: Any, ttl: Any, tags: Iterable[str]) -> bool:
         raise NotImplementedError
 
     def _delete(self, key: Any) -> Any:

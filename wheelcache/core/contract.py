@@ -156,6 +156,7 @@ class Watch(Protocol):
         broken: the key was set, deleted or cleared since, other than by a ``set`` under this watch. Expiry, eviction,
             ``touch``, RESTORE, DEAD, and values that were PRESENT, CHANGED or OUTDATED do not break a watch. A part may
             set it to True itself: no ``set`` under the watch that begins after that is stored.
+        since: the moment at which the watch began.
         value: with ``wants_value``, the first value that was set, also if TOO_HEAVY; MISSING until then. It completes
             the watch, which ends and is appended to ``completed``. A delete breaks a watch and does not complete it.
     """
@@ -163,6 +164,7 @@ class Watch(Protocol):
     key: Any
     seen: Seen | None
     broken: bool
+    since: int
     value: Any
 
     def close(self) -> None: ...
@@ -292,7 +294,14 @@ class Core(Protocol):
         """Make all entries with a tag not current, in O(1), and return how many were in memory, as ``len`` counts them.
         With ``Stamps.tags``, entries of other processes whose tags share the slot are not current either. ``advance``
         and ``drain`` remove the entries of this core, as DELETED; another core removes its own after it stores a value
-        with that tag."""
+        with that tag, or after ``sweep_tags``."""
+
+    def sweep_tags(self) -> None:
+        """Let ``advance`` and ``drain`` remove entries of tags that other processes have dropped, too. In the reference
+        core, this takes a step of O(tags)."""
+
+    def dropped_since(self, tags: tuple[TagName, ...], since: int) -> bool:
+        """Return whether ``set`` would refuse a value with these tags that was computed since the moment ``since``."""
 
     def evict(self, budget: int = BATCH, removed: Removals | None = None, *, size: int | None = None) -> bool:
         """Evict at most ``budget`` entries, until the bounds hold, or until ``size`` are left. Return whether more must

@@ -149,13 +149,15 @@ cdef class Scan:
         self.core = core
 
     def keys(self, Py_ssize_t count):
-        return [record.key for record in self.step(count)]
+        return self.collect(count, True)
 
     def step(self, Py_ssize_t count):
+        return self.collect(count, False)
+
+    cdef list collect(self, Py_ssize_t count, bint only_keys):
         cdef CompiledCore core = self.core
-        cdef Entries *entries = &core.map.entries
         cdef uint32_t index
-        cdef list records = []
+        cdef list found = []
         cdef bint collects
         if core.barrier:
             core.begin()
@@ -163,17 +165,17 @@ cdef class Scan:
             begin_step(&core.map)
         collects = PyGC_Disable()
         try:
-            while len(records) < count:
+            while len(found) < count:
                 index = self.next_index()
                 if index == 0:
                     break
-                records.append(record_of(&core.map, index))
+                found.append(<object>at(&core.map.entries, index).key if only_keys else record_of(&core.map, index))
         finally:
             if collects:
                 PyGC_Enable()
-        if not records:
+        if not found:
             self.end()
-        return records
+        return found
 
     cdef uint32_t next_index(self) noexcept:
         cdef Map *map = &self.core.map

@@ -17,7 +17,7 @@ cdef class Watch:
     cdef readonly object value
     cdef public bint broken
     cdef readonly object seen
-    cdef uint64_t since  # the moment at which it began
+    cdef readonly uint64_t since  # the moment at which it began
     cdef bint wants_value
     cdef bint is_completed  # by the step in progress
     cdef Py_hash_t hash

@@ -2,8 +2,8 @@
 ``CACHES``.
 
 The cache is looked up at the first call, and again after a test has overridden ``CACHES``, so modules may decorate
-functions before Django is set up. With a ``WheelCache``, a hit takes what a hit of the engine's ``memoize`` takes. With
-any other backend, calls use its ``get`` and ``set``; a ``TieredCache`` shares the computation as well.
+functions before Django is set up. With a ``WheelCache``, a hit is as fast as with the engine's ``memoize``. With any
+other backend, calls use its ``get`` and ``set``; a ``TieredCache`` shares the computation as well.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import os
 import secrets
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import iscoroutinefunction
@@ -31,8 +31,9 @@ from wheelcache.core.contract import MISSING
 from wheelcache.core.tally import Tally
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.memo_arguments import check_parameters, key_part, text_of
+from wheelcache.django_backend.redis_calls import Awaited
 from wheelcache.django_backend.request_context import in_language
-from wheelcache.django_backend.tiered import Awaited, TieredCache
+from wheelcache.django_backend.tiered import TieredCache
 from wheelcache.loading.memoize import (
     Groups,
     Memoized,
@@ -62,6 +63,7 @@ def memoize(
     fail_safe: bool = False,
     load_timeout: float | None = None,
     negative_ttl: float | None = None,
+    tags: Callable[..., Iterable[str]] | Iterable[str] = (),
 ) -> Callable[[Callable[P, R]], Memoized[P, R]]:
     """Return a decorator that caches the results of a function, method or coroutine function, by its arguments.
 
@@ -72,13 +74,16 @@ def memoize(
         timeout: as in Django: seconds; None for no expiry; 0 or less to cache nothing; the cache's own if not given.
         cache: the alias of the cache.
         version: as in Django's cache API: values of other versions are not found. The cache's own if not given.
-        key: ``key(*args, **kwargs)`` returns the part of the key that the arguments make, in place of the arguments.
+        key: ``key(*args, **kwargs)`` returns a hashable object, which replaces the arguments in the key.
         by_language: whether each language has values of its own.
         grace, refresh_ahead, fail_safe, load_timeout, negative_ttl: as for ``WheelCache.get_or_set``. They need a
             ``WheelCache``, or a ``DummyCache``, which caches nothing.
+        tags: the tags of every value, for ``WheelCache.delete_tags``, or a function: ``tags(*args, **kwargs)`` returns
+            them. It is called before a value is computed. They need a ``WheelCache`` or a ``DummyCache``, too.
 
     Raises:
-        TypeError, ValueError: naming the argument; or the function, or its parameter, cannot be memoized.
+        TypeError, ValueError: if an argument is wrong, or if the function or one of its parameters cannot be memoized.
+            The message names it.
     """
     if callable(timeout):
         raise TypeError(f"memoize is called before it decorates: @memoize(), not @memoize on {timeout!r}")
@@ -87,7 +92,13 @@ def memoize(
     options.text("cache", cache)
     policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
     settings = _Settings(
-        timeout, cache, version, options.function_or_none("key", key), options.flag("by_language", by_language), policy
+        timeout,
+        cache,
+        version,
+        options.function_or_none("key", key),
+        options.flag("by_language", by_language),
+        policy,
+        None if tags == () else options.tags_by_arguments("tags", tags),
     )
 
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
@@ -106,27 +117,34 @@ class _Settings:
     key: Callable[..., Hashable] | None
     by_language: bool
     policy: LoadPolicy
+    tags_of: Callable[..., tuple[str, ...]] | None
+
+
+TagsOf = Callable[[], tuple[str, ...]]
 
 
 class _Place(Protocol):
-    """Where the values of one function are.
+    """The place of the values of one function.
 
     Attributes:
         find: returns the stored value of a key, or the default, if that takes one step.
         group: the first item of its keys.
-        restore: returns the value for a stored one that is Serialized.
+        restore: returns the value of a stored object that is Serialized.
     """
 
     find: Callable[[Any, Any], Any]
     group: str
     restore: Callable[[Any], Any]
 
-    def steps(self, parts: tuple[Any, ...], call: Callable[[], Any], count: Callable[[bool], object]) -> Steps:
+    def steps(
+        self, parts: tuple[Any, ...], call: Callable[[], Any], count: Callable[[bool], object], tags: TagsOf
+    ) -> Steps:
         """Return the steps to the value of a call, found or computed.
 
         Args:
             parts: the arguments, as parts of a key.
-            count: called with whether the value was found.
+            count: receives whether the value was found.
+            tags: returns the tags of the value.
         """
 
     def delete(self, parts: tuple[Any, ...]) -> bool:
@@ -156,7 +174,7 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
     group = ""
 
     def parts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the parts of a key as the caller gave them."""
+        """Return the unchecked parts of the key of a call."""
         made = (settings.key(*args, **kwargs),) if settings.key else make_key(args, kwargs)[1:]  # type: ignore[misc]
         return (translation.get_language(), *made) if settings.by_language else made
 
@@ -189,8 +207,12 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
     def count(is_hit: bool) -> None:
         next(hit if is_hit else misses.ticks)
 
+    def tags(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
+        return () if settings.tags_of is None else settings.tags_of(*args, **kwargs)
+
     def steps(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
-        return find_place().steps(checked_parts(args, kwargs), partial(call, args, kwargs), count)
+        made = checked_parts(args, kwargs)
+        return find_place().steps(made, partial(call, args, kwargs), count, partial(tags, args, kwargs))
 
     memoized: Any
     if iscoroutinefunction(function):
@@ -201,7 +223,7 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
             try:
                 found = find(made, MISSING)
             except TypeError:
-                # The long way says what is wrong.
+                # The arguments cannot be a key. ``steps`` raises an error that explains this.
                 found = MISSING
             if found is MISSING or always_looks:
                 return await run_async(steps(args, kwargs))
@@ -231,7 +253,7 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
     memoized.cache_delete = lambda *args, **kwargs: find_place().delete(checked_parts(args, kwargs))
     memoized.cache_clear = lambda: find_place().clear()
     memoized.cache_stats = cache_stats
-    # Weakly, so the function keeps it.
+    # The signal refers to it weakly, so the function keeps it alive.
     memoized._forget_place = forget_place
     setting_changed.connect(forget_place)
     return memoized
@@ -255,10 +277,10 @@ def _place_of(name: str, settings: _Settings) -> _Place:
     backend = caches[settings.alias]
     if isinstance(backend, WheelCache) and not isinstance(backend, TieredCache):
         return _InMemory(backend, name, settings)
-    if settings.policy is not PLAIN and not isinstance(backend, DummyCache):
+    if (settings.policy is not PLAIN or settings.tags_of is not None) and not isinstance(backend, DummyCache):
         raise ImproperlyConfigured(
-            f"grace, refresh_ahead, fail_safe, load_timeout and negative_ttl of {name} need a WheelCache, and the "
-            f"cache {settings.alias!r} is a {type(backend).__name__}"
+            f"grace, refresh_ahead, fail_safe, load_timeout, negative_ttl and tags of {name} need a WheelCache, and "
+            f"the cache {settings.alias!r} is a {type(backend).__name__}"
         )
     return _Elsewhere(name, settings)
 
@@ -270,13 +292,16 @@ class _InMemory:
         store = backend.store
         self._cache, self._codec = store.cache, store.codec
         self._policy = settings.policy
+        self._tag_names = backend._tag_names
         self._ttl = backend.default_timeout if settings.timeout is DEFAULT_TIMEOUT else settings.timeout
         version = backend.version if settings.version is None else settings.version
         self.group = self._cache.parts.groups.add(f"{backend.key_prefix}:{version}:{name}")
         self.find: Callable[[Any, Any], Any] = self._cache.find
         self.restore: Callable[[Any], Any] = self._codec.loads
 
-    def steps(self, parts: tuple[Any, ...], call: Callable[[], Any], count: Callable[[bool], object]) -> Steps:
+    def steps(
+        self, parts: tuple[Any, ...], call: Callable[[], Any], count: Callable[[bool], object], tags: TagsOf
+    ) -> Steps:
         if self._ttl is not None and self._ttl <= 0:
             count(False)
             outcome: Outcome = yield Call(call)
@@ -293,11 +318,12 @@ class _InMemory:
             value, error = yield Call(call)
             return (None, error) if error is not None else (self._codec.encode(value), None)
 
+        names = self._tag_names(tags())
         if found is not MISSING:
             count(True)
-            stored, error = yield from loads.load_or_refresh(key, found, InSteps(load), self._ttl, self._policy)
+            stored, error = yield from loads.load_or_refresh(key, found, InSteps(load), self._ttl, self._policy, names)
         else:
-            request = loads.request(key, InSteps(load), self._ttl, self._policy)
+            request = loads.request(key, InSteps(load), self._ttl, self._policy, names)
             stored, error = yield from loads.load(request)
             count(error is None and request.is_hit)
         return (None, error) if error is not None else (self._codec.decode(stored), None)
@@ -306,7 +332,7 @@ class _InMemory:
         return self._cache.delete((self.group, *parts))
 
     def clear(self) -> int:
-        return self._cache.delete_group(self.group)
+        return self._cache.parts.delete_group(self.group)
 
 
 class _Elsewhere:
@@ -324,10 +350,12 @@ class _Elsewhere:
 
     @property
     def _backend(self) -> Any:
-        # Of the running thread or task.
+        # Looked up at every call, since each thread or task has its own.
         return caches[self._settings.alias]
 
-    def steps(self, parts: tuple[Any, ...], call: Callable[[], Any], count: Callable[[bool], object]) -> Steps:
+    def steps(
+        self, parts: tuple[Any, ...], call: Callable[[], Any], count: Callable[[bool], object], tags: TagsOf
+    ) -> Steps:
         backend, version = self._backend, self._settings.version
         here = yield ByDriver(backend, Awaited(backend))
         made = result((yield Call(lambda: here.get(self._start, None, version=version))))

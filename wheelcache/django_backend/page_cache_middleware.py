@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, Final, cast
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from asgiref.sync import async_to_sync, iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIRequest
@@ -24,7 +24,8 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
-from wheelcache.django_backend.pages import PageMiddleware, cache_of_site
+from wheelcache.django_backend.pages import PageMiddleware, cache_of_site, check_first
+from wheelcache.errors import FileUnusable
 from wheelcache.http_cache import SEAM, HTTPCache
 
 NAME: Final = "wheelcache.django_backend.page_cache_middleware.PageCacheMiddleware"
@@ -46,12 +47,27 @@ def middleware_cache() -> HTTPCache:
     return _cache
 
 
+def _configured_cache() -> HTTPCache:
+    options = getattr(settings, "WHEELCACHE_PAGES", {})
+    try:
+        return cache_of_site(options)
+    except (TypeError, ValueError, FileUnusable) as error:
+        raise ImproperlyConfigured(
+            f"WHEELCACHE_PAGES must be a dict of options of HTTPCache, not {options!r}: {error}"
+        ) from error
+
+
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call of the middleware: the request, and the response and its body once Django has made them."""
+    """A call of the middleware: the request, and the response once Django has made it.
+
+    Attributes:
+        headers, body: the headers and the body of the response, as the driver receives them.
+    """
 
     request: HttpRequest
     response: HttpResponseBase | None = None
+    headers: list[tuple[str, str]] = field(default_factory=list)
     body: bytes = b""
 
 
@@ -61,19 +77,19 @@ class PageCacheMiddleware:
     The setting ``WHEELCACHE_PAGES`` is a dict of the options of ``HTTPCache``. It needs no ``PageMiddleware``.
 
     Raises:
-        ImproperlyConfigured: if it is not the first of ``MIDDLEWARE``.
+        ImproperlyConfigured: if it is not the first of ``MIDDLEWARE``, or if an option is invalid.
     """
 
     sync_capable = True
     async_capable = True
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
-        if next(iter(settings.MIDDLEWARE), None) != NAME:
-            raise ImproperlyConfigured(f"MIDDLEWARE must begin with {NAME!r} if it has it.")
+        check_first(NAME, "other middleware would change the pages that it stores")
         global _cache
-        cache = _cache = cache_of_site(getattr(settings, "WHEELCACHE_PAGES", {}))
+        cache = _cache = _configured_cache()
         self._respond: Any = PageMiddleware(get_response)
         self._is_async = iscoroutinefunction(get_response)
+        self._respond_async: Any = self._respond if self._is_async else sync_to_async(self._respond)
         if self._is_async:
             markcoroutinefunction(self)
         self._wsgi = cache.wsgi(self._application)
@@ -82,6 +98,9 @@ class PageCacheMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self._is_async:
             return self._answer_async(request)
+        if isinstance(request, ASGIRequest):
+            # Another middleware is not async, so Django calls this one in a thread.
+            return async_to_sync(self._answer_async)(request)
         call = _Call(request)
         environ = request.META
         environ[CALL] = call
@@ -96,7 +115,7 @@ class PageCacheMiddleware:
         if call.response is None:
             return _response(status, headers, b"".join(body))
         if body is call.response or (type(body) is list and body and body[0] is call.body):
-            return _announced(call.response, headers)
+            return _announced(call.response, headers[len(call.headers) :])
         return _response(status, headers, b"".join(body))
 
     async def _answer_async(self, request: HttpRequest) -> HttpResponseBase:
@@ -111,7 +130,7 @@ class PageCacheMiddleware:
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in start["headers"]]
         body = bodies[0]["body"]
         if call.response is not None and call.response.status_code == start["status"] and body is call.body:
-            return _announced(call.response, headers)
+            return _announced(call.response, headers[len(call.headers) :])
         return _response(f"{start['status']} ", headers, body)
 
     def _application(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -124,12 +143,12 @@ class PageCacheMiddleware:
             request = WSGIRequest(environ)
             set_script_prefix(environ["SCRIPT_NAME"] + "/")
         response: HttpResponseBase = self._respond(request)
-        body = _body(response, environ.get(SEAM))
-        start_response(f"{response.status_code} {response.reason_phrase}", _headers(response))
+        body, headers = _body(response, environ.get(SEAM)), _headers(response)
+        start_response(f"{response.status_code} {response.reason_phrase}", headers)
         if call is None:
             # The driver closes it, for which Django sends request_finished.
             return response
-        call.response, call.body = response, body
+        call.response, call.headers, call.body = response, headers, body
         return response if response.streaming else [body]
 
     async def _async_application(self, scope: MutableMapping[str, Any], receive: Any, send: Callable[..., Any]) -> None:
@@ -140,12 +159,12 @@ class PageCacheMiddleware:
             request.scope = scope
         else:
             request = ASGIRequest(scope, BytesIO())
-        response: HttpResponseBase = await self._respond(request)
-        body = _body(response, scope.get(SEAM))
+        response: HttpResponseBase = await self._respond_async(request)
+        body, headers = _body(response, scope.get(SEAM)), _headers(response)
         if call is not None:
-            call.response, call.body = response, body
-        headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in _headers(response)]
-        await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+            call.response, call.headers, call.body = response, headers, body
+        encoded = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        await send({"type": "http.response.start", "status": response.status_code, "headers": encoded})
         await send({"type": "http.response.body", "body": body})
         if call is None:
             await asyncio.to_thread(response.close)
@@ -165,9 +184,9 @@ def _headers(response: HttpResponseBase) -> list[tuple[str, str]]:
     return [*response.items(), *cookies]
 
 
-def _announced(response: HttpResponseBase, headers: list[tuple[str, str]]) -> HttpResponseBase:
+def _announced(response: HttpResponseBase, added: list[tuple[str, str]]) -> HttpResponseBase:
     """Add the headers that the driver has added."""
-    for name, value in headers[len(_headers(response)) :]:
+    for name, value in added:
         response.headers[name] = value
     return response
 

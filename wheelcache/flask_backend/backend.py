@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -12,9 +12,10 @@ from flask import Flask
 from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import MissingKey
-from wheelcache.flask_backend.app_contexts import in_app_context, note_held_leases
+from wheelcache.flask_backend.app_contexts import figures_directory, in_app_context, note_held_leases
 from wheelcache.flask_backend.engine_backend import (
     TO_BE_COMPUTED,
     Compute,
@@ -23,7 +24,6 @@ from wheelcache.flask_backend.engine_backend import (
     Timeout,
     check_known,
     checked_options,
-    figures_directory,
     is_memoize_version,
     naming,
     warn_of_sessions,
@@ -126,6 +126,7 @@ class WheelCache(EngineBackend):
         fail_safe: bool = False,
         load_timeout: float | None = None,
         negative_ttl: float | None = None,
+        tags: Iterable[str] = NO_TAGS,
     ) -> Any:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
 
@@ -136,7 +137,8 @@ class WheelCache(EngineBackend):
 
         Args:
             grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.get_or_load``.
-            load_timeout: its ``timeout``.
+            load_timeout: as ``timeout`` there.
+            tags: as for ``set``.
         """
         cache_key, encode, ttl = self._cache_key(key), self._encode, self._ttl(timeout)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
@@ -147,10 +149,11 @@ class WheelCache(EngineBackend):
         elif stored is MISSING or loads.needs_refresh(cache_key, stored, ttl, policy):
             # Encode within the context as well, since pickling the value may need its session.
             with in_app_context(lambda: encode(loader())) as load:
-                stored = run(loads.load_or_refresh(cache_key, stored, load, ttl, policy))
+                names = self._tag_names(tags)
+                stored = run(loads.load_or_refresh(cache_key, stored, load, ttl, policy, names))
         return self._decode(stored)
 
-    def compute_once(self, key: str, compute: Compute) -> Steps:
+    def compute_once(self, key: str, compute: Compute, tags: tuple[str, ...]) -> Steps:
         landing = Landing(self)
 
         def keep(value: Any, timeout: Timeout) -> None:
@@ -162,8 +165,19 @@ class WheelCache(EngineBackend):
                 landing.stored = landing.stored.value
 
         loads = self._cache.parts.loads
-        request = loads.request(self._cache_key(key), InSteps(partial(landing.steps, compute, keep)), None, PLAIN)
+        loader = InSteps(partial(landing.steps, compute, keep))
+        request = loads.request(self._cache_key(key), loader, None, PLAIN, tags)
         return landing.outcome((yield from loads.load(request)))
+
+    def keep(self, key: str, value: Any, timeout: Timeout, tags: tuple[str, ...], since: int) -> None:
+        if tags:
+            self._store(self._cache_key(key), self._encode(value), self._ttl(timeout), tags, since)
+        else:
+            super().keep(key, value, timeout, tags, since)
+
+    @property
+    def _tag_prefix(self) -> str:
+        return str(self._prefix)
 
     def version(self, key: str) -> str:
         seen = None if self._stamps is None else self._stamps.seen(self._cache_key(key))
@@ -191,37 +205,51 @@ class WheelCache(EngineBackend):
         found = self._cache.get_many(cache_keys)
         return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
 
-    def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
-        """Store a value. Return whether it was stored: False if it alone exceeds ``max_bytes``."""
-        ttl = self._ttl(timeout)
-        if self._missed_at:
-            self._fill_times.filled(self._cache_key(key))
-        is_stored = self._set_at_once(key, value, ttl)
-        return self._store(self._cache_key(key), self._encode(value), ttl) if is_stored is None else is_stored
+    def set(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
+        """Store a value. Return whether it was stored: False if it alone exceeds ``max_bytes``, or if one of its tags
+        was dropped while it was computed.
 
-    def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
-        """Store a value unless the key exists, in one atomic step. Return whether it was stored.
-
-        The timeout is used exactly, without jitter.
+        Args:
+            tags: at most 64 non-empty strings, with each of which ``delete_tags`` removes the entry.
         """
         ttl = self._ttl(timeout)
-        is_stored = self._add_at_once(key, value, ttl)
-        return self._add_new(self._cache_key(key), self._encode(value), ttl) if is_stored is None else is_stored
+        since = 0 if tags is NO_TAGS else self._fill_times.missed_since(self._cache_key(key))
+        if self._missed_at:
+            self._fill_times.filled(self._cache_key(key))
+        is_stored = self._set_at_once(key, value, ttl) if tags is NO_TAGS else None
+        if is_stored is None:
+            names = self._tag_names(tags)
+            return self._store(self._cache_key(key), self._encode(value), ttl, names, since)
+        return is_stored
 
-    def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
-        """Store many values. Return the keys that were stored."""
+    def add(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
+        """Store a value unless the key exists, in one atomic step. Return whether it was stored.
+
+        The timeout is used exactly, without jitter. ``tags`` is as for ``set``.
+        """
+        ttl = self._ttl(timeout)
+        is_stored = self._add_at_once(key, value, ttl) if tags is NO_TAGS else None
+        if is_stored is None:
+            return self._add_new(self._cache_key(key), self._encode(value), ttl, self._tag_names(tags))
+        return is_stored
+
+    def set_many(
+        self, mapping: Mapping[str, Any], timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS
+    ) -> list[Any]:
+        """Store many values. Return the keys that were stored. ``tags`` is as for ``set``."""
         ttl = self._ttl(timeout)
         # The values of a memoized function are found only as long as its version exists, so a version has no jitter.
         has_versions = any(map(is_memoize_version, mapping))
-        if not has_versions and self._set_many_at_once(mapping, ttl):
+        if not has_versions and tags is NO_TAGS and self._set_many_at_once(mapping, ttl):
             return list(mapping)
+        names = self._tag_names(tags)
         originals = {self._cache_key(key): key for key in mapping}
         stored = {cache_key: self._encode(mapping[key]) for cache_key, key in originals.items()}
         if has_versions and (ttl is None or ttl > 0):
             # Flask-Caching sets the versions again whenever a value was computed. If the other processes were notified,
             # they would lose all values of the function.
             stored = {cache_key: value for cache_key, value in stored.items() if not self._renew(cache_key, value, ttl)}
-        refused = set(self._store_many(stored, ttl, jitter=not has_versions))
+        refused = set(self._store_many(stored, ttl, jitter=not has_versions, tags=names))
         return [key for cache_key, key in originals.items() if cache_key not in refused]
 
     def delete_many(self, *keys: str) -> list[Any]:
@@ -239,8 +267,8 @@ class WheelCache(EngineBackend):
         return True
 
     def inc(self, key: str, delta: int = 1) -> Any:
-        """Add ``delta`` to a value in one atomic step. Return the sum. A missing key starts at 0; others keep their
-        expiry.
+        """Add ``delta`` to a value in one atomic step, and return the sum. A missing key starts at 0; an existing one
+        keeps its expiry.
 
         If the new value alone exceeds ``max_bytes``, it is not stored, and the result is None.
         """

@@ -12,9 +12,11 @@ from typing import Any, Final
 
 from flask import after_this_request, g, has_request_context
 from flask_caching import CachedResponse
+from flask_caching.backends import NullCache
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
+from wheelcache.core.tags import moment
 from wheelcache.errors import LoadDeadlock
 from wheelcache.flask_backend.engine_backend import NOT_SHARED, TO_BE_COMPUTED, EngineBackend, Keep
 from wheelcache.flask_backend.function_keys import MakeKey, Versions
@@ -47,6 +49,7 @@ class Decorated:
         theirs: the function, decorated by Flask-Caching.
         given: the arguments of the decorator.
         make_key: makes the keys.
+        tags_of: returns the tags of the value, called with the arguments of the call; None if there are none.
         is_view: whether it is decorated by ``cached``, not by ``memoize``.
 
     Attributes:
@@ -61,6 +64,7 @@ class Decorated:
         theirs: Any,
         given: dict[str, Any],
         make_key: MakeKey,
+        tags_of: Callable[..., tuple[str, ...]] | None,
         *,
         is_view: bool,
     ) -> None:
@@ -68,6 +72,7 @@ class Decorated:
         self.uncached = uncached
         self.is_view = is_view
         self._make_key = make_key
+        self._tags_of = tags_of
         self._unless, self._forced_update = given["unless"], given["forced_update"]
         self._is_stale, self._response_filter = given["is_stale"], given["response_filter"]
         self._cache_none = given["cache_none"]
@@ -79,6 +84,8 @@ class Decorated:
         def decorated(*args: Any, **kwargs: Any) -> Any:
             backend = cache.cache
             if not isinstance(backend, EngineBackend):
+                if tags_of is not None:
+                    check_tags(f"the tags of {uncached.__qualname__}", backend)
                 return theirs(*args, **kwargs)
             key: Any = None
             versions: Versions = ()
@@ -165,6 +172,10 @@ class Decorated:
         computation = Computation(self, backend, found, key, versions, args, kwargs)
         return await run_async(computation.steps(computation.compute_async))
 
+    def tag_names(self, backend: EngineBackend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
+        """Return the backend's names for the tags of a value that will be computed."""
+        return () if self._tags_of is None else backend._tag_names(self._tags_of(*args, **kwargs))
+
     def is_kept(self, value: Any) -> bool:
         """Return whether a computed value may be cached."""
         if self._response_filter is None:
@@ -234,16 +245,19 @@ class Computation:
         Args:
             compute: a method of this object.
         """
+        tags, since = self._decorated.tag_names(self._backend, self._args, self._kwargs), moment()
+        keep = partial(self._backend.keep, self._key, tags=tags, since=since)
         if self._need is Need.FORCED:
-            value, error = yield Call(partial(compute, self._set))
+            value, error = yield Call(partial(compute, keep))
         else:
             share = self._backend.compute_once if self._need is TO_BE_COMPUTED else self._backend.compute_apart
-            value, error = yield from share(self._key, compute)
+            value, error = yield from share(self._key, compute, tags)
             if isinstance(error, LoadDeadlock) and not self._has_begun:
                 # This call is part of the computation of a value with the same key, and that value will be kept.
                 value, error = yield Call(partial(compute, _keep_nothing))
             elif value is NOT_SHARED:
-                value, error = yield Call(partial(compute, self._set))
+                keep.keywords["since"] = moment()
+                value, error = yield Call(partial(compute, keep))
         if error is None and self._decorated.is_view and isinstance(value, HTTPException):
             return None, value
         return value, error
@@ -287,12 +301,15 @@ class Computation:
                 self._decorated.log_or_raise()
         return value
 
-    def _set(self, value: Any, timeout: Any) -> None:
-        self._backend.set(self._key, value, timeout)
-
 
 def _keep_nothing(value: Any, timeout: Any) -> None:
     """Do not store the value."""
+
+
+def check_tags(what: str, backend: Any) -> None:
+    """Raise a TypeError if ``backend``, which has no tags, may have values."""
+    if not isinstance(backend, NullCache):
+        raise TypeError(f"{what} must be used with wheelcache.flask_backend or NullCache, not {type(backend).__name__}")
 
 
 def _show_hit(is_found: bool) -> None:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from flask import Flask
@@ -19,12 +18,12 @@ from wheelcache.backend_access import BackendAccess
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
 from wheelcache.core.contract import MISSING
+from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases
 from wheelcache.loading.policy import PLAIN
 from wheelcache.loading.request import Unstored
 from wheelcache.loading.steps import Call, InSteps, Outcome, Steps
-from wheelcache.observability.figures_directory import directory_of
 from wheelcache.option_table import Options, Setting
 from wheelcache.runtime.request_scope import forget_misses
 
@@ -100,7 +99,7 @@ class EngineBackend(BackendAccess, BaseCache):
         return True
 
     def serve(self, app: Flask) -> None:
-        """Let each app context of ``app`` end its leases and fills."""
+        """Make the leases and fills of each app context of ``app`` end with it."""
         if self._fill_waits:
             app.teardown_appcontext(end_leases)
         fill_times = self.engine.parts.fill_times
@@ -110,30 +109,41 @@ class EngineBackend(BackendAccess, BaseCache):
 
     # For ``caching.Cache``.
 
-    def compute_once(self, key: str, compute: Compute) -> Steps:
+    def compute_once(self, key: str, compute: Compute, tags: tuple[str, ...]) -> Steps:
         """Return the steps to the value of ``key``, after a ``get`` that returned TO_BE_COMPUTED.
 
         Of the callers that miss the key together, one calls ``compute``. The others receive its value if it was kept,
         or its exception, and otherwise NOT_SHARED.
+
+        Args:
+            tags: the engine's tags of the value.
         """
         raise NotImplementedError
 
-    def compute_apart(self, key: str, compute: Compute, look: Callable[[], Any] = lambda: MISSING) -> Steps:
-        """Return the steps to the result of ``compute``, which callers of this method share as in ``compute_once``,
-        whether or not the key is there.
+    def compute_apart(
+        self, key: str, compute: Compute, tags: tuple[str, ...], look: Callable[[], Any] = lambda: MISSING
+    ) -> Steps:
+        """Return the steps to a newly computed value, even if ``key`` exists. Concurrent callers of this method share
+        it as in ``compute_once``.
 
         Args:
-            look: returns the stored form of a value that makes ``compute`` needless; otherwise MISSING.
+            tags: the engine's tags of the value.
+            look: returns the stored form of a value that can be used instead of computing one; otherwise MISSING.
         """
         landing = Landing(self)
+        since = moment()
 
         def keep(value: Any, timeout: Timeout) -> None:
             landing.keep(value)
-            self.set(key, value, timeout)  # type: ignore[arg-type]  # of cachelib's only some take fractions
+            self.keep(key, value, timeout, tags, since)
 
         loader = InSteps(partial(landing.steps, compute, keep, look))
-        load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, PLAIN)
+        load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, PLAIN, tags)
         return landing.outcome((yield from load))
+
+    def keep(self, key: str, value: Any, timeout: Timeout, tags: tuple[str, ...], since: int) -> None:
+        """Set a value that was computed since the moment ``since``, with the engine's ``tags``."""
+        self.set(key, value, timeout)  # type: ignore[arg-type]  # of cachelib's only some take fractions
 
     def version(self, key: str) -> str:
         """Return the version of a memoized function, or of one of its instances. Make it if there is none."""
@@ -260,12 +270,6 @@ def naming(cache: Any) -> Iterator[None]:
         # A subclass may have other arguments.
         kind = next(each for each in (TypeError, ValueError, FileUnusable) if isinstance(error, each))
         raise kind(f"Wrong setting of the cache {cache!r}: {error}") from error
-
-
-def figures_directory(app: Flask) -> Path | None:
-    """Return the directory for figures without ``figures_dir``, which is the same for all processes of the app."""
-    # One installed package may serve several sites, each with an instance folder of its own.
-    return directory_of(f"flask {app.name} {Path(app.root_path).resolve()} {Path(app.instance_path).resolve()}")
 
 
 def warn_of_sessions(app: Flask) -> None:

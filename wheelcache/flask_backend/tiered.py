@@ -16,8 +16,10 @@ from werkzeug.utils import import_string
 from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
-from wheelcache.flask_backend.app_contexts import note_held_leases
+from wheelcache.errors import TagsUnsupported
+from wheelcache.flask_backend.app_contexts import figures_directory, note_held_leases
 from wheelcache.flask_backend.backend import WheelCache
 from wheelcache.flask_backend.engine_backend import (
     TO_BE_COMPUTED,
@@ -26,7 +28,6 @@ from wheelcache.flask_backend.engine_backend import (
     Timeout,
     check_known,
     checked_options,
-    figures_directory,
     naming,
     warn_of_sessions,
 )
@@ -65,7 +66,8 @@ class TieredCache(EngineBackend):
         l2: the second level.
 
     Raises:
-        TypeError, ValueError: if an option is unknown or wrong; the message names it, what it accepts and what it got.
+        TypeError, ValueError: if an option is unknown or wrong. The message names the option, the accepted values and
+            the given one.
     """
 
     def __init__(self, l2: cachelib.BaseCache, **given: Any) -> None:
@@ -146,12 +148,22 @@ class TieredCache(EngineBackend):
             stored = drive(self._level.lease(cache_key, lambda: self._read(key, or_none=True), wait=wait))
         return default if stored is MISSING else self._decode(stored)
 
-    def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None) -> Any:
+    def delete_tags(self, *tags: str) -> None:
+        """Raise TagsUnsupported, since the second level would still return the values."""
+        raise TagsUnsupported(type(self.l2).__name__)
+
+    def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
+        if tags is not NO_TAGS:
+            raise TagsUnsupported(type(self.l2).__name__)
+        return ()
+
+    def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> Any:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
 
         Of the threads of this process that miss the key together, one runs its loader, and the others get its value or
         its exception. None is a value like any other.
         """
+        self._tag_names(tags)
         cache_key, timeout = self._cache_key(key), self._timeout(timeout)
         read = partial(self._read, key, or_none=True)
         stored = drive(self._level.get(cache_key, read))
@@ -161,10 +173,10 @@ class TieredCache(EngineBackend):
             self._level.get_or_add(cache_key, read, loader, lambda value: self._add(key, value, timeout), self._codec)
         )
 
-    def compute_once(self, key: str, compute: Compute) -> Steps:
+    def compute_once(self, key: str, compute: Compute, tags: tuple[str, ...]) -> Steps:
         read = partial(self._read, key, or_none=True)
         # A caller that arrives after another one has computed the value finds it in the second level.
-        return self.compute_apart(key, compute, lambda: drive(self._level.read(read, self._cache_key(key))))
+        return self.compute_apart(key, compute, tags, lambda: drive(self._level.read(read, self._cache_key(key))))
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
         # The second level cannot do this atomically.
@@ -189,8 +201,9 @@ class TieredCache(EngineBackend):
         found = drive(self._level.get_many(originals, read))
         return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
 
-    def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
+    def set(self, key: str, value: Any, timeout: Timeout = None, *, tags: Any = NO_TAGS) -> bool:
         """Store a value. Return whether it was stored, as reported by the second level."""
+        self._tag_names(tags)
         ttl = self._timeout(timeout)
         return self._write(  # type: ignore[return-value]  # some of cachelib's return None
             [key],
@@ -200,8 +213,9 @@ class TieredCache(EngineBackend):
             new_timeout=_new_timeout(ttl, lambda stored: None if stored is False else True),
         )
 
-    def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
+    def add(self, key: str, value: Any, timeout: Timeout = None, *, tags: Any = NO_TAGS) -> bool:
         """Store a value unless the key exists. Return whether it was stored."""
+        self._tag_names(tags)
         return drive(self._add(key, value, timeout))
 
     def _add(self, key: str, value: Any, timeout: Timeout) -> StepsTo[bool]:
@@ -214,8 +228,9 @@ class TieredCache(EngineBackend):
             new_timeout=_new_timeout(ttl, bool),
         )
 
-    def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
+    def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> list[Any]:
         """Store many values. Return the keys that were stored."""
+        self._tag_names(tags)
         ttl = self._timeout(timeout)
         return self._write(
             mapping,
@@ -225,7 +240,7 @@ class TieredCache(EngineBackend):
         )
 
     def delete_many(self, *keys: str) -> list[Any]:
-        """Delete many keys. Return those that no longer exist."""
+        """Delete many keys. Return the keys that no longer exist."""
         return self._write(keys, lambda: self.l2.delete_many(*keys), dropped=list[Any](), new_timeout=NO_TIMEOUT)
 
     def has(self, key: str) -> bool:
@@ -233,7 +248,7 @@ class TieredCache(EngineBackend):
         return drive(self._level.has(self._cache_key(key), lambda: self.l2.has(key)))
 
     def clear(self) -> bool:
-        """Remove all entries. Return whether the second level was cleared, as reported by it."""
+        """Remove all entries. Return whether the second level reports that it was cleared."""
         return drive(self._level.clear(self.l2.clear)) or False
 
     def inc(self, key: str, delta: int = 1) -> Any:
@@ -268,7 +283,7 @@ class TieredCache(EngineBackend):
         return key if type(key) is str and not prefix else f"{prefix}{key}"
 
     def _timeout(self, timeout: Timeout) -> Any:
-        """Return the timeout for the second level, in the form in which the caller gave it."""
+        """Return the timeout for the second level in the caller's form."""
         if timeout is None:
             return self.default_timeout
         options.timeout("timeout", timeout)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import Context
 from typing import Any, Final
@@ -19,7 +20,7 @@ from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.page import status_line
 from wheelcache.http_cache.pages import Pages, Wait
 from wheelcache.http_cache.replies import Reply
-from wheelcache.http_cache.request import SPECIAL_HEADERS, joined, named_headers
+from wheelcache.http_cache.request import KEYED_HEADERS, SPECIAL_HEADERS, joined, named_headers
 from wheelcache.http_cache.rules import CONDITIONS
 from wheelcache.http_cache.run import Run
 from wheelcache.http_cache.variants import Raw, Variants, is_safe
@@ -34,6 +35,8 @@ logger = logging.getLogger("wheelcache")
 
 MOST_RENEWALS: Final = 64
 """Tasks."""
+
+NONE: Final[frozenset[bytes]] = frozenset()
 
 EMPTY_REQUEST: Final = {"type": "http.request", "body": b"", "more_body": False}
 
@@ -84,7 +87,7 @@ class AsgiCache:
         self._served = pages.figures.served
         self._refused = pages.figures.refused
         self._mark_of = pages.marks.get
-        self._has_sessions = bool(pages.session_cookies)
+        self._find_session = re.compile(pages.session_pattern).search
         self._renewals: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,11 +96,17 @@ class AsgiCache:
             return
         fields: Headers = scope["headers"]
         headers = dict(fields)
-        is_plain = scope["method"] == "GET" and SPECIAL_HEADERS.isdisjoint(headers)
-        if is_plain and len(headers) == len(fields) and (b"cookie" not in headers or not self._has_sessions):
+        special = NONE if SPECIAL_HEADERS.isdisjoint(headers) else SPECIAL_HEADERS.intersection(headers)
+        is_get = scope["method"] == "GET"
+        if is_get and len(headers) == len(fields) and (not special or special <= KEYED_HEADERS):
             key = _key(scope, headers.get(b"host", b""))
             selected: str | None = key
             page = self._find(key)
+            has_session = b"cookie" in headers and self._find_session(headers[b"cookie"]) is not None
+            # Behind a proxy, or with a session, a request gets only pages that depend on that.
+            may_use = self._pages.is_keyed_by if special or has_session else None
+            if may_use and page is not None and not may_use(page, special, has_session):
+                page = selected = None
             if type(page) is Variants:
                 selected = page.find((*map(headers.get, page.headers),))
                 page = None if selected is None else self._find(selected)
@@ -113,14 +122,18 @@ class AsgiCache:
                     )
                     await send({"type": "http.response.body", "body": page.body})
                     return
-            elif selected is not None and (mark := self._mark_of(selected, now := self._clock())) is not None:
+            elif (
+                selected is not None
+                and (mark := self._mark_of(selected, now := self._clock())) is not None
+                and mark.holds(has_session=has_session)
+            ):
                 if mark.is_due(now):
                     send = self._watch(scope, key, selected, headers, send)
                 else:
                     self._refused(mark.reason)
                 await self._app(scope, receive, send)
                 return
-        await self._decide(_request(scope, headers, is_plain=is_plain), scope, receive, send)
+        await self._decide(_request(scope, headers, is_plain=is_get and not special), scope, receive, send)
 
     async def _decide(self, request: AsgiRequest | None, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that is no plain hit."""
@@ -148,7 +161,7 @@ class AsgiCache:
         async def watching(message: Message) -> None:
             if message["type"] == "http.response.start":
                 fields = _lower(message.get("headers", ()))
-                request = AsgiRequest("GET", key, scope["headers"], headers, is_plain=True)
+                request = AsgiRequest("GET", key, scope["headers"], headers, is_plain=False)
                 self._pages.reconsider(request, selected, message["status"], fields, notes)
                 message = {**message, "headers": fields}
             await send(message)

@@ -19,6 +19,9 @@ LOOK_INTERVAL: Final = 1.0
 
 MOST_MARKS: Final = 10_000
 
+SESSION: Final = "session"
+"""The reason that holds only for requests with a session. Other requests may store the page."""
+
 
 class Mark:
     """A page that could not be stored.
@@ -36,8 +39,12 @@ class Mark:
         self.until = until
         self.next_look = next_look
 
+    def holds(self, *, has_session: bool) -> bool:
+        """Return whether the page cannot be stored by a request."""
+        return has_session or self.reason != SESSION
+
     def is_due(self, now: float) -> bool:
-        """Whether the headers of this response must be looked at."""
+        """Return whether the headers of this response must be looked at."""
         if now < self.next_look:
             return False
         self.next_look = now + LOOK_INTERVAL

@@ -8,10 +8,10 @@ from typing import Final, Protocol
 from wheelcache.http_cache.headers import Headers
 from wheelcache.http_cache.variants import SOME_COOKIE, Raw, cookie_field, cookies
 
-KEYED_HEADERS: Final = (
-    *(b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-scheme", b"x-forwarded-port", b"x-forwarded-prefix"),
-    *(b"x-forwarded-server", b"x-forwarded-ssl", b"x-host", b"x-original-host", b"x-original-url", b"x-rewrite-url"),
-    *(b"x-http-method-override", b"x-http-method", b"x-method-override", b"x-script-name", b"forwarded"),
+KEYED_HEADERS: Final = frozenset(
+    b"x-forwarded-host x-forwarded-proto x-forwarded-scheme x-forwarded-port x-forwarded-prefix x-forwarded-server "
+    b"x-forwarded-ssl x-host x-original-host x-original-url x-rewrite-url x-http-method-override x-http-method "
+    b"x-method-override x-script-name forwarded".split()
 )
 """Request headers from which applications and their servers build URLs, although no Vary names them. If a request has
 one of them, its page depends on it. Otherwise, one request with ``X-Forwarded-Host: evil`` would poison the page."""

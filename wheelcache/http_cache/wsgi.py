@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from io import BytesIO
@@ -15,7 +16,7 @@ from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.page import WsgiHeaders, as_text
 from wheelcache.http_cache.pages import Pages, Wait
 from wheelcache.http_cache.replies import Reply
-from wheelcache.http_cache.request import SPECIAL_HEADERS, named_headers
+from wheelcache.http_cache.request import KEYED_HEADERS, SPECIAL_HEADERS, named_headers
 from wheelcache.http_cache.rules import CONDITIONS
 from wheelcache.http_cache.run import Run
 from wheelcache.http_cache.variants import Raw, Variants, environ_name, is_safe
@@ -28,6 +29,8 @@ StartResponse = Callable[..., Write]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 SPECIAL: Final = frozenset(environ_name(name) for name in SPECIAL_HEADERS if name != b"content-length")
+KEYED: Final = {environ_name(name): name for name in KEYED_HEADERS}
+NONE: Final[frozenset[str]] = frozenset()
 REPLACED: Final = tuple(environ_name(name) for name in CONDITIONS)
 
 RENEWALS: Final = 2
@@ -71,18 +74,20 @@ class WsgiCache:
         self._served = pages.figures.served
         self._refused = pages.figures.refused
         self._mark_of = pages.marks.get
-        self._has_sessions = bool(pages.session_cookies)
+        self._find_session = re.compile(pages.session_pattern.decode("latin-1")).search
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        is_plain = (
-            environ["REQUEST_METHOD"] == "GET"
-            and environ.keys().isdisjoint(SPECIAL)
-            and environ.get("CONTENT_LENGTH", "") in ("", "0")
-        )
+        special = NONE if environ.keys().isdisjoint(SPECIAL) else SPECIAL.intersection(environ)
+        is_get = environ["REQUEST_METHOD"] == "GET" and environ.get("CONTENT_LENGTH", "") in ("", "0")
         key = _key(environ)
         selected: str | None = key
-        if is_plain and (not self._has_sessions or "HTTP_COOKIE" not in environ):
+        if is_get and (not special or special <= KEYED.keys()):
             page = self._find(key)
+            has_session = "HTTP_COOKIE" in environ and self._find_session(environ["HTTP_COOKIE"]) is not None
+            # Behind a proxy, or with a session, a request gets only pages that depend on that.
+            may_use = self._pages.is_keyed_by if special or has_session else None
+            if may_use and page is not None and not may_use(page, map(KEYED.__getitem__, special), has_session):
+                page = selected = None
             if type(page) is Variants:
                 selected = page.find((*map(environ.get, page.environ_names),))
                 page = None if selected is None else self._find(selected)
@@ -95,7 +100,11 @@ class WsgiCache:
                     self._served(page.size)
                     start_response(page.reason, page.wsgi_headers.copy())
                     return [page.body]
-            elif selected is not None and (mark := self._mark_of(selected, now := self._clock())) is not None:
+            elif (
+                selected is not None
+                and (mark := self._mark_of(selected, now := self._clock())) is not None
+                and mark.holds(has_session=has_session)
+            ):
                 if mark.is_due(now):
                     start_response = self._watch(environ, key, selected, start_response)
                 else:
@@ -105,6 +114,7 @@ class WsgiCache:
         method = environ["REQUEST_METHOD"]
         if not host or "," in host or not method.isupper():
             return self._app(environ, start_response)
+        is_plain = is_get and not special
         return self._decide(WsgiRequest(method, key, environ, is_plain=is_plain), environ, start_response)
 
     def _decide(self, request: WsgiRequest, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
@@ -127,7 +137,7 @@ class WsgiCache:
         notes = environ[SEAM] = PageNotes()
 
         def watching(status: str, headers: WsgiHeaders, exc_info: ExcInfo | None = None) -> Write:
-            request = WsgiRequest("GET", key, environ, is_plain=True)
+            request = WsgiRequest("GET", key, environ, is_plain=False)
             self._pages.reconsider(request, selected, int(status[:3]), _as_bytes(headers), notes)
             return start_response(status, headers, exc_info)
 
@@ -309,9 +319,9 @@ class _Recorded:
         return self._rest.pop()
 
     def close(self) -> None:
-        # After a regular end this does nothing. Otherwise, the client has disconnected.
         if self._exchange.run.is_recording:
-            self._exchange.run.abandoned()
+            # Otherwise, the iterable has ended.
+            self._exchange.run.closed()
         close = getattr(self._iterable, "close", None)
         if close is not None:
             close()

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from wheelcache.core.tags import moment
 from wheelcache.stats import Meter
 
 LONGEST: Final = 60.0
@@ -31,8 +32,8 @@ class FillTimes:
         clock: returns seconds.
 
     Attributes:
-        missed_at: the times of the misses, by thread or task and by key. While it is empty, ``filled`` need not be
-            called.
+        missed_at: the times and moments of the misses, by thread or task and by key. While it is empty, ``filled`` need
+            not be called.
     """
 
     __slots__ = ("_clock", "_counts", "_keys", "missed_at")
@@ -40,7 +41,7 @@ class FillTimes:
     def __init__(self, counts: Meter, clock: Callable[[], float]) -> None:
         self._counts = counts
         self._clock = clock
-        self.missed_at: dict[tuple[int, Any], float] = {}
+        self.missed_at: dict[tuple[int, Any], tuple[float, int]] = {}
         # All keys in ``missed_at``, and some former ones. Most sets are of other keys, and this saves them 0.3 us.
         self._keys: set[str] = set()
 
@@ -52,7 +53,7 @@ class FillTimes:
             self._keys.clear()
             self.missed_at.clear()
         self._keys.add(key)
-        self.missed_at[_caller(), key] = self._clock()
+        self.missed_at[_caller(), key] = self._clock(), moment()
 
     def filled(self, key: Any) -> None:
         """Record that the running thread or task sets ``key``."""
@@ -60,9 +61,14 @@ class FillTimes:
             return
         missed_at = self.missed_at.pop((_caller(), key), None)
         if missed_at is not None:
-            seconds = self._clock() - missed_at
+            seconds = self._clock() - missed_at[0]
             if seconds <= LONGEST:
                 self._counts.ended(seconds, "loads")
+
+    def missed_since(self, key: Any) -> int:
+        """Return the moment at which the running thread or task missed ``key``; 0 if it did not, or long ago."""
+        missed_at = self.missed_at.get((_caller(), key)) if key in self._keys else None
+        return 0 if missed_at is None or self._clock() - missed_at[0] > LONGEST else missed_at[1]
 
     def forget(self) -> None:
         """Forget the misses of the running thread or task: its request is over, so no later ``set`` answers them."""

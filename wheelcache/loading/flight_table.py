@@ -3,7 +3,7 @@
 The idea is that of Go's ``golang.org/x/sync/singleflight``, with three additions. A flight is *outdated* when its key
 was written or deleted during the load: the callers that wait already receive its value, which is not stored; callers
 that come later wait too, so that no two loads run at the same time, and then look again. A flight is *abandoned* when
-its leader was cancelled or interrupted: one of the waiters leads the next. And a wait that could never end is refused.
+its leader was cancelled or interrupted: a waiter leads the next flight. And a wait that could never end is refused.
 
 A leader claims the key in the table, then watches it, then looks again. It stores the value under that watch, leaves
 the table, and only then closes the watch: a caller that finds the flight in the table sees every write since.
@@ -16,7 +16,7 @@ import threading
 from collections.abc import Hashable
 from typing import Any
 
-from wheelcache.core.contract import Watch
+from wheelcache.core.contract import TagName, Watch
 from wheelcache.errors import LoadDeadlock
 from wheelcache.keys import unwrap
 from wheelcache.loading import wait_graph
@@ -29,6 +29,7 @@ class Flight:
 
     Attributes:
         started: the time of its start, in seconds on the cache's clock.
+        names: the tags of the value, by their names in the core.
         watch: the leader's watch on the key; None until it begins. The loader starts after that.
         superseded: whether the store behind was read during this flight, so that its value is not stored.
         waited_for: whether other callers wait for it, or are about to.
@@ -36,10 +37,11 @@ class Flight:
         ended: set at the end.
     """
 
-    __slots__ = ("ended", "key", "lead", "outcome", "started", "superseded", "waited_for", "watch")
+    __slots__ = ("ended", "key", "lead", "names", "outcome", "started", "superseded", "waited_for", "watch")
 
-    def __init__(self, table: FlightTable, key: Hashable, started: float) -> None:
+    def __init__(self, table: FlightTable, key: Hashable, started: float, names: tuple[TagName, ...] = ()) -> None:
         self.key = key
+        self.names = names
         self.started = started
         self.watch: Watch | None = None
         self.superseded = False
@@ -62,7 +64,7 @@ class Flight:
 
 
 class Ticket:
-    """A caller's place on a flight, made before the caller joins, so that it can be given back in any case.
+    """A caller's place on a flight, made before the caller joins, so that the caller can always give it back.
 
     Attributes:
         own: the flight that the caller leads, if there is no other.
@@ -84,7 +86,7 @@ class FlightTable:
     """The flights in progress, at most one per key.
 
     Attributes:
-        lock: guards the table. Re-entrant, as the garbage collector may run a finalizer that loads, anywhere.
+        lock: guards the table. Re-entrant, since the garbage collector may at any point run a finalizer that loads.
     """
 
     __slots__ = ("_in_progress", "lock")
@@ -112,7 +114,7 @@ class FlightTable:
 
         Args:
             blocking: the caller's thread will wait, and with it any event loop that runs in it.
-            may_wait: False if the caller holds a lock that the flight may need to end.
+            may_wait: False if the caller holds a lock without which the flight may be unable to end.
 
         Raises:
             LoadDeadlock: if the flight waits for a loader that is calling this.

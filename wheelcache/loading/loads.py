@@ -89,20 +89,24 @@ class Loads:
 
     # Requests.
 
-    def request(self, key: Hashable, loader: Loader, ttl: TTL, policy: LoadPolicy) -> LoadRequest:
-        """Return a request for ``load``, which answers the miss of ``key``: a later ``set`` by the caller does not.
+    def request(
+        self, key: Hashable, loader: Loader, ttl: TTL, policy: LoadPolicy, tags: tuple[str, ...] = ()
+    ) -> LoadRequest:
+        """Return a request for ``load``. It answers the miss of ``key``, so no later ``set`` by the caller is a fill.
 
         Raises:
             TypeError, ValueError: if ``ttl`` is neither a number of seconds > 0 nor None.
         """
         seconds = self._target.seconds(ttl)
         plain, _ = self._target.begin(key)
-        return LoadRequest(plain, key, plain, loader, seconds, policy)
+        return LoadRequest(plain, key, plain, loader, seconds, policy, self._target.tag_names(plain, tags))
 
-    def load_or_refresh(self, key: Hashable, found: Any, loader: Loader, ttl: TTL, policy: LoadPolicy) -> Steps:
+    def load_or_refresh(
+        self, key: Hashable, found: Any, loader: Loader, ttl: TTL, policy: LoadPolicy, tags: tuple[str, ...] = ()
+    ) -> Steps:
         """Return the value of ``key``, for which a ``find`` returned ``found``: load it if that is MISSING, otherwise
         refresh it. In a task, an awaitable result of ``loader()`` is awaited."""
-        request = self.request(key, loader, ttl, policy)
+        request = self.request(key, loader, ttl, policy, tags)
         if found is MISSING:
             return (yield from self.load(request))
         times = self._core.times(request.key)
@@ -111,12 +115,14 @@ class Loads:
         self._start_refresh(request, (yield BACKGROUND))
         return found, None
 
-    def load_apart(self, key: Hashable, loader: Loader, ttl: TTL, policy: LoadPolicy) -> Steps:
-        """Load for callers that share their flights with each other, and not with other loads of ``key``.
+    def load_apart(
+        self, key: Hashable, loader: Loader, ttl: TTL, policy: LoadPolicy, tags: tuple[str, ...] = ()
+    ) -> Steps:
+        """Load for callers that share flights only with each other, not with other loads of ``key``.
 
-        ``loader()`` returns an ``Unstored``. A write of ``key`` outdates its value all the same.
+        ``loader()`` returns an ``Unstored``. As in other loads, a write of ``key`` outdates its value.
         """
-        request = self.request(("load", key), loader, ttl, policy)
+        request = self.request(("load", key), loader, ttl, policy, tags)
         request.watched = self._keys.adapt(key)
         return self.load(request)
 
@@ -124,7 +130,7 @@ class Loads:
         """Return whether ``value``, which a ``find`` has found, is past the policy's ``refresh_ahead`` of its TTL.
 
         Raises:
-            TypeError, ValueError: if ``ttl`` is wrong, also if there is nothing to refresh.
+            TypeError, ValueError: if ``ttl`` is wrong, even if there is nothing to refresh.
         """
         seconds = self._target.seconds(ttl)
         if value is None and policy.negative_ttl is not None:
@@ -135,7 +141,8 @@ class Loads:
         return times is not None and times.fresh_until - self._core.now() < (1 - policy.refresh_ahead) * seconds
 
     def get_stale(self, key: Hashable, default: Any = None) -> Any:
-        """Return the value of ``key`` within its grace, or of a past epoch of trust, for an outage of its source."""
+        """Return the old value of ``key`` during an outage of its source: one within its grace, or from a past epoch of
+        trust."""
         record = self._core.peek(self._keys.adapt(key))
         if record is None or self._core.now() >= record.times.expires_at:
             return default
@@ -147,7 +154,7 @@ class Loads:
     # Monitoring and lifecycle.
 
     def keys_in_progress(self) -> list[Any]:
-        """Return the keys that are being loaded. Deleting a group deletes them, too."""
+        """Return the keys that are being loaded. Deleting a pattern deletes them, too."""
         return self._flights.keys()
 
     @property
@@ -178,8 +185,8 @@ class Loads:
         """Return the value of a key, after a ``find`` that missed.
 
         Raises:
-            LoadDeadlock: the loader asks, itself or through other loaders, for the key it is loading.
-            LoadTimeout: the timeout passed, and there is no stale value.
+            LoadDeadlock: if the loader needs the key that it loads, itself or through other loaders.
+            LoadTimeout: if the timeout has passed and there is no stale value.
         """
         background = yield BACKGROUND
         policy = request.policy
@@ -205,7 +212,7 @@ class Loads:
     def _fly(self, request: LoadRequest, deadline: float | None, background: Background) -> StepsTo[Outcome | None]:
         """Lead a flight, or wait for one. Return None if the caller has to look again."""
         may_wait = not self._is_in_step()
-        ticket = Ticket(Flight(self._flights, request.key, self._core.now()))
+        ticket = Ticket(Flight(self._flights, request.key, self._core.now(), request.names))
         try:
             try:
                 self._flights.join(ticket, blocking=background.blocking, may_wait=may_wait)
@@ -276,14 +283,22 @@ class Loads:
         return (None, error) if ticket.leads else None
 
     def _is_outdated(self, flight: Flight) -> bool:
-        """Return whether this or another process has written the key since the leader's watch began."""
+        """Return whether this or another process has written the key, or dropped a tag, since the leader's watch
+        began."""
         watch = flight.watch
         # Without a watch, the loader has not begun.
-        return flight.superseded or (watch is not None and (watch.broken or self._stamps.seen(watch.key) != watch.seen))
+        return flight.superseded or (
+            watch is not None
+            and (
+                watch.broken
+                or self._stamps.seen(watch.key) != watch.seen
+                or (flight.names != () and self._core.dropped_since(flight.names, watch.since))
+            )
+        )
 
     def _is_in_step(self) -> bool:
-        """Return whether the garbage collector runs this code during a step of the cache, for whose end the loads of
-        other threads may wait."""
+        """Return whether the garbage collector runs this code during a step of the cache. Loads of other threads may
+        wait for the end of that step."""
         return self._core.in_step or self._flights.in_step or wait_graph.in_step()
 
     def _find(self, request: LoadRequest) -> Any:
@@ -397,7 +412,7 @@ class Loads:
         return record.value
 
     def _stale_instead(self, request: LoadRequest, error: BaseException) -> Outcome:
-        """Return the stale value, if the caller's own load failed and it may have one; otherwise the error."""
+        """Return the stale value if the caller's own load failed and the caller may have it; otherwise the error."""
         if not request.policy.fail_safe or not isinstance(error, Exception):
             return None, error
         stale = self._stale(request)
@@ -439,7 +454,7 @@ class Loads:
         return times is not None and times.fresh_until <= request.fresh_until
 
     def _refresh(self, request: LoadRequest, background: Background) -> Steps:
-        flight = Flight(self._flights, request.key, self._core.now())
+        flight = Flight(self._flights, request.key, self._core.now(), request.names)
         try:
             if self._flights.claim(flight):
                 flight.watch = self._stamps.watch(request.watched)

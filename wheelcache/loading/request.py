@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Protocol
 
 from wheelcache.core.access import TTL
-from wheelcache.core.contract import Removals, Watch
+from wheelcache.core.contract import Removals, TagName, Watch
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.steps import Loader
 
@@ -25,7 +25,8 @@ class LoadRequest:
         caller_key: the key as the caller wrote it.
         watched: the key in the core whose writes outdate the value; usually ``key``.
         loader: called without arguments. In a coroutine, an awaitable result is awaited.
-        ttl: the seconds for which the value is fresh; None for forever.
+        ttl: the seconds for which the value is fresh; None for no expiry.
+        names: the tags of the entry, by their names in the core.
         fresh_until: the end of the freshness of the entry that is refreshed.
         is_counted: whether the look-up has ended, as a hit or a miss.
         is_hit: whether the look-up was a hit: the value was found after its key was claimed, or a stale value was
@@ -39,6 +40,7 @@ class LoadRequest:
     loader: Loader
     ttl: float | None
     policy: LoadPolicy = PLAIN
+    names: tuple[TagName, ...] = ()
     fresh_until: float = inf
     is_counted: bool = False
     is_hit: bool = False
@@ -61,12 +63,17 @@ class Target(Protocol):
         """The name of the cache, for logs."""
 
     def begin(self, key: Any) -> tuple[Any, object]:
-        """Return the core's key for a caller's key. Forget its miss, which no later ``set`` answers."""
+        """Return the core's key for a caller's key. Forget its miss, so that no later ``set`` is a fill."""
 
     def seconds(self, ttl: TTL) -> float | None:
-        """Return a caller's TTL in seconds, or None for forever. Raise TypeError or ValueError if it is neither."""
+        """Return a caller's TTL in seconds; None for no expiry. Raise TypeError or ValueError if it is invalid."""
 
-    def store(self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch) -> Stored:
+    def tag_names(self, key: Any, tags: tuple[str, ...]) -> tuple[TagName, ...]:
+        """Return the core's names for the tags of an entry: for the caller's tags, and for the group of ``key``."""
+
+    def store(
+        self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch, names: tuple[TagName, ...]
+    ) -> Stored:
         """Weigh the value and call ``core.set`` with ``watch`` and its stamps. Raise the weigher's error."""
 
     def announce(self, outcome: int, removed: Removals | None) -> None:

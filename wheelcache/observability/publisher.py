@@ -62,7 +62,7 @@ TIDY_EVERY: Final = 60.0
 """Seconds between two searches for killed processes and outdated rows."""
 
 LATE: Final = 3
-"""Successive publications that may be blocked by other processes before it counts as a failure. Nothing is lost."""
+"""Successive publications that other processes may block before this counts as a failure. No counts are lost."""
 
 LAST_PATIENCE: Final = 5.0
 """Seconds that an exiting process waits for others that exit at the same time. It cannot retry later."""
@@ -209,12 +209,14 @@ class SitePublisher:
                     recorder.mark()
                     gauges = tuple(map(storable, recorder.now))
                     parts.append((each, _Counted(recorder.row, dict(recorder.steps), gauges)))
-            self._events += each.events.taken()
+            self._events += each.events.take()
         return _Batch(self._number + 1, parts, list(self._gone), list(self._events), stays and bool(parts))
 
     def _committed(self, batch: _Batch) -> None:
-        """Note that ``batch`` is in the database, before another thread publishes: it finds no number of a process that
-        has left."""
+        """Record that ``batch`` is in the database, before another thread publishes.
+
+        That thread would not find the number of the last batch of a process, and would add its counts again.
+        """
         self._settle(batch)
         if not batch.stays:
             self._hide()
@@ -274,7 +276,7 @@ class SitePublisher:
             for where in ("processes WHERE id", "workers WHERE process", OF_WORKER):
                 db.execute(f"DELETE FROM {where} = ?", (self.process,))
         if gone:
-            # Otherwise the time is up to a minute old: see ``tidy``.
+            # Without this, the stored time would be up to a minute old: see ``tidy``.
             db.executemany(f"{PUBLISHED} (?)", gone)
         add_events(db, events)
 

@@ -132,7 +132,7 @@ def check_sqlite() -> None:
     """Check that SQLite is present and new enough.
 
     Raises:
-        FileUnusable: if it is not, so that figures cannot be shared.
+        FileUnusable: if SQLite is missing or too old.
     """
     if sys.platform == "win32":
         raise FileUnusable(f"sharing figures between processes {NEEDS_UNIX}")
@@ -183,7 +183,7 @@ class SiteFile:
         patience: float = PATIENCE,
         committed: Callable[[T], object] = lambda result: None,
     ) -> T:
-        """Call ``change(connection)`` in a transaction, and return its result. It may be called several times.
+        """Call ``change(connection)`` in a transaction, and return its result. ``change`` may be called several times.
 
         Args:
             committed: called with the result after the commit, still under ``USE``.
@@ -231,7 +231,7 @@ class SiteFile:
     def _insist(self, until: float, step: Callable[[], T]) -> T:
         while True:
             try:
-                # Not held during the pause, because a fork waits for it.
+                # The lock is not held during the pause, because a fork waits for it.
                 with USE.lock, locked_file(self.directory / LOCK, 0.0, shared=True):
                     return step()
             except (Busy, FileUnusable) as error:
@@ -380,7 +380,7 @@ def _checked(step: Callable[[], T], path: Path) -> T:
 
 
 class Failed(OSError):
-    """SQLite cannot read or write the file: the disk is full, for instance."""
+    """SQLite cannot read or write the file, for instance because the disk is full."""
 
 
 def _is_busy(error: Exception) -> bool:

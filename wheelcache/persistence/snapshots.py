@@ -22,7 +22,7 @@ from wheelcache import options
 from wheelcache.core.contract import NO_ROOM, STORED, Core, Record, Scan, Seen
 from wheelcache.core.tags import moment
 from wheelcache.errors import CacheClosed, SnapshotDamaged, SnapshotRefused, Unloaded
-from wheelcache.keys import KeyProxies, unwrap
+from wheelcache.keys import KeyProxies, callers_tags, unwrap
 from wheelcache.persistence.snapshot_file import Snapshot, SnapshotWriter, open_snapshot, refuse
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.writing.entry_writer import EntryWriter
@@ -32,10 +32,10 @@ logger = logging.getLogger("wheelcache")
 KIND: Final = "cache"
 """The kind in the header of a snapshot of a cache."""
 
-SavedRecord = tuple[Any, Any, float | None, float, Seen | None]
+SavedRecord = tuple[Any, ...]
 """A saved entry: the caller's key, the value, the seconds from the header's ``saved_at`` until it is stale (None for
-never, <= 0 if it is stale already), its grace in seconds, and, with stamps, the words that its slot showed when it was
-stored. Records are pickled one by one."""
+never, <= 0 if it is stale already), its grace in seconds, with stamps the words that its slot showed when it was
+stored, otherwise None, and the caller's tags. Records are pickled one by one."""
 
 STEP: Final = 256
 """Entries per step. A step takes 0.3 ms if a million entries were used in random order."""
@@ -90,8 +90,8 @@ class Snapshots:
         Values are pickled outside of the core's steps, since pickling may run user code. An entry that is written or
         deleted during the save may be in the file or not. An entry that is used during the save may be in the file
         twice, and is then counted twice; the first record, which is the older one, will be loaded. Entries that are not
-        current or past their grace are left out. Values that cannot be pickled are left out and logged. A million short
-        strings take 3 seconds, 4 with a secret.
+        current, or are past their grace, are left out. Values that cannot be pickled are left out and logged. A million
+        short strings take 3 seconds, 4 with a secret.
 
         Args:
             path: the file. It is replaced after everything was written and synced; otherwise the old file stays.
@@ -118,13 +118,14 @@ class Snapshots:
             with SnapshotWriter(file_path, header, signing_key, dir_fd) as file:
                 for batch in _batches(scan):
                     latest = self.core.now()
-                    for key, value, (fresh_until, expires_at, is_current), _, seen, _ in batch:
+                    for key, value, (fresh_until, expires_at, is_current), _, seen, names in batch:
                         key = unwrap(key)
                         if not is_current or expires_at <= latest or not self.is_portable(key):
                             continue
-                        record: SavedRecord = (key, value, None, 0.0, seen)
+                        left, grace = None, 0.0
                         if fresh_until != inf:
-                            record = (key, value, fresh_until - now, expires_at - fresh_until, seen)
+                            left, grace = fresh_until - now, expires_at - fresh_until
+                        record: SavedRecord = (key, value, left, grace, seen, *callers_tags(names))
                         try:
                             payload = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
                         except Exception:
@@ -230,7 +231,7 @@ class _Loading:
     def add(self, payload: bytes) -> None:
         try:
             record: SavedRecord = pickle.loads(payload)
-            key, value, left, grace, seen = record
+            key, value, left, grace, seen, *tags = record
             ttl = None if left is None else left - (self._now() - self._saved_at)
             if not (ttl is None or ttl + grace > 0) or not grace >= 0 or (self._snapshots.is_coherent and seen is None):
                 self.expired += 1
@@ -238,16 +239,18 @@ class _Loading:
                 self.unreadable += 1
             else:
                 key = self._snapshots.keys.adapt(key)
-                self._restore(key, value, ttl, grace, seen if self._snapshots.is_coherent else None)
+                self._restore(key, value, ttl, grace, seen if self._snapshots.is_coherent else None, tuple(tags))
         except (CacheClosed, Unloaded):
             raise
         except Exception:
             # For example, a class was moved or changed, or a weigher raised.
             self.unreadable += 1
 
-    def _restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None) -> None:
+    def _restore(
+        self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None, tags: tuple[str, ...]
+    ) -> None:
         while True:
-            outcome = self._writer.restore(key, value, ttl, grace, seen, self._since)
+            outcome = self._writer.restore(key, value, ttl, grace, seen, self._since, tags)
             if outcome & STORED:
                 self._own.append(key)
             if not outcome & NO_ROOM or not self._own:
@@ -273,8 +276,8 @@ def _batches(scan: Scan) -> Iterator[list[Record]]:
             return
         began = SystemClock.steady()
         if began - asked > SLOW:
-            # Another thread ran during the step, and may have waited for the core's lock: without this, it would wait
-            # for the interpreter a second time.
+            # Another thread may have waited for the core's lock during the step. This lets it run now; otherwise it
+            # would also wait for the interpreter.
             time.sleep(0)
         yield records
         slow = SystemClock.steady() - began > SLOW

@@ -35,7 +35,7 @@ from wheelcache.core.contract import (
     TagName,
     Watch,
 )
-from wheelcache.keys import KeyProxies, group_of, unwrap
+from wheelcache.keys import CALLERS, GROUP, KeyProxies, group_of, unwrap
 from wheelcache.leases.fill_leases import FillLeases
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.writing.removal_listener import RemovalListener, call_all
@@ -43,7 +43,7 @@ from wheelcache.writing.removal_listener import RemovalListener, call_all
 Weigher = Callable[[Any, Any], int]
 
 NOTHING_YET: Final = -1
-"""Unlike every outcome."""
+"""A number that differs from every outcome."""
 
 
 class EntryWriter(WriteState):
@@ -150,13 +150,43 @@ class EntryWriter(WriteState):
             return 0
         return options.whole("the result of the weigher", self._weigher(unwrap(key), value))
 
-    def set(self, key: Any, value: Any, ttl: TTL, *, exact: bool = False, mode: int = ANY) -> int:
-        """Store ``value``. Return the core's outcome."""
+    def tag_names(self, key: Any, tags: tuple[str, ...] = ()) -> tuple[TagName, ...]:
+        """Return the tags of an entry for the core: the caller's ``tags``, and the group of the core's ``key``."""
+        if type(key) is str and not tags:
+            return ()
+        names = [CALLERS + tag for tag in tags]
+        group = None if type(key) is str else group_of(unwrap(key))
+        if group is not None:
+            names.append(GROUP + group)
+        return tuple([(name, self.stamps.slot(name)) for name in names])
+
+    def set(
+        self,
+        key: Any,
+        value: Any,
+        ttl: TTL,
+        *,
+        exact: bool = False,
+        mode: int = ANY,
+        tags: tuple[str, ...] = (),
+        since: int = 0,
+    ) -> int:
+        """Store ``value``. Return the core's outcome.
+
+        Args:
+            tags: checked by ``options.tags``.
+            since: the moment at which the computation of the value began, if the caller knows it; otherwise 0. If one
+                of the tags was dropped after that, the value is not stored.
+        """
         seconds = self.seconds(ttl)
         key, answered = self.begin(key)
-        return self._set(key, value, seconds, exact=exact, mode=mode, answered=answered)
+        if answered is INVALIDATES:
+            answered = (None, since)
+        return self._set(key, value, seconds, exact=exact, mode=mode, answered=answered, tags=tags)
 
-    def set_many(self, items: Iterable[tuple[Any, Any]], ttl: TTL, *, exact: bool) -> list[Any]:
+    def set_many(
+        self, items: Iterable[tuple[Any, Any]], ttl: TTL, *, exact: bool, tags: tuple[str, ...] = ()
+    ) -> list[Any]:
         """Store the pairs of key and value. Return the keys that were not stored."""
         seconds = self.seconds(ttl)
         # All keys are checked before the first write, so an invalid key changes nothing.
@@ -164,7 +194,8 @@ class EntryWriter(WriteState):
         together, removed, refused = 0, self.listener.list(), []
         try:
             for caller_key, key, answered, value in begun:
-                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, answered, removed)
+                names = self.tag_names(key, tags)
+                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, answered, removed, names)
                 together |= outcome
                 if not outcome & STORED:
                     refused.append(caller_key)
@@ -175,7 +206,7 @@ class EntryWriter(WriteState):
         return refused
 
     def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
-        """Replace a value by ``function(value)``, keeping its times. Return the new value; MISSING without an entry."""
+        """Replace a value by ``function(value)``; keep its times. Return the new value, or MISSING without an entry."""
         key, _ = self.begin(key)
         while (record := self._core.peek(key)) is not None:
             times = record.times
@@ -202,7 +233,7 @@ class EntryWriter(WriteState):
         return bool(outcome & STORED)
 
     def renew(self, key: Any, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
-        """Give an entry whose value equals ``value`` a new TTL from now, without jitter. Return False if there is none.
+        """Give an entry whose value equals ``value`` a new TTL from now, without jitter. Return whether it was found.
 
         Unlike ``touch``, this does not affect entries of other processes or notes of misses.
         """
@@ -228,15 +259,24 @@ class EntryWriter(WriteState):
         return value
 
     def delete_many(self, keys: Iterable[Any]) -> int:
-        """Remove entries. Return the number of those that were fresh and current."""
+        """Remove entries. Return the number of removed entries that were fresh and current."""
         return sum(self.delete(key) is not MISSING for key in keys)
 
     # Other writes, with keys of the core.
 
-    def restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None, since: int) -> int:
-        """Store a value from a snapshot that was begun at the moment ``since``, unless there is a newer one or no room.
-        Return the core's outcome."""
-        return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, answered=(seen, since))
+    def restore(
+        self,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        grace: float,
+        seen: Seen | None,
+        since: int,
+        tags: tuple[str, ...],
+    ) -> int:
+        """Store a value from a snapshot that was begun at the moment ``since``, unless the key has a newer value or
+        there is no room. Return the core's outcome."""
+        return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, answered=(seen, since), tags=tags)
 
     def _set(
         self,
@@ -248,11 +288,16 @@ class EntryWriter(WriteState):
         mode: int = ANY,
         expected: Any = MISSING,
         answered: Answered = INVALIDATES,
+        tags: tuple[str, ...] = (),
     ) -> int:
         """Store a value, and handle the outcome."""
         removed = self.listener.list()
+        names = self.tag_names(key, tags)
         try:
-            outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, answered, removed)
+            outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, answered, removed, names)
+            if tags and outcome == OUTDATED and mode == ANY:
+                # Readers must not receive the older value after this call.
+                self._core.delete(key, slot=self.stamps.slot(key), removed=removed)
             if outcome != self.quiet or not self.is_plain:
                 self.announce(outcome, removed)
         except BaseException:
@@ -260,11 +305,13 @@ class EntryWriter(WriteState):
             raise
         return outcome
 
-    def store(self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch) -> tuple[int, Removals | None]:
-        """Store a loaded value, unless the key was written since ``watch`` began. Return the arguments of
-        ``announce``."""
+    def store(
+        self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch, names: tuple[TagName, ...]
+    ) -> tuple[int, Removals | None]:
+        """Store a loaded value, unless the key was written, or one of its tags dropped, since ``watch`` began. Return
+        the arguments of ``announce``."""
         seen, removed = self.stamps.seen_by_load(watch.seen), self.listener.list()
-        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, (seen, 0), removed), removed
+        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, (seen, 0), removed, names), removed
 
     def _store(
         self,
@@ -278,14 +325,13 @@ class EntryWriter(WriteState):
         watch: Watch | None,
         answered: Answered,
         removed: Removals | None,
+        names: tuple[TagName, ...],
     ) -> int:
         weight = 0 if self._weigher is None else self.weigh(key, value)
         slot = self.stamps.slot(key)
-        group = None if type(key) is str else group_of(unwrap(key))
-        tags: tuple[TagName, ...] = () if group is None else ((group, self.stamps.slot(group)),)
         seen, since = answered
         outcome = self._core.set(
-            key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, tags, since
+            key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, names, since
         )
         if outcome == OUTDATED:
             # The value may be outdated, so no waiter receives it.
@@ -293,16 +339,14 @@ class EntryWriter(WriteState):
         return outcome
 
     def drop_tag(self, name: str) -> int:
-        """Remove the entries with a tag. Return the number of those that were in memory.
+        """Turn all entries with a tag, given by the core's name, into misses. Return how many of them are in memory.
 
-        The listener is called for each before this returns; without a listener, the wheel thread removes them.
+        The wheel thread removes the entries and notifies the listener.
         """
-        dropped = self._core.drop_tag(name, self.stamps.slot(name))
-        if self.listener.function is None:
+        try:
+            return self._core.drop_tag(name, self.stamps.slot(name))
+        finally:
             self._driver.wake()
-        else:
-            call_all(self._drained_batches())
-        return dropped
 
     def discard(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
         """Remove an entry that is stale or not current."""
@@ -342,7 +386,7 @@ class EntryWriter(WriteState):
             raise
 
     def _drain(self) -> None:
-        """Notify the listener of all detached entries; without one, the wheel thread drops the rest of them."""
+        """Notify the listener of all detached entries. Without a listener, the wheel thread drops the rest of them."""
         if self.listener.function is None:
             self._core.drain()
             self._driver.wake()
@@ -382,7 +426,7 @@ class EntryWriter(WriteState):
     def interrupted(self) -> None:
         """Handle an exception that came between a step of the core and the end of ``announce``.
 
-        Wake the wheel thread for the timers that the step scheduled, and notify the waiters that it completed.
+        Wake the wheel thread for the timers that the step scheduled, and the waiters whose watches it completed.
         """
         self._driver.wake()
         self.leases.completed()
