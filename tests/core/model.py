@@ -37,7 +37,7 @@ class ModelEntry:
 
     @property
     def is_dropped(self):
-        """By this core: others' drops remove nothing until this core stores a value with the tag."""
+        """By this core: others' drops remove nothing until this core stores a value with the tag, or looks for them."""
         return any(tag.is_dropped for tag in self.tags.values())
 
 
@@ -131,6 +131,11 @@ class Model:
     def note_drop(self, place):
         self.events += 1
         self.last_drops[place] = self.events
+
+    def find_dropped(self):
+        for entry in self.entries:
+            for tag in entry.tags.values():
+                tag.is_dropped = tag.is_dropped or tag.moment != self.moment(tag.slot)
 
     def sweep(self):
         for entry in [each for each in self.entries if each.is_dropped]:

@@ -140,8 +140,11 @@ class CoreAgainstModel(RuleBasedStateMachine):
         self.mine.tags[slot] = self.theirs.tags[slot] = moment()
         self.model.note_drop(slot)
 
-    @rule(budget=st.integers(1, 3))
-    def drain(self, budget):
+    @rule(budget=st.integers(1, 3), looks=st.booleans())
+    def drain(self, budget, looks):
+        if looks:
+            self.core.sweep_tags()
+            self.model.find_dropped()
         while self.core.drain(budget, self.removed):
             pass
         self.model.sweep()

@@ -201,7 +201,7 @@ def test_a_user_whose_password_is_public_is_for_development(atlas):
     assert "DEBUG is False" in done.stderr
 
 
-def test_the_demo_ends_with_the_figures_of_its_workers_and_where_to_look(atlas):
+def test_the_demo_ends_with_the_figures_of_its_workers_the_speed_of_pages_and_where_to_look(atlas):
     done = atlas.manage("demo", "--seconds", "9")
     assert done.returncode == 0, done.stderr
     requests = re.match(r"([\d,]+) requests in 9 seconds", done.stdout)[1].replace(",", "")
@@ -210,6 +210,10 @@ def test_the_demo_ends_with_the_figures_of_its_workers_and_where_to_look(atlas):
     assert f"{requests}/?" in done.stderr
     # The site that the other tests visit is there as well, if it runs.
     assert re.search(r"^atlas .*\n(?:  \d+ .* (?:running|parked) .*\n)+", done.stdout, re.MULTILINE)
+    speeds = [int(speed.replace(",", "")) for speed in re.findall(r"^│ .* │ +([\d,]+) │", done.stdout, re.MULTILINE)]
+    # Pages per second without a cache, with cache_page, and with the HTTP cache.
+    assert len(speeds) == 3
+    assert speeds == sorted(speeds)
     assert "make run, then http://localhost:8000/wheelcache/, user demo, password demo" in done.stdout
     assert "visits" in done.stderr
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from math import inf
 from typing import Any, Final
+from zlib import crc32
 
 from wheelcache.coherence.fill_notes import INVALIDATES, Answered, FillNotes
 from wheelcache.coherence.shared_stamps import Stamps
@@ -32,7 +33,10 @@ class KeyStamps:
         reports_writes: whether other processes report their writes. If so, an entry that is not current was written.
     """
 
-    __slots__ = ("_checked", "_clock", "_core", "_name", "_notes", "_stamps", "_table", "are_there", "reports_writes")
+    __slots__ = (
+        *("_checked", "_clock", "_core", "_drops", "_name", "_notes", "_stamps", "_table"),
+        *("are_there", "reports_writes"),
+    )
 
     def __init__(self, name: str, core: Core, clock: Callable[[], float], stamps: Stamps | None) -> None:
         self._name = name
@@ -42,6 +46,7 @@ class KeyStamps:
         self._checked = clock()
         # The table that the core uses.
         self._table = None if stamps is None else stamps.table
+        self._drops = 0
         # Stamps that are never written report no writes, so fills need no notes.
         self._notes = None if stamps is None or stamps.first is None else FillNotes(core.now)
         self.are_there = stamps is not None
@@ -100,6 +105,7 @@ class KeyStamps:
         self._checked = now
         try:
             if self._table is stamps.table and not stamps.is_gone():
+                self._find_drops(stamps)
                 return False
             stamps.open()
             self._use(stamps, keep=False)
@@ -114,6 +120,14 @@ class KeyStamps:
             raise
         logger.warning("The stamps of the cache %r were removed; it has new ones and starts empty.", self._name)
         return True
+
+    def _find_drops(self, stamps: Stamps) -> None:
+        """If any process has dropped a tag since the last check, let the wheel remove entries of dropped tags."""
+        # A checksum takes 0.3 ms, a copy of the words half a megabyte.
+        drops = 0 if stamps.tags is None else crc32(stamps.tags)
+        if drops != self._drops:
+            self._drops = drops
+            self._core.sweep_tags()
 
     def after_fork_in_child(self) -> None:
         if self._stamps is not None:

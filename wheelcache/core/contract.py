@@ -294,7 +294,11 @@ class Core(Protocol):
         """Make all entries with a tag not current, in O(1), and return how many were in memory, as ``len`` counts them.
         With ``Stamps.tags``, entries of other processes whose tags share the slot are not current either. ``advance``
         and ``drain`` remove the entries of this core, as DELETED; another core removes its own after it stores a value
-        with that tag."""
+        with that tag, or after ``sweep_tags``."""
+
+    def sweep_tags(self) -> None:
+        """Let ``advance`` and ``drain`` remove entries of tags that other processes have dropped, too. In the reference
+        core, this takes a step of O(tags)."""
 
     def dropped_since(self, tags: tuple[TagName, ...], since: int) -> bool:
         """Return whether ``set`` would refuse a value with these tags that was computed since the moment ``since``."""

@@ -188,7 +188,7 @@ cdef inline void forget_tags(Map *map) noexcept:
     """Detached entries keep theirs. It runs no Python code."""
     if map.tags.by_name is not NULL:
         PyDict_Clear(map.tags.by_name)
-    map.tags.sweep = map.tags.sweeps_again = 0
+    map.tags.sweep = map.tags.sweeps_again = map.tags.compares = 0
 
 
 cdef void end_scans(Map *map) noexcept:

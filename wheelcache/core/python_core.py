@@ -174,8 +174,8 @@ class PythonCore:
     def counts(self) -> Counts:
         with self._lock:
             removals = dict(zip(CAUSES, self._map.removals, strict=True))
-            hits, misses = self._hit_tally.read(), self._miss_tally.read()
-            return Counts(hits, misses, removals, self._puts, self._map.evicted_weight)
+            looked_up = self._hit_tally.read(), self._miss_tally.read()
+            return Counts(*looked_up, removals, self._puts, self._map.evicted_weight)
 
     def count(self, *, hits: int = 0, misses: int = 0) -> None:
         for _ in range(hits):
@@ -220,8 +220,7 @@ class PythonCore:
         tags: tuple[TagName, ...] = (),
         since: int = 0,
     ) -> int:
-        clock = self._clock
-        now = clock()
+        now = self._clock()
         fresh_until = now + self._jittered(ttl, exact)
         expires_at = fresh_until + grace
         if weight:
@@ -236,8 +235,7 @@ class PythonCore:
                 self._check_gate()
             if map_.detached is not None:
                 map_.drop_detached(DROPPED_PER_SET, removed, gone)
-            if self._stamps is not None:
-                self._check_slot(slot)
+            self._check_slot(slot)
             if mode or watch is not None or seen is not None:
                 live = self._live(key, now)
                 if watch is not None and watch.broken:
@@ -252,9 +250,8 @@ class PythonCore:
                 if mode == SAME and ttl == KEEP:
                     fresh_until, expires_at = live.fresh_until, live.due
             if tags:
-                if self._stamps is not None:
-                    for _, slot_of_tag in tags:
-                        self._check_slot(slot_of_tag)
+                for _, slot_of_tag in tags:
+                    self._check_slot(slot_of_tag)
                 if mode != SAME and map_.tags.dropped_since(tags, since if watch is None else watch.since):
                     return OUTDATED if watch is None else CHANGED
             if self._watched and mode != RESTORE:
@@ -338,8 +335,7 @@ class PythonCore:
             # Ended watches hold keys. After the last write, nothing else forgets them.
             self._watches.purge()
             self._map.drop_detached(budget, removed, gone)
-            looked = len(gone)
-            looked += self._map.sweep(budget - looked, now, removed, gone)
+            looked = len(gone) + self._map.sweep(budget - len(gone), now, removed, gone)
             looked += self._map.take_due(now, budget - looked, removed, gone)
             self._map.fit_table()
             self._map.find_next_due()
@@ -369,6 +365,10 @@ class PythonCore:
             if dropped := self._map.tags.drop(name, slot):
                 self._map.next_due = -inf
             return dropped
+
+    def sweep_tags(self) -> None:
+        with self._lock:
+            self._map.next_due = -inf if self._map.tags.find_dropped() else self._map.next_due
 
     def dropped_since(self, tags: tuple[TagName, ...], since: int) -> bool:
         return self._map.tags.dropped_since(tags, since)

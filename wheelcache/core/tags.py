@@ -87,6 +87,13 @@ class Tags:
         tag = self._by_name.pop(name, None)
         return 0 if tag is None else self._mark_dropped(tag)
 
+    def find_dropped(self) -> bool:
+        """Find the tags that other processes have dropped. Return whether there are any."""
+        found = [tag for tag in self._by_name.values() if not tag.is_dropped and self.are_dropped((tag,))]
+        for tag in found:
+            self._mark_dropped(tag)
+        return found != []
+
     def forget(self) -> None:
         """Forget all tags, since no entries are left."""
         self._by_name = {}

@@ -27,12 +27,15 @@ from django.utils import timezone
 from django.utils.cache import has_vary_header
 from django.utils.translation import get_language
 
+from wheelcache.cache import Cache
 from wheelcache.django_backend.site_settings import figures_directory
 from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.watched import WatchedCookies, WatchedEnviron, watched
 
 COMPANION: Final = "wheelcache.django_backend.pages.PageMiddleware"
+MODULES: Final = "wheelcache.django_backend.page"
+"""The beginning of the names of both middlewares for pages."""
 
 
 def page_cache(**options: Any) -> HTTPCache:
@@ -77,6 +80,16 @@ def cache_of_site(options: Mapping[str, Any]) -> HTTPCache:
             **options,
         }
     )
+
+
+def stand_in() -> list[Cache]:
+    """Return an unused cache that publishes where the workers publish the figures of their pages.
+
+    A command finds the pages through it, since it imports no ``wsgi.py``. The list is empty if no pages are cached.
+    """
+    if not next(iter(settings.MIDDLEWARE), "").startswith(MODULES):
+        return []
+    return [cache_of_site(getattr(settings, "WHEELCACHE_PAGES", {})).cache]
 
 
 class PageMiddleware:

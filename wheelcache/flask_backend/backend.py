@@ -15,7 +15,7 @@ from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import MissingKey
-from wheelcache.flask_backend.app_contexts import in_app_context, note_held_leases
+from wheelcache.flask_backend.app_contexts import figures_directory, in_app_context, note_held_leases
 from wheelcache.flask_backend.engine_backend import (
     TO_BE_COMPUTED,
     Compute,
@@ -24,7 +24,6 @@ from wheelcache.flask_backend.engine_backend import (
     Timeout,
     check_known,
     checked_options,
-    figures_directory,
     is_memoize_version,
     naming,
     warn_of_sessions,

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from flask import Flask
@@ -25,7 +24,6 @@ from wheelcache.flask_backend.app_contexts import end_leases
 from wheelcache.loading.policy import PLAIN
 from wheelcache.loading.request import Unstored
 from wheelcache.loading.steps import Call, InSteps, Outcome, Steps
-from wheelcache.observability.figures_directory import directory_of
 from wheelcache.option_table import Options, Setting
 from wheelcache.runtime.request_scope import forget_misses
 
@@ -272,12 +270,6 @@ def naming(cache: Any) -> Iterator[None]:
         # A subclass may have other arguments.
         kind = next(each for each in (TypeError, ValueError, FileUnusable) if isinstance(error, each))
         raise kind(f"Wrong setting of the cache {cache!r}: {error}") from error
-
-
-def figures_directory(app: Flask) -> Path | None:
-    """Return the directory for figures without ``figures_dir``, which is the same for all processes of the app."""
-    # One installed package may serve several sites, each with an instance folder of its own.
-    return directory_of(f"flask {app.name} {Path(app.root_path).resolve()} {Path(app.instance_path).resolve()}")
 
 
 def warn_of_sessions(app: Flask) -> None:

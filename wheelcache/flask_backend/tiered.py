@@ -19,7 +19,7 @@ from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import TagsUnsupported
-from wheelcache.flask_backend.app_contexts import note_held_leases
+from wheelcache.flask_backend.app_contexts import figures_directory, note_held_leases
 from wheelcache.flask_backend.backend import WheelCache
 from wheelcache.flask_backend.engine_backend import (
     TO_BE_COMPUTED,
@@ -28,7 +28,6 @@ from wheelcache.flask_backend.engine_backend import (
     Timeout,
     check_known,
     checked_options,
-    figures_directory,
     naming,
     warn_of_sessions,
 )

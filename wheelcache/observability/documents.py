@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Final
 
 from wheelcache.observability.figures import CacheFigures, Rate, WorkerFigures
-from wheelcache.stats import COUNTERS, LOAD_BOUNDS, Buckets, Stats, StoreStats
+from wheelcache.stats import COUNTERS, LOAD_BOUNDS, Buckets, PageStats, Stats, StoreStats
 
 # Evicted weights are reported as ``evicted_bytes``, if weights are bytes.
 SHOWN: Final = tuple(name for name in COUNTERS if name != "evicted_weight")
@@ -46,6 +47,11 @@ def store(stats: StoreStats | None) -> dict[str, Any] | None:
         "reads": _values(stats.reads, *calls),
         "writes": _values(stats.writes, *calls),
     }
+
+
+def pages(stats: PageStats | None) -> dict[str, Any] | None:
+    """Return the figures of the pages of an HTTP cache; None for any other cache."""
+    return None if stats is None else asdict(stats)
 
 
 def buckets(counts: Buckets) -> dict[str, Any]:

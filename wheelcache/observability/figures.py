@@ -192,7 +192,7 @@ class Sum:
         hits, stale_hits, misses, store_hits, seconds = map(int, self.minute)
         return {
             "stats": self._stats(subtracted(self.counts, self.base)),
-            "minute": Rate(hits, stale_hits, misses, store_hits if self._has_store() else None, seconds),
+            "minute": Rate(hits, stale_hits, misses, store_hits if self._has("store") else None, seconds),
             "max_entries": _whole(bounds.get("max_entries")),
             "max_weight": _whole(bounds.get("max_weight")),
             "weighs_bytes": bool(bounds.get("weighs_bytes")),
@@ -201,10 +201,11 @@ class Sum:
         }
 
     def _stats(self, counts: Row) -> Stats:
-        return Stats.of(counts, [self.gauges.get(name, 0) for name in GAUGES], has_store=self._has_store())
+        gauges = [self.gauges.get(name, 0) for name in GAUGES]
+        return Stats.of(counts, gauges, has_store=self._has("store"), has_pages=self._has("pages"))
 
-    def _has_store(self) -> bool:
-        return bool((self.gauges or self.settings).get("has_store"))
+    def _has(self, part: str) -> bool:
+        return bool((self.gauges or self.settings).get(f"has_{part}"))
 
 
 def _sum(numbers: Iterable[Any]) -> Any:
@@ -213,7 +214,7 @@ def _sum(numbers: Iterable[Any]) -> Any:
     return None if None in known else sum(known)
 
 
-COMBINERS: Final = {"lag": max, "weighs_bytes": min, "has_store": max, "minute_seconds": max}
+COMBINERS: Final = {"lag": max, "weighs_bytes": min, "has_store": max, "has_pages": max, "minute_seconds": max}
 """The functions that combine the gauges of several workers. All other gauges are added."""
 
 

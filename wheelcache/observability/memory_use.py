@@ -30,23 +30,25 @@ class MemoryUse:
 
     Args:
         core: the entries.
-        is_weighed: whether the weights of the entries are bytes.
         period: seconds between two samples.
+
+    Attributes:
+        is_weighed: whether the weights of the entries are bytes.
     """
 
-    __slots__ = ("_core", "_is_weighed", "_samples", "_to_skip", "period")
+    __slots__ = ("_core", "_samples", "_to_skip", "is_weighed", "period")
 
     matters: Final = SAMPLES
 
     def __init__(self, core: Core, period: float, *, is_weighed: bool) -> None:
         self.period = period
         self._core = core
-        self._is_weighed = is_weighed
+        self.is_weighed = is_weighed
         self.start_over()
 
     def __call__(self) -> int | None:
         """Return the number of bytes; None if there is no sample yet, or if objects are kept by reference."""
-        if self._is_weighed:
+        if self.is_weighed:
             return self._core.weight
         entries = len(self._core)
         if not entries:
@@ -64,6 +66,8 @@ class MemoryUse:
         self.start_over()
 
     def run(self) -> None:
+        if self.is_weighed:
+            return
         if self._to_skip > 0:
             self._to_skip -= 1
             return

@@ -19,7 +19,7 @@ from typing import Final
 from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.site import Own, Site, own_figures
-from wheelcache.stats import CallStats, Stats, StoreStats
+from wheelcache.stats import REASONS, CallStats, PageStats, Stats, StoreStats
 
 
 class Kind(Enum):
@@ -73,6 +73,14 @@ def _of_store_calls(name: str) -> Callable[[CacheFigures], Mapping[str, float]]:
     return lambda reading: {operation: getattr(calls, name) for operation, calls in store_calls(reading).items()}
 
 
+def _of_pages(read: Callable[[PageStats], Mapping[str, float]]) -> Callable[[CacheFigures], Mapping[str, float]]:
+    return lambda reading: {} if reading.counted.pages is None else read(reading.counted.pages)
+
+
+def _page_count(name: str) -> Callable[[PageStats], Mapping[str, float]]:
+    return lambda pages: {"": getattr(pages, name)}
+
+
 def store_calls(reading: CacheFigures) -> Mapping[str, CallStats]:
     """Return the calls of the store behind a near cache by operation; empty if there is no such store."""
     store = reading.counted.store
@@ -96,6 +104,27 @@ METRICS: Final = (
         Metric(each.metadata["name"] or each.name, each.metadata["unit"], Kind.COUNTER, text, _count(each.name))
         for each in fields(Stats)
         if (text := each.metadata.get("description"))
+    ),
+    Metric(
+        "page_responses",
+        "response",
+        Kind.COUNTER,
+        "Responses from the stored pages of an HTTP cache, by the state of the page: fresh or stale.",
+        _of_pages(lambda pages: {"fresh": pages.fresh, "stale": pages.stale}),
+        "state",
+    ),
+    *(
+        Metric(each.metadata["name"], each.metadata["unit"], Kind.COUNTER, text, _of_pages(_page_count(each.name)))
+        for each in fields(PageStats)
+        if (text := each.metadata.get("description"))
+    ),
+    Metric(
+        "pages_not_stored",
+        "response",
+        Kind.COUNTER,
+        "Responses that an HTTP cache did not store, by reason.",
+        _of_pages(lambda pages: dict(zip(REASONS, pages.counts()[-len(REASONS) :], strict=True))),
+        "reason",
     ),
     Metric(
         "removals",

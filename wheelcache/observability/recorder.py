@@ -41,6 +41,7 @@ class State(NamedTuple):
     max_weight: int | None
     weighs_bytes: bool
     has_store: bool
+    has_pages: bool
 
 
 _epochs: Final[WeakKeyDictionary[ManualClock, float]] = WeakKeyDictionary()

@@ -1,7 +1,7 @@
 """The dashboard: a page that shows the figures of a site's caches, and its buttons, independent of the framework.
 
 The framework answers ``GET`` requests for the page, for ``figures.json`` and for the names in ``ASSETS``, and ``POST``
-requests for ``clear``, ``save`` and ``reset``, all under one prefix that ends with a slash. It checks the
+requests for ``clear``, ``purge``, ``save`` and ``reset``, all under one prefix that ends with a slash. It checks the
 ``Permission`` of the user for each request, and for a ``POST`` request also the token in the page.
 """
 
@@ -27,7 +27,7 @@ from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.recorder import MINUTE
 from wheelcache.observability.site import RECENTLY, Glance, Site, Step
 from wheelcache.observability.tables import LEVELS, STEP
-from wheelcache.observability.worker_requests import CLEAR, SAVE
+from wheelcache.observability.worker_requests import CLEAR, PURGE, SAVE, NotPurgeable, purge_request
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import NOTHING, Stats
 
@@ -74,6 +74,13 @@ class NotKept(RuntimeError):
         return f"The cache {self.args[0]!r} has no snapshots: set SNAPSHOT to a directory"
 
 
+class NoPages(RuntimeError):
+    """The cache is not that of an HTTP cache."""
+
+    def __str__(self) -> str:
+        return f"The cache {self.args[0]!r} has no pages to purge"
+
+
 class NotPublished(RuntimeError):
     """The caches do not publish their figures, so a reset cannot be stored for all users."""
 
@@ -113,6 +120,7 @@ class Dashboard:
             "may_operate": may_operate,
             "figures": "figures.json",
             "clear": "clear",
+            "purge": "purge",
             "save": "save",
             "reset": "reset",
             "token_header": token_header,
@@ -183,6 +191,28 @@ class Dashboard:
                 cache.observer.publication.run_now()
 
         return f"Cleared {name}. {self._run_everywhere(CLEAR, name, clear, CLEARED, by)}"
+
+    def purge(self, name: str, target: str, by: str) -> str:
+        """Remove the pages of a URL or a host in all processes, and return a sentence that says so.
+
+        Args:
+            by: the name of the operator, for the recent events.
+
+        Raises:
+            NotPurgeable: if ``target`` is neither a URL nor a host.
+            UnknownCache: if no process has the cache.
+            NoPages: if it is not the cache of an HTTP cache.
+            FileUnusable, OSError: if the other processes cannot be asked.
+        """
+        target = target.strip()
+        request = purge_request(target)
+        if _named(name, Site(self._caches())).counted.pages is None:
+            raise NoPages(name)
+
+        def purge(cache: ObservedCache) -> None:
+            cache.parts.actions[PURGE](target)
+
+        return f"Purged {target}. {self._run_everywhere(request, name, purge, PURGE, f'{by}: {target}')}"
 
     def save(self, name: str, by: str) -> str:
         """Ask all processes to save a cache, which takes seconds, and return a message for the user.
@@ -259,7 +289,9 @@ def answer(figures_or_message: Callable[[], Any]) -> tuple[int, dict[str, Any]]:
         found = figures_or_message()
     except UnknownCache as error:
         return 404, {"error": str(error)}
-    except (NotKept, NotPublished) as error:
+    except NotPurgeable as error:
+        return 400, {"error": str(error)}
+    except (NotKept, NoPages, NotPublished) as error:
         return 409, {"error": str(error)}
     except (FileUnusable, OSError) as error:
         return 503, {"error": str(error)}
@@ -317,6 +349,7 @@ def _card(figures: CacheFigures, site: Site) -> dict[str, Any]:
         "now": documents.last_minute(figures.minute),
         "total": documents.totals(figures.stats, figures),
         "store": documents.store(figures.stats.store),
+        "pages": documents.pages(figures.stats.pages),
         "worker_count": figures.workers,
     }
 

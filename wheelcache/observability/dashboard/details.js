@@ -62,7 +62,8 @@ function findOutliers(workers, at) {
 export class Details {
   /**
    * @param {string} name the name of the cache
-   * @param {Object} site ``mayOperate``, and the functions ``clear`` and ``save`` of a button and the cache's figures
+   * @param {Object} site ``mayOperate``, and the functions ``clear``, ``save`` and ``purge`` of a button and the cache's
+   *   figures
    */
   constructor(name, site) {
     this.name = name;
@@ -82,6 +83,11 @@ export class Details {
       button.addEventListener("click", () => site[action](button, this.cache));
       this.buttons[action] = button;
     }
+    const purge = part(this.root, "purge");
+    purge.addEventListener("submit", (event) => {
+      event.preventDefault();
+      site.purge(purge.querySelector("button"), this.cache, purge.elements.target.value);
+    });
     this.charts = new Charts(this.root, name);
     this.workers = part(this.root, "workers");
     this.table = new SortedTable(this.workers, WORKER_VALUES, (pid) => node("tr", { "data-worker": pid }));
@@ -104,6 +110,7 @@ export class Details {
     this.showNow(cache, since, at);
     this.showTotals(cache);
     this.showStore(cache);
+    this.showPages(cache);
     this.foldZeros();
     this.charts.show(cache, events, at, span);
     this.showWorkers(cache, at);
@@ -211,6 +218,18 @@ export class Details {
     this.mark("store_breaker", open, breakers, "open", closed);
     this.mark("store_tracking", trackers - trusted, trackers, "not", "yes");
     part(this.root, "tracking").toggleAttribute("data-absent", !trackers);
+  }
+
+  showPages({ pages }) {
+    part(this.root, "pages").hidden = pages === null;
+    if (pages === null) return;
+    part(this.root, "purge").hidden = !this.site.mayOperate;
+    const { not_stored: reasons, bytes_sent: sent, ...counts } = pages;
+    for (const [name, n] of Object.entries(counts)) this.write(`pages_${name}`, count(n));
+    this.write("pages_bytes_sent", bytes(sent));
+    const sorted = Object.entries(reasons).sort(([, one], [, other]) => other - one);
+    this.write("pages_not_stored", count(sorted.reduce((sum, [, n]) => sum + n, 0)));
+    this.write("pages_reasons", sorted.length ? `Not stored: ${sorted.map(([why, n]) => `${why} ${count(n)}`).join(", ")}` : "");
   }
 
   /** Shows a state of the workers, marked if it is bad in some of them. */
