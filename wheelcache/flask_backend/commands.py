@@ -14,11 +14,10 @@ from flask import current_app
 from flask.cli import with_appcontext
 
 from wheelcache.observability import console, entry_commands, operator_commands
-from wheelcache.observability.entry_commands import Target
 
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print a JSON document instead of a table.")
 CACHE: Final = click.option("--cache", "name", metavar="NAME", help="The cache. Default: all caches, or the only one.")
-KEY: Final = click.argument("text", required=False, metavar="[KEY]")
+KEY: Final = click.argument("target", required=False, metavar="[KEY]")
 OPTIONS: Final = {
     "get": [click.option("--show-value", is_flag=True, help="Show the value.")],
     "delete": [
@@ -58,7 +57,7 @@ def _command(action: str) -> click.Command:
         parent = click.get_current_context().parent
         before = {} if parent is None else parent.params
         as_json = as_json or before.get("as_json", False)
-        _run(action, name=name, watch=before.get("watch"), as_json=as_json, target=Target(**given))
+        _run(action, name=name, watch=before.get("watch"), as_json=as_json, **given)
 
     command = click.Command(action, callback=with_appcontext(run), help=operator_commands.ACTIONS[action])
     if action in entry_commands.ACTIONS:
@@ -68,7 +67,9 @@ def _command(action: str) -> click.Command:
         return command
     if action == "inspect":
         return JSON(command)
-    return CACHE(command) if action in ("clear", "reset") else command
+    if action == "purge":
+        command.params.append(click.Argument(["target"]))
+    return CACHE(command) if action in ("clear", "purge", "reset") else command
 
 
 for _action in operator_commands.ACTIONS:
@@ -76,8 +77,10 @@ for _action in operator_commands.ACTIONS:
 
 
 def _run(action: str | None, **given: Any) -> None:
+    from wheelcache.flask_backend import pages
+
     # Flask-Caching registers an extension of this name.
-    if "cache" not in current_app.extensions:
+    if not {"cache", pages.PAGES} & current_app.extensions.keys():
         raise click.ClickException(f"The app {current_app.name!r} has no Flask-Caching cache.")
     from wheelcache.flask_backend import dashboard
 

@@ -9,8 +9,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from wheelcache.django_backend.aliases import engines
+from wheelcache.django_backend.pages import stand_in
 from wheelcache.observability import console, operator_commands
-from wheelcache.observability.entry_commands import Target
 
 
 class Command(BaseCommand):
@@ -25,11 +25,16 @@ class Command(BaseCommand):
             nargs="?",
             choices=tuple(operator_commands.ACTIONS),
             help="save: all workers save their entries. load: all workers load the newest snapshot, in addition to "
-            "their entries. clear: all workers clear their entries. reset: the figures start from zero. inspect: list "
-            "the snapshots. keys, get, ttl, delete, tags: the entries, in all workers. Without an action, the figures "
-            "are shown",
+            "their entries. clear: all workers clear their entries. purge: all workers remove the pages of a URL or a "
+            "host. reset: the figures start from zero. inspect: list the snapshots. keys, get, ttl, delete, tags: the "
+            "entries, in all workers. Without an action, the figures are shown",
         )
-        parser.add_argument("text", nargs="?", metavar="KEY", help="a key as it is stored; a pattern for keys and tags")
+        parser.add_argument(
+            "target",
+            nargs="?",
+            help="the URL or host to purge; the key, as it is stored, for get, ttl and delete; the pattern for keys "
+            "and tags",
+        )
         parser.add_argument("--pattern", help="delete the keys that match a pattern")
         parser.add_argument("--tag", help="delete the entries of a tag")
         parser.add_argument("--show-value", action="store_true", help="let get show the value")
@@ -46,16 +51,16 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            caches = engines()
+            caches = engines() or stand_in()
         except ImproperlyConfigured as error:
             # For instance, the snapshot directory belongs to the user that runs the site, not to this user.
             raise CommandError(str(error)) from None
         if not caches:
-            raise CommandError("None of CACHES is a cache of wheelcache.django_backend.")
+            raise CommandError("None of CACHES is a cache of wheelcache.django_backend, and no pages are cached.")
         # Rich writes the line endings itself.
         self.stdout.ending = ""
-        target = Target(*(options[field] for field in Target._fields))
-        given = {"name": options["cache"], "watch": options["watch"], "as_json": options["json"], "target": target}
+        given = {name: options[name] for name in ("target", "pattern", "tag", "show_value", "watch")}
+        given |= {"name": options["cache"], "as_json": options["json"]}
         styled = not options["no_color"]
         action, out = options["action"], cast(TextIO, self.stdout)
         operator_commands.run(action, caches, "SNAPSHOT", out, CommandError, **given, styled=styled)
