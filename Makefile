@@ -14,7 +14,7 @@ CORE := setup.py $(wildcard wheelcache/core/*.pyx wheelcache/core/*.pxi)
 
 SAY_CORE = $(BIN)/python -c 'from wheelcache.core import IMPLEMENTATION; print(f"wheelcache runs on its {IMPLEMENTATION} core")'
 
-# What the example needs, in the virtual environment: 115 MB.
+# What the example needs, in the virtual environment: 135 MB.
 $(VENV)/.example: pyproject.toml $(CORE)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -37,7 +37,7 @@ run: free-port data  ## Serve the example site with its data
 run-flask: free-port data  ## Serve the Flask app over the same data
 	$(BIN)/python -m flask --app example_project/flask_atlas run --port $(PORT)
 
-demo: data  ## Have the example site visited for 20 seconds, and see what the cache did
+demo: data  ## Have the example site visited for 20 seconds, and see what the cache did, and pages per second with and without it
 	$(MANAGE) demo
 
 restart: data  ## Restart the example site under load, without and with a snapshot of its cache
@@ -88,7 +88,7 @@ docs: $(VENV)/.docs  ## The documentation, in .fetched/site: warnings, and links
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation is in .fetched/site. To read and search it: python3 -m http.server --directory .fetched/site"
 
-bench: $(VENV)/.dev  ## wheelcache beside its peers
+bench: $(VENV)/.dev  ## wheelcache compared with its peers
 	$(BIN)/python -m benchmarks
 
 # A copy, whose extensions are built with the sanitizers. Python itself frees what it holds at the exit only, so leaks are

@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.views.decorators.cache import cache_control, cache_page
 
+from benchmarks import DEFAULT_MIDDLEWARE
 from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.page import as_text
 
@@ -49,14 +50,7 @@ if KIND != "constant":
         SECRET_KEY="benchmark",
         CACHES={"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}},
         INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "django.contrib.sessions"],
-        MIDDLEWARE=[
-            "django.middleware.security.SecurityMiddleware",
-            "django.contrib.sessions.middleware.SessionMiddleware",
-            "django.middleware.common.CommonMiddleware",
-            "django.middleware.csrf.CsrfViewMiddleware",
-            "django.contrib.auth.middleware.AuthenticationMiddleware",
-            "django.middleware.clickjacking.XFrameOptionsMiddleware",
-        ],
+        MIDDLEWARE=DEFAULT_MIDDLEWARE,
     )
     django.setup()
     cached = cache_page(LIFETIME) if KIND == "locmem" else cache_control(max_age=LIFETIME)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the Debian packages that the tests need and this machine lacks, or says which they are. Of the package
-# prometheus it takes promtool alone, into .fetched: once installed, it would start a server.
+# Installs the Debian packages that the tests need and this machine lacks, or says which they are. It fetches promtool
+# alone, into .fetched: Debian 12 has it in the package prometheus, which would start a server, later ones in its own.
 set -eu
 
 missing=""
@@ -36,13 +36,15 @@ else
 fi
 
 fetch_promtool() (
-    rm -rf .fetched/prometheus && mkdir -p .fetched/prometheus && cd .fetched/prometheus \
-        && apt-get -qq download prometheus && dpkg-deb -x prometheus_*.deb . && mv usr/bin/promtool .. \
-        && cd .. && rm -rf prometheus
+    package=prometheus
+    ! apt-cache show promtool >/dev/null 2>&1 || package=promtool
+    rm -rf .fetched/promtool.deb && mkdir -p .fetched/promtool.deb && cd .fetched/promtool.deb \
+        && apt-get -qq download "$package" && dpkg-deb -x "$package"_*.deb . && mv usr/bin/promtool .. \
+        && cd .. && rm -rf promtool.deb
 )
 
 [ -z "$missing" ] || echo "Installing the Debian packages$missing"
-[ -z "$promtool" ] || echo "Fetching promtool of the Debian package prometheus"
+[ -z "$promtool" ] || echo "Fetching promtool from Debian's packages"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 apt="$as_root DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0"

@@ -16,7 +16,7 @@ class RedisServer:
     """``with RedisServer("--maxmemory", "2mb") as server: server.client().set("key", 1)``
 
     Raises:
-        RuntimeError: redis-server is not installed, or does not start; what it wrote is in the message.
+        RuntimeError: if redis-server is not installed or does not start; the message contains its output.
     """
 
     host = "127.0.0.1"

@@ -184,7 +184,7 @@ def django_timeout(name: str, value: Any) -> Any:
     if value is None or (isinstance(value, Real) and not isinstance(value, bool) and value == value):
         return value
     raise TypeError(
-        f"{name} must be a number of seconds (0 or less: over immediately) or None for no expiry, not {value!r}"
+        f"{name} must be a number of seconds (0 or less: expires immediately) or None for no expiry, not {value!r}"
     )
 
 
@@ -209,7 +209,7 @@ def as_django_reads(check: Check) -> Check:
 
 
 def zero_for(default: int, check: Check) -> Check:
-    """Return ``check``, but with 0 replaced by ``default``."""
+    """Return a check that returns ``default`` for 0, and otherwise does the same as ``check``."""
     return lambda name, value: check(name, value) or default
 
 

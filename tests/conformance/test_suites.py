@@ -37,7 +37,7 @@ def run(command, cwd=ROOT, **variables):
 
 
 def number_of(pattern, outcome):
-    """How many tests a suite that passed says it ran."""
+    """Return the number of tests that a suite reports, which must have passed."""
     text = outcome.stdout + outcome.stderr
     print(text)
     assert outcome.returncode == 0
@@ -52,7 +52,7 @@ def test_djangos_own_cache_tests_pass_on_the_backend():
 
 @pytest.fixture(scope="module")
 def tiered():
-    """The outcomes of both, which sleep most of their time, at once."""
+    """Run both suites in parallel, since they sleep most of the time, and return their outcomes."""
     source = source_of("Django") / "tests"
 
     def run_over(number):
@@ -105,3 +105,11 @@ def test_flask_cachings_own_tests_pass_on_our_cache_with_one_of_its_own_backends
     assert number_of(r"(\d+) passed", outcome) >= 160
     assert number_of(r"^(\d+) tests used WheelCache$", outcome) == 0
     assert "wheelcache.flask_backend.caching was tested" in outcome.stdout
+
+
+def test_django_rediss_own_tests_of_its_cache_pass_on_the_backend():
+    plugin = ["-o", "addopts=", "-p", "django_redis_suite"]
+    modules = ["tests/test_backend.py", "tests/test_cache_options.py"]
+    outcome = run([*PYTEST, *plugin, *modules], source_of("django_redis"), PYTHONPATH=str(HERE))
+    # 57 of the calls, and 3 of key prefixes; fewer would mean that one was lost on the way.
+    assert number_of(r"^(\d+) passed", outcome) >= 60

@@ -186,7 +186,7 @@ class Model:
         return entry.value
 
     def get(self, key, default=None):
-        """What a cache does: find, and count a miss."""
+        """Find a value as a cache does, and count a miss."""
         self.misses += self.live(key) is None
         return self.find(key, default)
 

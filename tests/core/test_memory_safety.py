@@ -1,4 +1,4 @@
-"""Thousands of entries, and what a core in C can get wrong about keys and times."""
+"""Thousands of entries, and the errors that a core in C can make with keys and times."""
 
 import gc
 import itertools
@@ -50,7 +50,7 @@ class Custom:
 
 
 compiled = pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
-"""What the contract leaves open, or what Python itself sees to in the other one."""
+"""For behavior that the contract does not define, or that Python ensures in the other core."""
 
 
 def slot_of(key):
@@ -74,7 +74,7 @@ def step_of(chance, clock, stamps=None, max_weight=None, **_):
             budget = chance.randrange(300)
             return lambda core, removed: core.evict(budget, removed, size=max(0, len(core) - budget))
         case 3 if stamps is not None and chance.random() < 0.2:
-            # What another process does.
+            # A write by another process.
             stamps.table[chance.randrange(SLOTS)] += 1
             return lambda core, removed: len(core)
         case 3 if chance.random() < 0.02:

@@ -65,11 +65,24 @@ class MiddlewareOnAsgi(DjangoOnAsgi):
         self.cache = middleware_cache()
 
 
+class AsyncAroundSync(MiddlewareOnAsgi):
+    """A middleware that is not async makes Django call all of them in a thread."""
+
+    def __init__(self, clock, **options):
+        settings.MIDDLEWARE = [*settings.MIDDLEWARE, f"{__name__}.not_async"]
+        super().__init__(clock, **options)
+
+
+def not_async(get_response):
+    return lambda request: get_response(request)
+
+
 SITES = {
     "wsgi": DjangoOnWsgi,
     "asgi": DjangoOnAsgi,
     "middleware on wsgi": MiddlewareOnWsgi,
     "middleware on asgi": MiddlewareOnAsgi,
+    "middleware on asgi, with one that is not async": AsyncAroundSync,
 }
 
 

@@ -121,7 +121,7 @@ def test_with_a_snapshot_the_first_second_after_a_restart_is_warm(atlas):
     cells = r"│ (\S+) SNAPSHOT +│ +([\d.]+)% │ +([\d.]+)\+([\d.]+) │ +([\d.]+)% │ +([\d,]+) │"
     rows = re.findall(cells, done.stdout)
     ratios = {name: float(first) for name, *_, first, _ in rows}
-    # How many pages the snapshot has depends on how many a busy machine served before it.
+    # The number of pages in the snapshot depends on the number that a busy machine served before it.
     assert ratios["with"] > ratios["without"]
     assert all(float(seconds) > 0 for _, _, stop, start, *_ in rows for seconds in (stop, start))
 
@@ -201,7 +201,7 @@ def test_a_user_whose_password_is_public_is_for_development(atlas):
     assert "DEBUG is False" in done.stderr
 
 
-def test_the_demo_ends_with_the_figures_of_its_workers_and_where_to_look(atlas):
+def test_the_demo_ends_with_the_figures_of_its_workers_the_speed_of_pages_and_where_to_look(atlas):
     done = atlas.manage("demo", "--seconds", "9")
     assert done.returncode == 0, done.stderr
     requests = re.match(r"([\d,]+) requests in 9 seconds", done.stdout)[1].replace(",", "")
@@ -210,12 +210,16 @@ def test_the_demo_ends_with_the_figures_of_its_workers_and_where_to_look(atlas):
     assert f"{requests}/?" in done.stderr
     # The site that the other tests visit is there as well, if it runs.
     assert re.search(r"^atlas .*\n(?:  \d+ .* (?:running|parked) .*\n)+", done.stdout, re.MULTILINE)
+    speeds = [int(speed.replace(",", "")) for speed in re.findall(r"^│ .* │ +([\d,]+) │", done.stdout, re.MULTILINE)]
+    # Pages per second without a cache, with cache_page, and with the HTTP cache.
+    assert len(speeds) == 3
+    assert speeds == sorted(speeds)
     assert "make run, then http://localhost:8000/wheelcache/, user demo, password demo" in done.stdout
     assert "visits" in done.stderr
 
 
 def test_the_demo_fails_if_requests_do(atlas, tmp_path):
-    """Of a site whose pages raise: its static files are served by the same application, and answer."""
+    """The pages of the site raise, but the same application still serves static files."""
     broken = tmp_path / "broken_atlas.py"
     broken.write_text(
         "from atlas_site.settings import *\nMIDDLEWARE = ['broken_atlas.refuse']\n"
@@ -244,7 +248,7 @@ def test_the_demo_stays_until_ctrl_c(atlas):
         text=True,
     ) as demo:
         try:
-            # Before anything else, while visitors come.
+            # This comes first, while visitors come.
             url = next(
                 found[1]
                 for line in [demo.stdout.readline()]

@@ -115,10 +115,34 @@ def test_a_stream_whose_client_leaves_is_closed_and_not_stored(wsgi, call):
     assert is_stored(wsgi)
 
 
-def test_a_response_with_another_length_than_promised_is_not_stored(wsgi, call):
+def test_a_stream_is_stored_when_it_has_the_promised_length(wsgi, call):
+    """The requests that wait for it do not wait for a client that reads slowly."""
+
+    def application(environ, start_response):
+        start_response("200 OK", [*USUAL, ("Content-Length", "2")])
+        return iter([b"a", b"b"])
+
+    iterable, _ = call(application)
+    assert (next(iterable), is_stored(wsgi)) == (b"a", False)
+    assert (next(iterable), is_stored(wsgi)) == (b"b", True)
+    assert [*iterable] == []
+
+
+def test_a_stream_without_bytes_is_stored_although_the_server_does_not_look_for_its_end(wsgi, call):
+    # As granian, for a redirect.
+    def application(environ, start_response):
+        start_response("200 OK", [*USUAL, ("Content-Length", "0")])
+        return iter([])
+
+    call(application)[0].close()
+    assert is_stored(wsgi)
+
+
+@pytest.mark.parametrize("body", [[b"ab"], [b"ab", b"cd"]])
+def test_a_response_with_another_length_than_promised_is_not_stored(wsgi, call, body):
     def application(environ, start_response):
         start_response("200 OK", [*USUAL, ("Content-Length", "3")])
-        return [b"ab"]
+        return body
 
     call(application)
     assert wsgi.stats().not_stored == {"content-length": 1}

@@ -161,7 +161,7 @@ def test_a_wrong_password_is_logged_once_and_tried_slowly(own_redis, tracking_of
     (line,) = lines()
     assert "AuthenticationError: " in line
     assert "wrong" not in line
-    assert "It takes Redis 6" in line
+    assert "This needs Redis 6" in line
     admin.config_set("requirepass", "wrong")
     assert copies.are_told(True)
     assert until(lambda: len(lines()) == 2)

@@ -33,7 +33,7 @@ TOTALS = {
 } - {"evicted_weight"}
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
-    *("workers", "history", "times", "cores", "saved", "can_save", "settings", "store", "recent"),
+    *("workers", "history", "times", "cores", "saved", "can_save", "settings", "store", "pages", "recent"),
 }
 NOW = {"answered_ratio", "hit_ratio", "stale_ratio", "requests_per_second"}
 HISTORY = {
@@ -71,6 +71,7 @@ def test_the_page_is_given_what_it_needs_and_its_title():
         "may_operate": True,
         "figures": "figures.json",
         "clear": "clear",
+        "purge": "purge",
         "save": "save",
         "reset": "reset",
         "token_header": "X-CSRFToken",

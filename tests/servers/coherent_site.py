@@ -1,6 +1,6 @@
 """A WSGI application for several workers: of Django only a coherent cache, over a database that is a file of numbers.
 
-Environment: ``COHERENT_FOLDER``, where that file, ``database``, and what the workers share are.
+Environment: ``COHERENT_FOLDER``, the directory of that file, ``database``, and of the files that the workers share.
 """
 
 import os
@@ -93,7 +93,7 @@ VIEWS = {
 
 
 def application(environ, start_response):
-    """``/<view>/<argument>/...``. Answers with the number of the process, and what the view returned."""
+    """``/<view>/<argument>/...``. Return the number of the process and the result of the view."""
     view, *arguments = environ["PATH_INFO"][1:].split("/")
     body = f"{os.getpid()} {VIEWS[view](*arguments)}".encode()
     start_response("200 OK", [("Content-Length", str(len(body)))])

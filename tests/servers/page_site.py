@@ -16,15 +16,17 @@ runs = []
 
 def answer(path, headers, notes):
     """The headers and the body of a page."""
-    if path == "/pid":
-        return {}, b"{}"
+    more, shown = {}, {}
     if path == "/runs":
-        return {}, json.dumps(len(runs)).encode()
-    runs.append(path)
-    if path.startswith("/slow"):
-        return {"cache-control": "max-age=1, stale-while-revalidate=60"}, b'"slow"'
-    headers, body = respond(path, headers, notes)
-    return headers, json.dumps(body).encode()
+        shown = len(runs)
+    elif path != "/pid":
+        runs.append(path)
+        if path.startswith("/slow"):
+            more, shown = {"cache-control": "max-age=1, stale-while-revalidate=60"}, "slow"
+        else:
+            more, shown = respond(path, headers, notes)
+    body = json.dumps(shown).encode()
+    return {"content-type": "application/json", "content-length": str(len(body)), **more}, body
 
 
 def plain_wsgi(environ, start_response):
@@ -32,8 +34,8 @@ def plain_wsgi(environ, start_response):
     path = environ["PATH_INFO"]
     if path.startswith("/slow"):
         time.sleep(SECONDS)
-    more, body = answer(path, headers, environ.get(SEAM))
-    start_response("200 OK", [("Content-Type", "application/json"), *more.items()])
+    sent, body = answer(path, headers, environ.get(SEAM))
+    start_response("200 OK", [*sent.items()])
     return [body]
 
 
@@ -43,11 +45,8 @@ async def plain_asgi(scope, receive, send):
     headers = {name.decode(): value.decode() for name, value in scope["headers"]}
     if scope["path"].startswith("/slow"):
         await asyncio.sleep(SECONDS)
-    more, body = answer(scope["path"], headers, scope.get(SEAM))
-    fields = [
-        (b"content-type", b"application/json"),
-        *((name.encode(), value.encode()) for name, value in more.items()),
-    ]
+    sent, body = answer(scope["path"], headers, scope.get(SEAM))
+    fields = [(name.encode(), value.encode()) for name, value in sent.items()]
     await send({"type": "http.response.start", "status": 200, "headers": fields})
     await send({"type": "http.response.body", "body": body})
 

@@ -16,7 +16,7 @@ from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
 EXIT = 20
-"""Seconds: what a server may take to save its caches, and as much again."""
+"""Twice the number of seconds that a server may take to save its caches."""
 
 
 def free_ports(number):
@@ -61,7 +61,7 @@ class Server:
         return answer
 
     def together(self, *paths):
-        """Ask for all paths at once, each on a connection that is open by then; statuses and answers in their order."""
+        """Request all paths in parallel, on connections that are open already. Return statuses and answers in order."""
         barrier = threading.Barrier(len(paths))
 
         def one(path):

@@ -29,8 +29,8 @@ class KeyStamps:
     """The stamps of one cache. Without stamps, every method does nothing.
 
     Attributes:
-        are_there: the cache has stamps: other processes report their writes, or the trust in all entries may end.
-        reports_writes: other processes report their writes, so they have written every entry that is not current.
+        are_there: whether the cache has stamps: other processes report their writes, or a connection does.
+        reports_writes: whether other processes report their writes. If so, an entry that is not current was written.
     """
 
     __slots__ = (
@@ -61,7 +61,7 @@ class KeyStamps:
         return 0 if self._stamps is None else self._stamps.slot(key)
 
     def seen(self, key: Any) -> Seen | None:
-        """Return what the slot of ``key`` shows now; None without stamps."""
+        """Return the words that the slot of ``key`` shows now; None without stamps."""
         stamps = self._stamps
         if stamps is None:
             return None
@@ -75,7 +75,7 @@ class KeyStamps:
         return self._core.watch(key, slot=self.slot(key))
 
     def seen_by_load(self, seen: Seen | None) -> Seen | None:
-        """Return the ``seen`` to store a value under that was loaded while its slot showed ``seen``."""
+        """Return ``seen``, under which a loaded value is stored, or NEVER_CURRENT if no writes are reported now."""
         return seen if seen is None or self._stamps is None or self._stamps.is_notified else NEVER_CURRENT
 
     def missed(self, key: Any) -> None:
@@ -101,7 +101,7 @@ class KeyStamps:
         stamps, now = self._stamps, self._clock()
         if stamps is None or now < self._checked + CHECK_INTERVAL:
             return False
-        # Before the check, so that only one thread opens the stamps again.
+        # Set before the check, so that only one thread opens the stamps again.
         self._checked = now
         try:
             if self._table is stamps.table and not stamps.is_gone():
@@ -115,7 +115,7 @@ class KeyStamps:
         except CacheClosed:
             return False
         except BaseException:
-            # Interrupted: the core may not have received the new stamps. The next miss or write opens others.
+            # This was interrupted, so the core may not have the new stamps. The next miss or write opens others.
             self._checked = -inf
             raise
         logger.warning("The stamps of the cache %r were removed; it has new ones and starts empty.", self._name)

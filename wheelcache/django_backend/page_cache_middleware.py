@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, Final, cast
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from asgiref.sync import async_to_sync, iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIRequest
@@ -62,7 +62,7 @@ class _Call:
     """A call of the middleware: the request, and the response once Django has made it.
 
     Attributes:
-        headers, body: those of the response, as the driver gets them.
+        headers, body: the headers and the body of the response, as the driver receives them.
     """
 
     request: HttpRequest
@@ -89,6 +89,7 @@ class PageCacheMiddleware:
         cache = _cache = _configured_cache()
         self._respond: Any = PageMiddleware(get_response)
         self._is_async = iscoroutinefunction(get_response)
+        self._respond_async: Any = self._respond if self._is_async else sync_to_async(self._respond)
         if self._is_async:
             markcoroutinefunction(self)
         self._wsgi = cache.wsgi(self._application)
@@ -97,6 +98,9 @@ class PageCacheMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self._is_async:
             return self._answer_async(request)
+        if isinstance(request, ASGIRequest):
+            # Another middleware is not async, so Django calls this one in a thread.
+            return async_to_sync(self._answer_async)(request)
         call = _Call(request)
         environ = request.META
         environ[CALL] = call
@@ -155,7 +159,7 @@ class PageCacheMiddleware:
             request.scope = scope
         else:
             request = ASGIRequest(scope, BytesIO())
-        response: HttpResponseBase = await self._respond(request)
+        response: HttpResponseBase = await self._respond_async(request)
         body, headers = _body(response, scope.get(SEAM)), _headers(response)
         if call is not None:
             call.response, call.headers, call.body = response, headers, body

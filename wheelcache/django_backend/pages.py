@@ -1,4 +1,4 @@
-"""The HTTP cache in front of a Django site, and the middleware that reports what a page depends on.
+"""The HTTP cache in front of a Django site, and the middleware that reports the dependencies of a page.
 
 An HTTP cache knows the request headers that a page's ``Vary`` names. A Django page depends on more: LocaleMiddleware
 chooses the language by a cookie that no ``Vary`` names, a view reads a cookie with the visitor's theme, and URLs have
@@ -6,8 +6,8 @@ the host of ``X-Forwarded-Host``. ``PageMiddleware`` therefore watches which coo
 ``request.META`` the page reads while it is made, and makes them a part of the page's key. Pages that cannot be keyed
 are not stored. A hit runs none of this.
 
-Two cookies are exempt: every page reads those of the session and of CSRF protection. Django itself reports whether a
-page depends on them, by ``Vary: Cookie``.
+Two cookies are exempt, since every page reads them: the session cookie and the CSRF cookie. Django itself reports
+whether a page depends on them, by ``Vary: Cookie``.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ from django.utils import timezone
 from django.utils.cache import has_vary_header
 from django.utils.translation import get_language
 
+from wheelcache.cache import Cache
 from wheelcache.django_backend.site_settings import figures_directory
 from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.watched import WatchedCookies, WatchedEnviron, watched
 
 COMPANION: Final = "wheelcache.django_backend.pages.PageMiddleware"
+MODULES: Final = "wheelcache.django_backend.page"
+"""The beginning of the names of both middlewares for pages."""
 
 
 def page_cache(**options: Any) -> HTTPCache:
@@ -79,8 +82,18 @@ def cache_of_site(options: Mapping[str, Any]) -> HTTPCache:
     )
 
 
+def stand_in() -> list[Cache]:
+    """Return an unused cache that publishes where the workers publish the figures of their pages.
+
+    A command finds the pages through it, since it imports no ``wsgi.py``. The list is empty if no pages are cached.
+    """
+    if not next(iter(settings.MIDDLEWARE), "").startswith(MODULES):
+        return []
+    return [cache_of_site(getattr(settings, "WHEELCACHE_PAGES", {})).cache]
+
+
 class PageMiddleware:
-    """Reports to the HTTP cache in front of the site what a page depends on. It must be the first middleware."""
+    """Reports the dependencies of a page to the HTTP cache in front of the site. It must be the first middleware."""
 
     sync_capable = True
     async_capable = True

@@ -18,6 +18,7 @@ from wheelcache.codec import Codec, Pickle, is_bare
 from wheelcache.coherence.shared_stamps import SharedStamps, Stamps
 from wheelcache.django_backend.site_settings import cache_in_words, figures_directory
 from wheelcache.errors import FileUnusable
+from wheelcache.leases.locks import MachineLocks, ProcessLocks
 from wheelcache.option_table import DJANGO as OPTIONS
 from wheelcache.option_table import OF_THE_SITE, Options
 from wheelcache.options import SERIALIZER_TAKES
@@ -31,10 +32,11 @@ class Store:
             the longest prefix first.
         keeps_atoms: whether immutable values are stored as they are.
         settings: the options, for operators.
+        locks: the locks, of the machine with COHERENCE and otherwise of this process.
         cull_frequency: None to evict one by one; 0 to empty a full cache; n to drop 1/n of it.
     """
 
-    __slots__ = ("cache", "codec", "cull_frequency", "fill_waits", "keeps_atoms", "max_entries", "settings")
+    __slots__ = ("cache", "codec", "cull_frequency", "fill_waits", "keeps_atoms", "locks", "max_entries", "settings")
 
     options: ClassVar[Options] = OPTIONS
 
@@ -55,13 +57,15 @@ class Store:
             arguments["figures_dir"] = figures_directory()
         with self.options.in_errors():
             self.cache = Cache(**arguments)
+        is_shared = checked["coherence"] is not None
+        self.locks = MachineLocks(f"django {name}") if is_shared else ProcessLocks(self.cache.parts.core.now)
 
 
 def make_store(location: str, checked: Mapping[str, Any]) -> Store:
     """Return a new store for a LOCATION and checked options.
 
     Raises:
-        TypeError, ValueError, FileUnusable: naming the option.
+        TypeError, ValueError, FileUnusable: if an option is wrong. The message names it.
     """
     return Store(location or "default", checked, shared_stamps(location, checked))
 

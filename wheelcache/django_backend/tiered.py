@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
+from asgiref.sync import sync_to_async
 from django.core.cache import caches
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LENGTH, BaseCache, default_key_func
 from django.core.exceptions import ImproperlyConfigured
@@ -15,6 +16,7 @@ from django.utils.module_loading import import_string
 from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
+from wheelcache.django_backend.redis_calls import Awaited
 from wheelcache.django_backend.request_context import (
     act_for_request,
     is_held_back,
@@ -82,6 +84,25 @@ class TieredStore(Store):
         self.is_notified = invalidations.is_notified
 
 
+def _method(l2: Any, name: str) -> Any:
+    """Return a method of the other cache that Django's own caches do not have."""
+    found = getattr(l2, name, None)
+    if found is None:
+        raise NotImplementedError(f"TieredCache passes {name} on to the cache that L2 names, which does not have it")
+    return found
+
+
+def _reading(name: str, missing: Callable[[], Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return a method that calls the method ``name`` of the other cache, and its twin for coroutines."""
+
+    def read(self: TieredCache, *args: Any, **kwargs: Any) -> StepsTo[Any]:
+        found = yield from self._level.read(partial(_method((yield self._l2s), name), *args, **kwargs))
+        return missing() if found is MISSING else found
+
+    read.__name__ = name
+    return twins(read)
+
+
 class TieredCache(WheelCache):
     """Keeps copies of the values of another cache, named by the option ``L2``, in the memory of the process.
 
@@ -100,7 +121,7 @@ class TieredCache(WheelCache):
         return any(f"{cls.__module__}.{cls.__qualname__}" in SERVE_ALL_THREADS for cls in type(self._l2).__mro__)
 
     # The key prefix and function for which writes are reported, once they are known.
-    _told: tuple[Any, Any] | None = None
+    _reported: tuple[Any, Any] | None = None
     _keeps = True
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
@@ -111,7 +132,7 @@ class TieredCache(WheelCache):
         self.key_prefix, self.version, self.key_func = l2.key_prefix, l2.version, l2.key_func
         self._level = self.store.level
         self._l2s = ByDriver(l2, Awaited(l2))
-        self._told = (l2.key_prefix, l2.key_func)
+        self._reported = (l2.key_prefix, l2.key_func)
 
     def _find_store(self, location: str, params: dict[str, Any]) -> TieredStore:
         given = params.get("OPTIONS", {})
@@ -134,10 +155,10 @@ class TieredCache(WheelCache):
 
     def _find_prefix(self) -> None:
         super()._find_prefix()
-        if self._told is not None:
+        if self._reported is not None:
             # A key setting was changed at run time.
             self._l2.key_prefix, self._l2.version, self._l2.key_func = self.key_prefix, self.version, self.key_func
-            self._keeps = (self.key_prefix, self.key_func) == self._told
+            self._keeps = (self.key_prefix, self.key_func) == self._reported
 
     def _key(self, key: Any, version: int | None) -> Any:
         """Return the key of a copy. It is a tuple, under which no copies are kept, if the other cache would warn of the
@@ -146,7 +167,7 @@ class TieredCache(WheelCache):
         return cache_key if self._keeps and is_printable(cache_key, MEMCACHE_MAX_KEY_LENGTH) else (cache_key,)
 
     def delete_tags(self, *tags: str) -> None:
-        """Raise TagsUnsupported: the other cache would return the values again."""
+        """Raise TagsUnsupported, since the other cache would still return the values."""
         raise TagsUnsupported(type(self._l2).__name__)
 
     def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
@@ -194,10 +215,19 @@ class TieredCache(WheelCache):
     def _read(self, l2: Any, key: Any, version: int | None) -> Any:
         return then(self._stored, l2.get(key, MISSING, version=version))
 
-    def set(
-        self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
-    ) -> None:
+    def set(  # type: ignore[override]
+        self,
+        key: Any,
+        value: Any,
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        nx: bool = False,
+        tags: Any = NO_TAGS,
+    ) -> bool | None:
         self._tag_names(tags)
+        if nx:
+            return self.add(key, value, timeout, version)  # type: ignore[no-any-return]
         cache_key = self._key(key, version)
         write = partial(self._write_through, key, value, self._ttl(timeout), version)
         if not self._fill_waits:
@@ -205,11 +235,21 @@ class TieredCache(WheelCache):
         elif not is_held_back(self._cache, key, cache_key, write):
             write()
             store_headers(self._cache, key, lambda headers: self._key(headers, version))
+        return None
 
     def _set(
-        self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
-    ) -> StepsTo[None]:
+        self,
+        key: Any,
+        value: Any,
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        nx: bool = False,
+        tags: Any = NO_TAGS,
+    ) -> StepsTo[bool | None]:
         self._tag_names(tags)
+        if nx:
+            return (yield from self._add(key, value, timeout, version))  # type: ignore[no-any-return]
         l2, ttl = (yield self._l2s), self._ttl(timeout)
         yield from self._level.write(
             [self._key(key, version)],
@@ -218,6 +258,7 @@ class TieredCache(WheelCache):
             value_of=lambda _: self._for_waiters(value, ttl),
             new_timeout=NewTimeout(ttl),
         )
+        return None
 
     _write_through, aset = twins(_set)
 
@@ -229,13 +270,17 @@ class TieredCache(WheelCache):
         *args: Any,
         version: int | None,
         keys: list[Any],
+        **given: Any,
     ) -> StepsTo[Any]:
         """Call the method ``name`` of the other cache, which writes ``keys``."""
         method = getattr((yield self._l2s), name)
         cache_keys = [self._key(key, version) for key in keys]
-        if getattr(method, "__func__", None) in SET_AGAIN:
+        if given and getattr(method, "__func__", None) is BaseCache.aincr:
+            # Django's own method for coroutines has no additional arguments.
+            method = sync_to_async(self._l2.incr)
+        elif getattr(method, "__func__", None) in SET_AGAIN:
             new_timeout = NewTimeout(self._l2.default_timeout)
-        write = partial(method, *args, version=version)
+        write = partial(method, *args, version=version, **given)
         return (yield from self._level.write(cache_keys, write, dropped=dropped, new_timeout=new_timeout))
 
     def _touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[bool]:
@@ -307,9 +352,12 @@ class TieredCache(WheelCache):
 
     has_key, ahas_key = twins(_has_key)
 
-    def _incr(self, key: Any, delta: int = 1, version: int | None = None) -> StepsTo[int]:
+    def _incr(
+        self, key: Any, delta: int = 1, version: int | None = None, *, ignore_key_check: bool = False
+    ) -> StepsTo[int]:
         """Do the same as Django's ``incr``. In an outage, the error always reaches the caller."""
-        return self._write(MISSING, None, "incr", key, delta, version=version, keys=[key])
+        given = {"ignore_key_check": True} if ignore_key_check else {}
+        return self._write(MISSING, None, "incr", key, delta, version=version, keys=[key], **given)
 
     incr, aincr = twins(_incr)
 
@@ -344,6 +392,43 @@ class TieredCache(WheelCache):
 
     clear, aclear = twins(_clear)
 
+    # The calls of django-redis. The other cache must have them; the calls that change a timeout only need ``touch``.
+
+    ttl, attl = _reading("ttl", int)
+    pttl, apttl = _reading("pttl", int)
+    keys, akeys = _reading("keys", list)
+
+    def iter_keys(self, *args: Any, **kwargs: Any) -> Iterator[str]:
+        return _method(self._l2, "iter_keys")(*args, **kwargs)  # type: ignore[no-any-return]
+
+    async def aiter_keys(self, *args: Any, **kwargs: Any) -> AsyncIterator[str]:
+        # The call may wait for the other cache.
+        keys: list[str] = await sync_to_async(lambda: [*self.iter_keys(*args, **kwargs)])()
+        for key in keys:
+            yield key
+
+    def _delete_pattern(
+        self, pattern: str, version: int | None = None, prefix: str | None = None, itersize: int | None = None
+    ) -> StepsTo[int]:
+        """Delete the keys that match a pattern from the other cache, and their copies. Return their number."""
+        copies = self._deletions(pattern, version, prefix, itersize)
+        given = {"prefix": prefix, "itersize": itersize}
+        given = {name: value for name, value in given.items() if value is not None}
+        write = partial(_method((yield self._l2s), "delete_pattern"), pattern, version=version, **given)
+        try:
+            return (yield from self._level.write((), write, dropped=0))  # type: ignore[no-any-return]
+        finally:
+            sum(copies)
+
+    delete_pattern, adelete_pattern = twins(_delete_pattern)
+
+    def lock(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a lock of the other cache. django-redis's locks cover all machines."""
+        return _method(self._l2, "lock")(*args, **kwargs)
+
+    def alock(self, *args: Any, **kwargs: Any) -> Any:
+        return _method(self._l2, "alock")(*args, **kwargs)
+
     def close(self, **kwargs: Any) -> None:
         super().close(**kwargs)
         self._l2.close(**kwargs)
@@ -361,16 +446,6 @@ class TieredCache(WheelCache):
 
     def _stored(self, value: Any) -> Any:
         return value if value is MISSING else self._encode(value)
-
-
-class Awaited:
-    """Presents the methods for coroutines of a cache under the names without the "a"."""
-
-    def __init__(self, cache: BaseCache) -> None:
-        self._cache = cache
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cache, f"a{name}")
 
 
 def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -> BaseCache:
@@ -397,7 +472,8 @@ def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -
 def _with_timeouts(location: Any, given: Mapping[str, Any]) -> list[str]:
     """Return the URLs for django-redis with the timeouts in them.
 
-    It has one pool per URL, with the OPTIONS that came first. These may belong to an alias whose sockets wait forever.
+    django-redis keeps one pool per URL, with the OPTIONS of the first alias that uses it. Without other URLs, this
+    cache could get a pool whose sockets wait forever.
     """
     timeouts = urlencode({name.lower(): given[name] for name in SOCKET_OPTIONS[DJANGO_REDIS].timeouts if given[name]})
     urls = location.split(",") if isinstance(location, str) else location

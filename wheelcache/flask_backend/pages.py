@@ -18,11 +18,15 @@ from werkzeug.datastructures import EnvironHeaders, ImmutableMultiDict
 from werkzeug.wrappers import Request
 
 from wheelcache import http_cache, options
+from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.watched import WatchedCookies, WatchedEnviron, watched
 
 SESSION: Final = "session"
 """The default name of Flask's session cookie."""
+
+PAGES: Final = "wheelcache.pages"
+"""The key of the HTTP caches of an app in its ``extensions``."""
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -40,7 +44,8 @@ class HTTPCache(http_cache.HTTPCache):
 
     Args:
         options: those of ``wheelcache.http_cache.HTTPCache``. Pages with ``Vary: Cookie`` depend on the session and on
-            the cookies that were read, unless ``cookies`` says otherwise.
+            the cookies that were read, unless ``cookies`` says otherwise. The default of ``figures_dir`` is the
+            directory of the app, which is why the cache is empty and unusable before ``init_app``.
     """
 
     def __init__(
@@ -52,13 +57,21 @@ class HTTPCache(http_cache.HTTPCache):
         **options: Any,
     ) -> None:
         self._sessions = frozenset(session_cookies)
-        super().__init__(name, cookies=cookies, session_cookies=self._sessions, companion=True, **options)
+        self._options = {
+            "name": name,
+            "cookies": cookies,
+            "session_cookies": self._sessions,
+            "companion": True,
+            **options,
+        }
+        self._is_ready = False
 
     def init_app(self, app: Flask) -> None:
         """Put the cache in front of ``app``. Call it after other changes of ``app.wsgi_app``.
 
         Raises:
             ValueError: if ``session_cookies`` does not contain the cookie of the app's session.
+            TypeError, ValueError, FileUnusable: (a RuntimeError) if an option is invalid.
         """
         session = app.config["SESSION_COOKIE_NAME"]
         if session not in self._sessions:
@@ -66,6 +79,10 @@ class HTTPCache(http_cache.HTTPCache):
                 f"session_cookies must contain {session!r}, the SESSION_COOKIE_NAME of the app, not only "
                 f"{sorted(self._sessions)!r}"
             )
+        if not self._is_ready:
+            super().__init__(**{"figures_dir": figures_directory(app), **self._options})
+            self._is_ready = True
+        app.extensions.setdefault(PAGES, []).append(self)
         app.request_class = type("WatchedRequest", (_Watched, app.request_class), {"_exempt": self._sessions})
         app.wsgi_app = self.wsgi(app.wsgi_app)  # type: ignore[method-assign]
 

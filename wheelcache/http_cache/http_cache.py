@@ -10,13 +10,13 @@ from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.http_cache import asgi as asgi_driver
 from wheelcache.http_cache import wsgi as wsgi_driver
-from wheelcache.http_cache.figures import PageStats
 from wheelcache.http_cache.host_purges import HostPurges
 from wheelcache.http_cache.pages import Pages, weigh
 from wheelcache.http_cache.rules import Policy
 from wheelcache.http_cache.variants import Normalization
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock
+from wheelcache.stats import PageStats
 
 
 class HTTPCache:
@@ -134,11 +134,11 @@ class HTTPCache:
         return self.pages.purge_host(host)
 
     def purge_all(self) -> None:
-        """Remove all pages."""
-        self.pages.purge_all()
+        """Remove all pages, as ``cache.clear`` does. A run that began before stores nothing."""
+        self.cache.clear()
 
     def stats(self) -> PageStats:
-        """Return the figures of the pages. Those of any cache are in ``cache.stats()``."""
+        """Return the figures of the pages. ``cache.stats()`` returns the figures that any cache has."""
         return self.pages.figures.stats()
 
     def before_fork(self) -> None:

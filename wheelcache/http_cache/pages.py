@@ -27,6 +27,7 @@ from wheelcache.http_cache.request import Request, bypasses, keyed_headers
 from wheelcache.http_cache.rules import Policy, Use
 from wheelcache.http_cache.run import Run
 from wheelcache.http_cache.variants import COOKIE, Normalization, Variants, accepted_encodings, cookie_field, cookies
+from wheelcache.observability.worker_requests import PURGE
 from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.shared_objects import lazy_lock
 
@@ -100,6 +101,9 @@ class Pages:
         self.clock = clock
         self.shows_status = shows_status
         self.figures = Figures()
+        cache.parts.observer.observe_pages(self.figures)
+        cache.parts.actions[PURGE] = self.purge_url_or_host
+        cache.parts.before_clear = self._outdate_runs
         self.flights = Flights()
         self.marks = Marks()
         self.purges = Purges()
@@ -175,12 +179,10 @@ class Pages:
         if page is not None:
             use = page.freshness.use(page.age(now), control if self.policy.request_directives else None)
             if use is Use.FRESH:
-                self.figures.count("fresh")
-                return self.reply(page, request, now)
+                return self.reply(page, request, now, "fresh")
             if use is Use.WHILE_REVALIDATING:
-                self.figures.count("stale")
                 renewal = self._renewal(request, key, page)
-                return self.reply(page, request, now, b"; detail=stale", renewal)
+                return self.reply(page, request, now, "stale", b"; detail=stale", renewal)
         if b"only-if-cached" in control:
             return not_cached()
         if request.method == "HEAD" or (page is None and request.value(b"range") is not None):
@@ -231,12 +233,31 @@ class Pages:
         return {} if control is None else directives([control])
 
     def _renewal(self, request: Request, key: str, page: Page) -> Run | None:
-        return self._run(request, key, page, leads=True) if self.flights.lead(key) else None
+        if not self.flights.lead(key):
+            return None
+        run = self._run(request, key, page, leads=True)
+        run.has_client = False
+        return run
 
-    def reply(self, page: Page, request: Request, now: float, detail: bytes = b"", renewal: Run | None = None) -> Reply:
-        """Answer a request with a stored page, and count the bytes."""
+    def reply(
+        self,
+        page: Page,
+        request: Request,
+        now: float,
+        counted_as: str | None,
+        detail: bytes = b"",
+        renewal: Run | None = None,
+    ) -> Reply:
+        """Answer a request with a stored page.
+
+        Args:
+            counted_as: the field of ``PageStats``; None if no client receives the answer.
+            detail: more parameters of Cache-Status.
+            renewal: a run to start in the background.
+        """
         answer = stored_reply(page, request, now, self._wall(), detail)
-        self.figures.count("bytes_sent", len(answer.body))
+        if counted_as is not None:
+            self.figures.count(counted_as, len(answer.body))
         return answer if renewal is None else replace(answer, renewal=renewal)
 
     def unchanged(self, page: Page, request: Request) -> Reply | None:
@@ -372,9 +393,15 @@ class Pages:
         """Look at another response of a page that is marked. If it can be stored, the next request stores it."""
         page = self.page_of(request, notes, status, "", headers, 0.0)
         if isinstance(page, str):
-            self.figures.refused(page)
+            self.refused(page)
         else:
             self.marks.remove(key)
+            self.refused("could not be stored before")
+
+    def refused(self, reason: str) -> None:
+        """Count a response that was not stored, and publish the figures even if nothing is ever stored."""
+        self.figures.refused(reason)
+        self.cache.parts.jobs.cache_is_used()
 
     # Removing.
 
@@ -404,18 +431,22 @@ class Pages:
         """Remove all pages of a host, and in the other processes all pages: they do not know which ones are meant."""
         host = host.lower()
         keys = [key for key in [*self.cache.keys()] if host_of(key) == host]
-        if self.host_purges is not None:
-            self.host_purges.purge_all()
-        with self._lock.get():
-            self.purges.note_all()
+        self._outdate_runs()
         return self.purge_keys(keys)
 
-    def purge_all(self) -> None:
+    def purge_url_or_host(self, target: str) -> None:
+        """Do what an operator requests: see ``purge_request``."""
+        if "://" in target:
+            self.purge_url(target)
+        else:
+            self.purge_host(target)
+
+    def _outdate_runs(self) -> None:
+        """Keep the runs in progress from storing their pages, and purge all pages of other processes."""
         if self.host_purges is not None:
             self.host_purges.purge_all()
         with self._lock.get():
             self.purges.note_all()
-            self.cache.clear()
 
     def invalidate(self, request: Request, status: int, headers: Headers) -> None:
         """Remove the pages that a successful request with an unsafe method has outdated."""

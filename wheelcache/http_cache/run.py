@@ -1,8 +1,8 @@
 """One run of the application, and the use of its response. Sans I/O, so that both drivers share it.
 
 A driver reports the events of the response in order: ``started``, ``chunk`` for each piece of the body, and ``ended``
-at its regular end; or ``failed``, ``give_up`` or ``abandoned``. ``started`` and ``failed`` may return a ``Reply``,
-which the driver sends in place of the application's response.
+at its regular end; or ``closed``, ``failed``, ``give_up`` or ``abandoned``. ``started`` and ``failed`` may return a
+``Reply``, which the driver sends in place of the application's response.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ class Run:
         notes: for the application.
         stored: a stale page that the run validates or replaces; None if there is none.
         leads: other requests wait for this run, or may begin to.
+        has_client: the response is sent; False for a renewal in the background.
         conditions: headers that replace the client's ``CONDITIONS``; None if the application gets the client's.
         announcement: headers to add to the application's response.
         is_recording: the response may be stored, and the driver must report its body.
     """
 
     __slots__ = (
-        *("_began", "_chunks", "_page", "_pages", "_moment", "_size", "announcement", "conditions", "is_recording"),
-        *("key", "leads", "notes", "request", "stored"),
+        *("_began", "_chunks", "_moment", "_page", "_pages", "_promised", "_size", "announcement", "conditions"),
+        *("has_client", "is_recording", "key", "leads", "notes", "request", "stored"),
     )
 
     def __init__(
@@ -58,6 +59,7 @@ class Run:
         self.notes = PageNotes()
         self.stored = stored
         self.leads = leads
+        self.has_client = True
         self.conditions: Headers | None = None
         self.announcement: Headers = []
         self.is_recording = True
@@ -67,6 +69,7 @@ class Run:
         self._page: Page | None = None
         self._chunks: list[bytes] = []
         self._size = 0
+        self._promised: int | None = None
         if not is_marked:
             self.conditions = [] if stored is None else rules.validators(stored.headers)
             if pages.shows_status:
@@ -89,6 +92,8 @@ class Run:
             self._end(refusal=page, marks=True)
             return None
         self._page = page
+        length = single(page.headers, b"content-length")
+        self._promised = None if length is None else int(length)
         if self.conditions is not None and status == COMPLETE:
             return pages.unchanged(page, self.request)
         return None
@@ -102,6 +107,9 @@ class Run:
             self.give_up("max_body")
         elif data:
             self._chunks.append(data)
+            if self._size == self._promised:
+                # Waiting requests need not wait until the client of this one has read it.
+                self.ended()
 
     def ended(self) -> None:
         """The response has ended regularly. Store it, and release the waiting requests."""
@@ -111,12 +119,18 @@ class Run:
         if page is None:
             self.give_up("no response")
             return
-        promised = single(page.headers, b"content-length")
-        if promised is not None and promised != b"%d" % self._size:
+        if self._promised not in (None, self._size):
             self.give_up("content-length")
             return
         page.fill(b"".join(self._chunks))
         self._end(refusal=self._pages.store(self.request, page, self.notes, self._moment), marks=True)
+
+    def closed(self) -> None:
+        """The server has closed the response without looking for its end, which it may do if no bytes are promised."""
+        if self._promised == self._size:
+            self.ended()
+        else:
+            self.abandoned()
 
     def failed(self) -> Reply | None:
         """The application raised an exception before its response began. Return a stale page if it may be used."""
@@ -149,12 +163,12 @@ class Run:
         pages.figures.count("revalidated")
         page = pages.updated(stored, headers, now - self._began)
         self._end(refusal=pages.store(self.request, page, self.notes, self._moment))
-        return pages.reply(page, self.request, pages.clock(), b"; detail=validated")
+        counted_as = "fresh" if self.has_client else None
+        return pages.reply(page, self.request, pages.clock(), counted_as, b"; detail=validated")
 
     def _stale(self, stored: Page, now: float) -> Reply:
-        self._pages.figures.count("stale")
         self._end()
-        return self._pages.reply(stored, self.request, now, b"; detail=error")
+        return self._pages.reply(stored, self.request, now, "stale" if self.has_client else None, b"; detail=error")
 
     def _end(self, *, refusal: str | None = None, marks: bool = False) -> None:
         """End the recording, and release the waiting requests.
@@ -167,7 +181,7 @@ class Run:
         self.is_recording = False
         self._chunks = []
         if refusal is not None:
-            pages.figures.refused(refusal)
+            pages.refused(refusal)
         if self.leads:
             self.leads = False
             if refusal is not None and marks:

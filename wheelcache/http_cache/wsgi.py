@@ -319,9 +319,9 @@ class _Recorded:
         return self._rest.pop()
 
     def close(self) -> None:
-        # After a regular end this does nothing. Otherwise, the client has disconnected.
         if self._exchange.run.is_recording:
-            self._exchange.run.abandoned()
+            # Otherwise, the iterable has ended.
+            self._exchange.run.closed()
         close = getattr(self._iterable, "close", None)
         if close is not None:
             close()

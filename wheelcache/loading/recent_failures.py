@@ -52,7 +52,7 @@ class RecentFailures:
         self.start_over()
 
     def note(self, error: BaseException) -> None:
-        """Record ``error``, unless it is about the leader of the load: a cancellation, an exit."""
+        """Record ``error``, unless it concerns only the leader of the load, such as a cancellation or an exit."""
         if not isinstance(error, Exception):
             return
         kind = type(error).__name__[:LONGEST]
@@ -88,7 +88,7 @@ class RecentFailures:
     def start_over(self) -> None:
         """Forget everything. The child of a fork calls this, too: the failures, and perhaps the lock, are the
         parent's."""
-        # The garbage collector may run a loader that fails inside it.
+        # Re-entrant, since the garbage collector may run a failing loader while the lock is held.
         self._lock = threading.RLock()
         self._found = {}
 

@@ -31,7 +31,7 @@ SLACK: Final = 2.0
 """Seconds."""
 
 MOST: Final = 16_384
-"""The most keys to remember. If there are more, keys that were not written for as many writes are forgotten."""
+"""The most keys to remember. With more keys, each write forgets a key that was not written recently."""
 
 
 def _always(result: object) -> bool:
@@ -82,7 +82,7 @@ class WrittenTimeouts:
         self.after_fork_in_child()
 
     def left(self, key: Any) -> float:
-        """Return the seconds that a copy of ``key`` may be kept: inf if there is no limit, 0.0 if none may be."""
+        """Return the seconds that a copy of ``key`` may be kept: inf without a limit, 0.0 if no copy may be kept."""
         known = self._known.get(key)
         if known is None:
             return inf
@@ -133,7 +133,7 @@ class WrittenTimeouts:
 
 
 def _earlier(one: Known, other: Known, now: float) -> Known:
-    """Return the knowledge if the store has the value of either write; ``other`` ended later."""
+    """Combine the knowledge about two writes, either of which may have set the value. ``other`` ended later."""
     if now >= one[1]:
         return other
     is_over_at = one[1] if other[1] == inf else max(one[1], other[1])

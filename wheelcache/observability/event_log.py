@@ -43,7 +43,7 @@ PROCESSES: Final = 50
 1.5 ms."""
 
 LISTED: Final = 4
-"""Number of processes up to which their numbers are listed."""
+"""The most processes of an event whose numbers are listed."""
 
 Process = tuple[int, float]
 """The number of a process, and its start time, since the system reuses numbers."""
@@ -51,7 +51,7 @@ Process = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event, or several equal ones.
+    """An event, or several equal events joined into one.
 
     Attributes:
         kind: one of the constants above, or an action of ``worker_requests``.
@@ -143,7 +143,7 @@ class Event:
 
 
 def merged(events: Iterable[Event], new: Iterable[Event]) -> list[Event]:
-    """Return the newest of both, oldest first, with equal events joined."""
+    """Return the newest events of both, oldest first, with equal events joined."""
     found = list(events)
     for event in new:
         for place in reversed(range(len(found))):
@@ -172,7 +172,7 @@ class EventsInMemory:
 
 
 def add_events(db: sqlite3.Connection, new: Iterable[Event]) -> None:
-    """Add events to those of the site, within a transaction."""
+    """Add ``new`` to the events of the site, within a transaction."""
     new = list(new)
     if new:
         found = merged(events_in(db), new)

@@ -17,35 +17,38 @@ SAMPLE: Final = 64
 """Number of entries in a sample, which takes 100 us. A smaller cache is weighed as a whole."""
 
 LONGEST: Final = 0.003
-"""Seconds of CPU time for a sample, 0.1% of the time between two. It takes 0.001 to weigh a tuple of 10,000 items.
-After a sample that takes n times as long, n samples are left out."""
+"""The CPU time for a sample in seconds, 0.1% of the time between two samples. Weighing a tuple of 10,000 items takes
+0.001. If a sample takes n times as long, the next n samples are skipped."""
 
 SAMPLES: Final = 16
 """Number of samples whose mean is assumed to be the mean of all entries."""
 
 
 class MemoryUse:
-    """Measures the bytes that keys, values and their entries use. A job of ``periodic_jobs``, unless they are weighed.
+    """Measures the bytes that entries use with their keys and values. A job of ``periodic_jobs``, unless weights are
+    bytes.
 
     Args:
         core: the entries.
-        is_weighed: whether the weights of the entries are bytes.
         period: seconds between two samples.
+
+    Attributes:
+        is_weighed: whether the weights of the entries are bytes.
     """
 
-    __slots__ = ("_core", "_is_weighed", "_left_out", "_samples", "period")
+    __slots__ = ("_core", "_left_out", "_samples", "is_weighed", "period")
 
     matters: Final = SAMPLES
 
     def __init__(self, core: Core, period: float, *, is_weighed: bool) -> None:
         self.period = period
         self._core = core
-        self._is_weighed = is_weighed
+        self.is_weighed = is_weighed
         self.start_over()
 
     def __call__(self) -> int | None:
-        """Return the bytes; None if they are unknown, before the first sample or if objects are kept by reference."""
-        if self._is_weighed:
+        """Return the number of bytes; None if there is no sample yet, or if objects are kept by reference."""
+        if self.is_weighed:
             return self._core.weight
         entries = len(self._core)
         if not entries:
@@ -59,10 +62,12 @@ class MemoryUse:
         return round(entries * sum(known) / len(known)) if known and len(known) == len(sizes) else None
 
     def begin(self) -> None:
-        """Drop the samples, because the entries after a pause are different ones."""
+        """Drop the samples, because the entries are different after a pause."""
         self.start_over()
 
     def run(self) -> None:
+        if self.is_weighed:
+            return
         if self._left_out > 0:
             self._left_out -= 1
             return

@@ -61,7 +61,7 @@ TIDY_EVERY: Final = 60.0
 """Seconds between two searches for killed processes and outdated rows."""
 
 LATE: Final = 3
-"""Successive publications that may be blocked by other processes before it counts as a failure. Nothing is lost."""
+"""Successive publications that other processes may block before this counts as a failure. No counts are lost."""
 
 LAST_PATIENCE: Final = 5.0
 """Seconds that an exiting process waits for others that exit at the same time. It cannot retry later."""
@@ -171,7 +171,7 @@ class SitePublisher:
                     self._in_doubt = None
             raise
         with USE.lock:
-            # Otherwise another thread has already found the batch in the database.
+            # If another thread has found the batch in the database, that thread has settled it.
             if batch is not None and self._in_doubt is batch:
                 self._settle(batch)
             if batch is not None and not batch.stays:
@@ -226,7 +226,7 @@ class SitePublisher:
                     recorder.mark()
                     gauges = tuple(map(storable, recorder.now))
                     parts.append((each, _Counted(recorder.row, dict(recorder.steps), gauges)))
-            self._events += each.events.taken()
+            self._events += each.events.take()
         return _Batch(self._number + 1, parts, list(self._gone), list(self._events), stays and bool(parts))
 
     def _settle(self, batch: _Batch) -> None:
@@ -284,7 +284,7 @@ class SitePublisher:
             for where in ("processes WHERE id", "workers WHERE process", OF_WORKER):
                 db.execute(f"DELETE FROM {where} = ?", (self.process,))
         if gone:
-            # Otherwise the time is up to a minute old: see ``tidy``.
+            # Without this, the stored time would be up to a minute old: see ``tidy``.
             db.executemany(f"{PUBLISHED} (?)", gone)
         add_events(db, events)
 

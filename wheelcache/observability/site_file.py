@@ -132,7 +132,7 @@ def check_sqlite() -> None:
     """Check that SQLite is present and new enough.
 
     Raises:
-        FileUnusable: if it is not, so that figures cannot be shared.
+        FileUnusable: if SQLite is missing or too old.
     """
     if sys.platform == "win32":
         raise FileUnusable(f"sharing figures between processes {NEEDS_UNIX}")
@@ -178,7 +178,7 @@ class SiteFile:
         make_private_again(self.directory)
 
     def write(self, change: Callable[[sqlite3.Connection], T], patience: float = PATIENCE) -> T:
-        """Call ``change(connection)`` in a transaction, and return its result. It may be called several times.
+        """Call ``change(connection)`` in a transaction, and return its result. ``change`` may be called several times.
 
         Raises:
             FileUnusable: if the file cannot be written. Nothing was changed.
@@ -217,7 +217,7 @@ class SiteFile:
     def _insist(self, until: float, step: Callable[[], T]) -> T:
         while True:
             try:
-                # Not held during the pause, because a fork waits for it.
+                # The lock is not held during the pause, because a fork waits for it.
                 with USE.lock, locked_file(self.directory / LOCK, 0.0, shared=True):
                     return step()
             except (Busy, FileUnusable) as error:
@@ -366,7 +366,7 @@ def _checked(step: Callable[[], T], path: Path) -> T:
 
 
 class Failed(OSError):
-    """SQLite cannot read or write the file: the disk is full, for instance."""
+    """SQLite cannot read or write the file, for instance because the disk is full."""
 
 
 def _is_busy(error: Exception) -> bool:

@@ -64,7 +64,7 @@ def own_site(command: Sequence[str], environment: Mapping[str, str] | None = Non
     """Run a server of this site, and yield its URL when it answers.
 
     Args:
-        command: the arguments of Python that start it; {address} stands for its address.
+        command: the arguments of Python that start it; {address} stands for its address, {port} for its port.
         environment: variables that it has in addition to those of this process.
     """
     address = free_address()
@@ -92,7 +92,7 @@ class Server:
 @contextmanager
 def server_at(address: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[Server]:
     """Run a server of this site as ``own_site`` does, and yield it before it answers. Stop it at the end."""
-    arguments = [part.format(address=address) for part in command]
+    arguments = [part.format(address=address, port=address.rpartition(":")[2]) for part in command]
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Serves the site with two workers, visits it for a while, and prints the figures of the cache."""
+"""Serves the site with two workers, visits it, and prints the figures of the cache and the speed of cached pages."""
 
 import random
 import threading
@@ -12,8 +12,10 @@ from math import inf
 from typing import Any, Final, TextIO, cast
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from rich.console import Console
 from rich.progress import Progress
 
+from atlas.management import page_speed
 from atlas.management.commands.demo_user import NAME, PASSWORD, make_demo_user
 from atlas.management.progress import progress
 from atlas.management.visiting import Visit, client_of, complain_of_failures, own_site, ranked_pages, visit, zipf_mix
@@ -41,7 +43,10 @@ ENVIRONMENT: Final = {
 
 
 class Command(BaseCommand):
-    help = "Serve the site with two workers, drive a Zipf-like mix of its pages, and print the figures of the cache."
+    help = (
+        "Serve the site with two workers, drive a Zipf-like mix of its pages, and print the figures of the cache. "
+        "Then serve pages that are the same for all visitors, and print the pages per second with and without a cache."
+    )
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -68,11 +73,18 @@ class Command(BaseCommand):
             if stay:
                 with progress() as bars:
                     drive(url, inf, seed, bars)
-            else:
-                self.stdout.write(
-                    f"See it as a page: make run, then http://localhost:8000/wheelcache/, {LOGIN}.\n"
-                    "In a terminal, while the site runs: .venv/bin/python example_project/manage.py wheelcache --watch"
-                )
+        if stay:
+            return
+        with progress() as bars:
+            speeds = page_speed.measure(bars)
+        printer = Console(no_color=options["no_color"])
+        with printer.capture() as printed:
+            printer.print(page_speed.table_of(speeds))
+        self.stdout.write(
+            f"{printed.get()}\n"
+            f"See it as a page: make run, then http://localhost:8000/wheelcache/, {LOGIN}.\n"
+            "In a terminal, while the site runs: .venv/bin/python example_project/manage.py wheelcache --watch"
+        )
 
 
 LOGIN: Final = f"user {NAME}, password {PASSWORD}"

@@ -1,0 +1,135 @@
+"""The calls of django-redis on a TieredCache in front of it: they go to Redis, and the copies follow."""
+
+import asyncio
+import time
+
+import pytest
+
+from tests.backends.tiers import TierOnDjango, made_tiers
+from tests.waiting import until
+
+pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
+
+
+@pytest.fixture
+def tier(trackings):
+    """``tier(kind, place, **options)``"""
+    with made_tiers(trackings) as make:
+        yield lambda *args, **options: make(TierOnDjango, *args, **options)
+
+
+@pytest.fixture(params=["threads", "tasks"])
+def call(request):
+    """Call a method of a cache, or its twin for coroutines: ``call(cache, "ttl", "key")``."""
+
+    def call_method(cache, name, *args, **kwargs):
+        if request.param == "threads":
+            return getattr(cache, name)(*args, **kwargs)
+
+        async def run():
+            return await getattr(cache, f"a{name}")(*args, **kwargs)
+
+        return asyncio.run(run())
+
+    return call_method
+
+
+@pytest.fixture
+def front(tier, empty_redis):
+    """A tier over django-redis, whose copies are used."""
+    return tier("django-redis", empty_redis, behind={"KEY_PREFIX": "site"})
+
+
+def copied(tier, *keys):
+    """Set the keys, and read them until there are copies of all."""
+    tier.backend.set_many(dict.fromkeys(keys, 1), 100)
+    made = sorted(map(tier.backend.make_key, keys))
+    assert until(lambda: len(tier.backend.get_many(keys)) == len(keys) and tier.copies() == made)
+
+
+def test_the_time_left_is_that_in_redis(front, call):
+    cache = front.backend
+    copied(front, "key")
+    front.client().pexpire("site:1:key", 5200)
+    assert call(cache, "ttl", "key") == 5
+    assert 5000 < call(cache, "pttl", "key") <= 5200
+    assert call(cache, "ttl", "none") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [("expire", (50,)), ("pexpire", (50_000,)), ("expire_at", (None,)), ("persist", ())]
+)
+def test_a_new_timeout_is_set_in_redis_and_drops_the_copy(front, call, name, given):
+    copied(front, "key")
+    given = [time.time() + 50 if each is None else each for each in given]
+    assert call(front.backend, name, "key", *given) is True
+    assert front.copies() == []
+    left = front.client().ttl("site:1:key")
+    assert left == -1 if name == "persist" else 48 <= left <= 50
+    assert call(front.backend, name, "none", *given) is False
+
+
+def test_a_pattern_is_deleted_from_redis_and_from_the_copies(front, call):
+    cache = front.backend
+    copied(front, "user:7:a", "user:7:b", "user:8:a")
+    assert call(cache, "delete_pattern", "user:7:*") == 2
+    assert cache.get_many(["user:7:a", "user:7:b", "user:8:a"]) == {"user:8:a": 1}
+    assert front.client().keys() == [b"site:1:user:8:a"]
+    assert front.copies() == ["site:1:user:8:a"]
+
+
+def test_patterns_list_the_keys_in_redis(front, call):
+    cache = front.backend
+    front.behind.set_many({"a1": 1, "a2": 2, "b1": 3})
+
+    async def iterate():
+        return [key async for key in cache.aiter_keys("a*", itersize=10)]
+
+    assert sorted(call(cache, "keys", "a*")) == sorted(cache.iter_keys("a*")) == ["a1", "a2"]
+    assert sorted(asyncio.run(iterate())) == ["a1", "a2"]
+
+
+def test_nx_and_a_count_of_a_missing_key_go_to_redis(front, call):
+    cache = front.backend
+    assert call(cache, "set", "key", 1, nx=True) is True
+    assert call(cache, "set", "key", 2, nx=True) is False
+    assert front.behind.get("key") == cache.get("key") == 1
+    assert call(cache, "incr", "n", 3, ignore_key_check=True) == 3
+    assert cache.get("n") == 3
+
+
+def test_a_lock_is_held_in_redis(front):
+    with front.backend.lock("name", timeout=10) as lock:
+        assert front.client().exists("site:1:name")
+        assert not front.behind.backend.lock("name").acquire(blocking=False)
+        assert lock.owned()
+    assert not front.client().exists("site:1:name")
+
+
+def test_a_cache_without_these_calls_is_an_error_that_names_the_call(tier, call):
+    cache = tier().backend
+    cache.set("key", 1, 100)
+    assert cache.get("key") == 1
+    for name in ("ttl", "pttl", "keys", "delete_pattern"):
+        with pytest.raises(NotImplementedError, match=f"TieredCache passes {name} on to the cache that L2 names"):
+            call(cache, name, "key")
+    for name in ("lock", "alock", "iter_keys"):
+        with pytest.raises(NotImplementedError, match=name):
+            getattr(cache, name)("key")
+    assert call(cache, "expire", "key", 10) is True
+    assert call(cache, "set", "key", 2, nx=True) is False
+
+
+def test_a_wrong_pattern_reaches_neither_redis_nor_the_copies(front, call):
+    copied(front, "7")
+    with pytest.raises(TypeError, match="pattern must be a string"):
+        call(front.backend, "delete_pattern", 7)
+    assert front.backend.get("7") == 1
+
+
+def test_an_outage_with_fail_safe_looks_like_an_empty_cache(tier, own_redis):
+    front = tier("django-redis", own_redis, fail_safe=True)
+    copied(front, "key")
+    own_redis.kill()
+    cache = front.backend
+    assert (cache.ttl("key"), cache.keys("*"), cache.delete_pattern("*")) == (0, [], 0)

@@ -1,0 +1,373 @@
+"""A Django project behind an HTTP cache, on real servers: no visitor gets a page that was made for another one.
+
+An answer is compared with that of the same project without a cache to the same request.
+"""
+
+import gzip
+import random
+import re
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import count
+from string import ascii_letters, digits
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.servers.process import Fleet
+
+SITE = "tests.servers.visited_site"
+SERVERS = {
+    "gunicorn": [
+        *("-m", "gunicorn", "--worker-class=gthread", "--threads=4", "--bind=127.0.0.1:{port}"),
+        f"{SITE}:wsgi",
+    ],
+    "uvicorn": ["-m", "uvicorn", "--log-level=warning", "--port={port}", f"{SITE}:asgi"],
+    "granian": [
+        *("-m", "granian", "--interface=wsgi", "--no-ws", "--blocking-threads=4", "--port={port}"),
+        f"{SITE}:wsgi",
+    ],
+    "waitress with DEBUG": [
+        *("-m", "waitress", "--no-clear-untrusted-proxy-headers", "--listen=127.0.0.1:{port}"),
+        f"{SITE}:wsgi",
+    ],
+}
+
+OTHERS = {"age", "cache-status", "connection", "content-length", "date", "expires", "server", "transfer-encoding"}
+"""Headers that differ between two equal answers, or that the server or the cache writes."""
+TOKEN = re.compile(r'(name="csrfmiddlewaretoken" value=")(\w{64})')
+
+numbers = count()
+
+
+@dataclass
+class Answer:
+    """An answer to a visitor. Names of headers are in lower case."""
+
+    status: int
+    headers: list
+    body: bytes
+
+    @property
+    def is_hit(self):
+        """Whether a stored page answered."""
+        return "; hit" in dict(self.headers).get("cache-status", "")
+
+    def shown(self, cookie):
+        """Return the parts that must be those of the project without a cache, for a request with these cookies."""
+        names = [name for name, _ in self.headers]
+        text = (gzip.decompress(self.body) if "content-encoding" in names and self.body else self.body).decode()
+        if self.status >= 400 and "DEBUG = True" in text:
+            # The page shows the whole request and addresses of objects.
+            return (self.status,)
+        secrets = re.findall(r"csrftoken=(\w+)", f"{cookie} {self.headers}")
+        # Each answer has another token, from which its visitor's secret can be computed.
+        with_secrets = TOKEN.sub(lambda token: f"{token[1]}{unmasked(token[2]) in secrets}", text)
+        compared = {*names} - OTHERS - ({"etag"} if with_secrets != text else set())
+        headers = sorted((name, lasting(name, value)) for name, value in self.headers if name in compared)
+        return self.status, headers, with_secrets
+
+
+def lasting(name, value):
+    """Return the part of a header that is the same in all equal answers."""
+    if name == "vary":
+        return sorted(value.split(", "))
+    return re.sub(r"(?i)(expires=[^;]*|^(csrftoken|sessionid)=\w+)", "", value)
+
+
+def unmasked(token):
+    """Return the secret in a token of CSRF protection, as Django does."""
+    letters = ascii_letters + digits
+    mask, cipher = ([*map(letters.index, part)] for part in (token[:32], token[32:]))
+    return "".join(letters[one - other] for one, other in zip(cipher, mask, strict=True))
+
+
+class Visits:
+    """Visits of the project on one server.
+
+    Attributes:
+        connection: to the server.
+        visitors: the headers of the requests of each visitor.
+        methods: for requests that may have any.
+    """
+
+    def __init__(self, server, stack, methods):
+        self.methods = methods
+        self.connection = stack.enter_context(closing(server.connect()))
+        self._known = {}
+        self.visitors = {
+            "a stranger": {},
+            "a stranger who is tracked": {"Cookie": "_ga=1.2.3; __utm=4"},
+            "a German": {"Cookie": "django_language=de"},
+            "a German browser": {"Accept-Language": "de-DE,de;q=0.9,en;q=0.5"},
+            "one from Tokyo": {"Cookie": "zone=Asia/Tokyo"},
+            "one in the dark": {"Cookie": "theme=dark"},
+            "a German in the dark": {"Cookie": "_ga=5; theme=dark; django_language=de"},
+            "a Swiss": {"X-Country": "CH"},
+            "a modern browser": {"Accept-Encoding": "gzip, deflate, br", "User-Agent": "Mozilla/5.0"},
+            "a bot": {"User-Agent": "a bot"},
+            "a visitor of the other host": {"Host": "other.example"},
+            "a visitor behind a proxy": {"X-Forwarded-Host": "other.example", "X-Forwarded-Proto": "https"},
+            "an attacker with a forwarded host": {"X-Forwarded-Host": "evil.example"},
+            "an attacker with underscores": {"X_Forwarded_Host": "evil.example"},
+            "an attacker with a host": {"Host": "evil.example"},
+            "an attacker with a large header": {"X-Country": "x" * 5000},
+            "an attacker with a session": {"Cookie": "sessionid=forged; theme=dark"},
+            "a visitor with a form": {"Cookie": f"csrftoken={'a' * 32}"},
+            "another one with a form": {"Cookie": f"csrftoken={'b' * 32}"},
+            "Alice": {"Cookie": self.log_in("alice")},
+            "Bob": {"Cookie": self.log_in("bob")},
+        }
+        self.visitors["Alice in German"] = {"Cookie": self.visitors["Alice"]["Cookie"] + "; django_language=de"}
+        token = {"Cookie": f"csrftoken={'c' * 32}"}
+        posted = self.ask("uncached", "/form/", token, "POST", csrfmiddlewaretoken="c" * 32)
+        self.visitors["one with a message"] = {"Cookie": cookies_of(posted)}
+
+    def ask(self, kind, path, headers, method="GET", **form):
+        """Make a request of the application ``kind``. A form is posted."""
+        sent = {"Host": "example.com", "X-Application": kind, **headers}
+        if form:
+            sent["Content-Type"] = "application/x-www-form-urlencoded"
+        self.connection.request(method, path, urlencode(form) if form else None, sent)
+        response = self.connection.getresponse()
+        fields = [(name.lower(), value) for name, value in response.getheaders()]
+        return Answer(response.status, fields, response.read())
+
+    def log_in(self, name):
+        """Return the cookies of a user."""
+        token = "d" * 32
+        form = {"username": name, "password": f"of {name}", "csrfmiddlewaretoken": token}
+        answer = self.ask("uncached", "/admin/login/", {"Cookie": f"csrftoken={token}"}, "POST", **form)
+        assert answer.status == 302, answer
+        return cookies_of(answer)
+
+    def visit(self, kind, path, visitor, method="GET"):
+        """Make a request as a visitor, and compare the answer with that of the project without a cache."""
+        answer = self.ask(kind, path, self.visitors[visitor], method)
+        # A HEAD is answered with the headers of the stored page.
+        expected = self.expected(path, visitor, "GET" if answer.is_hit else method)
+        if method == "HEAD":
+            expected = [(*each[:2], "")[: len(each)] for each in expected]
+        assert answer.shown(self.visitors[visitor].get("Cookie")) in expected, (path, visitor)
+        return answer
+
+    def expected(self, path, visitor, method="GET"):
+        """Return the answers that a visitor may get without an HTTP cache: the second one may be of ``cache_page``."""
+        path = path.partition("?")[0]
+        key = (path, visitor, method)
+        if key not in self._known:
+            headers = self.visitors[visitor]
+            answers = [self.ask("uncached", path, headers, method) for _ in range(1 + ("kept" in path))]
+            self._known[key] = [answer.shown(headers.get("Cookie")) for answer in answers]
+        return self._known[key]
+
+
+def cookies_of(answer):
+    pairs = (value.partition(";")[0] for name, value in answer.headers if name == "set-cookie")
+    return "; ".join(pair for pair in pairs if not pair.endswith('=""'))
+
+
+@pytest.fixture(scope="module")
+def visits(tmp_path_factory):
+    """Start a server, or get the one that runs."""
+    known = {}
+    with ExitStack() as stack:
+        fleet = Fleet(stack, tmp_path_factory.mktemp("servers"))
+
+        def start(name):
+            if name not in known:
+                folder = tmp_path_factory.mktemp("site")
+                debug = f"{'DEBUG' in name:d}"
+                server = fleet(name, SERVERS[name], VISITED_SITE=str(folder), VISITED_DEBUG=debug)
+                # waitress sends the body that Django makes for a HEAD.
+                known[name] = Visits(server, stack, ["GET"] if "waitress" in name else ["GET", "HEAD"])
+            return known[name]
+
+        yield start
+        assert "wheelcache" not in fleet.logs()
+
+
+@pytest.fixture(params=SERVERS)
+def site(request, visits):
+    site = visits(request.param)
+    # The server may have closed it.
+    site.connection.close()
+    return site
+
+
+# Pairs of requests for a page: by a first visitor, and by a second one, who is answered with the page that was stored
+# for the first one ("shared"), with another one that is stored, too ("own"), or with one that is not stored ("none").
+PAIRS = [
+    ("/plain/", "a stranger", "a stranger who is tracked", "shared"),
+    ("/plain/", "a stranger who is tracked", "one in the dark", "shared"),
+    ("/plain/", "a stranger", "a Swiss", "shared"),
+    ("/plain/", "a stranger", "a German", "own"),
+    ("/plain/", "a German", "a stranger", "own"),
+    ("/plain/", "a German", "a German in the dark", "shared"),
+    ("/plain/", "a stranger", "a German browser", "own"),
+    ("/plain/", "a German browser", "a stranger", "own"),
+    ("/plain/", "a stranger", "a modern browser", "own"),
+    ("/plain/", "a modern browser", "a stranger", "own"),
+    ("/plain/", "a stranger", "a bot", "none"),
+    ("/plain/", "a bot", "a stranger", "own"),
+    ("/plain/", "a stranger", "Alice", "none"),
+    ("/plain/", "Alice", "a stranger", "own"),
+    ("/plain/", "a stranger", "a visitor of the other host", "own"),
+    ("/zone/", "a stranger", "one from Tokyo", "own"),
+    ("/zone/", "one from Tokyo", "a stranger", "own"),
+    ("/theme/", "a stranger", "one in the dark", "own"),
+    ("/theme/", "one in the dark", "a stranger", "own"),
+    ("/theme/", "one in the dark", "an attacker with a session", "none"),
+    ("/theme/", "a stranger", "a stranger who is tracked", "shared"),
+    ("/country/", "a stranger", "a Swiss", "own"),
+    ("/country/", "a Swiss", "a stranger", "own"),
+    ("/url/", "a stranger", "a visitor behind a proxy", "own"),
+    ("/url/", "a visitor behind a proxy", "a stranger", "own"),
+    ("/url/", "a visitor behind a proxy", "a visitor of the other host", "own"),
+    ("/url/", "a stranger", "an attacker with a forwarded host", "none"),
+    ("/moved/", "a visitor behind a proxy", "a stranger", "own"),
+    ("/moved/", "a stranger", "one in the dark", "shared"),
+    ("/address/", "a stranger", "a stranger", "none"),
+    ("/user/", "Alice", "Bob", "own"),
+    ("/user/", "Bob", "Alice", "own"),
+    ("/user/", "Alice", "a stranger", "own"),
+    ("/user/", "a stranger", "Alice", "own"),
+    ("/user/", "Alice", "Alice in German", "own"),
+    ("/user/", "a stranger", "a stranger who is tracked", "shared"),
+    ("/form/", "a visitor with a form", "another one with a form", "none"),
+    ("/form/", "a visitor with a form", "a stranger", "none"),
+    ("/form/", "a stranger", "a visitor with a form", "none"),
+    ("/kept_form/", "a visitor with a form", "another one with a form", "none"),
+    ("/kept_form/", "a visitor with a form", "a stranger", "none"),
+    ("/kept_form/", "a stranger", "another one with a form", "none"),
+    ("/messages/", "one with a message", "a stranger", "own"),
+    ("/messages/", "a stranger", "one with a message", "none"),
+    ("/kept/", "a stranger", "one in the dark", "shared"),
+    ("/kept/", "a stranger", "a German", "own"),
+    ("/kept/", "one from Tokyo", "a stranger", "own"),
+    ("/kept_theme/", "a stranger", "one in the dark", "own"),
+    ("/kept_user/", "Alice", "Bob", "own"),
+    ("/kept_user/", "Alice", "a stranger", "own"),
+    ("/expires/", "a stranger", "one in the dark", "shared"),
+    ("/fresh/", "a stranger", "a stranger", "none"),
+    ("/marked/", "a stranger", "a stranger", "none"),
+    ("/streamed/", "Alice", "Bob", "none"),
+    ("/streamed/", "Alice", "a stranger", "none"),
+    ("/missing/", "a stranger", "a German", "none"),
+    ("/broken/", "a stranger", "a stranger", "none"),
+    ("/plain", "a stranger", "a visitor behind a proxy", "none"),
+    ("/admin/", "Alice", "Bob", "none"),
+    ("/admin/auth/user/", "Alice", "a stranger", "none"),
+    ("/admin/auth/user/", "Alice", "Bob", "none"),
+    ("/admin/login/", "a stranger", "Alice", "none"),
+]
+CACHED = sorted({path for path, *_, result in PAIRS if result != "none"})
+FORMS = ["wrapper", "middleware"]
+"""The HTTP cache in front of the project, and as its middleware."""
+
+
+def ids(pairs):
+    return [f"{path} {first}, {second}" for path, first, second, *_ in pairs]
+
+
+def url_of(path):
+    """Return a URL of a page that no other test asks for."""
+    return f"{path}?{next(numbers)}" if path.endswith("/") and "admin" not in path else path
+
+
+@pytest.mark.parametrize(("path", "first", "second", "result"), PAIRS, ids=ids(PAIRS))
+def test_a_visitor_gets_the_page_of_another_one_only_if_it_is_the_same(site, path, first, second, result):
+    for form in FORMS:
+        url = url_of(path)
+        site.visit(form, url, first)
+        hits = [site.visit(form, url, second).is_hit for _ in range(4)]
+        # If the first answer could not be stored, the next one shows that one can be, and the one after it is stored.
+        assert (hits[0], hits[-1]) == (result == "shared", result != "none")
+        site.visit(form, url, first)
+
+
+ATTACKERS = [
+    "an attacker with a forwarded host",
+    "an attacker with underscores",
+    "an attacker with a host",
+    "an attacker with a large header",
+    "an attacker with a session",
+    "a bot",
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("attacker", ATTACKERS)
+def test_an_attacker_neither_poisons_a_page_nor_keeps_it_from_being_stored(site, form, attacker):
+    for path in ("/url/", "/moved/", "/country/", "/theme/"):
+        url = url_of(path)
+        site.visit(form, url, attacker)
+        assert [site.visit(form, url, "a stranger") for _ in range(4)][-1].is_hit
+        site.visit(form, url, attacker)
+
+
+MIXED = [
+    ("/zone/", "one from Tokyo", "a stranger"),
+    ("/plain/", "a German", "a stranger"),
+    ("/theme/", "one in the dark", "a stranger"),
+    ("/country/", "a Swiss", "a stranger"),
+]
+
+
+@pytest.mark.parametrize(("path", "first", "second"), MIXED, ids=ids(MIXED))
+def test_without_its_companion_a_cache_would_serve_the_wrong_page(site, path, first, second):
+    """``page_cache`` refuses to start without it; this is a cache that knows nothing of Django."""
+    url = url_of(path)
+    site.ask("bare", url, site.visitors[first])
+    answer = site.ask("bare", url, site.visitors[second])
+    assert answer.is_hit
+    assert answer.shown("") in site.expected(path, first)
+    assert answer.shown("") not in site.expected(path, second)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_order_of_visits_mixes_pages(site, form):
+    chance = random.Random(form)
+    for path in CACHED:
+        url = url_of(path)
+        for visitor in chance.sample([*site.visitors], len(site.visitors)):
+            site.visit(form, url, visitor, chance.choice(site.methods))
+
+
+WHOLE_SITE = [pair for pair in PAIRS if pair[0] in ("/plain/", "/user/", "/kept/", "/kept_user/", "/fresh/")]
+
+
+@pytest.mark.parametrize(("path", "first", "second", "result"), WHOLE_SITE, ids=ids(WHOLE_SITE))
+def test_the_same_holds_with_the_middleware_of_django_that_caches_the_whole_site(site, path, first, second, result):
+    url = url_of(path)
+    for visitor in (first, second, second, first):
+        answer = site.ask("whole site", url, site.visitors[visitor])
+        # It adds headers to every page.
+        assert answer.shown("")[::2] in [expected[::2] for expected in site.expected(path, visitor)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_browser_with_a_page_receives_a_304_unless_the_page_is_of_another_visitor(site, form):
+    url = url_of("/theme/")
+    dark = site.visitors["one in the dark"]
+    for _ in range(2):
+        tag = dict(site.ask(form, url, dark).headers)["etag"]
+        unchanged = site.ask(form, url, {**dark, "If-None-Match": tag})
+        assert (unchanged.status, unchanged.body) == (304, b"")
+        other = site.ask(form, url, {"If-None-Match": tag})
+        assert other.shown("") in site.expected(url, "a stranger")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_of_the_site_can_be_posted_and_only_its_visitor_sees_the_message(site, form):
+    url = url_of("/messages/")
+    site.visit(form, url, "a stranger")
+    shown = site.ask(form, "/form/", {})
+    cookies = cookies_of(shown)
+    token = TOKEN.search(shown.body.decode())[2]
+    assert site.ask(form, "/form/", {"Cookie": cookies}, "POST", csrfmiddlewaretoken="x" * 64).status == 403
+    posted = site.ask(form, "/form/", {"Cookie": cookies}, "POST", csrfmiddlewaretoken=token)
+    assert posted.status == 302
+    message = {"Cookie": f"{cookies}; {cookies_of(posted)}"}
+    assert b"saved" in site.ask(form, url, message).body
+    assert b"saved" not in site.visit(form, url, "a stranger").body

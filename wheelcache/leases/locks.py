@@ -1,0 +1,360 @@
+"""Named locks with an owner and an end, with the calls of redis-py's ``Lock``.
+
+``Lock`` is the object that a caller acquires and releases. A lock table holds the state: ``ProcessLocks`` for the
+threads and tasks of one process, ``MachineLocks`` for the processes of one user on one machine.
+
+``MachineLocks`` keeps a file for each held lock in the runtime directory, which is in shared memory if the system
+supports that. The holder has the file locked with flock, so the kernel releases the lock of a process that was killed,
+however it was killed. The file contains the end and the token of the holder, so a lock also ends if its holder hangs or
+is suspended: the next holder replaces the file, and the old one finds that its file is gone. Each step runs under the
+lock of one file per table, for some 50 us.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, Protocol
+
+from wheelcache import options
+from wheelcache.errors import LockError, LockNotOwned
+from wheelcache.loading.steps import StepsTo, Wait, twins
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.alarm import Alarm
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.private_files import (
+    check_private,
+    locked_file,
+    make_private_again,
+    not_for_children,
+    runtime_directory,
+)
+
+if sys.platform != "win32":
+    import fcntl
+
+STATE: Final = struct.Struct("<d32s")
+"""The content of a file: the end of the lock, in seconds of the steady clock, and the token of its holder."""
+
+
+class LockTable(Protocol):
+    """The state of the locks, by name. A lock that has ended counts as free.
+
+    Attributes:
+        scope: "process" or "machine": the callers that a lock excludes.
+    """
+
+    @property
+    def scope(self) -> str: ...
+    def acquire(self, name: str, token: str, seconds: float) -> bool: ...
+    def release(self, name: str, token: str) -> bool: ...
+
+    def extend(self, name: str, token: str, seconds: float, *, from_now: bool) -> bool:
+        """Move the end of a lock by ``seconds``, or to ``seconds`` from now. Return False unless ``token`` holds it."""
+
+    def holder(self, name: str) -> str | None:
+        """Return the token of the holder."""
+
+
+class ProcessLocks:
+    """The locks of one process. The child of a fork starts without any.
+
+    Args:
+        clock: returns seconds.
+    """
+
+    scope: Final = "process"
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._held: dict[str, tuple[str, float]] = {}
+        # Reentrant, because the garbage collector may run a finalizer that releases a lock.
+        self._lock = threading.RLock()
+        lifecycle.HELD.add_weakly(self)
+
+    def acquire(self, name: str, token: str, seconds: float) -> bool:
+        with self._lock:
+            if self.holder(name) is not None:
+                return False
+            self._held[name] = token, self._clock() + seconds
+            return True
+
+    def release(self, name: str, token: str) -> bool:
+        with self._lock:
+            is_held = self.holder(name) == token
+            if is_held:
+                del self._held[name]
+            return is_held
+
+    def extend(self, name: str, token: str, seconds: float, *, from_now: bool) -> bool:
+        with self._lock:
+            is_held = self.holder(name) == token
+            if is_held:
+                self._held[name] = token, (self._clock() if from_now else self._held[name][1]) + seconds
+            return is_held
+
+    def holder(self, name: str) -> str | None:
+        token, end = self._held.get(name, ("", -inf))
+        return token if self._clock() < end else None
+
+    def before_fork(self) -> None:
+        """Do nothing: the child takes over neither the locks nor their state."""
+
+    def after_fork(self, *, in_child: bool) -> None:
+        if in_child:
+            self._lock = threading.RLock()
+            self._held.clear()
+
+
+class MachineLocks:
+    """The locks that all processes of one user on this machine share under one name.
+
+    A lock belongs to the process that acquired it: neither the child of a fork nor a subprocess keeps it.
+
+    Args:
+        name: processes that give the same name share their locks.
+        clock: returns seconds, the same in all processes of the machine.
+
+    Raises:
+        FileUnusable: by every method, if another user can access a file or its directory, or a process is suspended in
+            the middle of a step.
+    """
+
+    scope: Final = "machine"
+
+    def __init__(self, name: str, clock: Callable[[], float] = SystemClock.steady) -> None:
+        self._folder = f"{_digest(name)}-1.locks"
+        self._clock = clock
+        # The locked files of this process, by token.
+        self._files: dict[str, int] = {}
+        lifecycle.HELD.add_weakly(self)
+
+    def acquire(self, name: str, token: str, seconds: float) -> bool:
+        with self._step(name) as path:
+            if self._holder(path) is not None:
+                return False
+            # A new file, because the holder of a lock that has ended may still have the old file locked.
+            path.unlink(missing_ok=True)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            not_for_children.add(file)
+            self._files[token] = file
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.pwrite(file, STATE.pack(self._clock() + seconds, token.encode()), 0)
+            return True
+
+    def release(self, name: str, token: str) -> bool:
+        if token not in self._files:
+            return False
+        with self._step(name) as path:
+            is_held = self._holder(path) == token
+            if is_held:
+                path.unlink()
+            file = self._files.pop(token)
+            not_for_children.discard(file)
+            os.close(file)
+            return is_held
+
+    def extend(self, name: str, token: str, seconds: float, *, from_now: bool) -> bool:
+        with self._step(name) as path:
+            is_held = self._holder(path) == token
+            if is_held:
+                file = self._files[token]
+                start = self._clock() if from_now else STATE.unpack(os.pread(file, STATE.size, 0))[0]
+                os.pwrite(file, STATE.pack(start + seconds, token.encode()), 0)
+            return is_held
+
+    def holder(self, name: str) -> str | None:
+        if not self._path(name).exists():
+            return None
+        with self._step(name) as path:
+            return self._holder(path)
+
+    def before_fork(self) -> None:
+        """Do nothing: the child takes over neither the locks nor their files."""
+
+    def after_fork(self, *, in_child: bool) -> None:
+        if in_child:
+            # The child has closed them already.
+            self._files.clear()
+
+    def _path(self, name: str) -> Path:
+        return runtime_directory() / self._folder / _digest(name)
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[Path]:
+        """Exclude all other steps of this table. The value of the context is the path of the file of ``name``."""
+        path = self._path(name)
+        make_private_again(path.parent)
+        with locked_file(path.parent / "step"):
+            yield path
+
+    def _holder(self, path: Path) -> str | None:
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            check_private(path, os.fstat(file), stat.S_ISREG, "a file")
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            content = os.pread(file, STATE.size, 0)
+            end, token = STATE.unpack(content) if len(content) == STATE.size else (-inf, b"")
+            return token.decode() if self._clock() < end else None
+        else:
+            # The kernel released the lock of a process that was killed.
+            return None
+        finally:
+            os.close(file)
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+class Lock:
+    """A lock that excludes the callers of one process or of one machine, with the calls of redis-py's ``Lock``.
+
+    It is a context manager for ``with`` and ``async with``. It is not reentrant: a caller that acquires a lock that it
+    holds waits for itself.
+
+    Args:
+        table: the state of the locks.
+        name: locks with the same name exclude each other.
+        timeout: seconds until an acquired lock ends by itself; None or 0 for never.
+        sleep: seconds between two attempts.
+        blocking: whether ``acquire`` waits for the lock.
+        blocking_timeout: the most seconds to wait; None for no limit.
+        thread_local: whether only the thread that acquired the lock may release it through this object.
+
+    Attributes:
+        name: see above.
+        scope: "process" or "machine": the callers that the lock excludes.
+
+    Raises:
+        TypeError, ValueError: if an argument is invalid. The message names it.
+    """
+
+    def __init__(
+        self,
+        table: LockTable,
+        name: str,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,
+    ) -> None:
+        self._table = table
+        self.name = name
+        self.scope = table.scope
+        self._timeout = _limit("timeout", timeout) or inf
+        self._sleep = options.seconds_or_zero("sleep", sleep)
+        self._blocking = blocking
+        self._blocking_timeout = _limit("blocking_timeout", blocking_timeout)
+        self._own: Any = threading.local() if thread_local else SimpleNamespace()
+
+    def __repr__(self) -> str:
+        return f"<Lock {self.name!r}, which covers one {self.scope}>"
+
+    @property
+    def _token(self) -> str | None:
+        return getattr(self._own, "token", None)
+
+    def _acquire(
+        self, sleep: float | None = None, blocking: bool | None = None, blocking_timeout: float | None = None
+    ) -> StepsTo[bool]:
+        """Acquire the lock. Return False if that fails within the time to wait.
+
+        Args:
+            sleep, blocking, blocking_timeout: replace the arguments of ``Lock``.
+        """
+        pause = self._sleep if sleep is None else options.seconds_or_zero("sleep", sleep)
+        waits = self._blocking if blocking is None else blocking
+        limit = self._blocking_timeout if blocking_timeout is None else _limit("blocking_timeout", blocking_timeout)
+        until = SystemClock.steady() + (limit if waits else 0.0)
+        token = secrets.token_hex(16)
+        while not self._table.acquire(self.name, token, self._timeout):
+            now = SystemClock.steady()
+            if now >= until:
+                return False
+            yield Wait(Alarm(), min(now + pause, until))
+        self._own.token = token
+        return True
+
+    acquire, aacquire = twins(_acquire)
+
+    def release(self) -> None:
+        """Release the lock.
+
+        Raises:
+            LockNotOwned: (a LockError) if it has ended, so that another caller may hold it.
+            LockError: if this thread did not acquire it.
+        """
+        is_released = self._table.release(self.name, self._held_token())
+        self._own.token = None
+        if not is_released:
+            raise LockNotOwned(f"cannot release the lock {self.name!r}: it has ended since it was acquired")
+
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> bool:
+        """Move the end of the held lock by ``additional_time`` seconds. With ``replace_ttl``, count them from now.
+
+        Raises:
+            LockNotOwned: (a LockError) if it has ended, so that another caller may hold it.
+            LockError: if this thread did not acquire it, or it has no timeout.
+        """
+        seconds = options.seconds_or_zero("additional_time", additional_time)
+        token = self._held_token()
+        if self._timeout == inf:
+            raise LockError(f"cannot extend the lock {self.name!r}: it has no timeout")
+        if not self._table.extend(self.name, token, seconds, from_now=replace_ttl):
+            raise LockNotOwned(f"cannot extend the lock {self.name!r}: it has ended since it was acquired")
+        return True
+
+    def reacquire(self) -> bool:
+        """Let the held lock end after its whole ``timeout``, counted from now. Raise the errors of ``extend``."""
+        return self.extend(0.0 if self._timeout == inf else self._timeout, replace_ttl=True)
+
+    def locked(self) -> bool:
+        """Return whether any caller holds the lock."""
+        return self._table.holder(self.name) is not None
+
+    def owned(self) -> bool:
+        """Return whether this thread holds the lock through this object."""
+        return self._token is not None and self._table.holder(self.name) == self._token
+
+    def __enter__(self) -> Lock:
+        if not self.acquire():
+            raise LockError(f"the lock {self.name!r} was not acquired within its blocking_timeout")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    async def __aenter__(self) -> Lock:
+        if not await self.aacquire():
+            raise LockError(f"the lock {self.name!r} was not acquired within its blocking_timeout")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.release()
+
+    def _held_token(self) -> str:
+        token = self._token
+        if token is None:
+            raise LockError(f"the lock {self.name!r} is not held by this thread through this object")
+        return token
+
+
+def _limit(name: str, seconds: Any) -> float:
+    """Check a number of seconds >= 0, or None, which is returned as infinity."""
+    return inf if seconds is None else options.seconds_or_zero(name, seconds)
