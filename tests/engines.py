@@ -8,7 +8,7 @@ _engines = WeakKeyDictionary()
 
 
 def noted(backend):
-    """``backend``, which was just made, with an engine of its own: the newest of the process."""
+    """Note that the newest engine of the process belongs to ``backend``, and return ``backend``."""
     _engines[backend] = caches()[-1]
     return backend
 

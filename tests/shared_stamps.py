@@ -5,7 +5,7 @@ from wheelcache.leases import locks
 
 
 def keep_in(directory, set_attribute=setattr):
-    """For this process. Others that the test starts call this as well."""
+    """Set the directory for this process. Other processes of the test call this as well."""
     directory.chmod(0o700)
     for module in (shared_stamps, locks):
         set_attribute(module, "runtime_directory", lambda: directory)

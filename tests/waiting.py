@@ -41,7 +41,7 @@ def waiting():
 
 
 def until_waiting(count=1, seconds=PATIENCE):
-    """Look until exactly so many threads and tasks wait for a load or a lease of another one.
+    """Wait until exactly ``count`` threads and tasks wait for a load or a lease of another one.
 
     For use outside an event loop; a coroutine calls ``auntil_waiting``.
     """
@@ -49,7 +49,7 @@ def until_waiting(count=1, seconds=PATIENCE):
 
 
 async def auntil_waiting(count=1, seconds=PATIENCE):
-    """``until_waiting`` for coroutines: the other tasks of the event loop run meanwhile."""
+    """Wait as ``until_waiting`` does, in a coroutine, while other tasks of the event loop run."""
     deadline = time.monotonic() + seconds
     while waiting() != count:
         assert time.monotonic() < deadline, f"{waiting()} wait, not {count}"

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic_ns
 
+from tests.leases.callers import get_or_lease
 from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.runtime.request_scope import end_request
@@ -115,7 +116,7 @@ class Caller:
     def get(self):
         key, start = self.key(), monotonic_ns()
         cache, waits = self.cache, self.setting.waits
-        found = cache.get_or_lease(KEYS[key], wait=WAIT) if waits else cache.get(KEYS[key])
+        found = get_or_lease(cache, KEYS[key], wait=WAIT) if waits else cache.get(KEYS[key])
         if found is not None:
             self.has_read(key, found, start)
         elif self.random.random() < 0.9:

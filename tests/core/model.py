@@ -99,7 +99,7 @@ class Model:
         return entry.is_dropped or any(tag.moment != self.moment(tag.slot) for tag in entry.tags.values())
 
     def moment(self, slot):
-        """When a tag with this slot was last dropped, as other processes see it."""
+        """Return the last drop of a tag with this slot, as other processes see it."""
         return 0 if self.stamps is None or self.stamps.tags is None else self.stamps.tags[slot]
 
     def existing(self, key):

@@ -26,7 +26,7 @@ FUZZED_STEPS = int(os.environ.get("FUZZED_STEPS", 3000))
 
 
 def fastest(core_class, keys):
-    """Seconds of the processor that setting and getting ``keys`` takes, at best."""
+    """Return the minimum of the CPU seconds that setting and getting ``keys`` takes."""
     seconds = []
     for _ in range(3):
         core = core_class()
@@ -40,7 +40,7 @@ def fastest(core_class, keys):
 
 
 class Custom:
-    """Compared by code of its own."""
+    """A key that is compared by its own Python code."""
 
     def __hash__(self):
         return 7

@@ -340,7 +340,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
     @invariant()
     def a_walk_goes_on(self):
-        """One step of it after each step of the others."""
+        """Take one step of the walk after each other step."""
         if self.walks is None:
             return
         there = [each.key for each in self.model.entries]

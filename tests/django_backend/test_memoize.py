@@ -2,6 +2,7 @@
 ``tests/loading``."""
 
 import asyncio
+import math
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext_lazy
 
 from tests.waiting import PATIENCE, THREADS, until, until_waiting
+from wheelcache import KEEP
 from wheelcache.django_backend import memoize
 
 WHEEL = "wheelcache.django_backend.WheelCache"
@@ -124,6 +126,36 @@ def test_a_value_is_deleted_or_all_of_the_function_are(any_site):
     assert [load("a"), load("b")] == [[3], [2]]
     load.cache_clear()
     assert [load("a"), load("b"), beside("a")] == [[4], [5], [1]]
+
+
+def test_a_timeout_may_be_a_function_of_the_value(any_site):
+    values = iter([None, 0, -1, 60, math.inf])
+    load = memoize(lambda value: value)(lambda: next(values))
+    assert [load() for _ in range(5)] == [None, 0, -1, 60, 60]
+    load.cache_clear()
+    assert [load(), load()] == [math.inf] * 2
+
+
+def test_a_function_receives_the_previous_value_and_may_keep_it(clock, site):
+    received = []
+
+    @memoize(60, grace=30)
+    def load(key, *, previous=None):
+        received.append((key, previous))
+        return KEEP if previous else [key]
+
+    assert load("a") == ["a"]
+    clock.advance(60)
+    assert load(key="a") == ["a"]
+    assert until(lambda: received == [("a", None), ("a", ["a"])])
+    with pytest.raises(TypeError, match="previous"):
+        load("a", previous=1)
+
+
+@pytest.mark.parametrize("timeout", [0, 60])
+def test_a_cache_that_has_no_previous_value_passes_none(any_site, timeout):
+    load = memoize(timeout)(lambda key, *, previous: [key, previous])
+    assert load("a") == ["a", None]
 
 
 def test_a_none_is_a_value(any_site):
@@ -266,6 +298,7 @@ def test_wrong_arguments_of_the_decorator_are_errors_when_it_decorates():
 
 def test_functions_are_decorated_before_django_is_set_up():
     code = """
+from wheelcache import KEEP
 from wheelcache.django_backend import memoize
 
 @memoize(60)

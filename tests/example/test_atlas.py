@@ -33,7 +33,7 @@ class Atlas:
         )
 
     def serve(self) -> tuple[subprocess.Popen[str], str]:
-        """waitress on a port of its choice, which it says in its first line."""
+        """Run waitress on a port of its choice, which its first line names."""
         server = subprocess.Popen(
             [sys.executable, "-u", "-m", "waitress", "--listen=127.0.0.1:0", "atlas_site.wsgi:application"],
             env=self.environment,

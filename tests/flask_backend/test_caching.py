@@ -5,6 +5,7 @@ Flask-Caching's own tests run on it in ``tests/conformance``.
 """
 
 import asyncio
+import math
 import threading
 
 import flask
@@ -93,7 +94,7 @@ def test_waiters_receive_the_exception_of_the_function(any_site, in_thread):
 
 
 def test_a_value_that_is_not_cached_is_not_shared(any_site, in_thread):
-    """It may be one visitor's own."""
+    """The value may belong to one visitor."""
     app, cache, backend = any_site
     slow = Slow()
 
@@ -206,6 +207,25 @@ def test_a_negative_timeout_keeps_nothing_and_still_shares(site, in_thread):
     outcomes = [each.result(PATIENCE) for each in together(in_thread, app, load, slow)]
     assert outcomes == ["value 1"] * 8
     assert load() == "value 2"
+
+
+def test_a_timeout_may_be_a_function_of_the_value(any_site):
+    _, cache, _ = any_site
+    values = iter([None, 0, 60, math.inf])
+    load = cache.memoize(lambda value: value, cache_none=True)(lambda: next(values))
+    assert [load() for _ in range(4)] == [None, 0, 60, 60]
+    cache.delete_memoized(load)
+    assert [load(), load()] == [math.inf] * 2
+
+
+def test_a_timeout_that_depends_on_the_value_is_exact(make_app, clock):
+    app, cache = make_app(Cache())
+    numbers = iter([7, 20])
+    load = cache.memoize(lambda value: value)(lambda: next(numbers))
+    with app.app_context():
+        assert load() == 7
+        clock.advance(7)
+        assert [load(), load()] == [20, 20]
 
 
 def test_the_attributes_of_a_decorated_function_are_those_of_flask_caching(site, clock):

@@ -65,7 +65,7 @@ def load(steps):
 
 
 def spin():
-    """Say so in number 1,999 of the database, and write until killed."""
+    """Mark the beginning in number 1,999 of the database, and write until killed."""
     write(1999, os.getpid())
     while True:
         for number in range(1000, 1100):

@@ -60,7 +60,7 @@ def runs(site, name):
 
 
 def asked_by_all(site, view, name):
-    """All clients ask for a page that is not there, and then for one that has expired; how often each was computed."""
+    """Let all clients request a missing page, and then an expired one. Return how often each was computed."""
     found = []
     for turn in range(2):
         if turn:
