@@ -12,7 +12,7 @@ from tests.waiting import PATIENCE, until
 
 @contextmanager
 def memcached_server():
-    """Its address.
+    """Run the server, and yield its address.
 
     Raises:
         RuntimeError: memcached is not installed.

@@ -1,4 +1,4 @@
-"""Steps are whole: beside threads, finalizers, asynchronous exceptions and failing clocks."""
+"""Steps are atomic with threads, finalizers, asynchronous exceptions and failing clocks."""
 
 import ctypes
 import dis
@@ -25,11 +25,11 @@ EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
 
 class Interrupted(BaseException):
-    """What is raised into a step."""
+    """The asynchronous exception that interrupts a step."""
 
 
 def balance(core):
-    """How many values were ever stored: each is in the core, or has left."""
+    """Return the number of values that were ever stored: each is in the core or was removed."""
     return len(core) + sum(core.counts().removals.values())
 
 
@@ -39,10 +39,10 @@ def requests(core):
 
 
 OPERATIONS = {
-    # What is called with a fresh number, and by how much ``balance`` and ``requests`` may grow.
+    # A function, called with a new number, and the largest increases of ``balance`` and ``requests``.
     "set a new key": (lambda core, n: core.set(f"new {n}", n, 50, weight=2), 1, 0),
     "set a key that is there": (lambda core, n: core.set(n % 40, n, 1 + n % 90), 1, 0),
-    "set for ever": (lambda core, n: core.set(n % 40, n, None, removed=[]), 1, 0),
+    "set forever": (lambda core, n: core.set(n % 40, n, None, removed=[]), 1, 0),
     "set in place of a value": (lambda core, n: core.set(n % 40, n, KEEP, mode=SAME, expected=core.find(n % 40)), 1, 1),
     "set with tags": (lambda core, n: core.set(n % 40, n, 9, tags=(("red", 0), (f"{n % 3}", 0))), 1, 0),
     "drop a tag": (lambda core, n: (core.drop_tag("red"), core.drain(20, [])), 0, 0),

@@ -77,7 +77,7 @@ def test_an_exception_at_any_point_leaves_the_loads_whole(moments, name):
 
 
 class PlainlyHeld:
-    """``Held`` without an Event, whose lock an interruption would leave taken."""
+    """A ``Held`` without an Event, whose lock an interruption would leave acquired."""
 
     def __init__(self, value):
         self.value = value
@@ -92,7 +92,7 @@ class PlainlyHeld:
 
 
 def join(cache, loader, pool, waiters):
-    """Have a caller wait for the leader, whose loader runs, or has been interrupted before it did."""
+    """Let a caller wait for the leader, whose loader runs, or was interrupted before it ran."""
     assert until(lambda: loader.began)
     before = len(waiters.begun)
     waiter = pool.submit(cache.get_or_load, "k", returns("its own"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.leases.callers import get_or_lease
 from tests.persistence import calling
 from tests.persistence.calling import Calling
 from tests.scripts import run
@@ -173,7 +174,7 @@ FIRST_USES = {
     "stats": lambda cache: cache.stats().size == 5,
     "get_or_load": lambda cache: cache.get_or_load("a", lambda: 1 / 0) == 1,
     "aget_or_load": lambda cache: asyncio.run(cache.aget_or_load("a", lambda: 1 / 0)) == 1,
-    "get_or_lease": lambda cache: cache.get_or_lease("a", wait=1) == 1,
+    "get_or_lease": lambda cache: get_or_lease(cache, "a", wait=1) == 1,
     "save": lambda cache: cache.save(cache.keeper.directory / "by hand") == 5,
 }
 

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary, ref
 
 import pytest
 
+from tests.leases.callers import get_or_lease
 from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache
@@ -69,7 +70,7 @@ def fill(cache, clock):
 
 
 def lease(cache):
-    cache.get_or_lease("new", wait=1)
+    get_or_lease(cache, "new", wait=1)
     cache.set("new", 7)
 
 
@@ -356,8 +357,8 @@ def test_an_exception_at_any_point_of_a_fill_leaves_no_caller_waiting(name):
     with quiet(), ThreadPoolExecutor(1) as pool:
         for target in count(1):
             cache = Cache(**SILENT, clock=ManualClock())
-            assert cache.get_or_lease("k", wait=100) is None
-            asked = pool.submit(Context().run, cache.get_or_lease, "k", wait=100)
+            assert get_or_lease(cache, "k", wait=100) is None
+            asked = pool.submit(Context().run, get_or_lease, cache, "k", wait=100)
             until_waiting(1)
             delivery = Delivery(target)
             interrupted = delivery.run(lambda cache=cache: FILLING[name](cache))

@@ -19,7 +19,7 @@ from wheelcache.runtime.worker_pool import REFRESHES, TIMED_LOADS, WorkerPool, r
 
 
 class Jobs:
-    """Jobs that run until they are released."""
+    """A number of jobs that run until they are released."""
 
     def __init__(self):
         self.go = threading.Event()

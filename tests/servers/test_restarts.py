@@ -1,4 +1,4 @@
-"""Sites with snapshots on real servers: what they start with after they were stopped or killed."""
+"""Sites with snapshots on real servers, and their entries after they were stopped or killed and started again."""
 
 import pytest
 
