@@ -9,6 +9,7 @@ import tempfile
 
 import redis
 
+from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 
@@ -34,9 +35,7 @@ class RedisServer:
 
     def __enter__(self):
         for _ in range(5):
-            with socket.socket() as free:
-                free.bind((self.host, 0))
-                self.port = free.getsockname()[1]
+            (self.port,) = free_ports(1)
             try:
                 self.start()
             except RuntimeError as cannot:

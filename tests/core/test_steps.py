@@ -13,6 +13,7 @@ import tracemalloc
 import pytest
 
 from tests.core.advancing import advance_all
+from tests.memory import traced
 from tests.waiting import PATIENCE
 from wheelcache.core import entry_map
 from wheelcache.core.contract import KEEP, MISSING, SAME, STORED, RemovalCause
@@ -382,12 +383,6 @@ def test_a_clock_that_raises_changes_nothing(make, clock):
     assert core.find("key") == 1
 
 
-def traced_memory():
-    """Return the bytes that this file and the cores hold, without those of threads that other tests have left."""
-    of_cores = (tracemalloc.Filter(True, __file__), tracemalloc.Filter(True, "*/wheelcache/core/*"))
-    return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(of_cores).traces)
-
-
 @pytest.mark.parametrize("leave", ["overwrite", "delete", "expire", "clear", "evict"])
 def test_memory_follows_live_entries(make, clock, leave):
     core = make(max_entries=6000)
@@ -414,13 +409,14 @@ def test_memory_follows_live_entries(make, clock, leave):
                     pass
         advance_all(core)
 
+    files = (__file__, "*/wheelcache/core/*")
     tracemalloc.start()
     try:
         fill()
-        peak = traced_memory()
+        peak = traced(*files)
         empty()
         gc.collect()
         assert len(core) == 0
-        assert traced_memory() < 0.05 * peak
+        assert traced(*files) < 0.05 * peak
     finally:
         tracemalloc.stop()

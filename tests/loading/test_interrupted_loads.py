@@ -66,7 +66,7 @@ def test_an_exception_at_any_point_leaves_the_loads_whole(moments, name):
             delivery = Delivery(target)
             interrupted = delivery.run(lambda cache=cache: operation(cache))
             moments.before_watch = lambda: None
-            assert until(lambda cache=cache: cache.parts.loads.is_idle, 2), f"{delivery.where}: a key is taken for ever"
+            assert until(lambda cache=cache: cache.parts.loads.is_idle), f"{delivery.where}: a key is taken for ever"
             counted = look_ups(cache) - before
             assert 0 <= counted <= may_count, delivery.where
             assert worker.does(lambda cache=cache: use_every_key(cache)), f"{delivery.where}: a lock is taken for ever"
@@ -166,7 +166,7 @@ def test_an_exception_at_any_point_leaves_all_threads_of_the_pool_to_others(monk
             assert until(lambda cache=cache: cache.parts.loads.is_idle)
             both = [PlainlyHeld(None), PlainlyHeld(None)]
             assert all(pool.submit(each) for each in both)
-            began = until(lambda both=both: all(each.began for each in both), 2)
+            began = until(lambda both=both: all(each.began for each in both))
             for each in both:
                 each.go.release()
             assert began, delivery.where

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -12,19 +11,12 @@ from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
+from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
 EXIT = 20
 """Twice the number of seconds that a server may take to save its caches."""
-
-
-def free_ports(number):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Server:
@@ -113,7 +105,7 @@ def running(command, log, *, make=Server, is_up=Server.is_up, **environment):
             assert process.poll() is None, log.read_text()
             return all(map(is_up, servers))
 
-        assert until(all_are_up, 30), log.read_text()
+        assert until(all_are_up), log.read_text()
         yield servers if len(servers) > 1 else servers[0]
     finally:
         if process.poll() is None:

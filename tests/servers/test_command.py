@@ -59,7 +59,7 @@ class Asked:
             workers = [worker for cache in found["caches"] for worker in cache["workers"]]
             return {each["pid"]: (each["hits"], each["misses"]) for each in workers} == self.gets
 
-        assert until(is_right, 30), found
+        assert until(is_right), found
         return found
 
 
@@ -209,7 +209,7 @@ def test_from_the_terminal_a_cache_is_cleared_in_all_workers_and_the_figures_are
     def now():
         return json.loads(site.run("--json").stdout)["caches"][0]["total"]
 
-    assert until(lambda: now()["entries"] == 0, 30)
+    assert until(lambda: now()["entries"] == 0)
     for options, what in ((["--cache", before["name"]], f" of {before['name']!r}"), ([], "")):
         done = site.run("reset", *options)
         assert (done.returncode, done.stdout) == (0, f"The figures{what} start from zero.\n")
@@ -276,12 +276,12 @@ def test_workers_that_are_recycled_and_killed_take_nothing_from_the_total(framew
         # The view also sets, and its worker may have counted what came before the first look-up.
         return [(each["total"]["hits"], each["total"]["misses"]) for each in caches]
 
-    assert until(lambda: counted() == [(125, 25)], 30), counted()
+    assert until(lambda: counted() == [(125, 25)]), counted()
     os.kill(server("pid")["pid"], signal.SIGKILL)
     os.kill(server("pid")["pid"], signal.SIGKILL)
     for _ in range(3):
         server("look-up/5/1")
-    assert until(lambda: counted() == [(140, 28)], 30), counted()
+    assert until(lambda: counted() == [(140, 28)]), counted()
 
 
 @pytest.mark.parametrize("framework", MANAGE)

@@ -28,6 +28,9 @@ TTL = float | None | _Default
 
 NO_TAGS: Final[tuple[str, ...]] = ()
 
+Lifetime = TTL | Callable[[Any], float | None]
+"""A TTL, or a function that returns the seconds for which its argument, a loaded value, is kept."""
+
 MAX_FAST_TTL: Final = 1 << 40
 """In seconds. Only longer TTLs need a check, for example for ints that no float can hold."""
 
@@ -204,8 +207,8 @@ class CacheAccess:
     def get_or_load(
         self,
         key: Hashable,
-        loader: Callable[[], Any],
-        ttl: TTL = DEFAULT_TTL,
+        loader: Callable[..., Any],
+        ttl: Lifetime = DEFAULT_TTL,
         *,
         grace: float | None = None,
         refresh_ahead: float | None = None,
@@ -221,6 +224,11 @@ class CacheAccess:
         that are already waiting receive the loaded value, but it is not stored.
 
         Args:
+            loader: the function that computes the value. If it has a parameter named ``previous``, it receives by keyword
+                the value that it replaces, which is fresh or within its grace, or None. It may return
+                ``wheelcache.KEEP`` to renew that value.
+            ttl: as for ``set``, or a function that receives the value and returns seconds. If it returns None, 0 or
+                less, the value is not kept. Its exceptions are treated like those of the loader.
             grace: the seconds after its TTL for which the value may still be returned, while one refresh in the
                 background loads a new value. If the refresh fails, the next caller receives the loader's exception.
             refresh_ahead: a fraction of ``ttl``. The first hit after this part of the TTL starts a refresh.

@@ -227,12 +227,12 @@ class PythonCore:
             check_weight(weight)
             weight = weight if self._tracks else 0
         outcome = STORED
+        made: Any = ()
         map_ = self._map
         # Keeps replaced and removed values until the lock is free: dropping the last reference may run ``__del__``.
         gone: list[Any] = []
         with self._lock:
-            if self._gate_error is not None:
-                self._check_gate()
+            self._check_gate()
             if map_.detached is not None:
                 map_.drop_detached(DROPPED_PER_SET, removed, gone)
             self._check_slot(slot)
@@ -249,10 +249,11 @@ class PythonCore:
                     return OUTDATED
                 if mode == SAME and ttl == KEEP:
                     fresh_until, expires_at = live.fresh_until, live.due
-            if tags:
+            if tags and mode != SAME:
                 for _, slot_of_tag in tags:
                     self._check_slot(slot_of_tag)
-                if mode != SAME and map_.tags.dropped_since(tags, since if watch is None else watch.since):
+                made = map_.tags.make(tags, since if watch is None else watch.since)
+                if made is None:
                     return OUTDATED if watch is None else CHANGED
             if self._watched and mode != RESTORE:
                 outcome |= self._notify(key, value, watch, slot, seen)
@@ -260,17 +261,17 @@ class PythonCore:
                 if seen is None and self._stamps is not None:
                     self._stamps.write(slot)
                 map_.remove(key, REPLACED, now, removed, gone)
+                map_.tags.forget_unused(made)
                 return outcome ^ STORED | TOO_HEAVY
-            added = map_.tags.add(tags, key) if tags and mode != SAME else ()
+            for tag in made:
+                tag.keys.add(key)
             if map_.tags.dropped:
                 # ``tags.add`` may have noticed that another process dropped a tag.
                 map_.next_due = -inf
             entry = map_.store(key, value, fresh_until, expires_at, weight, now, removed, gone)
-            if (added or entry.tags) and mode != SAME:
-                old, entry.tags = entry.tags, added
-                map_.tags.discard(tuple([tag for tag in old if tag not in added]), key)
-            if mode != RESTORE:
-                self._puts += 1
+            if (made or entry.tags) and mode != SAME:
+                entry.tags = map_.tags.replace(entry.tags, made, key)
+            self._puts += mode != RESTORE
             if self._tracks:
                 if self._stamps is not None:
                     self._stamps.stamp(entry, slot, seen)
@@ -304,8 +305,7 @@ class PythonCore:
         now = self._clock()
         gone: list[Any] = []
         with self._lock:
-            if self._gate_error is not None:
-                self._check_gate()
+            self._check_gate()
             entry = self._live(key, now)
             if only == DEAD:
                 if entry is not None:

@@ -64,19 +64,31 @@ class Tags:
         a drop of another tag may count."""
         return any(self._last_drop(name, slot) >= since > 0 for name, slot in names)
 
-    def add(self, names: tuple[TagName, ...], key: Any) -> tuple[Tag, ...]:
-        """Add a key to its tags, and return them. The caller stores the entry afterwards."""
+    def make(self, names: tuple[TagName, ...], since: int) -> tuple[Tag, ...] | None:
+        """Return the tags for an entry that the caller stores afterwards; None if one was dropped after ``since``."""
         tags = tuple([self._tag(name, slot) for name, slot in names])
+        # Checked after the stamps of the tags were read: another process may drop a tag at any time.
+        if not self.dropped_since(names, since):
+            return tags
+        self.forget_unused(tags)
+        return None
+
+    def forget_unused(self, tags: tuple[Tag, ...]) -> None:
+        """Forget the tags that no entry has."""
         for tag in tags:
-            tag.keys.add(key)
-        return tags
+            if not tag.keys and self._by_name.get(tag.name) is tag:
+                self._by_name.pop(tag.name, None)
+
+    def replace(self, old: tuple[Tag, ...], new: tuple[Tag, ...], key: Any) -> tuple[Tag, ...]:
+        """Replace the tags ``old`` of an entry, and return ``new``."""
+        self.discard(tuple([tag for tag in old if tag not in new]), key)
+        return new
 
     def discard(self, tags: tuple[Tag, ...], key: Any) -> None:
         """Remove a key from its tags, after its entry was removed or got other tags."""
         for tag in tags:
             tag.keys.discard(key)
-            if not tag.keys and self._by_name.get(tag.name) is tag:
-                self._by_name.pop(tag.name, None)
+        self.forget_unused(tags)
 
     def drop(self, name: str, slot: int) -> int:
         """Drop a tag, and return the number of entries that had it."""

@@ -101,6 +101,10 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
             reserve(map, index, due > fresh_until, write.weight if core.weighs else 0, write.tags is not NULL)
         if unlikely(write.tags is not NULL):
             held = new_list(map, <tuple>write.tags)
+            # Check again, after the stamps of the tags were read: another process may have dropped one in between.
+            if not check_tags(map, <tuple>write.tags, write.since if under is None else under.since):
+                release_list(map, held)
+                return OUTDATED if under is None else CHANGED
     # From here on, nothing can fail.
     if watches is not None:
         if is_outdated:
