@@ -162,6 +162,18 @@ def ttl(name: str, value: Any) -> float | None:
         return None
 
 
+def lifetime(name: str, value: Any) -> float | None:
+    """Check the seconds for which a value is kept, that a function returned: None or 0 or less means 0.0, not at all.
+
+    Returns:
+        The seconds; None for no expiry, which is infinite.
+    """
+    if value is None:
+        return 0.0
+    _checked(name, value, "a number of seconds, or None not to keep the value", Real, lambda given: given == given)
+    return ttl(name, value) if value > 0 else 0.0
+
+
 def timeout(name: str, value: Any) -> float:
     """Check a timeout: a number of seconds or a timedelta. 0 means no expiry, less than 0 immediate expiry."""
     if isinstance(value, timedelta):

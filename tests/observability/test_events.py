@@ -444,7 +444,7 @@ def test_a_cache_that_was_closed_is_no_worker_that_ended(make, path, clock):
 def test_reading_a_hundred_events_takes_a_millisecond_or_a_few(make, log):
     log.add(failure(1000.0 * number, text="é" * MAX_LENGTH) for number in range(MAX_EVENTS))
     cache = make()
-    before = time.process_time()
+    before = time.thread_time()
     for _ in range(20):
         assert len(Site([cache]).events(MAX_EVENTS)) == MAX_EVENTS
-    assert (time.process_time() - before) / 20 < 0.02
+    assert (time.thread_time() - before) / 20 < 0.02

@@ -268,7 +268,9 @@ def test_old_purges_are_removed(purged, path, clock, monkeypatch):
     assert len(purged) == 51
 
 
-@pytest.mark.parametrize("target", ["", "  ", "/news/", "news/", "http://", "https:///news", "http://[", "a/b", "?a"])
+@pytest.mark.parametrize(
+    "target", ["", "  ", "/news/", "news/", "http://", "https:///news", "http://[", "a/b", "?a", "a" * 9999]
+)
 def test_only_a_url_or_a_host_can_be_purged(target):
     with pytest.raises(NotPurgeable, match=r"purge takes an absolute URL, .*, or a host, .*, not '"):
         purge_request(target)

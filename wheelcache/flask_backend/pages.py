@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
-from flask import Flask, current_app, make_response
+from flask import Flask, Response, current_app, g, make_response, request
 from werkzeug.datastructures import EnvironHeaders, ImmutableMultiDict
 from werkzeug.wrappers import Request
 
@@ -84,6 +84,8 @@ class HTTPCache(http_cache.HTTPCache):
             self._is_ready = True
         app.extensions.setdefault(PAGES, []).append(self)
         app.request_class = type("WatchedRequest", (_Watched, app.request_class), {"_exempt": self._sessions})
+        app.before_request_funcs.setdefault(None, []).insert(0, _offer_tags)
+        app.after_request_funcs.setdefault(None, []).insert(0, _collect_tags)
         app.wsgi_app = self.wsgi(app.wsgi_app)  # type: ignore[method-assign]
 
     def cached(self, seconds: float) -> Callable[[View], View]:
@@ -104,6 +106,20 @@ class HTTPCache(http_cache.HTTPCache):
             return decorated  # type: ignore[return-value]
 
         return decorate
+
+
+def _offer_tags() -> None:
+    """Let views add tags to their page."""
+    notes = cast(_Watched, request)._notes
+    g.cache_tags = set() if notes is None else notes.tags
+
+
+def _collect_tags(response: Response) -> Response:
+    """Collect the tags that a view has assigned."""
+    notes = cast(_Watched, request)._notes
+    if notes is not None and g.get("cache_tags", notes.tags) is not notes.tags:
+        notes.tags.update(options.tags("g.cache_tags", g.cache_tags))
+    return response
 
 
 class _Watched(Request):

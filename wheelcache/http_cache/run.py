@@ -65,7 +65,7 @@ class Run:
         self.is_recording = True
         self._pages = pages
         self._began = pages.clock()
-        self._moment = pages.moment(request.key)
+        self._moment = pages.stored.moment(request.key)
         self._page: Page | None = None
         self._chunks: list[bytes] = []
         self._size = 0

@@ -31,6 +31,9 @@ LOAD: Final = "load"
 PURGE: Final = "purge"
 """The actions that can be requested."""
 
+LONGEST: Final = 4096
+"""Characters of a URL to purge."""
+
 HOST: Final = re.compile(r"[^\s/?#@]+")
 """The form of a host, which may have a port."""
 
@@ -53,11 +56,11 @@ def purge_request(target: str) -> str:
         NotPurgeable: if ``target`` is neither.
     """
     with suppress(ValueError):
-        if HOST.fullmatch(target) or urlsplit(target).netloc:
+        if len(target) <= LONGEST and (HOST.fullmatch(target) or urlsplit(target).netloc):
             return f"{PURGE} {target}"
     raise NotPurgeable(
         "purge takes an absolute URL, such as https://example.com/news/, or a host, such as example.com, "
-        f"not {target!r}"
+        f"not {target[:200]!r}"
     )
 
 
