@@ -171,10 +171,28 @@ class CacheParts:
 
     # For backends and near caches, by the callers' keys.
 
-    def look_up_leased(self, key: Any, wait: float, may_wait: bool = True) -> StepsTo[Any]:
-        """Return the steps of ``Cache.get_or_lease``. They return MISSING instead of its ``default``."""
+    def look_up_leased(
+        self, key: Any, wait: float, may_wait: bool = True, grace: float = 0.0, leader: Any = None
+    ) -> StepsTo[Any]:
+        """Return the steps of a look-up by a caller that will set a missing value. They return MISSING in that case.
+
+        Of several callers that miss a key at the same time, one receives MISSING and a lease, and the others wait for
+        the value that it sets. If the holder of the lease deletes the key, its request ends, or ``wait`` is over, one
+        waiter receives MISSING and the lease. A caller that holds a lease, runs a loader, or runs under an event loop
+        never waits. See ``fill_leases``.
+
+        Args:
+            wait: the maximum seconds to wait, > 0.
+            may_wait: False if the holder of the lease may need the same thread that would wait.
+            grace: for so many seconds past the TTL of a value, which must be stored with that grace, the others receive
+                the old value and do not wait.
+            leader: a key whose lease stands for that of ``key``, too, since both values are computed together. While
+                another caller has that lease, this one receives the old value of ``key``, if there is one.
+        """
         self.gate.open()
-        return self.leased_reads.get(self.keys.adapt(key), seconds("wait", wait), may_wait)
+        key = self.keys.adapt(key)
+        leader = key if leader is None else self.keys.adapt(leader)
+        return self.leased_reads.get(key, seconds("wait", wait), may_wait, grace, leader)
 
     def lease_fill(self, key: Any) -> Callable[[Any], None]:
         """Return a function that passes a value to the callers that wait for a lease on ``key``.

@@ -237,7 +237,7 @@ class Stats:
     the dashboard and the metrics have an entry for each counter.
 
     Attributes:
-        hits, misses: look-ups by ``get``, ``get_or_lease``, ``get_many``, ``get_or_load`` and ``aget_or_load`` that
+        hits, misses: look-ups by ``get``, ``get_many``, ``get_or_load`` and ``aget_or_load`` that
             found a value within its TTL, or found none.
         stale_hits: look-ups that returned a value past its TTL, within its grace. They are neither hits nor misses.
         puts: values that were stored, including loaded ones, but not values restored from a snapshot.

@@ -43,7 +43,7 @@ urlpatterns = [path("wheelcache/", include("wheelcache.django_backend.urls")), p
 
 
 class LoggedIn:
-    """Logs everyone in, as the same user."""
+    """Log every visitor in as the same user."""
 
     def __init__(self, get_response):
         self.get_response = get_response
@@ -93,7 +93,7 @@ class DjangoSite:
         return Client(enforce_csrf_checks=True)
 
     def ask(self, browser, method, url, data=None, headers=None):
-        """Status, headers and text."""
+        """Return the status, the headers and the text."""
         response = getattr(browser, method)(url, data or {}, headers=headers or {})
         return response.status_code, response.headers, response.content.decode()
 

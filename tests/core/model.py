@@ -99,7 +99,7 @@ class Model:
         return entry.is_dropped or any(tag.moment != self.moment(tag.slot) for tag in entry.tags.values())
 
     def moment(self, slot):
-        """When a tag with this slot was last dropped, as other processes see it."""
+        """Return the last drop of a tag with this slot, as other processes see it."""
         return 0 if self.stamps is None or self.stamps.tags is None else self.stamps.tags[slot]
 
     def existing(self, key):
@@ -186,7 +186,7 @@ class Model:
         return entry.value
 
     def get(self, key, default=None):
-        """What a cache does: find, and count a miss."""
+        """Find a value as a cache does, and count a miss."""
         self.misses += self.live(key) is None
         return self.find(key, default)
 

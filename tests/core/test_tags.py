@@ -278,7 +278,7 @@ class TestMemory:
             plain.set(key, key, None)
             one.set(key, key, None, tags=((f"user {key % 1000}", 0),))
             two.set(key, key, None, tags=((f"user {key % 1000}", 0), RED))
-        # What malloc adds to 16 and 24 bytes is up to 16.
+        # malloc adds up to 16 bytes to 16 and 24.
         first, both = ((sys.getsizeof(core) - sys.getsizeof(plain)) / 20_000 for core in (one, two))
         assert 24 <= first <= 26
         assert 32 <= both <= 34

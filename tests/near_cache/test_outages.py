@@ -15,7 +15,7 @@ from wheelcache.near_cache.guarded_store import FAILURES, FIRST_PAUSE
 
 @pytest.fixture
 def near(make):
-    """With FAIL_SAFE, tracked and trusted."""
+    """A near cache with FAIL_SAFE whose copies are tracked and trusted."""
     return make(tracked=True, **FAIL_SAFE)
 
 

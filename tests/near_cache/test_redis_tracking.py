@@ -231,7 +231,7 @@ def test_a_listener_that_raises_when_told_to_trust_is_not_trusted(shared_redis, 
 
 
 class Blocks(Copies):
-    """Takes its time with one key."""
+    """Handles one key slowly."""
 
     def __init__(self):
         super().__init__()

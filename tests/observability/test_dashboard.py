@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from time import process_time
+from time import thread_time
 
 import pytest
 
@@ -467,9 +467,9 @@ def test_the_figures_of_25_caches_in_40_workers_take_a_few_times_what_writing_th
     def seconds(step):
         took = []
         for _ in range(5):
-            before = process_time()
+            before = thread_time()
             step()
-            took.append(process_time() - before)
+            took.append(thread_time() - before)
         return min(took)
 
     page = dashboard(*caches)

@@ -1,4 +1,4 @@
-"""wheelcache on Windows and macOS: everything works that needs no Linux, and the rest reports what it needs."""
+"""wheelcache on Windows and macOS: features that need Linux say so, and everything works without it otherwise."""
 
 import sys
 
@@ -66,7 +66,7 @@ def system(request):
 
 @pytest.fixture
 def run(system, tmp_path):
-    """Run a script as on ``system``, and return what it printed."""
+    """Run a script as on ``system``, and return its output."""
 
     def run(*parts):
         done = run_on(system, "\n".join((LOG, *parts)), tmp_path)

@@ -93,7 +93,7 @@ async def apage(request, name):
 
 
 async def avalue(request, name):
-    """Caches what it computes, by hand."""
+    """Cache the computed value with ``aget`` and ``aset``."""
     found = await cache.aget(f"value:{name}")
     if found is None:
         found = await acompute(name)
@@ -119,7 +119,7 @@ async def afails(request, how, name):
 
 
 async def avalue_fails(request, how, name):
-    """As ``afails``, with what it computes cached by hand."""
+    """Like ``afails``, but cache the computed value with ``aget`` and ``aset``."""
     found = await cache.aget(f"value:{name}")
     if found is None:
         found = await afail(how, name)
@@ -129,7 +129,7 @@ async def avalue_fails(request, how, name):
 
 
 async def apage_for(request, number):
-    """Ends when ``number`` are in it at once."""
+    """Return when ``number`` requests are in this view at the same time."""
     global inside
     inside += 1
     async with asyncio.timeout(3 * PATIENCE):
@@ -139,7 +139,7 @@ async def apage_for(request, number):
 
 
 async def atogether(request, number):
-    """Of ``number`` tasks that miss together one loads, in the thread of the loop."""
+    """Start ``number`` tasks that miss together, one of which loads, in the thread of the loop."""
     global tasks_arrived
     tasks_arrived += 1
     threads = set()

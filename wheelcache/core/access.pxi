@@ -289,6 +289,11 @@ cdef class CacheAccess:
         callers that waited by then, and is not stored.
 
         Args:
+            loader: if it has a parameter named ``previous``, it receives the value that it replaces, which is fresh or
+                within its grace, by keyword; None if there is none. It may return ``wheelcache.KEEP`` to renew that
+                value.
+            ttl: as for ``set``; or a function of the value that returns seconds. If it returns None, or 0 or less, the
+                value is not kept. Its exceptions are those of the loader.
             grace: seconds past its TTL for which the value may still be returned while one refresh in the background
                 loads it anew. If that fails, the next caller gets what the loader raises.
             refresh_ahead: a fraction of ``ttl``. The first hit past it starts a refresh.

@@ -26,6 +26,7 @@ from wheelcache.django_backend.request_context import (
 from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
 from wheelcache.errors import TagsUnsupported
+from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.steps import ByDriver, Steps, StepsTo, drive, run, run_async, then, twins
 from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.socket_options import (
@@ -322,7 +323,7 @@ class TieredCache(WheelCache):
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
         ``default``."""
         self._tag_names(tags)
-        timeout = self._ttl(timeout)
+        timeout = timeout if callable(timeout) else self._ttl(timeout)
         found = self.get(key, MISSING, version)
         return run(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
 
@@ -331,7 +332,7 @@ class TieredCache(WheelCache):
     ) -> Any:
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
         self._tag_names(tags)
-        timeout = self._ttl(timeout)
+        timeout = timeout if callable(timeout) else self._ttl(timeout)
         found = await self.aget(key, MISSING, version)
         return await run_async(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
 
@@ -341,7 +342,7 @@ class TieredCache(WheelCache):
                 self._key(key, version),
                 partial(self._read, (yield self._l2s), key, version),
                 default if callable(default) else lambda: default,
-                lambda value: self._add(key, value, timeout, version),
+                lambda value: self._add(key, value, seconds_for(timeout, value), version),
                 self._codec,
             )
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import wraps
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import flask_caching
 from flask import current_app
@@ -22,6 +22,12 @@ from wheelcache.core.access import NO_TAGS
 from wheelcache.flask_backend.decorated import Decorated, check_tags
 from wheelcache.flask_backend.engine_backend import EngineBackend
 from wheelcache.flask_backend.function_keys import MemoKeys, view_keys
+
+if TYPE_CHECKING:
+    from flask_caching import _CachedFunction, _MemoizedFunction
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 BYPASSED: Final = (
     *("get", "has", "set", "get_many", "set_many"),
@@ -93,8 +99,18 @@ class Cache(flask_caching.Cache):
 
         return decorator
 
-    if not TYPE_CHECKING:
-        # Type checkers and ``help`` see the arguments of the installed release.
+    if TYPE_CHECKING:
+
+        def cached(
+            self, *args: Any, tags: Tags = NO_TAGS, **kwargs: Any
+        ) -> Callable[[Callable[P, R]], _CachedFunction[P, R]]: ...
+
+        def memoize(
+            self, *args: Any, tags: Tags = NO_TAGS, **kwargs: Any
+        ) -> Callable[[Callable[P, R]], _MemoizedFunction[P, R]]: ...
+
+    else:
+        # ``help`` shows the arguments of the installed release.
         cached = wraps(flask_caching.Cache.cached)(_cached)
         memoize = wraps(flask_caching.Cache.memoize)(_memoize)
 

@@ -14,13 +14,14 @@ from typing import Any, Final
 from flask import Flask
 from flask_caching.backends.base import BaseCache
 
-from wheelcache.backend_access import BackendAccess
+from wheelcache.backend_access import BackendAccess, ByPrefix
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
 from wheelcache.core.contract import MISSING
 from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases
+from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.policy import PLAIN
 from wheelcache.loading.request import Unstored
 from wheelcache.loading.steps import Call, InSteps, Outcome, Steps
@@ -57,8 +58,7 @@ class EngineBackend(BackendAccess, BaseCache):
     """A cachelib cache with an engine.
 
     Args:
-        fill_waits: pairs of a key prefix and the seconds that a ``get`` waits for another caller to set such a key; the
-            longest prefix first.
+        fill_waits, fill_graces: see ``BackendAccess``.
         settings: see below.
 
     Attributes:
@@ -75,7 +75,8 @@ class EngineBackend(BackendAccess, BaseCache):
         *,
         default_timeout: float,
         ignore_delete_many_errors: bool,
-        fill_waits: tuple[tuple[str, float], ...],
+        fill_waits: ByPrefix,
+        fill_graces: ByPrefix = (),
         settings: list[Setting],
     ) -> None:
         super().__init__()
@@ -83,7 +84,7 @@ class EngineBackend(BackendAccess, BaseCache):
         self.ignore_delete_many_errors = ignore_delete_many_errors
         # cachelib converts it to an int; fractions are kept here.
         self.default_timeout = default_timeout  # type: ignore[assignment]
-        self._use_cache(engine, fill_waits)
+        self._use_cache(engine, fill_waits, fill_graces)
         # Every key is stored as it is.
         self._max_key_length = 0
         self.settings = settings
@@ -228,6 +229,17 @@ class Landing:
         if error is not None or stored is NOT_SHARED:
             return stored, error
         return self._codec.decode(stored), None
+
+
+def timeout_for(timeout: Any, value: Any) -> Any:
+    """Return ``timeout``; if it is a function of the value, the timeout that it gives to ``value``."""
+    if not callable(timeout):
+        return timeout
+    seconds = seconds_for(timeout, value)
+    if seconds is None:
+        return 0
+    # cachelib prefers ints.
+    return (int(seconds) if seconds.is_integer() else seconds) or -1
 
 
 def _new_version() -> str:

@@ -29,6 +29,7 @@ from wheelcache.flask_backend.engine_backend import (
     check_known,
     checked_options,
     naming,
+    timeout_for,
     warn_of_sessions,
 )
 from wheelcache.loading.steps import Steps, StepsTo, drive, run
@@ -164,14 +165,18 @@ class TieredCache(EngineBackend):
         its exception. None is a value like any other.
         """
         self._tag_names(tags)
-        cache_key, timeout = self._cache_key(key), self._timeout(timeout)
+        cache_key = self._cache_key(key)
+        if not callable(timeout):
+            timeout = self._timeout(timeout)
         read = partial(self._read, key, or_none=True)
         stored = drive(self._level.get(cache_key, read))
         if stored is not MISSING:
             return self._decode(stored)
-        return run(
-            self._level.get_or_add(cache_key, read, loader, lambda value: self._add(key, value, timeout), self._codec)
-        )
+
+        def add(value: Any) -> StepsTo[bool]:
+            return self._add(key, value, timeout_for(timeout, value))
+
+        return run(self._level.get_or_add(cache_key, read, loader, add, self._codec))
 
     def compute_once(self, key: str, compute: Compute, tags: tuple[str, ...]) -> Steps:
         read = partial(self._read, key, or_none=True)

@@ -202,6 +202,11 @@ class FillLeases:
         lease = self.in_force.get(key)
         return lease is not None and lease.is_of(scope)
 
+    def is_of_another(self, key: Hashable, scope: RequestScope) -> bool:
+        """Return whether another scope, for which ``scope`` does not act, is computing the value of ``key``."""
+        lease = self.in_force.get(key)
+        return lease is not None and lease.outcome is MISSING and lease.until > self._clock() and not lease.is_of(scope)
+
     def seconds_to_look(self, waiter: Waiter) -> float:
         """Return the seconds after which ``waiter`` checks again if nothing wakes it before."""
         lease = self.in_force.get(waiter.key)

@@ -20,6 +20,7 @@ class LoadPolicy:
         fail_safe: whether a value within its grace is served if loading it again fails.
         timeout: seconds that a caller waits for a load; None for no limit.
         keep: seconds past its TTL for which a value stays for ``get_stale`` only.
+        fill_grace: seconds past its TTL for which the callers that would wait for a load get the old value instead.
         negative_ttl: the TTL of a value that is None, in seconds; None for the TTL of all other values.
         is_for_waiters: decides whether the waiters of a load receive an error of its loader. Otherwise they look again.
             None if they receive every ``Exception``.
@@ -33,6 +34,7 @@ class LoadPolicy:
     timeout: float | None = None
     negative_ttl: float | None = None
     keep: float = 0.0
+    fill_grace: float = 0.0
     is_for_waiters: Callable[[BaseException], bool] | None = None
     longest: Callable[[Any], float] | None = None
 

@@ -14,7 +14,7 @@ TYPES: Final = 8
 
 OTHERS: Final = "exceptions of other types"
 
-LONGEST: Final = 200
+MAX_LENGTH: Final = 200
 """The number of characters of a message to keep."""
 
 
@@ -55,7 +55,7 @@ class RecentFailures:
         """Record ``error``, unless it concerns only the leader of the load, such as a cancellation or an exit."""
         if not isinstance(error, Exception):
             return
-        kind = type(error).__name__[:LONGEST]
+        kind = type(error).__name__[:MAX_LENGTH]
         # Not under the lock: this is the user's code.
         message = "" if kind in self._found else message_of(error)
         now = SystemClock.time()
@@ -96,7 +96,7 @@ class RecentFailures:
 def message_of(error: Exception) -> str:
     """Return the message on one line, shortened, in characters that UTF-8 can encode: file names may have others."""
     try:
-        message = " ".join(str(error)[: 2 * LONGEST].split())
-        return message.encode("utf-8", "backslashreplace").decode()[:LONGEST]
+        message = " ".join(str(error)[: 2 * MAX_LENGTH].split())
+        return message.encode("utf-8", "backslashreplace").decode()[:MAX_LENGTH]
     except Exception:
         return ""

@@ -55,6 +55,15 @@ class Unstored:
     value: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The result of a loader that chooses the lifetime: ``value`` is fresh for ``ttl`` seconds, None for forever. With
+    0.0 it is not stored, and an older value does not outlive it."""
+
+    value: Any
+    ttl: float | None
+
+
 class Target(Protocol):
     """The services that loading needs from its cache, in addition to the core."""
 

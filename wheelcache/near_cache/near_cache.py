@@ -143,7 +143,7 @@ class NearCache:
                 found = yield from self._get_untrusted([key], lambda keys: self._read_one(key, read))
                 stored = found.get(key, MISSING)
         except Exception as error:
-            return self._instead([key], error).get(key, MISSING)
+            return self._fallback([key], error).get(key, MISSING)
         self._store.answered(int(stored is not MISSING), 1)
         if stored is MISSING:
             self.cache.parts.discard_stale(key)
@@ -169,7 +169,7 @@ class NearCache:
                 self._store.answered(sum(key in found for key in missing), len(missing))
             return self._without_stale(keys, found)
         except Exception as error:
-            return self._instead(keys, error)
+            return self._fallback(keys, error)
 
     def lease(self, key: Any, read: Callable[[], Any], *, wait: float, may_wait: bool = True) -> StepsTo[Any]:
         """Wait for another caller to set the missing ``key``, or look it up again in the store. Return its value, or
@@ -358,7 +358,7 @@ class NearCache:
         if not self.fail_safe or not self._store.rule.is_outage(error):
             raise error
 
-    def _instead(self, keys: list[Any], error: Exception) -> dict[Any, Any]:
+    def _fallback(self, keys: list[Any], error: Exception) -> dict[Any, Any]:
         """Return the copies that are kept for outages. This ends the look-ups and counts them.
 
         Raises:

@@ -11,7 +11,7 @@ A store may return a value a little longer than this process expects: it receive
 memcached counts whole seconds. For ``SLACK`` seconds past the end, such a value is returned and no copy is kept of it.
 After that, a value that is still there was written by another process.
 
-The bound ``MOST`` limits the memory to a few megabytes. A key that is forgotten because of it is treated like a key
+The bound ``MAX_KEYS`` limits the memory to a few megabytes. A key that is forgotten because of it is treated like a key
 that another process wrote: its copy is kept for the timeout of the copies.
 """
 
@@ -30,7 +30,7 @@ from wheelcache.runtime.clock import Clock
 SLACK: Final = 2.0
 """Seconds."""
 
-MOST: Final = 16_384
+MAX_KEYS: Final = 16_384
 """The most keys to remember. With more keys, each write forgets a key that was not written recently."""
 
 
@@ -126,7 +126,7 @@ class WrittenTimeouts:
         if all_known:
             # Each write checks the oldest record, so that records of values that have ended are removed in time.
             oldest = next(iter(all_known))
-            if now >= all_known[oldest][1] or len(all_known) > MOST:
+            if now >= all_known[oldest][1] or len(all_known) > MAX_KEYS:
                 del all_known[oldest]
             else:
                 all_known.move_to_end(oldest)

@@ -160,7 +160,7 @@ class Sum:
         self.settings = self.settings or other.settings
         if self.gauges and other.gauges:
             self.gauges = {
-                name: TOGETHER.get(name, _sum)((self.gauges[name], other.gauges[name])) for name in self.gauges
+                name: COMBINERS.get(name, _sum)((self.gauges[name], other.gauges[name])) for name in self.gauges
             }
         self.gauges = self.gauges or other.gauges
         self.processes |= other.processes
@@ -214,7 +214,7 @@ def _sum(numbers: Iterable[Any]) -> Any:
     return None if None in known else sum(known)
 
 
-TOGETHER: Final = {"lag": max, "weighs_bytes": min, "has_store": max, "has_pages": max, "minute_seconds": max}
+COMBINERS: Final = {"lag": max, "weighs_bytes": min, "has_store": max, "has_pages": max, "minute_seconds": max}
 """The functions that combine the gauges of several workers. All other gauges are added."""
 
 

@@ -16,7 +16,7 @@ from wheelcache.errors import Unloaded
 SAMPLE: Final = 64
 """Number of entries in a sample, which takes 100 us. A smaller cache is weighed as a whole."""
 
-LONGEST: Final = 0.003
+MAX_SECONDS: Final = 0.003
 """The CPU time for a sample in seconds, 0.1% of the time between two samples. Weighing a tuple of 10,000 items takes
 0.001. If a sample takes n times as long, the next n samples are skipped."""
 
@@ -36,7 +36,7 @@ class MemoryUse:
         is_weighed: whether the weights of the entries are bytes.
     """
 
-    __slots__ = ("_core", "_left_out", "_samples", "is_weighed", "period")
+    __slots__ = ("_core", "_samples", "_to_skip", "is_weighed", "period")
 
     matters: Final = SAMPLES
 
@@ -68,8 +68,8 @@ class MemoryUse:
     def run(self) -> None:
         if self.is_weighed:
             return
-        if self._left_out > 0:
-            self._left_out -= 1
+        if self._to_skip > 0:
+            self._to_skip -= 1
             return
         # The entries cannot be read while a snapshot is being loaded.
         with suppress(Unloaded):
@@ -77,7 +77,7 @@ class MemoryUse:
 
     def start_over(self) -> None:
         self._samples: deque[list[int | None]] = deque(maxlen=SAMPLES)
-        self._left_out = 0
+        self._to_skip = 0
 
     def close(self) -> None:
         """Do nothing: this holds no resources."""
@@ -91,10 +91,10 @@ class MemoryUse:
         for record in self._core.scan(start=start).step(SAMPLE):
             sizes.append(self._size(record.key, record.value))
             seconds = time.thread_time() - began
-            if seconds > LONGEST:
+            if seconds > MAX_SECONDS:
                 break
         self._samples.append(sizes)
-        self._left_out = int(seconds / LONGEST)
+        self._to_skip = int(seconds / MAX_SECONDS)
 
     def _size(self, key: object, value: object) -> int | None:
         if type(value) is not Serialized and not is_immutable(value):

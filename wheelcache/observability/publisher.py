@@ -10,6 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -157,25 +158,7 @@ class SitePublisher:
             FileUnusable, OSError: if nothing was published. The next publication includes this one.
             FileLocked: if other processes were writing. A later attempt may succeed.
         """
-        batch: _Batch | None = None
-
-        def change(db: sqlite3.Connection) -> None:
-            nonlocal batch
-            batch = self._publish(db, closed)
-
-        try:
-            self.file.write(change, patience)
-        except (FileUnusable, OSError):
-            with USE.lock:
-                if self._in_doubt is batch:
-                    self._in_doubt = None
-            raise
-        with USE.lock:
-            # If another thread has found the batch in the database, that thread has settled it.
-            if batch is not None and self._in_doubt is batch:
-                self._settle(batch)
-            if batch is not None and not batch.stays:
-                self._hide()
+        self.file.write(partial(self._publish, closed=closed), patience, self._committed)
 
     def end(self) -> None:
         """Publish before the process exits. Later counts are still published, but the process is no longer listed."""
@@ -228,6 +211,15 @@ class SitePublisher:
                     parts.append((each, _Counted(recorder.row, dict(recorder.steps), gauges)))
             self._events += each.events.take()
         return _Batch(self._number + 1, parts, list(self._gone), list(self._events), stays and bool(parts))
+
+    def _committed(self, batch: _Batch) -> None:
+        """Record that ``batch`` is in the database, before another thread publishes.
+
+        That thread would not find the number of the last batch of a process, and would add its counts again.
+        """
+        self._settle(batch)
+        if not batch.stays:
+            self._hide()
 
     def _settle(self, batch: _Batch) -> None:
         """Record that ``batch`` is in the database. It is safe to call this again if it was interrupted."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.observability.event_log import Event, add_events, events_in
-from wheelcache.observability.figures import TOGETHER, CacheFigures, Sum, WorkerFigures
+from wheelcache.observability.figures import COMBINERS, CacheFigures, Sum, WorkerFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.recorder import Steps, last_steps
@@ -395,7 +395,7 @@ _OF_NAME: Final = "cache = (SELECT id FROM caches WHERE name = ?)"
 
 _GLANCE: Final = tuple(map(NUMBERS.index, Glance._fields))
 
-_HOW: Final = {name: f"{how.__name__}({name})" for name, how in TOGETHER.items()}
+_HOW: Final = {name: f"{how.__name__}({name})" for name, how in COMBINERS.items()}
 
 _TOGETHER: Final = ", ".join(
     _HOW.get(name, f"CASE WHEN count({name}) = count(*) THEN sum({name}) END") for name in GAUGES_OF_WORKER

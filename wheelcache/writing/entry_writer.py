@@ -5,8 +5,9 @@ Every write by a caller passes through ``EntryWriter.begin``, and every TTL thro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 from wheelcache import options
@@ -41,6 +42,8 @@ from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.writing.removal_listener import RemovalListener, call_all
 
 Weigher = Callable[[Any, Any], int]
+
+NO_GRACES: Final[Mapping[Any, float]] = MappingProxyType({})
 
 NOTHING_YET: Final = -1
 """A number that differs from every outcome."""
@@ -166,6 +169,7 @@ class EntryWriter(WriteState):
         value: Any,
         ttl: TTL,
         *,
+        grace: float = 0.0,
         exact: bool = False,
         mode: int = ANY,
         tags: tuple[str, ...] = (),
@@ -182,20 +186,30 @@ class EntryWriter(WriteState):
         key, answered = self.begin(key)
         if answered is INVALIDATES:
             answered = (None, since)
-        return self._set(key, value, seconds, exact=exact, mode=mode, answered=answered, tags=tags)
+        return self._set(key, value, seconds, grace, exact=exact, mode=mode, answered=answered, tags=tags)
 
     def set_many(
-        self, items: Iterable[tuple[Any, Any]], ttl: TTL, *, exact: bool, tags: tuple[str, ...] = ()
+        self,
+        items: Iterable[tuple[Any, Any]],
+        ttl: TTL,
+        *,
+        exact: bool,
+        tags: tuple[str, ...] = (),
+        graces: Mapping[Any, float] = NO_GRACES,
     ) -> list[Any]:
-        """Store the pairs of key and value. Return the keys that were not stored."""
+        """Store the pairs of key and value. Return the keys that were not stored.
+
+        Args:
+            graces: the seconds of grace by key; keys that are not there have none.
+        """
         seconds = self.seconds(ttl)
         # All keys are checked before the first write, so an invalid key changes nothing.
         begun = [(caller_key, *self.begin(caller_key), value) for caller_key, value in items]
         together, removed, refused = 0, self.listener.list(), []
         try:
             for caller_key, key, answered, value in begun:
-                names = self.tag_names(key, tags)
-                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, answered, removed, names)
+                grace, names = graces.get(caller_key, 0.0), self.tag_names(key, tags)
+                outcome = self._store(key, value, seconds, grace, exact, ANY, MISSING, None, answered, removed, names)
                 together |= outcome
                 if not outcome & STORED:
                     refused.append(caller_key)

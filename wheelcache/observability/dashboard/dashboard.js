@@ -58,10 +58,10 @@ async function refresh() {
   poll.again = false;
   try {
     show(await ask(config.figures + query()));
-    fresh();
+    showFresh();
   } catch (error) {
     if (!(error instanceof Failure)) console.error(error);
-    old(error instanceof Failure ? error : new Failure("this page could not display the figures"));
+    showOutdated(error instanceof Failure ? error : new Failure("this page could not display the figures"));
   }
   poll.asking = false;
   const wait = Math.min(Math.max(LONGEST_WAIT, poll.refresh), poll.refresh * 2 ** poll.failures);
@@ -181,14 +181,14 @@ function showEvents({ events, problems, at }) {
   write(more, showsAll ? "Show only the latest" : `Show all ${events.length}`);
 }
 
-function fresh() {
+function showFresh() {
   if (poll.problem) announce("The figures are up to date again.");
   Object.assign(poll, { failures: 0, received: performance.now(), problem: null });
   document.body.dataset.state = "fresh";
   byId("banner").hidden = true;
 }
 
-function old(failure) {
+function showOutdated(failure) {
   poll.failures += 1;
   const isNew = poll.problem?.message !== failure.message;
   poll.problem = failure;

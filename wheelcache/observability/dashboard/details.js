@@ -35,7 +35,7 @@ const ENOUGH = 4; // workers; among fewer, there are no outliers
 const SETTLED = 60; // seconds; a worker that has just started differs from the others
 const MANY = 0.5; // look-ups a second; with fewer, the hit ratio of a minute is not significant
 
-const middle = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
+const medianOf = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
 
 /**
  * Returns the outliers among the workers by pid, with "▲" or "▼" by column. The distance of an outlier from the median
@@ -48,8 +48,8 @@ function findOutliers(workers, at) {
     const busy = column === 3 ? settled.filter(({ now }) => now.requests_per_second >= MANY) : settled;
     const values = busy.map((worker) => [worker.pid, WORKER_VALUES[column](worker)]).filter(([, value]) => value >= 0);
     if (values.length < ENOUGH) continue;
-    const median = middle(values.map(([, value]) => value));
-    const most = Math.max(ordinary(median), 4 * middle(values.map(([, value]) => Math.abs(value - median))));
+    const median = medianOf(values.map(([, value]) => value));
+    const most = Math.max(ordinary(median), 4 * medianOf(values.map(([, value]) => Math.abs(value - median))));
     for (const [pid, value] of values) {
       if (Math.abs(value - median) <= most) continue;
       if (!found.has(pid)) found.set(pid, new Map());
