@@ -9,6 +9,7 @@ from wheelcache.core.access import DEFAULT_TTL
 from wheelcache.core.contract import RemovalCause
 from wheelcache.core.timing_wheel import Timer, TimingWheel
 from wheelcache.errors import CacheClosed, LoadDeadlock, LoadTimeout, MissingKey, WheelClosed
+from wheelcache.loading.adaptive import KEEP
 from wheelcache.loading.memoize import MemoStats
 from wheelcache.runtime.clock import ManualClock
 from wheelcache.stats import Stats
@@ -17,6 +18,7 @@ from wheelcache.timers import Timers
 
 __all__ = [
     "DEFAULT_TTL",
+    "KEEP",
     "STOP",
     "Cache",
     "CacheClosed",

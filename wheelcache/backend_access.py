@@ -12,6 +12,9 @@ from wheelcache.core import PrefixAccess
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import ABSENT, MISSING, STORED
 
+ByPrefix = tuple[tuple[str, float], ...]
+"""Pairs of a key prefix and the seconds for such keys, the longest prefix first."""
+
 
 class BackendAccess(PrefixAccess):
     """A base class of backends: stores encoded values, with the timeouts of a framework, under the keys of the cache.
@@ -20,16 +23,18 @@ class BackendAccess(PrefixAccess):
 
     Attributes:
         _cache: the cache of the entries, or of the copies of entries of another cache.
-        _fill_waits: pairs of a key prefix and the seconds that a ``get`` waits for another caller to set such a key;
-            the longest prefix first.
+        _fill_waits: see ``ByPrefix``: how long a ``get`` waits for another caller to set such a key.
+        _fill_graces: how long after its timeout a ``get`` returns the old value instead of waiting.
     """
 
     _cache: Cache
-    _fill_waits: tuple[tuple[str, float], ...]
+    _fill_waits: ByPrefix
+    _fill_graces: ByPrefix
 
-    def _use_cache(self, cache: Cache, fill_waits: tuple[tuple[str, float], ...]) -> None:
+    def _use_cache(self, cache: Cache, fill_waits: ByPrefix, fill_graces: ByPrefix = ()) -> None:
         self._cache = cache
         self._fill_waits = fill_waits
+        self._fill_graces = fill_graces
         self._fill_times = cache.parts.fill_times
         self._missed_at = cache.parts.fill_times.missed_at
 
@@ -45,12 +50,11 @@ class BackendAccess(PrefixAccess):
 
     def _fill_wait(self, key: Any) -> float:
         """Return the seconds that a ``get`` waits for another caller to set ``key``."""
-        if self._fill_waits:
-            text = str(key)
-            for prefix, wait in self._fill_waits:
-                if text.startswith(prefix):
-                    return wait
-        return 0.0
+        return _seconds_of(key, self._fill_waits)
+
+    def _fill_grace(self, key: Any) -> float:
+        """Return the seconds after its timeout that the value of ``key`` is kept for callers that would wait."""
+        return _seconds_of(key, self._fill_graces) if self._fill_graces and self._fill_wait(key) else 0.0
 
     def _found_or(self, default: Any, cache_key: Any, stored: Any) -> Any:
         """Return the value of an entry that was looked up; ``default`` after a miss."""
@@ -63,9 +67,9 @@ class BackendAccess(PrefixAccess):
         """Delete every entry that was stored with one of the tags and has the key prefix of this object, in O(1) per
         tag.
 
-        They are misses in one step per tag, with COHERENCE for all processes of the machine. If a value is computed
-        meanwhile, it is not stored: by ``get_or_set``, ``get_or_load`` and the decorators, and by a ``set`` or ``add``
-        of the same thread or task within 60 seconds of its ``get``. The wheel thread frees the memory.
+        The entries of a tag disappear in one step; with COHERENCE, for all processes of the machine. A value that is
+        being computed at that time will not be stored by ``get_or_set``, ``get_or_load`` or the decorators, nor by a
+        ``set`` or ``add`` within 60 seconds of a ``get`` by the same thread or task. The wheel thread frees the memory.
 
         Raises:
             TypeError, ValueError: if a tag is not a string, or is empty.
@@ -81,25 +85,33 @@ class BackendAccess(PrefixAccess):
         raise NotImplementedError
 
     def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
-        """Check the tags of an entry, and return the cache's."""
+        """Check the tags of an entry, and return the cache's names for them."""
         return () if tags is NO_TAGS else tuple([self._tag_prefix + tag for tag in options.tags("tags", tags)])
 
     def _store(
-        self, cache_key: Any, stored: Any, ttl: float | None, tags: tuple[str, ...] = (), since: int = 0
+        self,
+        cache_key: Any,
+        stored: Any,
+        ttl: float | None,
+        tags: tuple[str, ...] = (),
+        since: int = 0,
+        grace: float = 0.0,
     ) -> bool:
         """Store an entry.
 
         Args:
             tags: the cache's tags.
             since: the moment at which the computation of the value began; 0 if that is not known.
+            grace: see ``_fill_grace``.
         """
         if _is_over(ttl):
             self._cache.delete(cache_key)
             return True
         self._make_room((cache_key,))
-        if not tags:
+        if not (tags or grace):
             return self._cache.set(cache_key, stored, ttl)
-        return bool(self._cache.parts.writer.set(cache_key, stored, ttl, tags=tags, since=since) & STORED)
+        writer = self._cache.parts.writer
+        return bool(writer.set(cache_key, stored, ttl, grace=grace, tags=tags, since=since) & STORED)
 
     def _add_new(self, cache_key: Any, stored: Any, ttl: float | None, tags: tuple[str, ...] = ()) -> bool:
         if _is_over(ttl):
@@ -115,17 +127,34 @@ class BackendAccess(PrefixAccess):
         return bool(writer.set(cache_key, stored, ttl, exact=True, mode=ABSENT, tags=tags, since=since) & STORED)
 
     def _store_many(
-        self, stored: Mapping[Any, Any], ttl: float | None, *, jitter: bool = True, tags: tuple[str, ...] = ()
+        self,
+        stored: Mapping[Any, Any],
+        ttl: float | None,
+        originals: Mapping[Any, Any],
+        *,
+        jitter: bool = True,
+        tags: tuple[str, ...] = (),
     ) -> list[Any]:
-        """Store many entries. Return the keys of the cache that were not stored."""
+        """Store many entries. Return the keys of the cache that were not stored.
+
+        Args:
+            originals: the caller's keys by the keys of the cache.
+        """
         if _is_over(ttl):
             self._cache.delete_many(stored)
             return []
         self._make_room(stored)
-        if not tags:
-            return self._cache.set_many(stored, ttl, jitter=jitter)
-        since = self._fill_times.missed_since
-        return [key for key, value in stored.items() if not self._store(key, value, ttl, tags, since(key))]
+        graces = {key: self._fill_grace(originals[key]) for key in stored} if self._fill_graces else {}
+        if tags:
+            since = self._fill_times.missed_since
+            return [
+                key
+                for key, value in stored.items()
+                if not self._store(key, value, ttl, tags, since(key), graces.get(key, 0.0))
+            ]
+        if graces:
+            return self._cache.parts.writer.set_many(stored.items(), ttl, exact=not jitter, graces=graces)
+        return self._cache.set_many(stored, ttl, jitter=jitter)
 
     def _make_room(self, keys: Iterable[Any]) -> None:
         """Do nothing: a cache evicts entries one by one by itself. Called before entries are stored under ``keys``."""
@@ -135,6 +164,15 @@ class BackendAccess(PrefixAccess):
         if not is_stored or not self._fill_waits or _is_over(ttl):
             return MISSING
         return self._encode(value)
+
+
+def _seconds_of(key: Any, by_prefix: ByPrefix) -> float:
+    if by_prefix:
+        text = str(key)
+        for prefix, seconds in by_prefix:
+            if text.startswith(prefix):
+                return seconds
+    return 0.0
 
 
 def _is_over(ttl: float | None) -> bool:

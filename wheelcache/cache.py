@@ -14,13 +14,13 @@ from wheelcache import options
 from wheelcache.cache_parts import CacheParts
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core import CacheAccess
-from wheelcache.core.access import DEFAULT_TTL, TTL
+from wheelcache.core.access import DEFAULT_TTL, TTL, Lifetime
 from wheelcache.core.contract import ABSENT, MISSING, STORED, Times
 from wheelcache.errors import MissingKey
 from wheelcache.keys import unwrap
 from wheelcache.loading.memoize import Memoized, P, R, memoizer
 from wheelcache.loading.policy import PLAIN, load_policy
-from wheelcache.loading.steps import drive, drive_async, run, run_async
+from wheelcache.loading.steps import run, run_async
 from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.observers import Observer
 from wheelcache.option_table import ENGINE
@@ -49,10 +49,10 @@ class Cache(CacheAccess):
     >>> cache.get_or_load("user:8", lambda: "Grace")  # loads a missing value once, however many threads ask for it
     'Grace'
 
-    Keys are hashable. Values are kept by reference. ``len`` counts the entries in memory, which may for one interval
-    include expired ones, although no read returns them. Reads remove no entries. Every method except a hit or a miss of
-    ``get`` acquires the lock of the core for a bounded time, and never while a loader, a listener, a weigher or the
-    code of a key runs.
+    Keys are hashable. Values are kept by reference. ``len`` counts the entries in memory, which include stale ones
+    within their grace, and for one interval expired ones, although no read returns these. Reads remove no entries.
+    Every method except a hit or a miss of ``get`` acquires the lock of the core for a bounded time, and never while a
+    loader, a listener, a weigher or the code of a key runs.
 
     Args:
         name: the name of the cache in log lines and statistics.
@@ -220,8 +220,8 @@ class Cache(CacheAccess):
     async def aget_or_load(
         self,
         key: Hashable,
-        loader: Callable[[], Any] | Callable[[], Awaitable[Any]],
-        ttl: TTL = DEFAULT_TTL,
+        loader: Callable[..., Any] | Callable[..., Awaitable[Any]],
+        ttl: Lifetime = DEFAULT_TTL,
         *,
         grace: float | None = None,
         refresh_ahead: float | None = None,
@@ -246,7 +246,7 @@ class Cache(CacheAccess):
 
     def memoize(
         self,
-        ttl: TTL = DEFAULT_TTL,
+        ttl: Lifetime = DEFAULT_TTL,
         *,
         key: Callable[..., Hashable] | None = None,
         grace: float | None = None,
@@ -264,7 +264,9 @@ class Cache(CacheAccess):
         decorated function.
 
         Args:
-            ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl: as in ``get_or_load``.
+            ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl: as in ``get_or_load``. A function receives the
+                previous value, as a loader does there, if it has a keyword-only parameter named ``previous``, which its
+                callers do not pass.
             key: ``key(*args, **kwargs)`` returns the part of the key that stands for the arguments.
             tags: the tags of every value, or a function: ``tags(*args, **kwargs)`` returns them. It is called before
                 the value is computed.
@@ -273,35 +275,12 @@ class Cache(CacheAccess):
             TypeError, ValueError: if an argument is invalid, which the message names, or if the decorated object is not
                 a function or is a generator function.
         """
-        if callable(ttl):
-            raise TypeError(f"memoize is called before it decorates: @cache.memoize(), not @cache.memoize on {ttl!r}")
-        self._writer.seconds(ttl)
+        if not callable(ttl):
+            self._writer.seconds(ttl)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
         parts, key = self.parts, options.function_or_none("key", key)
         tags_of = options.tags_by_arguments("tags", tags)
         return memoizer(self, parts.loads, parts.groups, parts.delete_group, ttl, key, policy, tags_of)
-
-    # Leases.
-
-    def get_or_lease(self, key: Hashable, default: Any = None, *, wait: float, may_wait: bool = True) -> Any:
-        """Look a key up for a caller that will set a missing value.
-
-        Of several callers that miss a key at the same time, one receives ``default`` and a lease, and the others wait
-        for the value that it sets. If the holder of the lease deletes the key, its request ends, or ``wait`` is over,
-        one waiter receives ``default`` and the lease. A caller that holds a lease, runs a loader, or runs under an
-        event loop never waits. See ``fill_leases``.
-
-        Args:
-            wait: the maximum seconds to wait, > 0.
-            may_wait: False if the holder of the lease may need the same thread that would wait.
-        """
-        found = drive(self.parts.look_up_leased(key, wait, may_wait))
-        return default if found is MISSING else found
-
-    async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any:
-        """Do the same as ``get_or_lease`` in a coroutine, without blocking the event loop. The task holds the lease."""
-        found = await drive_async(self.parts.look_up_leased(key, wait))
-        return default if found is MISSING else found
 
     # Files.
 
@@ -386,8 +365,8 @@ class Cache(CacheAccess):
         self,
         key: Any,
         found: Any,
-        loader: Callable[[], Any],
-        ttl: TTL,
+        loader: Callable[..., Any],
+        ttl: Lifetime,
         grace: float | None,
         refresh_ahead: float | None,
         fail_safe: bool,

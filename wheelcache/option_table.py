@@ -88,11 +88,11 @@ class Option:
         if self.is_secret and value is not None:
             return "secret"
         if value is OF_THE_SITE:
-            return "that of the site"
+            return "the directory of the site"
         if isinstance(value, tuple):
-            # Either one wait for all keys, or several by prefix.
-            waits = dict(value)
-            return repr(waits if waits.keys() - {""} else waits.get("", 0))
+            # Either one time for all keys, or several by prefix.
+            times = dict(value)
+            return repr(times if times.keys() - {""} else times.get("", 0))
         return str(value) if isinstance(value, str | Path) and value else repr(value)
 
 
@@ -113,7 +113,7 @@ TABLE: Final = (
     ),
     # For every cache.
     Option("max_entries", ALL, options.count_or_none, None, "the maximum number of entries"),
-    Option("cull_frequency", WHEEL, options.as_django_reads(options.whole), None, "if given, as Django documents it"),
+    Option("cull_frequency", WHEEL, options.as_django_reads(options.whole), None, "as in Django, if it is set"),
     Option("default_timeout", WHEEL, options.timeout, 300, "seconds or a `timedelta`; `0` for never"),
     Option("default_timeout", TIERED, options.timeout_or_none, None, "the default timeout of the other cache"),
     Option("ignore_delete_many_errors", BACKENDS, options.unchecked, False, "has no effect, since deletes cannot fail"),
@@ -139,6 +139,13 @@ TABLE: Final = (
         options.waits,
         (),
         "seconds that a `get` waits after a miss for another caller to compute the value",
+    ),
+    Option(
+        "fill_grace",
+        WHEEL,
+        options.waits,
+        (),
+        "seconds after its timeout that a `get` returns the old value while another caller computes it",
     ),
     Option(
         "coherence",
@@ -249,10 +256,21 @@ class Options(Mapping[str, Option]):
         Raises:
             TypeError, ValueError: if a value is invalid. The message names the option as in this interface.
         """
-        return {
+        checked = {
             option.name: option.check(name, given[name]) if name in given else option.default
             for name, option in self.items()
         }
+        waits = [prefix for prefix, wait in checked.get("fill_wait", ()) if wait]
+        for prefix, grace in checked.get("fill_grace", ()):
+            if grace and not any(prefix.startswith(each) or each.startswith(prefix) for each in waits):
+                name, needed = self.spelled("fill_grace"), self.spelled("fill_wait")
+                keys = f" of keys that begin with {prefix!r}" if prefix else ""
+                raise ValueError(f"{name}{keys} needs {needed}: without it, no `get` waits for another caller")
+        return checked
+
+    def spelled(self, option: str) -> str:
+        """Return the name of an option in this interface."""
+        return next(name for name, each in self.items() if each.name == option)
 
     def for_engine(self, checked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of ``Cache``. Backends weigh entries in bytes."""
@@ -267,8 +285,7 @@ class Options(Mapping[str, Option]):
         try:
             yield
         except DirectoryUnusable as error:
-            spelled = next(name for name, option in self.items() if option.name == error.option)
-            raise DirectoryUnusable(spelled, error.reason) from error
+            raise DirectoryUnusable(self.spelled(error.option), error.reason) from error
 
     def settings(self, checked: Mapping[str, Any]) -> list[Setting]:
         """Return the settings for operators, from the result of ``checked``."""

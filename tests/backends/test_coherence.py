@@ -5,8 +5,10 @@ from itertools import count
 
 import pytest
 
+from tests.waiting import PATIENCE, until_waiting
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import private_files
+from wheelcache.runtime.request_scope import end_request
 
 pytestmark = pytest.mark.usefixtures("own_stamps")
 
@@ -18,9 +20,9 @@ def apart(adapter):
     """Make a cache with entries of its own, which acts as one in another process: ``apart(name)``."""
     sizes, test = count(7), next(_tests)
 
-    def make(name="shared"):
+    def make(name="shared", **options):
         # In Django, caches of one LOCATION and the same OPTIONS have the same entries.
-        return adapter.make(f"{name} of test {test}", coherence="host", max_entries=next(sizes))
+        return adapter.make(f"{name} of test {test}", coherence="host", max_entries=next(sizes), **options)
 
     return make
 
@@ -67,6 +69,39 @@ def test_every_write_ends_the_entries_of_the_others_and_fills_do_not(apart, writ
     for each in (one, other):
         assert each.get_many("klm") == {"k": 1, "l": 1, "m": 1}
     write(one)
+    assert other.get("k") is None
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_an_old_value_in_its_fill_grace_is_not_returned_after_a_write_by_another_process(
+    apart, write, clock, in_thread
+):
+    one, other = apart(), apart(fill_wait=1000, fill_grace=30)
+    other.set("k", 1, 60)
+    clock.advance(60)
+    assert other.get("k") is None
+    assert in_thread(other.get, "k").result(PATIENCE) == 1
+    one.set("k", 2)
+    write(one)
+    waiting = in_thread(other.get, "k")
+    until_waiting()
+    end_request()
+    assert waiting.result(PATIENCE) is None
+
+
+def test_a_caller_that_receives_an_old_value_fills_nothing_by_a_later_set(apart, clock, in_thread):
+    one, other = apart(fill_wait=1000, fill_grace=30), apart()
+    one.set("k", 1, 60)
+    clock.advance(60)
+    assert one.get("k") is None
+    assert other.get("k") is None
+    other.set("k", "filled")
+
+    def get_and_set():
+        assert one.get("k") == 1
+        one.set("k", "news")
+
+    in_thread(get_and_set).result(PATIENCE)
     assert other.get("k") is None
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.backends.adapter import DEFAULT
 from tests.backends.adapters import ADAPTERS
 from tests.waiting import PATIENCE, until
-from wheelcache import LoadTimeout
+from wheelcache import KEEP, LoadTimeout
 
 LONG = 60
 
@@ -197,3 +197,42 @@ def test_a_timeout_that_is_over_at_once_stores_nothing_whatever_else_is_asked_fo
     for expected in ("first", "second"):
         assert ask(cache, loader, -1, **ALL) == expected
         assert not cache.has("key")
+
+
+# The value decides.
+
+
+def test_a_timeout_may_be_a_function_of_the_value(make, clock, ask):
+    cache = make()
+    assert ask(cache, lambda: {"expires_in": 7}, lambda token: token["expires_in"]) == {"expires_in": 7}
+    assert cache.ttl_left("key") == 7
+    cache.delete("key")
+    for seconds in (None, 0, -1):
+        assert ask(cache, lambda: [1], lambda value, seconds=seconds: seconds) == [1]
+        assert len(cache.engine) == 0
+
+
+def test_a_loader_receives_a_copy_of_the_previous_value_and_may_keep_it(make, clock, ask):
+    cache = make()
+    received = []
+
+    def load(previous=None):
+        received.append(previous)
+        return KEEP if previous else ["value"]
+
+    assert ask(cache, load, 10, grace=50) == ["value"]
+    clock.advance(10)
+    assert ask(cache, load, 10, grace=50) == ["value"]
+    assert until(lambda: cache.has("key"))
+    assert received == [None, ["value"]]
+    assert cache.ttl_left("key") == 10
+    received[1].append("changed")
+    assert cache.get("key") == ["value"]
+
+
+def test_keep_without_a_previous_value_is_an_error(make, ask):
+    cache = make()
+    for ttl in (10, -1):
+        with pytest.raises(ValueError, match="returned KEEP, and there is no previous value"):
+            ask(cache, lambda: KEEP, ttl)
+    assert not cache.has("key")

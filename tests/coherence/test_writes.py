@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.coherence.processes import QUIET, fill
+from tests.leases.callers import get_or_lease
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache
 from wheelcache.runtime.request_scope import end_request
@@ -153,13 +154,13 @@ def test_a_waiter_for_a_lease_does_not_get_a_fill_that_was_dropped(map_stamps, p
     truth = ["old"]
 
     def wait():
-        found = one.get_or_lease("k", wait=PATIENCE)
+        found = get_or_lease(one, "k", wait=PATIENCE)
         if found is None:
             found = truth[0]
             one.set("k", found)
         return found
 
-    assert one.get_or_lease("k", wait=PATIENCE) is None
+    assert get_or_lease(one, "k", wait=PATIENCE) is None
     mine = truth[0]
     with ThreadPoolExecutor(3) as pool:
         truth[0] = "new"

@@ -13,6 +13,7 @@ from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.cache import CacheKeyWarning, caches
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import request_finished
+from django.http import HttpResponse
 from django.template import Context, Template, engines
 from django.template.response import TemplateResponse
 from django.test import RequestFactory, override_settings
@@ -154,6 +155,26 @@ def test_a_page_for_other_headers_is_made_beside_the_first(cache, in_thread):
     assert in_thread(cache.get, PAGE.replace("b" * 32, "c" * 32)).result(PATIENCE) is None
 
 
+def test_with_fill_grace_the_lease_on_the_list_stands_for_the_old_page_as_well(make, clock, in_thread):
+    cache = make({"FILL_WAIT": {PAGES: LONG}, "FILL_GRACE": {PAGES: 30}})
+    cache.set(HEADERS, ["HTTP_COOKIE"], 60)
+    cache.set(PAGE, ["old"], 60)
+    clock.advance(60)
+    # This caller cannot know the key of the page, and has no lease on it.
+    assert cache.get(HEADERS) is None
+
+    def ask():
+        return cache.get(HEADERS), cache.get(PAGE)
+
+    assert in_thread(ask).result(PATIENCE) == (["HTTP_COOKIE"], ["old"])
+    # A page for other headers, of which there is no old one.
+    assert in_thread(cache.get, PAGE.replace("b" * 32, "c" * 32)).result(PATIENCE) is None
+    cache.set(HEADERS, ["HTTP_COOKIE"], 60)
+    assert in_thread(ask).result(PATIENCE) == (["HTTP_COOKIE"], ["old"])
+    cache.set(PAGE, ["new"], 60)
+    assert in_thread(ask).result(PATIENCE) == (["HTTP_COOKIE"], ["new"])
+
+
 # Django's features on top of it
 
 
@@ -162,8 +183,8 @@ def site():
     """Django's default cache with these OPTIONS: ``site(FILL_WAIT=...)``."""
     with ExitStack() as overrides:
 
-        def configure(**options):
-            caches_setting = {"default": {"BACKEND": BACKEND, "LOCATION": "fill wait", "OPTIONS": options}}
+        def configure(location="fill wait", **options):
+            caches_setting = {"default": {"BACKEND": BACKEND, "LOCATION": location, "OPTIONS": options}}
             overrides.enter_context(override_settings(CACHES=caches_setting))
             return caches["default"]
 
@@ -177,7 +198,7 @@ NESTED = Template(
 
 
 class Render:
-    """Counts how often a template computes each name, when ``waiters`` threads wait."""
+    """Count how often a template computes each name, once ``waiters`` threads wait."""
 
     def __init__(self, waiters):
         self.counts = Counter()
@@ -222,6 +243,53 @@ def test_a_page_is_made_once_for_each_value_of_its_header_though_its_template_is
 
     assert Counter(together(request)) == {"name0": THREADS / 2, "name1": THREADS / 2}
     assert render.counts == {"name0": 1, "name1": 1}
+
+
+def a_cached_page(count):
+    @cache_page(60)
+    def view(request):
+        return HttpResponse(count())
+
+    def ask():
+        response = view(RequestFactory().get("/page"))
+        response.close()
+        return response.content.decode()
+
+    return ask
+
+
+def a_fragment(count):
+    return lambda: Template("{% load cache %}{% cache 60 name %}{{ count }}{% endcache %}").render(
+        Context({"count": count})
+    )
+
+
+@pytest.mark.parametrize("site_of", [a_cached_page, a_fragment])
+def test_with_fill_grace_an_expired_page_is_made_once_and_no_other_visitor_waits(site, clock, together, site_of):
+    # A store of its own, whose time is that of this test.
+    site(site_of.__name__, FILL_WAIT=LONG, FILL_GRACE=30, JITTER=0, LOG_INTERVAL=None)
+    runs, others, answered = [], threading.Barrier(THREADS - 1), threading.Event()
+
+    def count():
+        runs.append(1)
+        if len(runs) > 1:
+            # All other visitors have their answers before this one has.
+            assert answered.wait(PATIENCE)
+        return f"page {len(runs)}"
+
+    ask = site_of(count)
+    assert ask() == "page 1"
+    clock.advance(60)
+
+    def visit(number):
+        found = ask()
+        if found == "page 1" and others.wait(PATIENCE) == 0:
+            answered.set()
+        return found
+
+    assert Counter(together(visit)) == {"page 1": THREADS - 1, "page 2": 1}
+    assert ask() == "page 2"
+    assert len(runs) == 2
 
 
 # Coroutines, and requests of ASGI
@@ -271,6 +339,31 @@ def test_aget_hits_and_misses_as_get_does(make):
         assert run(use()) == list(asked.values())
     stats = engine(cache).stats()
     assert (stats.hits, stats.misses) == (3, 2)
+
+
+def test_with_fill_grace_tasks_get_the_old_value_while_one_of_them_computes(make, clock):
+    cache = make({"FILL_WAIT": LONG, "FILL_GRACE": 30})
+    cache.set("key", "old", 60)
+    clock.advance(60)
+
+    async def ask(answered):
+        value = await cache.aget("key")
+        if value is None:
+            await answered.wait()
+            await cache.aset("key", "new")
+        return value
+
+    async def use():
+        answered = asyncio.Event()
+        tasks = [asyncio.create_task(ask(answered)) for _ in range(20)]
+        await asyncio.sleep(0)
+        # A synchronous call in the loop, which never waits.
+        found = cache.get("key")
+        others = await asyncio.gather(*tasks[1:])
+        answered.set()
+        return found, others, await tasks[0], await cache.aget("key")
+
+    assert run(use()) == ("old", ["old"] * 19, None, "new")
 
 
 def in_a_request(function):

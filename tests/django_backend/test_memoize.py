@@ -2,6 +2,7 @@
 ``tests/loading``."""
 
 import asyncio
+import math
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext_lazy
 
 from tests.waiting import PATIENCE, THREADS, until, until_waiting
+from wheelcache import KEEP
 from wheelcache.django_backend import memoize
 
 WHEEL = "wheelcache.django_backend.WheelCache"
@@ -124,6 +126,36 @@ def test_a_value_is_deleted_or_all_of_the_function_are(any_site):
     assert [load("a"), load("b")] == [[3], [2]]
     load.cache_clear()
     assert [load("a"), load("b"), beside("a")] == [[4], [5], [1]]
+
+
+def test_a_timeout_may_be_a_function_of_the_value(any_site):
+    values = iter([None, 0, -1, 60, math.inf])
+    load = memoize(lambda value: value)(lambda: next(values))
+    assert [load() for _ in range(5)] == [None, 0, -1, 60, 60]
+    load.cache_clear()
+    assert [load(), load()] == [math.inf] * 2
+
+
+def test_a_function_receives_the_previous_value_and_may_keep_it(clock, site):
+    received = []
+
+    @memoize(60, grace=30)
+    def load(key, *, previous=None):
+        received.append((key, previous))
+        return KEEP if previous else [key]
+
+    assert load("a") == ["a"]
+    clock.advance(60)
+    assert load(key="a") == ["a"]
+    assert until(lambda: received == [("a", None), ("a", ["a"])])
+    with pytest.raises(TypeError, match="previous"):
+        load("a", previous=1)
+
+
+@pytest.mark.parametrize("timeout", [0, 60])
+def test_a_cache_that_has_no_previous_value_passes_none(any_site, timeout):
+    load = memoize(timeout)(lambda key, *, previous: [key, previous])
+    assert load("a") == ["a", None]
 
 
 def test_a_none_is_a_value(any_site):
@@ -266,6 +298,7 @@ def test_wrong_arguments_of_the_decorator_are_errors_when_it_decorates():
 
 def test_functions_are_decorated_before_django_is_set_up():
     code = """
+from wheelcache import KEEP
 from wheelcache.django_backend import memoize
 
 @memoize(60)
@@ -486,3 +519,55 @@ def test_methods_are_memoized_by_instance(site):
     assert Shop("a").price(1) == Shop("a").price(item=1) == ["a", 1]
     assert Shop("b").price(1) == ["b", 1]
     assert Shop.price.cache_stats().calls == 2
+
+
+# Tags.
+
+
+@pytest.mark.parametrize("grace", [None, 10])
+def test_values_leave_with_their_tags(site, grace):
+    function = Counted()
+    load = memoize(60, grace=grace, tags=lambda user, **options: (f"user:{user}", *options))(
+        lambda user, **options: function(user, **options)
+    )
+    fixed = memoize(60, tags=["all"])(lambda: function("fixed"))
+    for _ in range(2):
+        assert [load(1), load(2), load(2, long=True), fixed()] == [[1], [2], [3], [4]]
+    caches["default"].delete_tags("user:1", "all")
+    caches["other"].delete_tags("long")
+    assert [load(1), load(2), load(2, long=True), fixed()] == [[5], [2], [3], [6]]
+    caches["default"].delete_tags("long")
+    assert load(2, long=True) == [7]
+
+
+def test_a_value_that_is_computed_while_its_tag_is_dropped_is_not_kept(site, in_thread):
+    def compute():
+        in_thread(caches["default"].delete_tags, "a").result(PATIENCE)
+        calls.append(1)
+
+    calls = []
+    load = memoize(60, tags=["a"])(compute)
+    load(), load()
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("tags", ["a", None, ("",), (7,)])
+def test_wrong_tags_are_refused(tags):
+    with pytest.raises((TypeError, ValueError), match="tags must be an iterable of at most 64 non-empty strings"):
+        memoize(60, tags=tags)
+
+
+def test_tags_need_a_wheel_cache(any_site):
+    load = memoize(60, tags=["a"])(lambda: 1)
+    if any_site == "memory":
+        assert load() == 1
+    else:
+        with pytest.raises(
+            ImproperlyConfigured, match=r"and tags of .* need a WheelCache, and the cache 'default' is a"
+        ):
+            load()
+
+
+def test_a_dummy_cache_accepts_tags():
+    with override_settings(CACHES={"default": {"BACKEND": DUMMY}}):
+        assert memoize(60, tags=["a"])(lambda: 1)() == 1

@@ -5,6 +5,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context
 
 from tests.waiting import PATIENCE
+from wheelcache.core.contract import MISSING
+from wheelcache.loading.steps import drive, drive_async
 from wheelcache.runtime.request_scope import end_request
 
 LONG = 100.0
@@ -14,6 +16,17 @@ SHORT = 0.05
 """Seconds of a wait whose end a test waits for."""
 
 MISS = "a miss"
+
+
+def get_or_lease(cache, key, default=None, *, wait, **options):
+    """Look a key up as the backends do. Return ``default`` if the caller must compute the value."""
+    found = drive(cache.parts.look_up_leased(key, wait, **options))
+    return default if found is MISSING else found
+
+
+async def aget_or_lease(cache, key, default=None, *, wait, **options):
+    found = await drive_async(cache.parts.look_up_leased(key, wait, **options))
+    return default if found is MISSING else found
 
 
 class Asking:
@@ -35,7 +48,7 @@ class ThreadCaller(Asking):
 
     def asks(self, key, wait=LONG, cache=None):
         """Return the future of a get that may wait."""
-        return self.submit((self.cache if cache is None else cache).get_or_lease, key, MISS, wait=wait)
+        return self.submit(get_or_lease, self.cache if cache is None else cache, key, MISS, wait=wait)
 
     def ends(self):
         self.pool.shutdown()
@@ -71,7 +84,7 @@ class TaskCaller(Asking):
         return future
 
     def asks(self, key, wait=LONG, cache=None):
-        return self.submit((self.cache if cache is None else cache).aget_or_lease, key, MISS, wait=wait)
+        return self.submit(aget_or_lease, self.cache if cache is None else cache, key, MISS, wait=wait)
 
     def cancel(self):
         self.loop.call_soon_threadsafe(self.task.cancel)
@@ -92,7 +105,7 @@ def is_free(cache, *keys):
     def look():
         cache.delete_many(keys)
         for key in keys:
-            cache.get_or_lease(key, wait=LONG, may_wait=False)
+            get_or_lease(cache, key, wait=LONG, may_wait=False)
         try:
             return all(map(cache.parts.is_leased, keys))
         finally:

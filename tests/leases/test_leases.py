@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 
-from tests.leases.callers import LONG, MISS, SHORT, ThreadCaller, is_free
+from tests.leases.callers import LONG, MISS, SHORT, ThreadCaller, aget_or_lease, get_or_lease, is_free
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import CacheClosed
 from wheelcache.core import CoreClass
@@ -124,7 +124,7 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS)
 def test_when_the_holder_gives_up_exactly_one_waiter_gets_the_lease_and_the_rest_wait_for_it(cache, callers, end):
     holder, *others = callers
-    cache.get_or_lease("theirs", wait=LONG)
+    get_or_lease(cache, "theirs", wait=LONG)
     assert holder.gets("k", wait=SHORT if end == "the time is over" else LONG) == MISS
     asked = [other.asks("k") for other in others]
     if end != "the time is over":
@@ -167,9 +167,9 @@ def test_a_lease_that_lasts_for_ever_can_be_waited_for(cache, callers):
 
 @pytest.mark.parametrize("wait", [0, -1, float("nan"), float("inf"), None, "1", True])
 def test_a_wrong_wait_is_named(cache, wait):
-    for call in (cache.get_or_lease, lambda *args, **named: asyncio.run(cache.aget_or_lease(*args, **named))):
+    for call in (get_or_lease, lambda *args, **named: asyncio.run(aget_or_lease(*args, **named))):
         with pytest.raises((TypeError, ValueError), match="wait must be a number of seconds > 0, not"):
-            call("k", wait=wait)
+            call(cache, "k", wait=wait)
 
 
 # Callers that others may be waiting for do not wait.
@@ -181,7 +181,7 @@ def test_a_holder_never_waits_for_another_key_or_in_another_cache(make, cache, c
     first.gets("a")
     second.gets("b")
     assert second.gets("a") == first.gets("b") == second.gets("b") == MISS
-    elsewhere.get_or_lease("k", wait=LONG)
+    get_or_lease(elsewhere, "k", wait=LONG)
     assert first.gets("k", cache=elsewhere) == MISS
     assert not first.does(elsewhere.parts.is_leased, "k")
 
@@ -193,7 +193,7 @@ LOADERS = {
     "memoize": lambda cache, loader: cache.memoize()(loader)(),
     "aget_or_load": lambda cache, loader: asyncio.run(cache.aget_or_load("loaded", loader)),
     "atake of a coroutine": lambda cache, loader: asyncio.run(
-        cache.aget_or_load("loaded", lambda: cache.aget_or_lease("k", MISS, wait=LONG))
+        cache.aget_or_load("loaded", lambda: aget_or_lease(cache, "k", MISS, wait=LONG))
     ),
 }
 
@@ -202,7 +202,7 @@ LOADERS = {
 def test_code_inside_a_loader_never_waits(cache, thread_callers, load):
     holder, loading, *_ = thread_callers
     holder.gets("k")
-    assert loading.does(load, cache, lambda: cache.get_or_lease("k", MISS, wait=LONG)) == MISS
+    assert loading.does(load, cache, lambda: get_or_lease(cache, "k", MISS, wait=LONG)) == MISS
     # After it, the thread waits again.
     asked = loading.asks("k")
     until_waiting()
@@ -215,7 +215,7 @@ def test_a_refresh_in_the_background_acts_for_no_caller(make, clock):
     held = []
     cache.get_or_load("stale", lambda: "old", 1, grace=LONG)
     clock.advance(2)
-    cache.get_or_lease("k", wait=LONG)
+    get_or_lease(cache, "k", wait=LONG)
     assert cache.get_or_load("stale", lambda: held.append(cache.parts.is_leased("k")), 1, grace=LONG) == "old"
     assert until(lambda: held == [False])
     assert cache.parts.is_leased("k")
@@ -369,7 +369,7 @@ REMOVALS = {
 @pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS)
 def test_waiters_get_a_value_that_is_gone_before_they_run(make, clock, task_callers, stop_the_loop, remove):
     cache = make(clock=clock)
-    assert cache.get_or_lease("k", wait=LONG) is None
+    assert get_or_lease(cache, "k", wait=LONG) is None
     asked = task_callers[0].asks("k", cache=cache)
     until_waiting()
     go_on = stop_the_loop()

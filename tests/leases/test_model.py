@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.leases.callers import aget_or_lease, get_or_lease
 from wheelcache import Cache, ManualClock
 from wheelcache.runtime.request_scope import end_request
 
@@ -131,9 +132,9 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
             return
         is_holder = bool(self.leases_of(which))
         if may_wait:
-            found = self.does(which, lambda: self.cache.aget_or_lease(key, MISS, wait=wait))
+            found = self.does(which, lambda: aget_or_lease(self.cache, key, MISS, wait=wait))
         else:
-            found = self.does(which, lambda: self.cache.get_or_lease(key, MISS, wait=wait))
+            found = self.does(which, lambda: get_or_lease(self.cache, key, MISS, wait=wait))
         if key in self.held and may_wait and not is_holder:
             assert found is None
             self.waiting[which] = Waiting(which, key, self.clock(), wait)

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tests import scripts
-from tests.leases.callers import LONG, MISS
+from tests.leases.callers import LONG, MISS, get_or_lease
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache.runtime.request_scope import end_request
@@ -31,7 +31,7 @@ def test_a_waiter_that_is_interrupted_by_a_signal_leaves_and_is_handed_no_lease(
     try:
         interrupting = helper.submit(interrupt)
         with pytest.raises(Interrupted):
-            cache.get_or_lease("k", wait=LONG)
+            get_or_lease(cache, "k", wait=LONG)
         interrupting.result(PATIENCE)
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -47,14 +47,14 @@ def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, threa
     holder.gets("theirs")
     asked = waiter.asks("theirs")
     until_waiting()
-    cache.get_or_lease("mine", wait=LONG)
+    get_or_lease(cache, "mine", wait=LONG)
 
     def child():
         assert not cache.parts.is_leased("mine")
-        assert cache.get_or_lease("theirs", MISS, wait=LONG) == MISS
+        assert get_or_lease(cache, "theirs", MISS, wait=LONG) == MISS
         assert cache.parts.is_leased("theirs")
         got = []
-        waiting = threading.Thread(target=lambda: got.append(cache.get_or_lease("theirs", wait=LONG)))
+        waiting = threading.Thread(target=lambda: got.append(get_or_lease(cache, "theirs", wait=LONG)))
         waiting.start()
         until_waiting()
         cache.set("theirs", 1)
@@ -72,7 +72,7 @@ def test_children_forked_while_leases_come_and_go_find_the_cache_usable(cache, t
     def work(number):
         while not stop.is_set():
             for key in range(20):
-                if cache.get_or_lease(key, wait=5) is None:
+                if get_or_lease(cache, key, wait=5) is None:
                     cache.set(key, 1)
                 cache.delete((key * 7 + number) % 20)
             end_request()
@@ -80,7 +80,7 @@ def test_children_forked_while_leases_come_and_go_find_the_cache_usable(cache, t
     def child():
         for _ in range(2):
             for key in range(20):
-                if cache.get_or_lease(key, wait=LONG) is None:
+                if get_or_lease(cache, key, wait=LONG) is None:
                     assert cache.parts.is_leased(key)
                     cache.set(key, 1)
                 cache.delete(key)
@@ -104,20 +104,21 @@ def test_an_interpreter_exits_without_a_word_while_leases_are_held_and_waited_fo
         run("""
         import asyncio, threading
         from tests.waiting import until_waiting
+        from tests.leases.callers import aget_or_lease, get_or_lease
         from wheelcache import Cache
         cache = Cache()
-        cache.get_or_lease("main", wait=50)
+        get_or_lease(cache, "main", wait=50)
         held = threading.Event()
         def hold():
-            cache.get_or_lease("k", wait=50)
+            get_or_lease(cache, "k", wait=50)
             held.set()
             threading.Event().wait()
         threading.Thread(target=hold, daemon=True).start()
         held.wait()
-        threading.Thread(target=cache.get_or_lease, args=["k"], kwargs={"wait": 50}, daemon=True).start()
+        threading.Thread(target=get_or_lease, args=[cache, "k"], kwargs={"wait": 50}, daemon=True).start()
         until_waiting(1)
         loop = asyncio.new_event_loop()
-        loop.run_until_complete(loop.create_task(cache.aget_or_lease("loop", wait=50)))
+        loop.run_until_complete(loop.create_task(aget_or_lease(cache, "loop", wait=50)))
         """)
         == []
     )
@@ -129,14 +130,15 @@ def test_greenlets_are_callers_of_their_own_and_wait_without_stopping_the_others
         from gevent import monkey
         monkey.patch_all()
         import gevent
+        from tests.leases.callers import get_or_lease
         from wheelcache import Cache
 
         cache = Cache(log_interval=None, sample_interval=None)
-        cache.get_or_lease("before", wait=50)
+        get_or_lease(cache, "before", wait=50)
         computed = []
 
         def request():
-            if cache.get_or_lease("k", wait=50) is None:
+            if get_or_lease(cache, "k", wait=50) is None:
                 computed.append(1)
                 gevent.idle()
                 cache.set("k", "it")
@@ -144,16 +146,16 @@ def test_greenlets_are_callers_of_their_own_and_wait_without_stopping_the_others
         with gevent.Timeout(20):
             gevent.joinall([gevent.spawn(request) for _ in range(10)], raise_error=True)
 
-            dead = gevent.spawn(cache.get_or_lease, "j", wait=50)
+            dead = gevent.spawn(get_or_lease, cache, "j", wait=50)
             dead.join()
             del dead
             # Its lease is over with it, and so the next greenlet doesn't wait.
-            gevent.spawn(cache.get_or_lease, "j", wait=50).get()
+            gevent.spawn(get_or_lease, cache, "j", wait=50).get()
 
             def ask(name):
                 # A greenlet runs on until it waits.
                 asked.append(name)
-                return cache.get_or_lease("i", wait=50)
+                return get_or_lease(cache, "i", wait=50)
 
             asked = []
             holder = gevent.spawn(lambda: (ask("holder"), gevent.sleep(50)))

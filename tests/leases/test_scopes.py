@@ -7,13 +7,13 @@ import threading
 
 import pytest
 
-from tests.leases.callers import LONG, MISS, in_a_thread, is_free
+from tests.leases.callers import LONG, MISS, aget_or_lease, get_or_lease, in_a_thread, is_free
 from tests.waiting import PATIENCE, auntil_waiting, until_waiting
 from wheelcache.runtime.request_scope import RequestScope
 
 
 async def soon(condition):
-    """``until`` for coroutines: the other tasks run meanwhile."""
+    """Wait as ``until`` does, in a coroutine, while other tasks run."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0)
@@ -21,7 +21,7 @@ async def soon(condition):
 
 def ask(cache, key="k", wait=LONG):
     """A task that may wait."""
-    return asyncio.create_task(cache.aget_or_lease(key, MISS, wait=wait))
+    return asyncio.create_task(aget_or_lease(cache, key, MISS, wait=wait))
 
 
 async def hold(cache, key="k", then=None, outcome=None):
@@ -29,7 +29,7 @@ async def hold(cache, key="k", then=None, outcome=None):
     held = asyncio.Event()
 
     async def request():
-        assert await cache.aget_or_lease(key, MISS, wait=LONG) == MISS
+        assert await aget_or_lease(cache, key, MISS, wait=LONG) == MISS
         held.set()
         await (asyncio.Event() if then is None else then).wait()
         if outcome is not None:
@@ -53,7 +53,7 @@ def run(main, *args):
 
 def test_sibling_tasks_have_leases_of_their_own_though_their_parent_had_one_before(cache):
     async def main():
-        await cache.aget_or_lease("parent's", wait=LONG)
+        await aget_or_lease(cache, "parent's", wait=LONG)
         cache.set("parent's", 1)
         done = asyncio.Event()
         holder = await hold(cache, then=done)
@@ -69,21 +69,21 @@ def test_sibling_tasks_have_leases_of_their_own_though_their_parent_had_one_befo
 
 def test_a_child_task_acts_for_the_tasks_that_started_it(cache, thread_callers):
     async def main():
-        await cache.aget_or_lease("k", wait=LONG)
-        await cache.aget_or_lease("l", wait=LONG)
+        await aget_or_lease(cache, "k", wait=LONG)
+        await aget_or_lease(cache, "l", wait=LONG)
         asked = thread_callers[0].asks("l")
         await auntil_waiting()
 
         async def child():
             assert cache.parts.is_leased("k")
-            assert await cache.aget_or_lease("k", MISS, wait=LONG) == MISS
+            assert await aget_or_lease(cache, "k", MISS, wait=LONG) == MISS
             # Another caller may be waiting for its parent.
-            assert await cache.aget_or_lease("theirs", MISS, wait=LONG) == MISS
+            assert await aget_or_lease(cache, "theirs", MISS, wait=LONG) == MISS
             assert not cache.parts.is_leased("theirs")
             await asyncio.create_task(grandchild())
 
         async def grandchild():
-            assert await cache.aget_or_lease("theirs", MISS, wait=LONG) == MISS
+            assert await aget_or_lease(cache, "theirs", MISS, wait=LONG) == MISS
             assert cache.delete("k") is False
             cache.set("l", "it")
 
@@ -98,14 +98,14 @@ def test_a_child_task_acts_for_the_tasks_that_started_it(cache, thread_callers):
 def test_a_task_does_not_act_for_its_child(cache):
     async def main():
         # A miss, and so there is a scope that the child's can have as a parent.
-        await cache.aget_or_lease("first", wait=LONG)
+        await aget_or_lease(cache, "first", wait=LONG)
         cache.set("first", 1)
         done = asyncio.Event()
         child = await hold(cache, then=done)
         assert not cache.parts.is_leased("k")
         cache.delete("k")
         done.set()
-        assert await cache.aget_or_lease("k", MISS, wait=LONG) == MISS
+        assert await aget_or_lease(cache, "k", MISS, wait=LONG) == MISS
         assert cache.parts.is_leased("k")
         await child
 
@@ -117,16 +117,16 @@ def test_a_child_task_that_survives_its_parent_is_on_its_own(cache):
         go = asyncio.Event()
 
         async def parent():
-            await cache.aget_or_lease("parent's", wait=LONG)
+            await aget_or_lease(cache, "parent's", wait=LONG)
             return asyncio.create_task(child())
 
         async def child():
             await go.wait()
-            return await cache.aget_or_lease("k", MISS, wait=LONG)
+            return await aget_or_lease(cache, "k", MISS, wait=LONG)
 
         orphan = await asyncio.create_task(parent())
         await soon(lambda: is_free(cache, "parent's"))
-        assert await cache.aget_or_lease("k", MISS, wait=LONG) == MISS
+        assert await aget_or_lease(cache, "k", MISS, wait=LONG) == MISS
         go.set()
         await auntil_waiting()
         cache.set("k", "it")
@@ -140,7 +140,7 @@ def test_tasks_that_start_one_another_for_ever_keep_nothing_of_those_that_are_ov
         done = asyncio.get_running_loop().create_future()
 
         async def generation(number, born):
-            await cache.aget_or_lease(number % 10, wait=LONG)
+            await aget_or_lease(cache, number % 10, wait=LONG)
             born.set()
             if number == 300:
                 gc.collect()
@@ -200,7 +200,7 @@ def test_a_context_in_a_circle_of_garbage_passes_on_when_it_is_collected(cache, 
             self.context = contextvars.Context()
 
     circle = Circle()
-    circle.context.run(cache.get_or_lease, "k", wait=LONG)
+    circle.context.run(get_or_lease, cache, "k", wait=LONG)
     asked = thread_callers[0].asks("k")
     until_waiting()
     del circle
@@ -215,9 +215,9 @@ def test_a_sync_get_while_an_event_loop_runs_in_its_thread_never_waits(cache, th
     thread_callers[0].gets("k")
 
     async def main():
-        assert cache.get_or_lease("k", MISS, wait=LONG) == MISS
+        assert get_or_lease(cache, "k", MISS, wait=LONG) == MISS
         called = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_soon(lambda: called.set_result(cache.get_or_lease("k", MISS, wait=LONG)))
+        asyncio.get_running_loop().call_soon(lambda: called.set_result(get_or_lease(cache, "k", MISS, wait=LONG)))
         assert await called == MISS
 
     run(main)
@@ -226,7 +226,7 @@ def test_a_sync_get_while_an_event_loop_runs_in_its_thread_never_waits(cache, th
 def test_a_sync_get_in_a_task_takes_the_lease_for_the_task(cache):
     async def main():
         async def request():
-            assert cache.get_or_lease("k", MISS, wait=LONG) == MISS
+            assert get_or_lease(cache, "k", MISS, wait=LONG) == MISS
             assert cache.parts.is_leased("k")
 
         await asyncio.create_task(request())
@@ -239,11 +239,11 @@ def test_what_a_task_hands_to_a_thread_acts_for_the_task(cache, thread_callers):
     other, another, *_ = thread_callers
 
     async def main():
-        await cache.aget_or_lease("k", wait=LONG)
+        await aget_or_lease(cache, "k", wait=LONG)
         assert await asyncio.to_thread(cache.parts.is_leased, "k")
         other.gets("theirs")
         for key in ("k", "theirs", "taken there"):
-            assert await asyncio.to_thread(cache.get_or_lease, key, MISS, wait=LONG) == MISS
+            assert await asyncio.to_thread(get_or_lease, cache, key, MISS, wait=LONG) == MISS
         assert cache.parts.is_leased("taken there")
         asked = another.asks("k")
         await auntil_waiting()
@@ -258,13 +258,13 @@ def test_a_thread_whose_task_was_cancelled_holds_on_its_own(cache, thread_caller
 
     def sync_code():
         assert cancelled.wait(PATIENCE)
-        cache.get_or_lease("k", wait=LONG)
+        get_or_lease(cache, "k", wait=LONG)
         held.set()
         assert done.wait(PATIENCE)
 
     async def main():
         async def request():
-            await cache.aget_or_lease("task's", wait=LONG)
+            await aget_or_lease(cache, "task's", wait=LONG)
             await asyncio.to_thread(sync_code)
 
         task = asyncio.create_task(request())
@@ -291,12 +291,12 @@ def test_a_thread_that_got_its_context_back_from_a_task_that_is_over_never_waits
     def view():
         for variable, value in run(request).items():
             variable.set(value)
-        assert cache.get_or_lease("k", MISS, wait=LONG) == MISS
-        assert asyncio.run(cache.aget_or_lease("k", MISS, wait=LONG)) == MISS
+        assert get_or_lease(cache, "k", MISS, wait=LONG) == MISS
+        assert asyncio.run(aget_or_lease(cache, "k", MISS, wait=LONG)) == MISS
         return cache.parts.is_leased("k")
 
     async def request():
-        await cache.aget_or_lease("first", wait=LONG)
+        await aget_or_lease(cache, "first", wait=LONG)
         return contextvars.copy_context()
 
     assert in_a_thread(view)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.leases.callers import LONG, MISS, in_a_thread, is_free
+from tests.leases.callers import LONG, MISS, aget_or_lease, get_or_lease, in_a_thread, is_free
 from tests.waiting import PATIENCE, THREADS, waiting
 from wheelcache import Cache
 from wheelcache.runtime.request_scope import end_request
@@ -29,7 +29,7 @@ def test_of_the_threads_and_tasks_that_miss_at_once_one_computes_and_every_call_
         assert value in (None, key * 2)
 
     async def arequest(key):
-        check(key, await cache.aget_or_lease(key, wait=LONG))
+        check(key, await aget_or_lease(cache, key, wait=LONG))
 
     async def main():
         for key in range(30):
@@ -40,7 +40,7 @@ def test_of_the_threads_and_tasks_that_miss_at_once_one_computes_and_every_call_
             asyncio.run(main())
         else:
             for key in range(30):
-                check(key, cache.get_or_lease(key, wait=LONG))
+                check(key, get_or_lease(cache, key, wait=LONG))
             end_request()
 
     assert together(request) == [None] * THREADS
@@ -56,7 +56,7 @@ def test_no_lease_is_left_and_no_waiter_lost_after_a_storm_of_everything(cache, 
         for step in range(100):
             key = (number * 7 + step * 3) % 6
             outcome = (number + step * 5) % 11
-            if cache.get_or_lease(key, wait=LONG) is None and outcome < 4:
+            if get_or_lease(cache, key, wait=LONG) is None and outcome < 4:
                 cache.set(key, step)
             if outcome == 5:
                 cache.delete(key)
@@ -65,14 +65,14 @@ def test_no_lease_is_left_and_no_waiter_lost_after_a_storm_of_everything(cache, 
             elif outcome == 7:
                 cache.get_or_load(key, lambda: 3)
             elif outcome == 8:
-                contextvars.copy_context().run(cache.get_or_lease, key, wait=LONG)
+                contextvars.copy_context().run(get_or_lease, cache, key, wait=LONG)
             elif outcome == 9:
                 gc.collect(0)
             end_request()
 
     async def arequest(number, step):
         key = (number + step) % 3
-        if await cache.aget_or_lease(key, wait=LONG) is None:
+        if await aget_or_lease(cache, key, wait=LONG) is None:
             await asyncio.sleep(0)
             if step % 3 == 0:
                 cache.set(key, 1)
@@ -109,7 +109,7 @@ def test_a_finalizer_that_runs_amid_a_write_never_waits(make, clock, thread_call
 
         def __del__(self):
             if threading.get_ident() == writing and len(found) < LEASES_AT_MOST:
-                found.append(cache.get_or_lease(("leased", len(found)), MISS, wait=PATIENCE))
+                found.append(get_or_lease(cache, ("leased", len(found)), MISS, wait=PATIENCE))
                 # For the next collection, wherever that begins.
                 Garbage()
 
@@ -147,7 +147,7 @@ def test_a_caller_has_a_bounded_number_of_leases_and_gets_others_when_they_have_
 
     def probe():
         for key in keys:
-            cache.get_or_lease(key, wait=10, may_wait=False)
+            get_or_lease(cache, key, wait=10, may_wait=False)
         return [key for key in keys if cache.parts.is_leased(key)]
 
     assert greedy.does(probe) == list(range(LEASES_AT_MOST))
@@ -173,16 +173,16 @@ def test_leases_that_timed_out_take_no_memory_though_their_keys_are_never_asked_
     keys = weakref.WeakSet()
     for number in range(4_000):
         clock.advance(0.001)
-        contexts[number % 10].run(cache.get_or_lease, Key(keys), wait=0.5)
+        contexts[number % 10].run(get_or_lease, cache, Key(keys), wait=0.5)
     assert 490 < len(keys) < 510
 
 
 def test_requests_that_never_end_leave_no_lease_and_keep_no_closed_cache(cache):
     for key in range(LEASES_AT_MOST):
-        contextvars.Context().run(cache.get_or_lease, key, wait=LONG)
+        contextvars.Context().run(get_or_lease, cache, key, wait=LONG)
     assert is_free(cache, *range(LEASES_AT_MOST))
     closed = Cache()
-    closed.get_or_lease("k", wait=LONG)
+    get_or_lease(closed, "k", wait=LONG)
     closed.close()
     gone = weakref.ref(closed)
     del closed
@@ -199,20 +199,20 @@ def test_two_threads_that_act_for_one_holder_at_its_bound_use_two_caches_at_once
         key = LEASES_AT_MOST
         while not stop.is_set():
             key += 1
-            cache.get_or_lease(key, wait=LONG)
+            get_or_lease(cache, key, wait=LONG)
 
     def come_and_go():
         for _ in range(20):
             for key in range(LEASES_AT_MOST // 2):
                 elsewhere.delete(key)
-                elsewhere.get_or_lease(key, wait=LONG)
+                get_or_lease(elsewhere, key, wait=LONG)
         stop.set()
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         for key in range(LEASES_AT_MOST):
-            (cache, elsewhere)[key % 2].get_or_lease(key // 2, wait=LONG)
+            get_or_lease((cache, elsewhere)[key % 2], key // 2, wait=LONG)
         with ThreadPoolExecutor(2) as pool:
             work = [pool.submit(contextvars.copy_context().run, each) for each in (come_and_go, miss)]
             try:

@@ -15,6 +15,7 @@ import freezegun
 import pytest
 import time_machine
 
+from tests.leases.callers import aget_or_lease, get_or_lease
 from tests.scripts import run
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
 from tests.waiting import PATIENCE, until, until_waiting
@@ -159,8 +160,8 @@ def test_if_freezegun_is_told_to_ignore_wheelcache_it_stays_in_real_time(cache):
 
 def test_a_wait_for_a_lease_ends_and_not_before_its_time(cache, library):
     with ThreadPoolExecutor(1) as holder, library.freeze(FAR):
-        assert holder.submit(cache.get_or_lease, "a", wait=0.2).result(PATIENCE) is None
-        seconds = _seconds_for(lambda: Context().run(cache.get_or_lease, "a", wait=0.2))
+        assert holder.submit(get_or_lease, cache, "a", wait=0.2).result(PATIENCE) is None
+        seconds = _seconds_for(lambda: Context().run(get_or_lease, cache, "a", wait=0.2))
     assert 0.1 < seconds < PATIENCE
 
 
@@ -173,8 +174,8 @@ def _seconds_for(function):
 
 def test_a_wait_for_a_lease_that_a_freeze_overtakes_ends_with_the_value(cache, library):
     with ThreadPoolExecutor(1) as holder, ThreadPoolExecutor(1) as pool:
-        assert holder.submit(cache.get_or_lease, "a", wait=PATIENCE).result(PATIENCE) is None
-        waiting = pool.submit(cache.get_or_lease, "a", wait=PATIENCE)
+        assert holder.submit(get_or_lease, cache, "a", wait=PATIENCE).result(PATIENCE) is None
+        waiting = pool.submit(get_or_lease, cache, "a", wait=PATIENCE)
         until_waiting()
         with library.freeze(FAR):
             assert not waiting.done()
@@ -209,8 +210,8 @@ def test_waits_of_tasks_end_in_real_time(cache, freeze):
         with pytest.raises(LoadTimeout):
             await cache.aget_or_load("a", lambda: loaded, 300, timeout=0.2)
         # This task holds the lease, and the first task that it starts waits for it in vain.
-        assert await cache.aget_or_lease("b", wait=0.2) is None
-        other = Context().run(asyncio.ensure_future, cache.aget_or_lease("b", wait=0.2))
+        assert await aget_or_lease(cache, "b", wait=0.2) is None
+        other = Context().run(asyncio.ensure_future, aget_or_lease(cache, "b", wait=0.2))
         assert await other is None
 
     with freeze():

@@ -50,7 +50,7 @@ class Answer:
 
     @property
     def is_hit(self):
-        """Whether a stored page answered."""
+        """Return whether a stored page was the answer."""
         return "; hit" in dict(self.headers).get("cache-status", "")
 
     def shown(self, cookie):

@@ -28,6 +28,9 @@ TTL = float | None | _Default
 
 NO_TAGS: Final[tuple[str, ...]] = ()
 
+Lifetime = TTL | Callable[[Any], float | None]
+"""A TTL, or a function that returns the seconds for which its argument, a loaded value, is kept."""
+
 MAX_FAST_TTL: Final = 1 << 40
 """Seconds. Longer TTLs, among them ints that no float can hold, are checked."""
 
@@ -202,8 +205,8 @@ class CacheAccess:
     def get_or_load(
         self,
         key: Hashable,
-        loader: Callable[[], Any],
-        ttl: TTL = DEFAULT_TTL,
+        loader: Callable[..., Any],
+        ttl: Lifetime = DEFAULT_TTL,
         *,
         grace: float | None = None,
         refresh_ahead: float | None = None,
@@ -219,6 +222,11 @@ class CacheAccess:
         callers that waited by then, and is not stored.
 
         Args:
+            loader: if it has a parameter named ``previous``, it receives the value that it replaces, which is fresh or
+                within its grace, by keyword; None if there is none. It may return ``wheelcache.KEEP`` to renew that
+                value.
+            ttl: as for ``set``; or a function of the value that returns seconds. If it returns None, or 0 or less, the
+                value is not kept. Its exceptions are those of the loader.
             grace: seconds past its TTL for which the value may still be returned while one refresh in the background
                 loads it anew. If that fails, the next caller gets what the loader raises.
             refresh_ahead: a fraction of ``ttl``. The first hit past it starts a refresh.

@@ -2,8 +2,8 @@
 ``CACHES``.
 
 The cache is looked up at the first call, and again after a test has overridden ``CACHES``, so modules may decorate
-functions before Django is set up. With a ``WheelCache``, a hit takes what a hit of the engine's ``memoize`` takes. With
-any other backend, calls use its ``get`` and ``set``; a ``TieredCache`` shares the computation as well.
+functions before Django is set up. With a ``WheelCache``, a hit is as fast as with the engine's ``memoize``. With any
+other backend, calls use its ``get`` and ``set``; a ``TieredCache`` shares the computation as well.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from wheelcache.django_backend.memo_arguments import check_parameters, key_part,
 from wheelcache.django_backend.redis_calls import Awaited
 from wheelcache.django_backend.request_context import in_language
 from wheelcache.django_backend.tiered import TieredCache
+from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.memoize import (
     Groups,
     Memoized,
@@ -42,12 +43,15 @@ from wheelcache.loading.memoize import (
     R,
     arity_of,
     check_function,
+    decorator,
     keys_by_arguments,
     name_of,
+    receives_previous,
+    signature_of,
     unhashable,
 )
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
-from wheelcache.loading.steps import ByDriver, Call, InSteps, Outcome, Steps, result, run, run_async
+from wheelcache.loading.steps import ByDriver, Call, Outcome, Steps, result, run, run_async
 from wheelcache.stats import hit_ratio
 
 
@@ -68,13 +72,16 @@ def memoize(
     """Return a decorator that caches the results of a function, method or coroutine function, by its arguments.
 
     Calls that mean the same share a value, however they are spelled. Model instances are keyed by their primary keys.
-    Values are isolated as in the cache itself. See ``Memoized`` for the attributes of a decorated function.
+    Values are isolated as in the cache itself. With a ``WheelCache``, a function that has a keyword-only parameter
+    named ``previous`` receives the previous value, as a loader of ``Cache.get_or_load`` does. See ``Memoized`` for the
+    attributes of a decorated function.
 
     Args:
-        timeout: as in Django: seconds; None for no expiry; 0 or less to cache nothing; the cache's own if not given.
+        timeout: as in Django: seconds; None for no expiry; 0 or less to cache nothing; the cache's own if not given. Or
+            a function of the value that returns seconds; None or 0 or less not to keep it.
         cache: the alias of the cache.
         version: as in Django's cache API: values of other versions are not found. The cache's own if not given.
-        key: ``key(*args, **kwargs)`` returns the part of the key that the arguments make, in place of the arguments.
+        key: ``key(*args, **kwargs)`` returns a hashable object, which replaces the arguments in the key.
         by_language: whether each language has values of its own.
         grace, refresh_ahead, fail_safe, load_timeout, negative_ttl: as for ``WheelCache.get_or_set``. They need a
             ``WheelCache``, or a ``DummyCache``, which caches nothing.
@@ -82,11 +89,10 @@ def memoize(
             them. It is called before a value is computed. They need a ``WheelCache`` or a ``DummyCache``, too.
 
     Raises:
-        TypeError, ValueError: naming the argument; or the function, or its parameter, cannot be memoized.
+        TypeError, ValueError: if an argument is wrong, or if the function or one of its parameters cannot be memoized.
+            The message names it.
     """
-    if callable(timeout):
-        raise TypeError(f"memoize is called before it decorates: @memoize(), not @memoize on {timeout!r}")
-    if timeout is not DEFAULT_TIMEOUT:
+    if timeout is not DEFAULT_TIMEOUT and not callable(timeout):
         options.django_timeout("timeout", timeout)
     options.text("cache", cache)
     policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
@@ -103,7 +109,7 @@ def memoize(
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
         return cast("Memoized[P, R]", _decorated(function, settings))
 
-    return decorate
+    return decorator(decorate, timeout, "@memoize")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +129,12 @@ TagsOf = Callable[[], tuple[str, ...]]
 
 
 class _Place(Protocol):
-    """Where the values of one function are.
+    """The place of the values of one function.
 
     Attributes:
         find: returns the stored value of a key, or the default, if that takes one step.
         group: the first item of its keys.
-        restore: returns the value for a stored one that is Serialized.
+        restore: returns the value of a stored object that is Serialized.
     """
 
     find: Callable[[Any, Any], Any]
@@ -136,14 +142,20 @@ class _Place(Protocol):
     restore: Callable[[Any], Any]
 
     def steps(
-        self, parts: tuple[Any, ...], call: Callable[[], Any], count: Callable[[bool], object], tags: TagsOf
+        self,
+        parts: tuple[Any, ...],
+        call: Callable[..., Any],
+        count: Callable[[bool], object],
+        tags: TagsOf,
+        has_previous: bool,
     ) -> Steps:
         """Return the steps to the value of a call, found or computed.
 
         Args:
             parts: the arguments, as parts of a key.
-            count: called with whether the value was found.
+            count: receives whether the value was found.
             tags: returns the tags of the value.
+            has_previous: whether ``call`` receives the previous value.
         """
 
     def delete(self, parts: tuple[Any, ...]) -> bool:
@@ -157,12 +169,14 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
     check_function(function)
     name = name_of(function)
     unique_name = _names.add(name)
+    has_previous = receives_previous(function)
     arity, make_key = -1, None
     if settings.key is None:
         check_parameters(function, name)
-        make_key = keys_by_arguments(function, name)
+        as_called = signature_of(function, name, has_previous=has_previous)
+        make_key = keys_by_arguments(as_called, name)
         if not settings.by_language:
-            arity = arity_of(function)
+            arity = arity_of(as_called)
     hits, misses, calls = Tally(), Tally(), Tally()
     hit = hits.ticks
     always_looks = settings.policy.refresh_ahead is not None
@@ -173,7 +187,7 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
     group = ""
 
     def parts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the parts of a key as the caller gave them."""
+        """Return the unchecked parts of the key of a call."""
         made = (settings.key(*args, **kwargs),) if settings.key else make_key(args, kwargs)[1:]  # type: ignore[misc]
         return (translation.get_language(), *made) if settings.by_language else made
 
@@ -199,9 +213,9 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
             with lock:
                 place, find = None, _find_nothing
 
-    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any], **previous: Any) -> Any:
         next(calls.ticks)
-        return function(*args, **kwargs)
+        return function(*args, **kwargs, **previous)
 
     def count(is_hit: bool) -> None:
         next(hit if is_hit else misses.ticks)
@@ -211,7 +225,7 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
 
     def steps(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
         made = checked_parts(args, kwargs)
-        return find_place().steps(made, partial(call, args, kwargs), count, partial(tags, args, kwargs))
+        return find_place().steps(made, partial(call, args, kwargs), count, partial(tags, args, kwargs), has_previous)
 
     memoized: Any
     if iscoroutinefunction(function):
@@ -222,7 +236,7 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
             try:
                 found = find(made, MISSING)
             except TypeError:
-                # The long way says what is wrong.
+                # The arguments cannot be a key. ``steps`` raises an error that explains this.
                 found = MISSING
             if found is MISSING or always_looks:
                 return await run_async(steps(args, kwargs))
@@ -252,7 +266,7 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
     memoized.cache_delete = lambda *args, **kwargs: find_place().delete(checked_parts(args, kwargs))
     memoized.cache_clear = lambda: find_place().clear()
     memoized.cache_stats = cache_stats
-    # Weakly, so the function keeps it.
+    # The signal refers to it weakly, so the function keeps it alive.
     memoized._forget_place = forget_place
     setting_changed.connect(forget_place)
     return memoized
@@ -299,30 +313,36 @@ class _InMemory:
         self.restore: Callable[[Any], Any] = self._codec.loads
 
     def steps(
-        self, parts: tuple[Any, ...], call: Callable[[], Any], count: Callable[[bool], object], tags: TagsOf
+        self,
+        parts: tuple[Any, ...],
+        call: Callable[..., Any],
+        count: Callable[[bool], object],
+        tags: TagsOf,
+        has_previous: bool,
     ) -> Steps:
-        if self._ttl is not None and self._ttl <= 0:
+        if self._ttl is not None and not callable(self._ttl) and self._ttl <= 0:
             count(False)
-            outcome: Outcome = yield Call(call)
+            outcome: Outcome = yield Call(partial(call, previous=None) if has_previous else call)
             return outcome
         loads, key = self._cache.parts.loads, (self.group, *parts)
         found = self.find(key, MISSING)
         if found is not MISSING and not loads.needs_refresh(key, found, self._ttl, self._policy):
             count(True)
             return self._codec.decode(found), None
+        load = loads.adaptive.loader(
+            *(key, call, self._ttl, self._policy),
+            encode=self._codec.encode,
+            decode=self._codec.decode,
+            passes_previous=has_previous,
+        )
         if self._policy is not PLAIN:
-            call = in_language(call)
-
-        def load() -> Steps:
-            value, error = yield Call(call)
-            return (None, error) if error is not None else (self._codec.encode(value), None)
-
-        names = self._tag_names(tags())
+            load = in_language(load)
+        ttl, names = None if callable(self._ttl) else self._ttl, self._tag_names(tags())
         if found is not MISSING:
             count(True)
-            stored, error = yield from loads.load_or_refresh(key, found, InSteps(load), self._ttl, self._policy, names)
+            stored, error = yield from loads.load_or_refresh(key, found, load, ttl, self._policy, names)
         else:
-            request = loads.request(key, InSteps(load), self._ttl, self._policy, names)
+            request = loads.request(key, load, ttl, self._policy, names)
             stored, error = yield from loads.load(request)
             count(error is None and request.is_hit)
         return (None, error) if error is not None else (self._codec.decode(stored), None)
@@ -349,12 +369,19 @@ class _Elsewhere:
 
     @property
     def _backend(self) -> Any:
-        # Of the running thread or task.
+        # Looked up at every call, since each thread or task has its own.
         return caches[self._settings.alias]
 
     def steps(
-        self, parts: tuple[Any, ...], call: Callable[[], Any], count: Callable[[bool], object], tags: TagsOf
+        self,
+        parts: tuple[Any, ...],
+        call: Callable[..., Any],
+        count: Callable[[bool], object],
+        tags: TagsOf,
+        has_previous: bool,
     ) -> Steps:
+        if has_previous:
+            call = partial(call, previous=None)
         backend, version = self._backend, self._settings.version
         here = yield ByDriver(backend, Awaited(backend))
         made = result((yield Call(lambda: here.get(self._start, None, version=version))))
@@ -371,7 +398,8 @@ class _Elsewhere:
             return outcome
         value, error = yield Call(call)
         if error is None:
-            result((yield Call(lambda: here.set(key, value, self._settings.timeout, version=version))))
+            timeout = seconds_for(self._settings.timeout, value)
+            result((yield Call(lambda: here.set(key, value, timeout, version=version))))
         return value, error
 
     def delete(self, parts: tuple[Any, ...]) -> bool:

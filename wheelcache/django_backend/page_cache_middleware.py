@@ -62,7 +62,7 @@ class _Call:
     """A call of the middleware: the request, and the response once Django has made it.
 
     Attributes:
-        headers, body: those of the response, as the driver gets them.
+        headers, body: the headers and the body of the response, as the driver receives them.
     """
 
     request: HttpRequest

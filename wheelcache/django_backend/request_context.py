@@ -56,7 +56,7 @@ def act_for_request() -> None:
 
 
 def shares_its_thread() -> bool:
-    """Return whether all ``sync_to_async`` of this event loop runs in this very thread, which must not wait.
+    """Return whether this thread runs every ``sync_to_async`` call of its event loop, so that it must not wait.
 
     Under an ASGI server each request has a thread of its own.
     """
@@ -93,15 +93,20 @@ def is_held_back(cache: Cache, key: Any, cache_key: Any, store: Callable[[], obj
     return True
 
 
+def headers_of(page: Any) -> str | None:
+    """Return the key of the list of headers on which a page depends, if ``page`` is the key of a page."""
+    match = _PAGE.fullmatch(page) if type(page) is str else None
+    return None if match is None else f"{HEADERS}{match[1]}.{match[2]}{match[3] or ''}"
+
+
 def store_headers(cache: Cache, page: Any, key_of: Callable[[str], Any]) -> None:
     """Store the list of headers that was held back, if ``page`` is the key of the page that it waited for.
 
     Args:
         key_of: returns the key of the cache for a key of the caller.
     """
-    match = _PAGE.fullmatch(page) if type(page) is str else None
-    if match is not None:
-        headers = f"{HEADERS}{match[1]}.{match[2]}{match[3] or ''}"
+    headers = headers_of(page)
+    if headers is not None:
         current_scope().store_held_back((cache, key_of(headers)))
 
 

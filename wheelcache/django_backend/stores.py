@@ -13,6 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from wheelcache import options
+from wheelcache.backend_access import ByPrefix
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, is_bare
 from wheelcache.coherence.shared_stamps import SharedStamps, Stamps
@@ -28,15 +29,17 @@ class Store:
     """A cache and the codec of its values, made from checked options.
 
     Attributes:
-        fill_waits: pairs of a key prefix and the seconds that a ``get`` waits for another caller to fill such a key,
-            the longest prefix first.
+        fill_waits, fill_graces: see ``BackendAccess``.
         keeps_atoms: whether immutable values are stored as they are.
         settings: the options, for operators.
         locks: the locks, of the machine with COHERENCE and otherwise of this process.
         cull_frequency: None to evict one by one; 0 to empty a full cache; n to drop 1/n of it.
     """
 
-    __slots__ = ("cache", "codec", "cull_frequency", "fill_waits", "keeps_atoms", "locks", "max_entries", "settings")
+    __slots__ = (
+        *("cache", "codec", "cull_frequency", "fill_graces", "fill_waits"),
+        *("keeps_atoms", "locks", "max_entries", "settings"),
+    )
 
     options: ClassVar[Options] = OPTIONS
 
@@ -44,7 +47,8 @@ class Store:
         self.settings = self.options.settings(checked)
         self.max_entries: int | None = checked["max_entries"]
         self.cull_frequency: int | None = checked.get("cull_frequency")
-        self.fill_waits: tuple[tuple[str, float], ...] = checked["fill_wait"]
+        self.fill_waits: ByPrefix = checked["fill_wait"]
+        self.fill_graces: ByPrefix = checked.get("fill_grace", ())
         self.codec = _codec(checked["serializer"])
         self.keeps_atoms = checked["serializer"] in ("pickle", "reference")
         if checked["max_weight"] is not None and checked["serializer"] == "reference":
@@ -65,7 +69,7 @@ def make_store(location: str, checked: Mapping[str, Any]) -> Store:
     """Return a new store for a LOCATION and checked options.
 
     Raises:
-        TypeError, ValueError, FileUnusable: naming the option.
+        TypeError, ValueError, FileUnusable: if an option is wrong. The message names it.
     """
     return Store(location or "default", checked, shared_stamps(location, checked))
 

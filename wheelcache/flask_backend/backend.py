@@ -15,7 +15,7 @@ from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import MissingKey
-from wheelcache.flask_backend.app_contexts import in_app_context, note_held_leases
+from wheelcache.flask_backend.app_contexts import figures_directory, in_app_context, note_held_leases
 from wheelcache.flask_backend.engine_backend import (
     TO_BE_COMPUTED,
     Compute,
@@ -24,13 +24,12 @@ from wheelcache.flask_backend.engine_backend import (
     Timeout,
     check_known,
     checked_options,
-    figures_directory,
     is_memoize_version,
     naming,
     warn_of_sessions,
 )
-from wheelcache.loading.policy import PLAIN, load_policy
-from wheelcache.loading.steps import InSteps, Steps, run
+from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
+from wheelcache.loading.steps import InSteps, Steps, drive, run
 from wheelcache.option_table import FLASK as OPTIONS
 from wheelcache.runtime.exit_signals import exit_on_sigterm
 
@@ -74,6 +73,7 @@ class WheelCache(EngineBackend):
             default_timeout=checked["default_timeout"],
             ignore_delete_many_errors=ignore_delete_many_errors,
             fill_waits=checked["fill_wait"],
+            fill_graces=checked["fill_grace"],
             settings=OPTIONS.settings(checked),
         )
         # A plain string, even if the option is of a subclass such as an Enum: compiled code accepts no other.
@@ -111,7 +111,7 @@ class WheelCache(EngineBackend):
         wait = self._fill_wait(key)
         if wait:
             note_held_leases()
-            stored = self._cache.get_or_lease(cache_key, MISSING, wait=wait)
+            stored = drive(self._cache.parts.look_up_leased(cache_key, wait, grace=self._fill_grace(key)))
         else:
             stored = self._cache.get(cache_key, MISSING)
         return self._found_or(default, cache_key, stored)
@@ -119,8 +119,8 @@ class WheelCache(EngineBackend):
     def get_or_load(
         self,
         key: str,
-        loader: Callable[[], Any],
-        timeout: Timeout = None,
+        loader: Callable[..., Any],
+        timeout: Timeout | Callable[[Any], float | None] = None,
         *,
         grace: float | None = None,
         refresh_ahead: float | None = None,
@@ -137,21 +137,25 @@ class WheelCache(EngineBackend):
         ``load_timeout``, gets a new context of the same app, which is torn down after it.
 
         Args:
+            loader: see ``wheelcache.Cache.get_or_load`` for a parameter named ``previous``, and for KEEP.
+            timeout: as for ``set``, or a function of the value that returns seconds; None or 0 or less not to keep it.
             grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.get_or_load``.
-            load_timeout: its ``timeout``.
+            load_timeout: as ``timeout`` there.
             tags: as for ``set``.
         """
-        cache_key, encode, ttl = self._cache_key(key), self._encode, self._ttl(timeout)
+        cache_key, ttl = self._cache_key(key), timeout if callable(timeout) else self._ttl(timeout)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
         loads = self._cache.parts.loads
         stored = self._cache.find(cache_key, MISSING)
-        if ttl is not None and ttl <= 0:
-            stored = encode(loader()) if stored is MISSING else stored
-        elif stored is MISSING or loads.needs_refresh(cache_key, stored, ttl, policy):
-            # Encode within the context as well, since pickling the value may need its session.
-            with in_app_context(lambda: encode(loader())) as load:
-                names = self._tag_names(tags)
-                stored = run(loads.load_or_refresh(cache_key, stored, load, ttl, policy, names))
+        is_over = ttl is not None and not callable(ttl) and ttl <= 0
+        if stored is MISSING or (not is_over and loads.needs_refresh(cache_key, stored, ttl, policy)):
+            # It encodes within the app context as well, since pickling the value may need its session.
+            load = loads.adaptive.loader(cache_key, loader, ttl, policy, encode=self._encode, decode=self._decode)
+            if is_over:
+                return self._decode(load())
+            seconds, names = None if callable(ttl) else ttl, self._tag_names(tags)
+            with in_app_context(load) as load_in_context:
+                stored = run(loads.load_or_refresh(cache_key, stored, load_in_context, seconds, policy, names))
         return self._decode(stored)
 
     def compute_once(self, key: str, compute: Compute, tags: tuple[str, ...]) -> Steps:
@@ -165,14 +169,16 @@ class WheelCache(EngineBackend):
                 request.ttl = ttl
                 landing.stored = landing.stored.value
 
-        loads = self._cache.parts.loads
+        loads, grace = self._cache.parts.loads, self._fill_grace(key)
+        policy = LoadPolicy(fill_grace=grace) if grace else PLAIN
         loader = InSteps(partial(landing.steps, compute, keep))
-        request = loads.request(self._cache_key(key), loader, None, PLAIN, tags)
+        request = loads.request(self._cache_key(key), loader, None, policy, tags)
         return landing.outcome((yield from loads.load(request)))
 
     def keep(self, key: str, value: Any, timeout: Timeout, tags: tuple[str, ...], since: int) -> None:
         if tags:
-            self._store(self._cache_key(key), self._encode(value), self._ttl(timeout), tags, since)
+            ttl, grace = self._ttl(timeout), self._fill_grace(key)
+            self._store(self._cache_key(key), self._encode(value), ttl, tags, since, grace)
         else:
             super().keep(key, value, timeout, tags, since)
 
@@ -187,7 +193,7 @@ class WheelCache(EngineBackend):
         return super().version(key) if seen is None else f"{seen[0]:x}"
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
-        ttl = self._ttl(timeout)
+        ttl = self._version_ttl(key, self._ttl(timeout))
         if self._stamps is None and (ttl is None or ttl > 0):
             self._renew(self._cache_key(key), version, ttl)
 
@@ -217,10 +223,11 @@ class WheelCache(EngineBackend):
         since = 0 if tags is NO_TAGS else self._fill_times.missed_since(self._cache_key(key))
         if self._missed_at:
             self._fill_times.filled(self._cache_key(key))
-        is_stored = self._set_at_once(key, value, ttl) if tags is NO_TAGS else None
+        grace = self._fill_grace(key) if self._fill_graces else 0.0
+        is_stored = self._set_at_once(key, value, ttl) if tags is NO_TAGS and not grace else None
         if is_stored is None:
             names = self._tag_names(tags)
-            return self._store(self._cache_key(key), self._encode(value), ttl, names, since)
+            return self._store(self._cache_key(key), self._encode(value), ttl, names, since, grace)
         return is_stored
 
     def add(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
@@ -241,16 +248,18 @@ class WheelCache(EngineBackend):
         ttl = self._ttl(timeout)
         # The values of a memoized function are found only as long as its version exists, so a version has no jitter.
         has_versions = any(map(is_memoize_version, mapping))
-        if not has_versions and tags is NO_TAGS and self._set_many_at_once(mapping, ttl):
+        if not (has_versions or self._fill_graces) and tags is NO_TAGS and self._set_many_at_once(mapping, ttl):
             return list(mapping)
         names = self._tag_names(tags)
         originals = {self._cache_key(key): key for key in mapping}
         stored = {cache_key: self._encode(mapping[key]) for cache_key, key in originals.items()}
+        if has_versions:
+            ttl = self._version_ttl(next(filter(is_memoize_version, mapping)), ttl)
         if has_versions and (ttl is None or ttl > 0):
             # Flask-Caching sets the versions again whenever a value was computed. If the other processes were notified,
             # they would lose all values of the function.
             stored = {cache_key: value for cache_key, value in stored.items() if not self._renew(cache_key, value, ttl)}
-        refused = set(self._store_many(stored, ttl, jitter=not has_versions, tags=names))
+        refused = set(self._store_many(stored, ttl, originals, jitter=not has_versions, tags=names))
         return [key for cache_key, key in originals.items() if cache_key not in refused]
 
     def delete_many(self, *keys: str) -> list[Any]:
@@ -268,8 +277,8 @@ class WheelCache(EngineBackend):
         return True
 
     def inc(self, key: str, delta: int = 1) -> Any:
-        """Add ``delta`` to a value in one atomic step. Return the sum. A missing key starts at 0; others keep their
-        expiry.
+        """Add ``delta`` to a value in one atomic step, and return the sum. A missing key starts at 0; an existing one
+        keeps its expiry.
 
         If the new value alone exceeds ``max_bytes``, it is not stored, and the result is None.
         """
@@ -286,6 +295,11 @@ class WheelCache(EngineBackend):
                     return None
                 if self.add(key, delta):
                     return delta
+
+    def _version_ttl(self, key: str, ttl: float | None) -> float | None:
+        """Return the TTL of a version of a memoized function whose values have ``ttl``: without the version, no caller
+        would find their old values."""
+        return ttl if ttl is None or ttl <= 0 else ttl + self._fill_grace(key)
 
     def _renew(self, cache_key: str, stored: Any, ttl: float | None) -> bool:
         return isinstance(stored, str | bytes) and self._cache.parts.writer.renew(cache_key, stored, ttl)

@@ -18,7 +18,7 @@ from werkzeug.wrappers import Response
 
 from wheelcache.core.tags import moment
 from wheelcache.errors import LoadDeadlock
-from wheelcache.flask_backend.engine_backend import NOT_SHARED, TO_BE_COMPUTED, EngineBackend, Keep
+from wheelcache.flask_backend.engine_backend import NOT_SHARED, TO_BE_COMPUTED, EngineBackend, Keep, timeout_for
 from wheelcache.flask_backend.function_keys import MakeKey, Versions
 from wheelcache.loading.steps import Call, Steps, run, run_async
 
@@ -173,7 +173,7 @@ class Decorated:
         return await run_async(computation.steps(computation.compute_async))
 
     def tag_names(self, backend: EngineBackend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
-        """Return the backend's names of the tags of a value that will be computed."""
+        """Return the backend's names for the tags of a value that will be computed."""
         return () if self._tags_of is None else backend._tag_names(self._tags_of(*args, **kwargs))
 
     def is_kept(self, value: Any) -> bool:
@@ -185,6 +185,8 @@ class Decorated:
 
     def timeout(self, value: Any) -> Any:
         """Return the timeout of a computed value."""
+        if callable(self.function.cache_timeout):
+            return timeout_for(self.function.cache_timeout, value)
         timeout = normalize_timeout(self.function.cache_timeout)
         return (value.timeout or timeout) if self.is_view and isinstance(value, CachedResponse) else timeout
 

@@ -9,23 +9,22 @@ from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from flask import Flask
 from flask_caching.backends.base import BaseCache
 
-from wheelcache.backend_access import BackendAccess
+from wheelcache.backend_access import BackendAccess, ByPrefix
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
 from wheelcache.core.contract import MISSING
 from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases
+from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.policy import PLAIN
 from wheelcache.loading.request import Unstored
 from wheelcache.loading.steps import Call, InSteps, Outcome, Steps
-from wheelcache.observability.figures_directory import directory_of
 from wheelcache.option_table import Options, Setting
 from wheelcache.runtime.request_scope import forget_misses
 
@@ -59,8 +58,7 @@ class EngineBackend(BackendAccess, BaseCache):
     """A cachelib cache with an engine.
 
     Args:
-        fill_waits: pairs of a key prefix and the seconds that a ``get`` waits for another caller to set such a key; the
-            longest prefix first.
+        fill_waits, fill_graces: see ``BackendAccess``.
         settings: see below.
 
     Attributes:
@@ -77,7 +75,8 @@ class EngineBackend(BackendAccess, BaseCache):
         *,
         default_timeout: float,
         ignore_delete_many_errors: bool,
-        fill_waits: tuple[tuple[str, float], ...],
+        fill_waits: ByPrefix,
+        fill_graces: ByPrefix = (),
         settings: list[Setting],
     ) -> None:
         super().__init__()
@@ -85,7 +84,7 @@ class EngineBackend(BackendAccess, BaseCache):
         self.ignore_delete_many_errors = ignore_delete_many_errors
         # cachelib converts it to an int; fractions are kept here.
         self.default_timeout = default_timeout  # type: ignore[assignment]
-        self._use_cache(engine, fill_waits)
+        self._use_cache(engine, fill_waits, fill_graces)
         # Every key is stored as it is.
         self._max_key_length = 0
         self.settings = settings
@@ -101,7 +100,7 @@ class EngineBackend(BackendAccess, BaseCache):
         return True
 
     def serve(self, app: Flask) -> None:
-        """Let each app context of ``app`` end its leases and fills."""
+        """Make the leases and fills of each app context of ``app`` end with it."""
         if self._fill_waits:
             app.teardown_appcontext(end_leases)
         fill_times = self.engine.parts.fill_times
@@ -125,12 +124,12 @@ class EngineBackend(BackendAccess, BaseCache):
     def compute_apart(
         self, key: str, compute: Compute, tags: tuple[str, ...], look: Callable[[], Any] = lambda: MISSING
     ) -> Steps:
-        """Return the steps to the result of ``compute``, which callers of this method share as in ``compute_once``,
-        whether or not the key is there.
+        """Return the steps to a newly computed value, even if ``key`` exists. Concurrent callers of this method share
+        it as in ``compute_once``.
 
         Args:
             tags: the engine's tags of the value.
-            look: returns the stored form of a value that makes ``compute`` needless; otherwise MISSING.
+            look: returns the stored form of a value that can be used instead of computing one; otherwise MISSING.
         """
         landing = Landing(self)
         since = moment()
@@ -232,6 +231,17 @@ class Landing:
         return self._codec.decode(stored), None
 
 
+def timeout_for(timeout: Any, value: Any) -> Any:
+    """Return ``timeout``; if it is a function of the value, the timeout that it gives to ``value``."""
+    if not callable(timeout):
+        return timeout
+    seconds = seconds_for(timeout, value)
+    if seconds is None:
+        return 0
+    # cachelib prefers ints.
+    return (int(seconds) if seconds.is_integer() else seconds) or -1
+
+
 def _new_version() -> str:
     return secrets.token_hex(4)
 
@@ -272,12 +282,6 @@ def naming(cache: Any) -> Iterator[None]:
         # A subclass may have other arguments.
         kind = next(each for each in (TypeError, ValueError, FileUnusable) if isinstance(error, each))
         raise kind(f"Wrong setting of the cache {cache!r}: {error}") from error
-
-
-def figures_directory(app: Flask) -> Path | None:
-    """Return the directory for figures without ``figures_dir``, which is the same for all processes of the app."""
-    # One installed package may serve several sites, each with an instance folder of its own.
-    return directory_of(f"flask {app.name} {Path(app.root_path).resolve()} {Path(app.instance_path).resolve()}")
 
 
 def warn_of_sessions(app: Flask) -> None:

@@ -18,7 +18,7 @@ from flask_caching import Cache
 from flask_caching.utils import function_namespace, get_id, null_control
 
 from wheelcache.flask_backend.engine_backend import EngineBackend
-from wheelcache.loading.memoize import arity_of, keys_by_arguments
+from wheelcache.loading.memoize import arity_of, keys_by_arguments, signature_of
 
 DIGEST_LENGTH: Final = 32
 """Hexadecimal digits, for 128 bits."""
@@ -106,15 +106,16 @@ class MemoKeys:
 
     def _inspect(self, args: tuple[Any, ...]) -> None:
         """Inspect the signature at the first call. Until then, a function that cannot be inspected is not an error."""
-        parameters = list(inspect.signature(self._function).parameters.values())
+        as_called = signature_of(self._function, "")
+        parameters = list(as_called.parameters.values())
         names = [each.name for each in parameters]
         first = names[0] if names and parameters[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD else ""
         self._owner = first if first in ("self", "cls") and first not in self._ignored else ""
         self._ignored_places = [place for place, name in enumerate(names) if name in self._ignored]
         takes_names = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD
         self._names_at = len(parameters) - 1 if takes_names and self._ignored else None
-        self._arity = -1 if self._ignored else arity_of(self._function)
-        self._by_arguments = keys_by_arguments(self._function, "")
+        self._arity = -1 if self._ignored else arity_of(as_called)
+        self._by_arguments = keys_by_arguments(as_called, "")
         name, _ = function_namespace(self._function, args)
         self._version_key = self._cache._memvname(name)
         # Set last, since other threads check it without a lock.

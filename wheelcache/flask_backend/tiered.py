@@ -19,7 +19,7 @@ from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import TagsUnsupported
-from wheelcache.flask_backend.app_contexts import note_held_leases
+from wheelcache.flask_backend.app_contexts import figures_directory, note_held_leases
 from wheelcache.flask_backend.backend import WheelCache
 from wheelcache.flask_backend.engine_backend import (
     TO_BE_COMPUTED,
@@ -28,8 +28,8 @@ from wheelcache.flask_backend.engine_backend import (
     Timeout,
     check_known,
     checked_options,
-    figures_directory,
     naming,
+    timeout_for,
     warn_of_sessions,
 )
 from wheelcache.loading.steps import Steps, StepsTo, drive, run
@@ -67,7 +67,8 @@ class TieredCache(EngineBackend):
         l2: the second level.
 
     Raises:
-        TypeError, ValueError: if an option is unknown or wrong; the message names it, what it accepts and what it got.
+        TypeError, ValueError: if an option is unknown or wrong. The message names the option, the accepted values and
+            the given one.
     """
 
     def __init__(self, l2: cachelib.BaseCache, **given: Any) -> None:
@@ -149,7 +150,7 @@ class TieredCache(EngineBackend):
         return default if stored is MISSING else self._decode(stored)
 
     def delete_tags(self, *tags: str) -> None:
-        """Raise TagsUnsupported: the second level would return the values again."""
+        """Raise TagsUnsupported, since the second level would still return the values."""
         raise TagsUnsupported(type(self.l2).__name__)
 
     def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
@@ -164,14 +165,18 @@ class TieredCache(EngineBackend):
         its exception. None is a value like any other.
         """
         self._tag_names(tags)
-        cache_key, timeout = self._cache_key(key), self._timeout(timeout)
+        cache_key = self._cache_key(key)
+        if not callable(timeout):
+            timeout = self._timeout(timeout)
         read = partial(self._read, key, or_none=True)
         stored = drive(self._level.get(cache_key, read))
         if stored is not MISSING:
             return self._decode(stored)
-        return run(
-            self._level.get_or_add(cache_key, read, loader, lambda value: self._add(key, value, timeout), self._codec)
-        )
+
+        def add(value: Any) -> StepsTo[bool]:
+            return self._add(key, value, timeout_for(timeout, value))
+
+        return run(self._level.get_or_add(cache_key, read, loader, add, self._codec))
 
     def compute_once(self, key: str, compute: Compute, tags: tuple[str, ...]) -> Steps:
         read = partial(self._read, key, or_none=True)
@@ -240,7 +245,7 @@ class TieredCache(EngineBackend):
         )
 
     def delete_many(self, *keys: str) -> list[Any]:
-        """Delete many keys. Return those that no longer exist."""
+        """Delete many keys. Return the keys that no longer exist."""
         return self._write(keys, lambda: self.l2.delete_many(*keys), dropped=list[Any](), new_timeout=NO_TIMEOUT)
 
     def has(self, key: str) -> bool:
@@ -248,7 +253,7 @@ class TieredCache(EngineBackend):
         return drive(self._level.has(self._cache_key(key), lambda: self.l2.has(key)))
 
     def clear(self) -> bool:
-        """Remove all entries. Return whether the second level was cleared, as reported by it."""
+        """Remove all entries. Return whether the second level reports that it was cleared."""
         return drive(self._level.clear(self.l2.clear)) or False
 
     def inc(self, key: str, delta: int = 1) -> Any:
@@ -283,7 +288,7 @@ class TieredCache(EngineBackend):
         return key if type(key) is str and not prefix else f"{prefix}{key}"
 
     def _timeout(self, timeout: Timeout) -> Any:
-        """Return the timeout for the second level, in the form in which the caller gave it."""
+        """Return the timeout for the second level in the caller's form."""
         if timeout is None:
             return self.default_timeout
         options.timeout("timeout", timeout)

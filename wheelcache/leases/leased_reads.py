@@ -11,10 +11,11 @@ from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core import WriteState
 from wheelcache.core.contract import MISSING, Core
 from wheelcache.leases.fill_leases import FillLeases, Waiter
+from wheelcache.loading.loads import stale_record
 from wheelcache.loading.steps import BLOCKS, StepsTo, Wait
 from wheelcache.loading.wait_graph import is_loading
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.request_scope import current_scope
+from wheelcache.runtime.request_scope import RequestScope, current_scope
 from wheelcache.stats import Meter
 
 
@@ -39,17 +40,21 @@ class LeasedReads:
         self._misses = misses
         self._counts = counts
 
-    def get(self, key: Any, wait: float, may_wait: bool) -> StepsTo[Any]:
+    def get(self, key: Any, wait: float, may_wait: bool, grace: float, leader: Any) -> StepsTo[Any]:
         """Return the value, or MISSING if the caller must compute it, with or without the lease. See
-        ``Cache.get_or_lease``."""
+        ``CacheParts.look_up_leased``."""
         # A waiting task does not block its thread.
         may_wait = not (yield BLOCKS) or (may_wait and asyncio._get_running_loop() is None)
         found = self._core.find(key, MISSING)
         if found is not MISSING:
             return found
+        if grace:
+            found = self._stale(key, grace, leader, current_scope())
+            if found is not MISSING:
+                return found
         # In a __del__ that the garbage collector runs during a step, no other thread could set anything.
         may_wait = may_wait and not is_loading() and not self._core.in_step and not self._leases.in_step
-        found, waiter = self._find_or_wait(key, wait, may_wait, None)
+        found, waiter = self._find_or_wait(key, wait, may_wait, None, grace)
         while waiter is not None:
             try:
                 while not self._leases.is_done(waiter):
@@ -59,7 +64,7 @@ class LeasedReads:
                 raise
             if not waiter.looks_again:
                 return self._waited(waiter)
-            found, waiter = self._find_or_wait(key, wait, may_wait, waiter.deadline)
+            found, waiter = self._find_or_wait(key, wait, may_wait, waiter.deadline, grace)
         return found
 
     def fill(self, key: Any) -> Callable[[Any], None]:
@@ -72,7 +77,9 @@ class LeasedReads:
             return _discard
         return partial(self._leases.fill, self._stamps.watch(key), self._stamps.seen)
 
-    def _find_or_wait(self, key: Any, wait: float, may_wait: bool, deadline: float | None) -> tuple[Any, Waiter | None]:
+    def _find_or_wait(
+        self, key: Any, wait: float, may_wait: bool, deadline: float | None, grace: float
+    ) -> tuple[Any, Waiter | None]:
         """Return the value, after a look-up that missed, and the waiter if the caller has to wait for it."""
         if self._misses.records_misses:
             self._misses.missed(key)
@@ -83,6 +90,8 @@ class LeasedReads:
         )
         # Look again: this finds a value that was set before the lease began to watch the key.
         found = self._core.find(key, MISSING)
+        if found is MISSING and grace:
+            found = self._stale(key, grace, key, scope)
         if found is not MISSING:
             if waiter is not None:
                 self._leases.leave(waiter)
@@ -92,6 +101,16 @@ class LeasedReads:
         if waiter is None:
             self._core.count(misses=1)
         return found, waiter
+
+    def _stale(self, key: Any, grace: float, leader: Any, scope: RequestScope) -> Any:
+        """Return the value within its grace if another scope has the lease on ``leader``; otherwise MISSING."""
+        if not self._leases.is_of_another(leader, scope):
+            return MISSING
+        record = stale_record(self._core, key, grace)
+        if record is None:
+            return MISSING
+        self._counts.add("stale_hits")
+        return record.value
 
     def _waited(self, waiter: Waiter) -> Any:
         if waiter.is_filled:

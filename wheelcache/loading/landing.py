@@ -6,16 +6,17 @@ import asyncio
 from typing import Any, cast
 
 from wheelcache.core.contract import Core, Watch
+from wheelcache.loading.adaptive import KEEP, no_previous
 from wheelcache.loading.backoff import Backoff
 from wheelcache.loading.flight_table import Flight, FlightTable
 from wheelcache.loading.recent_failures import RecentFailures
-from wheelcache.loading.request import LoadRequest, Stored, Target, Unstored
+from wheelcache.loading.request import Loaded, LoadRequest, Stored, Target, Unstored
 from wheelcache.loading.steps import Outcome
 from wheelcache.stats import Meter
 
 
 class Landing:
-    """How the flights of one cache end.
+    """Ends the flights of one cache.
 
     Args:
         flights: the table, whose lock guards ``backoff``.
@@ -46,10 +47,15 @@ class Landing:
         try:
             if isinstance(value, Unstored):
                 value = value.value
-            elif self._flights.leads(flight) and not flight.superseded:
-                stored = self._store(flight, request, value)
+            else:
+                if isinstance(value, Loaded):
+                    request.ttl, value = value.ttl, value.value
+                if value is KEEP:
+                    raise no_previous(request.caller_key)
+                if self._flights.leads(flight) and not flight.superseded:
+                    stored = self._store(flight, request, value)
             if flight.superseded:
-                # Before the caller goes on: the one that superseded the flight may drop an older value only later.
+                # Drop an older value before the caller continues. The thread that superseded the flight may be slower.
                 self.drop_other(flight.key, value)
             self._counts.ended(self._core.now() - flight.started, "loads")
             with self._flights.lock:
@@ -70,20 +76,20 @@ class Landing:
 
     def _store(self, flight: Flight, request: LoadRequest, value: Any) -> Stored | None:
         policy = request.policy
-        ttl, grace = request.ttl, policy.grace or policy.keep
+        ttl, grace = request.ttl, policy.grace or policy.keep or policy.fill_grace
         if value is None and policy.negative_ttl is not None:
             ttl, grace = policy.negative_ttl, 0.0
         if policy.longest is not None:
             longest = policy.longest(flight.key)
-            if longest <= 0.0:
-                # An older value that is kept past its time must not be returned after this one.
-                self._target.discard(flight.key)
-                return None
             ttl = longest if ttl is None else min(ttl, longest)
+        if ttl is not None and ttl <= 0.0:
+            # An older value that is kept past its time must not be returned after this one.
+            self._target.discard(flight.key)
+            return None
         return self._target.store(flight.key, value, ttl, grace, cast("Watch", flight.watch), request.names)
 
     def drop_other(self, key: Any, value: Any) -> None:
-        """Delete the entry of ``key`` unless its value is known to be ``value``, which was read from the source."""
+        """Delete the entry of ``key`` unless its value is known to equal ``value``, which was read from the source."""
         record = self._core.peek(key)
         if record is not None and not _is_same(record.value, value):
             self._target.delete(key)

@@ -20,11 +20,12 @@ from functools import partial
 from typing import Any
 
 from wheelcache.coherence.key_stamps import KeyStamps
-from wheelcache.core.access import TTL
-from wheelcache.core.contract import DEAD, MISSING, Core, Removals, Times
+from wheelcache.core.access import Lifetime
+from wheelcache.core.contract import DEAD, MISSING, Core, Record, Removals, Times
 from wheelcache.errors import LoadDeadlock, LoadTimeout
 from wheelcache.keys import KeyProxies
 from wheelcache.loading import wait_graph
+from wheelcache.loading.adaptive import AdaptiveLoaders, check_has_no_refresh_ahead, takes_previous
 from wheelcache.loading.background import BACKGROUND, Background, Handed
 from wheelcache.loading.backoff import Backoff, Refreshes
 from wheelcache.loading.flight_table import Flight, FlightTable, Ticket
@@ -33,11 +34,26 @@ from wheelcache.loading.many_loads import ManyLoads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import LoadRequest, Target
-from wheelcache.loading.steps import Loader, Outcome, Steps, StepsTo, Wait, call
+from wheelcache.loading.steps import InSteps, Loader, Outcome, Steps, StepsTo, Wait, call
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import LOAD_COUNTS, Meter
 
 logger = logging.getLogger("wheelcache")
+
+
+def stale_record(core: Core, key: Hashable, grace: float) -> Record | None:
+    """Return the entry of ``key`` if it is stale since less than ``grace`` seconds, which counts as a use of it."""
+    now = core.now()
+
+    def is_within_grace(times: Times) -> bool:
+        return times.fresh_until <= now < min(times.expires_at, times.fresh_until + grace)
+
+    times = core.times(key)
+    if times is None or not is_within_grace(times):
+        return None
+    # Only now, since this counts as a use of the entry.
+    record = core.peek(key, use=True)
+    return record if record is not None and record.times.is_current and is_within_grace(record.times) else None
 
 
 class Loads:
@@ -51,6 +67,7 @@ class Loads:
         cache_is_used: called at a failed load.
 
     Attributes:
+        adaptive: makes loaders that receive the old value, or choose the lifetime.
         counts: the counts of the loads.
         failures: the recent exceptions of loaders.
         many: loads many keys by one call.
@@ -66,6 +83,7 @@ class Loads:
         "_refreshes",
         "_stamps",
         "_target",
+        "adaptive",
         "counts",
         "failures",
         "many",
@@ -82,6 +100,7 @@ class Loads:
         self._backoff = Backoff()
         self._refreshes = Refreshes()
         self._is_closed = False
+        self.adaptive = AdaptiveLoaders(core, keys)
         self.counts = Meter(*LOAD_COUNTS)
         self.failures = RecentFailures(cache_is_used)
         self._landing = Landing(core, target, self._flights, self.counts, self._backoff, self.failures)
@@ -90,19 +109,21 @@ class Loads:
     # Requests.
 
     def request(
-        self, key: Hashable, loader: Loader, ttl: TTL, policy: LoadPolicy, tags: tuple[str, ...] = ()
+        self, key: Hashable, loader: Loader, ttl: Lifetime, policy: LoadPolicy, tags: tuple[str, ...] = ()
     ) -> LoadRequest:
-        """Return a request for ``load``, which answers the miss of ``key``: a later ``set`` by the caller does not.
+        """Return a request for ``load``. It answers the miss of ``key``, so no later ``set`` by the caller is a fill.
 
         Raises:
             TypeError, ValueError: if ``ttl`` is neither a number of seconds > 0 nor None.
         """
-        seconds = self._target.seconds(ttl)
+        seconds = None if callable(ttl) else self._target.seconds(ttl)
         plain, _ = self._target.begin(key)
+        if not isinstance(loader, InSteps) and (callable(ttl) or takes_previous(loader)):
+            loader = self.adaptive.loader(key, loader, ttl, policy)
         return LoadRequest(plain, key, plain, loader, seconds, policy, self._target.tag_names(plain, tags))
 
     def load_or_refresh(
-        self, key: Hashable, found: Any, loader: Loader, ttl: TTL, policy: LoadPolicy, tags: tuple[str, ...] = ()
+        self, key: Hashable, found: Any, loader: Loader, ttl: Lifetime, policy: LoadPolicy, tags: tuple[str, ...] = ()
     ) -> Steps:
         """Return the value of ``key``, for which a ``find`` returned ``found``: load it if that is MISSING, otherwise
         refresh it. In a task, an awaitable result of ``loader()`` is awaited."""
@@ -116,22 +137,25 @@ class Loads:
         return found, None
 
     def load_apart(
-        self, key: Hashable, loader: Loader, ttl: TTL, policy: LoadPolicy, tags: tuple[str, ...] = ()
+        self, key: Hashable, loader: Loader, ttl: Lifetime, policy: LoadPolicy, tags: tuple[str, ...] = ()
     ) -> Steps:
-        """Load for callers that share their flights with each other, and not with other loads of ``key``.
+        """Load for callers that share flights only with each other, not with other loads of ``key``.
 
-        ``loader()`` returns an ``Unstored``. A write of ``key`` outdates its value all the same.
+        ``loader()`` returns an ``Unstored``. As in other loads, a write of ``key`` outdates its value.
         """
         request = self.request(("load", key), loader, ttl, policy, tags)
         request.watched = self._keys.adapt(key)
         return self.load(request)
 
-    def needs_refresh(self, key: Hashable, value: Any, ttl: TTL, policy: LoadPolicy) -> bool:
+    def needs_refresh(self, key: Hashable, value: Any, ttl: Lifetime, policy: LoadPolicy) -> bool:
         """Return whether ``value``, which a ``find`` has found, is past the policy's ``refresh_ahead`` of its TTL.
 
         Raises:
-            TypeError, ValueError: if ``ttl`` is wrong, also if there is nothing to refresh.
+            TypeError, ValueError: if ``ttl`` is wrong, even if there is nothing to refresh.
         """
+        if callable(ttl):
+            check_has_no_refresh_ahead(ttl, policy)
+            return False
         seconds = self._target.seconds(ttl)
         if value is None and policy.negative_ttl is not None:
             seconds = policy.negative_ttl
@@ -141,7 +165,8 @@ class Loads:
         return times is not None and times.fresh_until - self._core.now() < (1 - policy.refresh_ahead) * seconds
 
     def get_stale(self, key: Hashable, default: Any = None) -> Any:
-        """Return the value of ``key`` within its grace, or of a past epoch of trust, for an outage of its source."""
+        """Return the old value of ``key`` during an outage of its source: one within its grace, or from a past epoch of
+        trust."""
         record = self._core.peek(self._keys.adapt(key))
         if record is None or self._core.now() >= record.times.expires_at:
             return default
@@ -184,8 +209,8 @@ class Loads:
         """Return the value of a key, after a ``find`` that missed.
 
         Raises:
-            LoadDeadlock: the loader asks, itself or through other loaders, for the key it is loading.
-            LoadTimeout: the timeout passed, and there is no stale value.
+            LoadDeadlock: if the loader needs the key that it loads, itself or through other loaders.
+            LoadTimeout: if the timeout has passed and there is no stale value.
         """
         background = yield BACKGROUND
         policy = request.policy
@@ -193,7 +218,7 @@ class Loads:
         try:
             # With a timeout, a fresh value is preferred for that long, unless loading failed recently.
             if policy.grace and (policy.timeout is None or not self._may_try(request.key)):
-                stale = self._stale(request)
+                stale = self._stale(request, policy.grace)
                 if stale is not MISSING:
                     self._start_refresh(request, background)
                     return stale, None
@@ -257,6 +282,11 @@ class Loads:
     def _wait(self, ticket: Ticket, request: LoadRequest, deadline: float | None) -> StepsTo[Outcome | None]:
         """Wait for the flight that the caller has joined or handed over. Return None if it has to look again."""
         flight = ticket.flight
+        if request.policy.fill_grace and not ticket.leads:
+            stale = self._stale(request, request.policy.fill_grace)
+            if stale is not MISSING:
+                ticket.edge.end()
+                return stale, None
         is_late = not ticket.leads and self._is_outdated(flight)
         if is_late:
             # The key was written since the leader began, so the value may be there.
@@ -276,7 +306,7 @@ class Loads:
                 self.counts.add("coalesced")
             return value, None
         if isinstance(error, Exception):
-            stale = self._stale(request) if request.policy.fail_safe else MISSING
+            stale = self._stale(request, request.policy.grace) if request.policy.fail_safe else MISSING
             return (None, error) if stale is MISSING else (stale, None)
         # Any other error (a cancellation, an exit) is about the leader, not about the value.
         return (None, error) if ticket.leads else None
@@ -296,8 +326,8 @@ class Loads:
         )
 
     def _is_in_step(self) -> bool:
-        """Return whether the garbage collector runs this code during a step of the cache, for whose end the loads of
-        other threads may wait."""
+        """Return whether the garbage collector runs this code during a step of the cache. Loads of other threads may
+        wait for the end of that step."""
         return self._core.in_step or self._flights.in_step or wait_graph.in_step()
 
     def _find(self, request: LoadRequest) -> Any:
@@ -310,7 +340,7 @@ class Loads:
     def _timed_out(self, request: LoadRequest) -> Outcome:
         request.given_up = True
         self.counts.add("load_timeouts")
-        stale = self._stale(request)
+        stale = self._stale(request, request.policy.grace)
         if stale is MISSING:
             return None, LoadTimeout(request.caller_key, request.policy.timeout or 0.0)
         return stale, None
@@ -390,20 +420,10 @@ class Loads:
         with self._flights.lock:
             return self._backoff.is_over(key, now)
 
-    def _stale(self, request: LoadRequest) -> Any:
+    def _stale(self, request: LoadRequest, grace: float) -> Any:
         """Return a stale value that the caller may have, which ends the look-up; otherwise MISSING."""
-        now = self._core.now()
-        grace = request.policy.grace
-
-        def is_within_grace(times: Times) -> bool:
-            return times.fresh_until <= now < min(times.expires_at, times.fresh_until + grace)
-
-        times = self._core.times(request.key)
-        if times is None or not is_within_grace(times):
-            return MISSING
-        # Only now, since this counts as a use of the entry.
-        record = self._core.peek(request.key, use=True)
-        if record is None or not record.times.is_current or not is_within_grace(record.times):
+        record = stale_record(self._core, request.key, grace)
+        if record is None:
             return MISSING
         request.fresh_until = record.times.fresh_until
         request.is_counted = request.is_hit = True
@@ -411,10 +431,10 @@ class Loads:
         return record.value
 
     def _stale_instead(self, request: LoadRequest, error: BaseException) -> Outcome:
-        """Return the stale value, if the caller's own load failed and it may have one; otherwise the error."""
+        """Return the stale value if the caller's own load failed and the caller may have it; otherwise the error."""
         if not request.policy.fail_safe or not isinstance(error, Exception):
             return None, error
-        stale = self._stale(request)
+        stale = self._stale(request, request.policy.grace)
         if stale is MISSING:
             return None, error
         now = self._core.now()

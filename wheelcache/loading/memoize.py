@@ -15,6 +15,7 @@ from wheelcache.core import CacheAccess
 from wheelcache.core.contract import MISSING
 from wheelcache.core.tally import Tally
 from wheelcache.keys import group_of
+from wheelcache.loading.adaptive import PREVIOUS
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.steps import Steps, run, run_async
@@ -84,9 +85,9 @@ class Groups:
         self._ambiguous: frozenset[str] = frozenset()
 
     def add(self, name: str) -> str:
-        """Return ``name``, or, if a group was added by that name before, the name and a number.
+        """Add a group, and return its name: ``name``, or ``name`` with a number if another group has that name.
 
-        Another process may give such a name to another function, and one that contains <locals>, <lambda> or <partial>.
+        Another process may give a numbered name, or one with <locals>, <lambda> or <partial>, to another function.
         """
         self._numbers[name] += 1
         number = self._numbers[name]
@@ -110,14 +111,18 @@ def memoizer(
     policy: LoadPolicy,
     tags_of: Callable[..., tuple[str, ...]],
 ) -> Callable[[Callable[P, R]], Memoized[P, R]]:
-    """Return the decorator that memoizes in ``cache``, whose other parameters are its parts. See ``Cache.memoize``."""
+    """Return the decorator that memoizes in ``cache``, given the loads and groups of it. See ``Cache.memoize``."""
 
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
         check_function(function)
         name = groups.add(name_of(function))
-        make_key = _keys_by(key, name) if key is not None else keys_by_arguments(function, name)
-        # A call with all arguments by position needs only those, which saves 150 ns.
-        arity = arity_of(function) if key is None else -1
+        has_previous, arity = receives_previous(function), -1
+        if key is not None:
+            make_key = _keys_by(key, name)
+        else:
+            as_called = signature_of(function, name, has_previous=has_previous)
+            # If all arguments are given by position, they make the key as they are, which saves 150 ns.
+            make_key, arity = keys_by_arguments(as_called, name), arity_of(as_called)
         find, ahead = cache.find, policy.refresh_ahead
         hits, misses, stale_hits, calls = Tally(), Tally(), Tally(), Tally()
         # ``next(hit)`` counts a hit without looking up an attribute.
@@ -139,12 +144,16 @@ def memoizer(
                 raise unhashable(name, error) from error
 
         def go_on(made: Any, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
-            loader, tags = partial(load, *args, **kwargs), tags_of(*args, **kwargs)
+            loader: Callable[[], Any] = partial(load, *args, **kwargs)
+            seconds, tags = ttl, tags_of(*args, **kwargs)
+            if has_previous:
+                loader = loads.adaptive.loader(made, loader, ttl, policy, passes_previous=True)
+                seconds = None if callable(ttl) else ttl
             if found is not MISSING:
                 next(hit)
-                return (yield from loads.load_or_refresh(made, found, loader, ttl, policy, tags))
+                return (yield from loads.load_or_refresh(made, found, loader, seconds, policy, tags))
             next(misses.ticks)
-            request = loads.request(made, loader, ttl, policy, tags)
+            request = loads.request(made, loader, seconds, policy, tags)
             value, error = yield from loads.load(request)
             if error is None and request.is_hit:
                 next(stale_hits.ticks)
@@ -194,7 +203,7 @@ def memoizer(
         memoized.cache_stats = cache_stats
         return cast("Memoized[P, R]", memoized)
 
-    return decorate
+    return decorator(decorate, ttl, "@cache.memoize")
 
 
 def check_function(function: Any) -> None:
@@ -212,8 +221,8 @@ def check_function(function: Any) -> None:
 def name_of(function: Callable[..., Any]) -> str:
     """Return the name of a memoized function, for keys and messages."""
     # A partial and an object with __call__ have no name of their own.
-    called_what = getattr(function, "__qualname__", f"<{type(function).__qualname__}>")
-    return f"{function.__module__}.{called_what}()"
+    name = getattr(function, "__qualname__", f"<{type(function).__qualname__}>")
+    return f"{function.__module__}.{name}()"
 
 
 _BY_POSITION: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
@@ -226,14 +235,13 @@ def _keys_by(key: Callable[..., Hashable], name: str) -> MakeKey:
     return lambda args, kwargs: (name, key(*args, **kwargs))
 
 
-def keys_by_arguments(function: Callable[..., Any], name: str) -> MakeKey:
+def keys_by_arguments(as_called: Signature, name: str) -> MakeKey:
     """Return a function that makes tuples of ``name`` and every argument in the order of the signature, with defaults.
 
     It avoids ``Signature.bind``, which takes 3 us or more, unless the function accepts any number of arguments, or the
     call does not fit the signature. In the latter case, ``bind`` raises the error.
     """
-    parameters = list(_signature(function, name).parameters.values())
-    bind = _signature(function, name).bind
+    parameters, bind = list(as_called.parameters.values()), as_called.bind
     kinds = [each.kind for each in parameters]
     defaults = {each.name: each.default for each in parameters if each.kind is not Parameter.VAR_KEYWORD}
     by_position = sum(kind in _BY_POSITION for kind in kinds)
@@ -260,7 +268,7 @@ def keys_by_arguments(function: Callable[..., Any], name: str) -> MakeKey:
                 if not others and not takes_names:
                     return (name, *args, *values.values())
                 if takes_names and all(each not in by_name for each, _ in others):
-                    # Names differ, so nothing but names is compared.
+                    # The names differ, so sorting never compares values.
                     return (name, *args, *values.values(), tuple(sorted(others)))
         try:
             bound = bind(*args, **kwargs)
@@ -276,16 +284,64 @@ def keys_by_arguments(function: Callable[..., Any], name: str) -> MakeKey:
     return make_key
 
 
-def _signature(function: Callable[..., Any], name: str) -> Signature:
+def signature_of(function: Callable[..., Any], name: str, *, has_previous: bool = False) -> Signature:
+    """Return the signature of a function as its callers see it: they do not pass the previous value.
+
+    Args:
+        has_previous: the result of ``receives_previous``.
+    """
     try:
-        return signature(function)
+        found = signature(function)
     except ValueError as error:
         raise TypeError(f"the parameters of {name} are unknown ({error}); give memoize a key=") from error
+    if not has_previous:
+        return found
+    return found.replace(parameters=[each for each in found.parameters.values() if each.name != PREVIOUS])
 
 
-def arity_of(function: Callable[..., Any]) -> int:
-    """Return the number of arguments of ``function`` if all can be given by position; otherwise -1."""
-    kinds = [each.kind for each in signature(function).parameters.values()]
+def receives_previous(function: Callable[..., Any]) -> bool:
+    """Return whether a memoized function receives the previous value: it has a keyword-only parameter ``previous``.
+
+    Any other parameter of that name is an argument of the callers.
+    """
+    try:
+        parameter = signature(function).parameters.get(PREVIOUS)
+    except ValueError:
+        return False
+    return parameter is not None and parameter.kind is Parameter.KEYWORD_ONLY
+
+
+def decorator(decorate: Callable[[Any], Any], ttl: Any, spelled: str) -> Callable[[Any], Any]:
+    """Return ``decorate``. If ``ttl`` is a function, check that it is not the one to decorate.
+
+    Args:
+        spelled: the decorator, for the error.
+
+    Raises:
+        TypeError: if ``ttl`` does not accept one argument. If it does, the first call of the result raises the error.
+    """
+    if not callable(ttl):
+        return decorate
+    wrong = f"memoize is called before it decorates: {spelled}(), not {spelled} on {ttl!r}"
+    try:
+        signature(ttl).bind(None)
+    except TypeError as error:
+        raise TypeError(wrong) from error
+    except ValueError:
+        # A builtin without a signature.
+        pass
+
+    def checked(*functions: Any, **named: Any) -> Any:
+        if named or len(functions) != 1 or not callable(functions[0]):
+            raise TypeError(wrong)
+        return decorate(functions[0])
+
+    return checked
+
+
+def arity_of(as_called: Signature) -> int:
+    """Return the number of arguments of a function if all can be given by position; otherwise -1."""
+    kinds = [each.kind for each in as_called.parameters.values()]
     return len(kinds) if _BY_POSITION.issuperset(kinds) else -1
 
 

@@ -1,0 +1,243 @@
+"""fill_grace: while one caller computes an expired value, ``get`` returns the old value to the others."""
+
+import pytest
+
+from tests.waiting import PATIENCE, until_waiting
+from wheelcache.runtime.request_scope import end_request
+
+LONG = 1000
+"""Seconds of a fill_wait that ends after any test: a result within PATIENCE did not wait for it."""
+
+TTL, GRACE = 60, 30
+OLD, NEW = ["old"], ["new"]
+
+
+@pytest.fixture
+def cache(make, clock):
+    return make(fill_wait=LONG, fill_grace=GRACE)
+
+
+def expired(cache, clock):
+    """Let the value of "key" expire."""
+    cache.set("key", OLD, TTL)
+    clock.advance(TTL)
+
+
+# The option.
+
+
+def test_fill_grace_needs_a_fill_wait_for_some_of_its_keys(adapter):
+    for options in (
+        {"fill_grace": 5},
+        {"fill_grace": 5, "fill_wait": 0},
+        {"fill_grace": {"page:": 5}, "fill_wait": {"other:": 5}},
+        {"fill_grace": {"page:": 5}, "fill_wait": {"": 0, "page:": 0, "other": 5}},
+    ):
+        with pytest.raises(adapter.refused) as refused:
+            adapter.make(**options)
+        assert f"{adapter.spelled('fill_grace')}" in str(refused.value)
+        assert f"needs {adapter.spelled('fill_wait')}" in str(refused.value)
+    for options in (
+        {"fill_grace": 0},
+        {"fill_grace": {"a": 0}, "fill_wait": {"b": 5}},
+        {"fill_grace": 5, "fill_wait": {"page:": 5}},
+        {"fill_grace": {"page:": 5}, "fill_wait": 5},
+    ):
+        adapter.make(**options)
+
+
+@pytest.mark.parametrize("wrong", [-1, "5", None, True, float("nan"), float("inf"), {1: 5}, {"a": -1}], ids=repr)
+def test_a_wrong_fill_grace_is_an_error_that_names_it_and_the_values_that_it_accepts(adapter, wrong):
+    with pytest.raises(adapter.refused, match="a number of seconds >= 0, or a dict of key prefixes") as refused:
+        adapter.make(fill_wait=5, fill_grace=wrong)
+    assert adapter.spelled("fill_grace") in str(refused.value)
+
+
+def test_the_longest_prefix_of_a_key_decides_and_keys_without_a_wait_have_no_grace(make, clock, in_thread):
+    cache = make(fill_wait={"": LONG, "flag": 0}, fill_grace={"page:": GRACE, "page:new:": 0, "flag": GRACE})
+    keys = {"page:1": True, "page:new:1": False, "flag": False, "other": False}
+    for key in keys:
+        cache.set(key, OLD, TTL)
+    clock.advance(TTL)
+    for key, is_returned in keys.items():
+        assert cache.get(key) is None
+        asking = in_thread(cache.get, key)
+        if not is_returned and key != "flag":
+            until_waiting()
+            cache.set(key, NEW)
+        assert asking.result(PATIENCE) == {"flag": None, "page:1": OLD}.get(key, NEW)
+
+
+# Callers of get.
+
+
+STORES = {
+    "set": lambda cache: cache.set("key", OLD, TTL),
+    "set_many": lambda cache: cache.set_many({"other": 1, "key": OLD}, TTL),
+}
+
+
+@pytest.mark.parametrize("store", STORES.values(), ids=STORES)
+def test_the_first_get_after_the_end_misses_and_the_others_get_the_old_value_until_the_new_one(
+    cache, clock, in_thread, store
+):
+    store(cache)
+    clock.advance(TTL)
+    assert cache.get("key") is None
+    assert cache.engine.parts.is_leased(cache.key("key"))
+    found = [in_thread(cache.get, "key").result(PATIENCE) for _ in range(3)]
+    assert found == [OLD] * 3
+    # Each caller gets a copy of its own.
+    assert len({id(each) for each in found}) == 3
+    # The caller that computes still misses.
+    assert cache.get("key") is None
+    cache.set("key", NEW, TTL)
+    assert in_thread(cache.get, "key").result(PATIENCE) == NEW
+    stats = cache.engine.stats()
+    assert (stats.hits, stats.misses, stats.stale_hits, stats.coalesced) == (1, 2, 3, 0)
+
+
+def test_a_caller_that_may_not_wait_gets_the_old_value_too(cache, clock, in_thread):
+    expired(cache, clock)
+    cache.get("key")
+
+    def ask_as_holder_of_another_lease():
+        assert cache.get("another") is None
+        return cache.get("key")
+
+    assert in_thread(ask_as_holder_of_another_lease).result(PATIENCE) == OLD
+
+
+def test_after_its_grace_the_old_value_is_gone(cache, clock, in_thread):
+    expired(cache, clock)
+    cache.get("key")
+    clock.advance(GRACE - 0.5)
+    assert in_thread(cache.get, "key").result(PATIENCE) == OLD
+    clock.advance(0.5)
+    asking = in_thread(cache.get, "key")
+    until_waiting()
+    cache.set("key", NEW)
+    assert asking.result(PATIENCE) == NEW
+    assert cache.engine.stats().stale_hits == 1
+
+
+def test_an_old_value_whose_grace_is_longer_is_returned_only_for_the_fill_grace(cache, clock, in_thread):
+    cache.load("key", lambda: OLD, TTL, grace=10 * GRACE)
+    clock.advance(TTL + GRACE)
+    cache.get("key")
+    asking = in_thread(cache.get, "key")
+    until_waiting()
+    cache.set("key", NEW)
+    assert asking.result(PATIENCE) == NEW
+
+
+FAILS = {
+    "delete of another key": lambda cache: (cache.delete("other"), end_request()),
+    "end of the request": lambda cache: end_request(),
+}
+
+
+@pytest.mark.parametrize("fail", FAILS.values(), ids=FAILS)
+def test_if_the_caller_that_computes_fails_the_next_computes_and_the_others_continue_with_the_old_value(
+    cache, clock, in_thread, fail
+):
+    expired(cache, clock)
+    holder = in_thread(lambda: (cache.get("key"), fail(cache)))
+    assert holder.result(PATIENCE)[0] is None
+    assert cache.get("key") is None
+    assert [in_thread(cache.get, "key").result(PATIENCE) for _ in range(2)] == [OLD, OLD]
+
+
+def test_after_the_fill_wait_the_next_caller_computes(make, clock, in_thread):
+    cache = make(fill_wait=5, fill_grace=GRACE)
+    expired(cache, clock)
+    cache.get("key")
+    clock.advance(5)
+    assert in_thread(lambda: (cache.get("key"), cache.engine.parts.is_leased(cache.key("key")))).result(PATIENCE) == (
+        None,
+        True,
+    )
+
+
+# A deleted value is never returned.
+
+DELETES = {
+    "delete": lambda cache: cache.delete("key"),
+    "delete_many": lambda cache: cache.delete_many(["key"]),
+    "clear": lambda cache: cache.clear(),
+    "set that is over immediately": lambda cache: cache.set("key", 1, -1),
+}
+
+
+@pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES)
+def test_a_deleted_value_is_never_returned(cache, clock, in_thread, delete):
+    expired(cache, clock)
+    cache.get("key")
+    in_thread(delete, cache).result(PATIENCE)
+    asking = in_thread(cache.get, "key")
+    until_waiting()
+    cache.set("key", NEW)
+    assert asking.result(PATIENCE) == NEW
+    assert cache.engine.stats().stale_hits == 0
+
+
+# All other calls.
+
+
+def test_for_every_other_call_a_value_in_its_fill_grace_has_expired(cache, clock, in_thread):
+    expired(cache, clock)
+    cache.get("key")
+
+    def look():
+        return (
+            cache.has("key"),
+            cache.get_many(["key"]),
+            cache.delete("another"),
+            cache.touch("key", TTL) if hasattr(cache, "touch") else False,
+        )
+
+    assert in_thread(look).result(PATIENCE) == (False, {}, False, False)
+    assert in_thread(cache.load, "key", lambda: NEW).result(PATIENCE) == NEW
+
+
+def test_add_stores_over_an_old_value_and_what_it_stores_has_no_fill_grace(cache, clock, in_thread):
+    """Locks, rate limits and one-time codes keep their timeouts exactly."""
+    expired(cache, clock)
+    assert cache.add("key", NEW, TTL)
+    clock.advance(TTL)
+    assert cache.get("key") is None
+    asking = in_thread(cache.get, "key")
+    until_waiting()
+    cache.delete("key")
+    assert asking.result(PATIENCE) is None
+
+
+def test_a_delete_of_a_value_in_its_fill_grace_reports_that_there_was_none(cache, clock):
+    expired(cache, clock)
+    assert cache.delete("key") is False
+    assert len(cache.engine) == 0
+
+
+def test_old_values_stay_in_memory_for_the_grace_and_no_longer(cache, clock):
+    expired(cache, clock)
+    assert len(cache.engine) == 1
+    clock.advance(GRACE - 1)
+    assert len(cache.engine) == 1
+    clock.advance(2)
+    assert len(cache.engine) == 0
+
+
+def test_an_old_value_is_saved_with_the_rest_of_its_grace(make, clock, in_thread, tmp_path):
+    options = {"fill_wait": LONG, "fill_grace": GRACE}
+    before = make(**options)
+    expired(before, clock)
+    before.engine.save(tmp_path / "entries")
+    after = make(**options)
+    assert after.engine.load(tmp_path / "entries") == 1
+    assert after.get("key") is None
+    assert in_thread(after.get, "key").result(PATIENCE) == OLD
+    clock.advance(GRACE)
+    asking = in_thread(after.get, "key")
+    until_waiting()
+    after.set("key", NEW)
+    assert asking.result(PATIENCE) == NEW
