@@ -88,7 +88,7 @@ docs: $(VENV)/.docs  ## The documentation, in .fetched/site: warnings, and links
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation is in .fetched/site. To read and search it: python3 -m http.server --directory .fetched/site"
 
-bench: $(VENV)/.dev  ## wheelcache beside its peers
+bench: $(VENV)/.dev  ## wheelcache compared with its peers
 	$(BIN)/python -m benchmarks
 
 # A copy, whose extensions are built with the sanitizers. Python itself frees what it holds at the exit only, so leaks are

@@ -49,7 +49,7 @@ def measurements(executor: Executor) -> dict[str, tuple[int, Measurement]]:
 
 
 def main() -> None:
-    # Figures that the memory or the threads of another measurement could affect have a process each.
+    # Measurements that the memory or the threads of other measurements could affect run in processes of their own.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as executor:
         subjects = measurements(executor)
         parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Compare wheelcache with its peers.")
@@ -57,7 +57,7 @@ def main() -> None:
         chosen = parser.parse_args().only
         console = Console()
         if not console.is_terminal:
-            # The output is a file or a log, for which rich would assume 80.
+            # The output is a file or a log, for which rich would assume 80 columns.
             console.width = 120
         sections = []
         columns = (

@@ -24,7 +24,7 @@ KEYS = 100
 CALLS = 1_000
 ROUNDS = 100
 ASYNC_CALLS = 100
-"""LocMemCache goes to a thread and back for each."""
+"""For each of these, LocMemCache switches to a thread and back."""
 BATCH_CALLS = 10
 """Calls with 100 keys each."""
 MAX_ENTRIES = 10_000
@@ -32,12 +32,12 @@ STEPS = 12 * ROUNDS
 
 LOCMEM = "LocMemCache"
 DUMMY = "DummyCache"
-FLOOR = "floor"
+FLOOR = "the minimum in Python"
 OURS = "wheelcache"
 FILL_WAIT = "wheelcache, FILL_WAIT"
 WITHOUT = "without FILL_WAIT"
 COHERENT = "wheelcache, COHERENCE"
-HELD = 'caches["default"], held'
+HELD = 'caches["default"] in a variable'
 HANDLE = "wheelcache.django_backend.cache"
 PROXY = "django.core.cache.cache"
 INCOHERENT = "without COHERENCE"
@@ -70,7 +70,7 @@ def measure(step: Step) -> Section:
     for cache in (ours, waiting, locmem):
         cache.set_many(dict.fromkeys(keys, VALUE))
         cache.set_many(dict.fromkeys(dict_keys, DICT))
-    # Without the dicts: a key with a dict shares a slot with a key with a string, which would be missed from then on.
+    # No dicts here: a key of a dict shares a slot with a key of a string, which would be a miss from then on.
     coherent.set_many(dict.fromkeys(keys, VALUE))
 
     gets = interleaved(
@@ -101,8 +101,8 @@ def measure(step: Step) -> Section:
         step,
     )
     pairs = [(key, VALUE) for key in keys]
-    # Set the keys of FILL_WAIT as often: values that were set often are farther apart in memory, which makes a hit of
-    # aget 80 ns slower.
+    # Set the keys of FILL_WAIT equally often: values that were set often are farther apart in memory, which makes a hit
+    # of aget 80 ns slower.
     sets = interleaved(
         [
             Contender(name, calling_with_two(cache.set), _repeated(pairs))
@@ -123,7 +123,7 @@ def measure(step: Step) -> Section:
     for cache in (ours, locmem):
         cache.set_many(dict.fromkeys(number_keys, 1))
     small = {
-        what: interleaved(
+        operation: interleaved(
             [
                 Contender(name, round_of(getattr(cache, method)), arguments)
                 for name, cache in ((OURS, ours), (LOCMEM, locmem))
@@ -131,7 +131,7 @@ def measure(step: Step) -> Section:
             ROUNDS,
             step,
         )
-        for what, method, round_of, arguments in (
+        for operation, method, round_of, arguments in (
             ("get_many, 100 keys", "get_many", calling, _repeated([keys], BATCH_CALLS)),
             ("set_many, 100 keys", "set_many", calling, _repeated([dict.fromkeys(keys, VALUE)], BATCH_CALLS)),
             ("add, existing key", "add", calling_with_two, _repeated(pairs)),
@@ -158,18 +158,18 @@ def measure(step: Step) -> Section:
             step,
         )
 
-    def medians(what: str, timings: dict[str, Timing], **targets: float | None) -> list[Row]:
+    def medians(operation: str, timings: dict[str, Timing], **targets: float | None) -> list[Row]:
         return [
-            faster(what, timings[OURS].median, peer, timing.median, targets.get(peer))
+            faster(operation, timings[OURS].median, peer, timing.median, targets.get(peer))
             for peer, timing in timings.items()
             if peer not in (OURS, FILL_WAIT, COHERENT, FLOOR)
         ]
 
     return Section(
         "Django",
-        f"Nanoseconds a call, median of {ROUNDS} interleaved rounds of {CALLS:,} calls (aget: {ASYNC_CALLS}, get_many "
-        f"and set_many: {BATCH_CALLS}). Into a full cache: the mean, since LocMemCache drops a third of its entries "
-        "now and then.",
+        f"Nanoseconds per call, median of {ROUNDS} interleaved rounds of {CALLS:,} calls (aget: {ASYNC_CALLS}, "
+        f"get_many and set_many: {BATCH_CALLS}). Into a full cache: the mean, since LocMemCache sometimes drops a "
+        "third of its entries.",
         [
             *medians("get, hit, str", gets, LocMemCache=by_core(compiled=25, python=8), DummyCache=5),
             costlier("get, hit, str", gets[OURS].median, FLOOR, gets[FLOOR].median, by_core(compiled=1, python=3.2)),
@@ -192,8 +192,8 @@ def measure(step: Step) -> Section:
             ),
             *(
                 row
-                for (what, timings), target in zip(small.items(), (8, 8, 5, 4, 5), strict=True)
-                for row in medians(what, timings, LocMemCache=by_core(compiled=target))
+                for (operation, timings), target in zip(small.items(), (8, 8, 5, 4, 5), strict=True)
+                for row in medians(operation, timings, LocMemCache=by_core(compiled=target))
             ),
             *medians("aget, hit, str", agets, LocMemCache=30),
             costlier(
@@ -211,7 +211,7 @@ def measure(step: Step) -> Section:
         ],
         {
             "get": gets,
-            "get, by what is imported": ways,
+            "get, by import": ways,
             "get dict": dict_gets,
             "set": sets,
             "set new key into full cache": new_sets,

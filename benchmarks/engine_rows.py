@@ -35,7 +35,7 @@ SET_ONE_BY_ONE = f"{BATCH_KEYS} set"
 LOCKED = "cachetools.TTLCache + lock"
 
 VTTL = "cachebox.VTTLCache"
-DICT = "a dict, without bound"
+DICT = "an unbounded dict"
 
 VALUE = "a name and an address, such as a cache might hold"
 
@@ -60,7 +60,7 @@ class LockedTTLCache:
 
 
 class TheineWithTTL:
-    """theine receives the TTL at each call; the others received it when they were made."""
+    """theine receives the TTL at each call; the others receive it when they are created."""
 
     def __init__(self, max_entries: int, ttl: float) -> None:
         cache: theine.Cache[str, Any] = theine.Cache(max_entries)
@@ -135,7 +135,7 @@ def measure(step: Step) -> Section:
 
     reads, writes = _batches(step)
     rows = []
-    for what, timings, targets in (
+    for operation, timings, targets in (
         ("get, hit", gets, {LOCKED: 4.0, VTTL: by_core(compiled=1.5), DICT: by_core(compiled=1 / 1.6)}),
         ("set, existing key", sets, {LOCKED: 1.2, VTTL: by_core(compiled=2.0)}),
         ("set, new key into a full cache", new_sets, {VTTL: by_core(compiled=2.0)}),
@@ -143,15 +143,15 @@ def measure(step: Step) -> Section:
         for peer, timing in timings.items():
             if peer != OURS:
                 target = targets.get(peer)
-                # The mean, if a contender defers work and does it occasionally.
+                # The mean includes work that a contender defers and does occasionally.
                 if timings is new_sets:
-                    rows.append(faster(what, timings[OURS].mean, peer, timing.mean, target))
+                    rows.append(faster(operation, timings[OURS].mean, peer, timing.mean, target))
                 else:
-                    rows.append(faster(what, timings[OURS].median, peer, timing.median, target))
+                    rows.append(faster(operation, timings[OURS].median, peer, timing.median, target))
     return Section(
         "Engine",
-        f"Nanoseconds a call, median of {ROUNDS} interleaved rounds of {CALLS:,} calls; into a full cache, the mean. "
-        "theine and moka-py admit new keys by frequency, so not every set of theirs stores something.",
+        f"Nanoseconds per call, median of {ROUNDS} interleaved rounds of {CALLS:,} calls; into a full cache, the mean. "
+        "theine and moka-py admit new keys by frequency, so some of their calls of set store nothing.",
         [
             *rows,
             costlier(

@@ -1,8 +1,8 @@
 """Flask-Caching's backends: wheelcache compared with SimpleCache, and the cost of a memoized call with each.
 
 Most of the time of a memoized call that hits is spent in Flask-Caching, which makes a key from the arguments and looks
-up a version. A backend that does only one look-up in a dict shows how much. Our ``Cache`` replaces that part. A cached
-view is called through ``wsgi_app``, and so is the same view without a decorator in the same app.
+up a version. A backend that does only one look-up in a dict shows the cost of this part, which our ``Cache`` replaces.
+A cached view is called through ``wsgi_app``, and so is the same view without a decorator in the same app.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -84,7 +84,7 @@ def measure(step: Step) -> Section:
     call, own = memoized[OURS].median, memoized[NO_BACKEND].median
     return Section(
         "Flask",
-        f"Nanoseconds a call, median of {ROUNDS} interleaved rounds of {CALLS:,} calls "
+        f"Nanoseconds per call, median of {ROUNDS} interleaved rounds of {CALLS:,} calls "
         f"(into a full cache: {FULL_CALLS}, memoized: {MEMOIZED_CALLS}, of a view: {VIEW_CALLS}).",
         [
             faster(
@@ -184,8 +184,8 @@ def _memoizing(name: str, cache_type: str, kind: type[Cache] = Cache) -> Contend
 
 
 def _viewing() -> list[Contender]:
-    """Return a view cached by our Cache, the same view without a decorator, and one of another app cached by
-    Flask-Caching."""
+    """Return requests of a view cached by our Cache, of the same view without a decorator, and of a view of another app
+    cached by Flask-Caching."""
     app, other = Flask("views"), Flask("other views")
     ours = flask_backend.Cache(app, config={"CACHE_TYPE": WHEEL_CACHE})
     theirs = Cache(other, config={"CACHE_TYPE": "SimpleCache"})

@@ -25,7 +25,7 @@ STEPS = ROUNDS
 OURS = "wheelcache"
 FLASK_CACHING = "Flask-Caching, SimpleCache"
 LOCKED = "cachetools.cached + lock"
-FLOOR = "floor: functools.lru_cache"
+FLOOR = "minimum: functools.lru_cache"
 
 
 def add(first: int, second: int) -> int:
@@ -42,14 +42,14 @@ def measure(step: Step) -> Section:
     }
     arguments = [(number % 10, 2) for number in range(CALLS)]
     timings = interleaved([Contender(name, round_, lambda: arguments) for name, round_ in rounds.items()], ROUNDS, step)
-    what, ours = "call, hit, two arguments by position", timings[OURS].median
+    operation, ours = "call, hit, two arguments by position", timings[OURS].median
     return Section(
         "Memoize",
-        f"Nanoseconds a call, median of {ROUNDS} interleaved rounds of {CALLS} calls.",
+        f"Nanoseconds per call, median of {ROUNDS} interleaved rounds of {CALLS} calls.",
         [
-            faster(what, ours, FLASK_CACHING, timings[FLASK_CACHING].median, 10),
-            faster(what, ours, LOCKED, timings[LOCKED].median),
-            costlier(what, ours, FLOOR, timings[FLOOR].median),
+            faster(operation, ours, FLASK_CACHING, timings[FLASK_CACHING].median, 10),
+            faster(operation, ours, LOCKED, timings[LOCKED].median),
+            costlier(operation, ours, FLOOR, timings[FLOOR].median),
         ],
         {"memoized": timings},
     )

@@ -50,25 +50,25 @@ def measure(executor: Executor, step: Step) -> Section:
     peak, left = executor.submit(bytes_after_expiry).result()
     step()
 
-    def rows(what: str, figures: dict[str, float | None], at_most: float | None) -> list[Row]:
+    def rows(operation: str, figures: dict[str, float | None], at_most: float | None) -> list[Row]:
         ours = figures[OURS]
         if ours is None:
             return []
         return [
-            costlier(what, ours, peer, theirs, at_most if peer == LOCMEM else None, "B")
+            costlier(operation, ours, peer, theirs, at_most if peer == LOCMEM else None, "B")
             for peer, theirs in figures.items()
             if peer != OURS and theirs is not None
         ]
 
     return Section(
         "Memory",
-        f"An entry of a {VALUE_LENGTH}-character value and its key, among {ENTRIES:,}; each figure from a process of "
-        "its own. The ratio is that of wheelcache's Django backend to the other.",
+        f"One of {ENTRIES:,} entries, with a {VALUE_LENGTH}-character value and its key; each figure comes from a "
+        "process of its own. The ratio compares wheelcache's Django backend with the peer.",
         [
-            *rows("bytes an entry (tracemalloc)", traced, by_core(compiled=None, python=1)),
-            *rows("bytes an entry (resident memory)", resident, by_core(compiled=0.85)),
+            *rows("bytes per entry (tracemalloc)", traced, by_core(compiled=None, python=1)),
+            *rows("bytes per entry (resident memory)", resident, by_core(compiled=0.85)),
             Row(
-                f"left after {EXPIRING:,} entries expire",
+                f"memory left after {EXPIRING:,} entries expire",
                 left / MEGABYTE,
                 "peak",
                 peak / MEGABYTE,

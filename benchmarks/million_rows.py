@@ -33,9 +33,9 @@ def measure(executor: Executor, step: Step) -> Section:
     longest = executor.submit(longest_set).result()
     step()
 
-    def row(what: str, ours: float, theirs: float | None, at_most: float) -> Row:
+    def row(operation: str, ours: float, theirs: float | None, at_most: float) -> Row:
         target = Target(at_most, at_least=False) if by_core(compiled=True) else None
-        return Row(what, ours, LOCMEM, theirs, "ms", ours, "ms", target)
+        return Row(operation, ours, LOCMEM, theirs, "ms", ours, "ms", target)
 
     return Section(
         "A million entries",
@@ -43,7 +43,7 @@ def measure(executor: Executor, step: Step) -> Section:
         [
             row("gc.collect()", collect, locmem_collect, 5),
             row("clear(), for the caller", clear, locmem_clear, 1),
-            row("the longest set while it fills", longest, None, 5),
+            row("the longest set while the cache fills", longest, None, 5),
         ],
         {"collect": collect, "clear": clear, "longest set": longest},
     )

@@ -4,8 +4,8 @@ In process, a hit is a call of the wrapped application, compared with an applica
 ``PageCacheMiddleware`` is compared with one of ``cache_page``, each a call of Django's WSGIHandler.
 On a server, a figure is the processor time of all its processes per request. Eight connections ask for a page of 24 kB
 of Django with its default middleware. The contenders take turns, 200 requests each. A figure is the
-minimum of its rounds, as all other work on the machine can only add to it. As two processes of the same program differ
-by up to a half on a busy machine, each server is started several times.
+minimum of its rounds, since other work on the machine can only add to it. Each server is started several times, since
+two processes of the same program differ by up to a half on a busy machine.
 """
 
 import asyncio
@@ -116,9 +116,9 @@ def measure(step: Step) -> Section:
     )
 
 
-def _at_most(what: str, nanoseconds: float, constant: float, microseconds: float) -> Row:
+def _at_most(operation: str, nanoseconds: float, constant: float, microseconds: float) -> Row:
     ours = nanoseconds / 1000
-    return Row(what, ours, CONSTANT, constant / 1000, "us", ours, "us", Target(microseconds, at_least=False))
+    return Row(operation, ours, CONSTANT, constant / 1000, "us", ours, "us", Target(microseconds, at_least=False))
 
 
 # In process.

@@ -1,19 +1,19 @@
 """The longest pause of a reader while 500,000 entries expire in one tick, and while 1,000,000 entries are saved.
 
-A real cache and wheel thread, with jitter 0: every entry expires at the same instant. One thread reads all the time,
-alternating between an existing and a missing key, and records the longest time between two of its calls, from before
-the expiry until after it.
+The measurement uses a real cache and wheel thread, with jitter 0, so that every entry expires at the same instant. One
+thread reads all the time, alternating between an existing and a missing key. It records the longest time between two of
+its calls, from before the expiry until after it.
 
-This is compared with two others. In the first, the budget is unlimited, so that the wheel thread expires all 500,000
-entries while it holds the lock once. The second is the longest pause of the same reader before anything expires, while
-another thread computes for 0.5 ms at a time and then yields, as the interpreter and the machine cause for any two
-threads.
+This is compared with two other figures. For the first, the budget is unlimited, so that the wheel thread expires all
+500,000 entries while it holds the lock once. The second is the longest pause of the same reader before any entry
+expires, while another thread computes for 0.5 ms at a time and then yields: the interpreter and the machine cause such
+a pause for any two threads.
 
-The saved million entries are partly in the order in which they were set, and partly used at random, so that they are
-in no order in memory. The same reader runs from the beginning of the saving to its end. Also measured are the time to
-save the entries, with and without that reader, and to load them, with and without a secret.
+The million entries that are saved were set in order, and some of them were then used at random, so that they are in no
+order in memory. The same reader runs from the beginning of the save to its end. Also measured are the time to save the
+entries, with and without that reader, and the time to load them, with and without a secret.
 
-``sys.setswitchinterval`` is left at its default of 5 ms. Before the reader starts, the garbage collector is run and its
+``sys.setswitchinterval`` keeps its default of 5 ms. Before the reader starts, the garbage collector runs and its
 objects are frozen, since a full collection with so many objects would cause a pause itself.
 """
 
@@ -79,20 +79,20 @@ class Saving:
     Attributes:
         longest: the longest pause of the reader while the entries were saved, in milliseconds.
         longest_hit, longest_miss: the same, by kind of call.
-        beside_reader, alone, load: the seconds to save the entries with the reader, to save them without it, and to
-            load them.
+        with_reader, alone, load: the seconds to save the entries with the reader, to save them without it, and to load
+            them.
     """
 
     longest: float
     longest_hit: float
     longest_miss: float
-    beside_reader: float
+    with_reader: float
     alone: float
     load: float
 
 
 class Reader(threading.Thread):
-    """Reads an existing and a missing key by turns, until ``stop``."""
+    """Reads an existing and a missing key in turns, until ``stop``."""
 
     def __init__(self, cache: Cache) -> None:
         super().__init__(daemon=True)
@@ -139,18 +139,18 @@ def measure(executor: Executor, step: Step) -> Section:
         milliseconds: list[float] = [getattr(trial, figure) for trial in trials[name]]
         return statistics.median(milliseconds)
 
-    what = f"a reader's longest pause while {EXPIRING:,} entries expire in one tick"
+    operation = f"a reader's longest pause while {EXPIRING:,} entries expire in one tick"
     ours = median("batched", "longest")
     while_saving = f"a reader's longest pause while {SAVED:,} entries are saved"
     saved = of_saving("unsigned", "longest")
     worst = max(trial.longest for trials in savings.values() for trial in trials)
     return Section(
         "Mass expiry, and saving",
-        f"Median of {TRIALS} trials of each, {SAVE_TRIALS} of saving, in turns, each in a process of its own; garbage "
-        "collected and frozen before the reader starts, the interpreter's switch interval at its default.",
+        f"Median of {TRIALS} trials of each, {SAVE_TRIALS} of saving, in turns, each in a process of its own. Garbage "
+        "is collected and frozen before the reader starts; the interpreter's switch interval has its default.",
         [
             Row(
-                what,
+                operation,
                 ours,
                 "without batching",
                 median("unbatched", "longest"),
@@ -159,19 +159,27 @@ def measure(executor: Executor, step: Step) -> Section:
                 "ms",
                 Target(10, at_least=False),
             ),
-            Row(what, ours, "the same, worst trial", max(t.longest for t in trials["batched"]), "ms", None, "ms"),
-            Row(what, ours, "beside a thread that only computes", median("batched", "control"), "ms", None, "ms"),
+            Row(operation, ours, "the same, worst trial", max(t.longest for t in trials["batched"]), "ms", None, "ms"),
             Row(
-                "of its hits, which take no lock",
+                operation,
+                ours,
+                "in parallel with a thread that only computes",
+                median("batched", "control"),
+                "ms",
+                None,
+                "ms",
+            ),
+            Row(
+                "the longest pause of its hits, which need no lock",
                 median("batched", "longest_hit"),
-                "misses, which take it",
+                "misses, which need it",
                 median("batched", "longest_miss"),
                 "ms",
                 None,
                 "ms",
             ),
             Row(
-                "until all are gone",
+                "the time until all entries are removed",
                 median("batched", "expiry"),
                 "without batching",
                 median("unbatched", "expiry"),
@@ -191,20 +199,28 @@ def measure(executor: Executor, step: Step) -> Section:
             ),
             Row(while_saving, saved, "the same, worst trial", worst, "ms", None, "ms"),
             Row(
-                "of its hits, which take no lock",
+                "the longest pause of its hits, which need no lock",
                 of_saving("unsigned", "longest_hit"),
-                "misses, which take it",
+                "misses, which need it",
                 of_saving("unsigned", "longest_miss"),
                 "ms",
                 None,
                 "ms",
             ),
             *(
-                Row(what, of_saving("unsigned", figure), "with a secret", of_saving("signed", figure), "s", None, "s")
-                for what, figure in (
-                    (f"to save {SAVED:,} entries", "alone"),
-                    ("beside that reader", "beside_reader"),
-                    ("to load them", "load"),
+                Row(
+                    operation,
+                    of_saving("unsigned", figure),
+                    "with a secret",
+                    of_saving("signed", figure),
+                    "s",
+                    None,
+                    "s",
+                )
+                for operation, figure in (
+                    (f"the time to save {SAVED:,} entries", "alone"),
+                    ("the time to save them in parallel with that reader", "with_reader"),
+                    ("the time to load them", "load"),
                 )
             ),
         ],
@@ -267,7 +283,7 @@ def save_and_load(*, signed: bool) -> Saving:
         reader = Reader(cache)
         reader.start()
         time.sleep(0.2)
-        beside_reader = _seconds(lambda: cache.save(path, secret=secret))
+        with_reader = _seconds(lambda: cache.save(path, secret=secret))
         time.sleep(0.2)
         reader.stop()
         alone = _seconds(lambda: cache.save(path, secret=secret))
@@ -279,7 +295,7 @@ def save_and_load(*, signed: bool) -> Saving:
         longest=1_000 * max(reader.longest_hit, reader.longest_miss),
         longest_hit=1_000 * reader.longest_hit,
         longest_miss=1_000 * reader.longest_miss,
-        beside_reader=beside_reader,
+        with_reader=with_reader,
         alone=alone,
         load=load,
     )

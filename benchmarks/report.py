@@ -57,7 +57,7 @@ class Row:
         measured: the figure that the target limits, in ``measured_unit``.
     """
 
-    what: str
+    operation: str
     ours: float
     peer: str
     theirs: float | None
@@ -88,16 +88,20 @@ def by_core(*, compiled: T, python: T | None = None) -> T | None:
     return compiled if IMPLEMENTATION == "compiled" else python
 
 
-def faster(what: str, ours: float, peer: str, theirs: float, at_least: float | None = None, unit: str = "ns") -> Row:
+def faster(
+    operation: str, ours: float, peer: str, theirs: float, at_least: float | None = None, unit: str = "ns"
+) -> Row:
     """Return a row with the ratio of ``theirs`` to ``ours``, which must be at least ``at_least``."""
     target = None if at_least is None else Target(at_least, at_least=True)
-    return Row(what, ours, peer, theirs, unit, theirs / ours, "x", target)
+    return Row(operation, ours, peer, theirs, unit, theirs / ours, "x", target)
 
 
-def costlier(what: str, ours: float, peer: str, theirs: float, at_most: float | None = None, unit: str = "ns") -> Row:
+def costlier(
+    operation: str, ours: float, peer: str, theirs: float, at_most: float | None = None, unit: str = "ns"
+) -> Row:
     """Return a row with the ratio of ``ours`` to ``theirs``, which must be at most ``at_most``."""
     target = None if at_most is None else Target(at_most, at_least=False)
-    return Row(what, ours, peer, theirs, unit, ours / theirs, "x its cost", target)
+    return Row(operation, ours, peer, theirs, unit, ours / theirs, "x its cost", target)
 
 
 def print_sections(console: Console, sections: Iterable[Section]) -> None:
@@ -111,17 +115,17 @@ def print_sections(console: Console, sections: Iterable[Section]) -> None:
             caption=section.method,
             caption_justify="left",
         )
-        table.add_column("what", max_width=44)
+        table.add_column("operation", max_width=44)
         table.add_column("wheelcache", justify="right", no_wrap=True)
         table.add_column("compared with", max_width=30)
         table.add_column("its figure", justify="right", no_wrap=True)
         table.add_column("ratio", justify="right", no_wrap=True)
         table.add_column("target", justify="right", no_wrap=True)
         table.add_column("reached")
-        for what, rows in groupby(section.rows, key=lambda row: row.what):
+        for operation, rows in groupby(section.rows, key=lambda row: row.operation):
             for number, row in enumerate(rows):
                 table.add_row(
-                    "" if number else what,
+                    "" if number else operation,
                     _figure(row.ours, row.unit),
                     row.peer,
                     _figure(row.theirs, row.unit),

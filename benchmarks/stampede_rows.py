@@ -1,19 +1,20 @@
-"""Measures what happens if a hot key expires while 64 threads read it.
+"""Measures the consequences if a hot key expires while 64 threads read it.
 
-Each thread reads the key some 10 ms after its last read, so that the machine is mostly idle. A thread that must compute
-the value calls a loader that sleeps for 20 ms, like a loader that waits for a database. Unlike a database, it is not
-slower for 64 concurrent calls. So the load that a stampede causes shows in the number of calls only, not in the times.
+Each thread reads the key about 10 ms after its last read, so that the machine is mostly idle. A thread that must
+compute the value calls a loader that sleeps for 20 ms, like a loader that waits for a database. Unlike a database, the
+loader does not become slower with 64 concurrent calls. Therefore the number of calls shows the load that a stampede
+causes, but the times do not.
 
-Some 2 % of the reads meet an expiry, so half of these wait for at least the 99th percentile. An expiry causes one burst
-of loader calls. A call that comes so late that the value must have been stored in between begins the next burst. With
-``refresh_ahead`` nothing expires, and a burst is a refresh.
+About 2 % of the reads meet an expiry, so half of these wait for at least the 99th percentile. An expiry causes one
+burst of loader calls. A call that comes so late that the value must have been stored in between begins the next burst.
+With ``refresh_ahead`` no value expires, and a burst is a refresh.
 
-A round is some expiries of one contender, on a key that no contender had before. All use the exact TTL, ours with a
-jitter of 0. The peers are chosen by the result for a reader while the value is computed: ``get_or_load``, cachetools
-and Django make the reader wait, or compute the value as well; ``grace``, ``FILL_GRACE`` and dogpile.cache serve the
-expired value, the latter two except to the reader that computes.
+A round has some expiries of one contender, on a key that no contender has used before. All use the exact TTL, ours with
+a jitter of 0. Each contender is compared with peers that treat readers in the same way while the value is computed:
+``get_or_load``, cachetools and Django let the reader wait, or compute the value as well; ``grace``, ``FILL_GRACE`` and
+dogpile.cache serve the expired value, but the latter two not to the reader that computes.
 
-In addition, 100 visitors ask for an expired view of Flask while it runs for a second, each at a time of its own.
+In addition, 100 visitors ask for an expired view of Flask while it runs for a second, each at a random moment.
 """
 
 import gc
@@ -68,12 +69,12 @@ LOCMEM_GET_OR_SET = "LocMemCache get_or_set"
 LOCKED = "cachetools cached + lock"
 CONDITION = "cachetools cached + condition"
 DOGPILE = "dogpile.cache get_or_create"
-ONE = "one, the least there can be"
+ONE = "the minimum: one call"
 
-BESIDE = {
+PEERS = {
     LOAD: (LOCMEM_GET_OR_SET, LOCKED, CONDITION),
     FILL_WAIT: (NO_FILL_WAIT, LOCMEM),
-    FILL_GRACE: (FILL_WAIT, DOGPILE),
+    FILL_GRACE: (DOGPILE,),
     GRACE: (DOGPILE,),
     REFRESH_AHEAD: (DOGPILE,),
 }
@@ -130,22 +131,22 @@ def measure(step: Step) -> Section:
         figures: list[float] = [getattr(each, figure) for each in rounds[name]]
         return statistics.median(figures)
 
-    def rows(what: str, figure: str, unit: str, at_most: float | None = None) -> Iterator[Row]:
-        for ours, peers in BESIDE.items():
+    def rows(operation: str, figure: str, unit: str, at_most: float | None = None) -> Iterator[Row]:
+        for ours, peers in PEERS.items():
             measured = median(ours, figure)
             if at_most is not None:
-                yield costlier(f"{what}, {ours}", measured, ONE, 1, at_most, unit)
+                yield costlier(f"{operation}, {ours}", measured, ONE, 1, at_most, unit)
             for peer in peers:
-                yield faster(f"{what}, {ours}", measured, peer, median(peer, figure), unit=unit)
+                yield faster(f"{operation}, {ours}", measured, peer, median(peer, figure), unit=unit)
 
     def peers_within(figure: str, margin: float) -> str:
         """Return the peers that perform as well, so that readers need not search the table for them."""
         equals = [
             peer
-            for peer in dict.fromkeys(chain.from_iterable(BESIDE.values()))
-            if all(median(peer, figure) <= median(ours, figure) + margin for ours in BESIDE if peer in BESIDE[ours])
+            for peer in dict.fromkeys(chain.from_iterable(PEERS.values()))
+            if all(median(peer, figure) <= median(ours, figure) + margin for ours in PEERS if peer in PEERS[ours])
         ]
-        return ", ".join(equals) or "nobody"
+        return ", ".join(equals) or "none"
 
     runs, waits = expired_view()
     step()
@@ -155,10 +156,10 @@ def measure(step: Step) -> Section:
         "Stampede",
         f"{THREADS} threads read one key with a TTL of {TTL} s and a loader of {1_000 * LOAD_SECONDS:g} ms; median of "
         f"{ROUNDS} interleaved rounds of {EXPIRIES} expiries, {min(reads):,} to {max(reads):,} reads each. "
-        f"As few calls as wheelcache: {peers_within('calls', 0.0)}. As low a 99th percentile, give or take a "
-        f"millisecond: {peers_within('p99', 1.0)}.",
+        f"Peers with as few calls as wheelcache: {peers_within('calls', 0.0)}. Peers with as low a 99th percentile, to "
+        f"within a millisecond: {peers_within('p99', 1.0)}.",
         [
-            *rows("loader calls an expiry", "calls", "calls", 1),
+            *rows("loader calls per expiry", "calls", "calls", 1),
             *rows("99th percentile of reads", "p99", "ms"),
             *rows("longest read", "longest", "ms"),
             costlier(f"runs, {view}", runs, ONE, 1, 1, "runs"),
@@ -175,16 +176,16 @@ def stampede(read: Callable[[], Any], loader: Loader) -> Stampede:
     def read_on(seed: int) -> list[int]:
         """Read until the end of the round. Return the nanoseconds of each read."""
         think = random.Random(seed).uniform
-        taken = []
+        nanoseconds = []
         ready.wait()
         while time.monotonic() < end:
             time.sleep(think(*THINK_SECONDS))
             started = time.perf_counter_ns()
             value = read()
-            taken.append(time.perf_counter_ns() - started)
+            nanoseconds.append(time.perf_counter_ns() - started)
             if value != VALUE:
                 raise AssertionError(f"a reader got {value!r}")
-        return taken
+        return nanoseconds
 
     collecting = gc.isenabled()
     gc.collect()
@@ -194,7 +195,7 @@ def stampede(read: Callable[[], Any], loader: Loader) -> Stampede:
             read()
             loader.called.clear()
             end = time.monotonic() + ROUND_SECONDS
-            taken = list(chain.from_iterable(threads.map(read_on, range(THREADS))))
+            nanoseconds = list(chain.from_iterable(threads.map(read_on, range(THREADS))))
     finally:
         if collecting:
             gc.enable()
@@ -202,9 +203,9 @@ def stampede(read: Callable[[], Any], loader: Loader) -> Stampede:
     return Stampede(
         expiries=expiries,
         calls=len(loader.called) / expiries,
-        p99=statistics.quantiles(taken, n=100)[-1] / 1e6,
-        longest=max(taken) / 1e6,
-        reads=len(taken),
+        p99=statistics.quantiles(nanoseconds, n=100)[-1] / 1e6,
+        longest=max(nanoseconds) / 1e6,
+        reads=len(nanoseconds),
     )
 
 
@@ -239,7 +240,7 @@ def expired_view() -> tuple[int, list[float]]:
         return len(runs) - 1, waits
 
 
-def _taking(load: Load, **options: Any) -> Read:
+def _loading(load: Load, **options: Any) -> Read:
     return partial(Cache("stampede", jitter=0.0).get_or_load, loader=load, ttl=TTL, **options)
 
 
@@ -272,9 +273,9 @@ def _dogpile(load: Load) -> Read:
 
 
 MAKERS: dict[str, Callable[[Load], Read]] = {
-    LOAD: _taking,
-    GRACE: partial(_taking, grace=TTL),
-    REFRESH_AHEAD: partial(_taking, refresh_ahead=0.8),
+    LOAD: _loading,
+    GRACE: partial(_loading, grace=TTL),
+    REFRESH_AHEAD: partial(_loading, refresh_ahead=0.8),
     FILL_WAIT: lambda load: _getting_and_setting(_wheel("filling", FILL_WAIT=1), load),
     FILL_GRACE: lambda load: _getting_and_setting(_wheel("gracing", FILL_WAIT=1, FILL_GRACE=TTL), load),
     NO_FILL_WAIT: lambda load: _getting_and_setting(_wheel("setting"), load),

@@ -3,9 +3,9 @@
 A new redis-server runs on a free port and stores nothing on disk. On a real network, a hit costs the same and a miss
 costs more, so the first ratio is the smallest that is possible.
 
-All keys are in Redis all the time. A miss is a read of a key whose copy was dropped; the time for that is not included.
-Both are also compared with redis-py's client-side cache, which copies the values of a client as bytes. It belongs to
-the client, so its figures do not include Django's keys and pickle.
+All keys are always in Redis. A miss is a read of a key whose copy was dropped; the time for dropping it is not
+included. Hits and misses are also compared with redis-py's client-side cache, which copies the values of a client as
+bytes. It belongs to the client, so its figures do not include Django's keys and pickle.
 """
 
 import shutil
@@ -31,7 +31,7 @@ KEYS = 200
 ROUNDS = 60
 STEPS = 4 * ROUNDS
 PATIENCE = 10.0
-"""Seconds until the server must answer, and until it must report writes."""
+"""The seconds within which the server must answer, and must report writes."""
 
 OURS = "TieredCache"
 DJANGO = "Django's RedisCache"
@@ -62,17 +62,17 @@ def measure(step: Step) -> Section:
             caches["redis"].set_many(dict.fromkeys(keys, value))
             caches["django-redis"].set_many(dict.fromkeys(keys, value))
             time.sleep(0.2)  # The invalidations of these writes must not drop copies later.
-            for what, drops in (("hit", False), ("miss", True)):
-                figures[f"{what}, {kind}"] = interleaved(_contenders(keys, tiered, client, drops), ROUNDS, step)
+            for operation, drops in (("hit", False), ("miss", True)):
+                figures[f"{operation}, {kind}"] = interleaved(_contenders(keys, tiered, client, drops), ROUNDS, step)
         tiered.store.level.start_tracking.__self__.stop()
     return Section(
         "Tiers",
-        f"Nanoseconds a get, median of {ROUNDS} interleaved rounds of {KEYS} keys, Redis on the same machine.",
+        f"Nanoseconds per get, median of {ROUNDS} interleaved rounds of {KEYS} keys, Redis on the same machine.",
         [
-            *_hits("get, str, copy there", figures["hit, str"], 100),
-            *_hits("get, dict, copy there", figures["hit, dict"]),
-            *_misses("get, str, no copy", figures["miss, str"], 1.3),
-            *_misses("get, dict, no copy", figures["miss, dict"]),
+            *_hits("get, str, with a copy", figures["hit, str"], 100),
+            *_hits("get, dict, with a copy", figures["hit, dict"]),
+            *_misses("get, str, without a copy", figures["miss, str"], 1.3),
+            *_misses("get, dict, without a copy", figures["miss, dict"]),
         ],
         figures,
     )
@@ -103,23 +103,23 @@ def _contenders(keys: Sequence[str], tiered: Any, client: redis.Redis, drops: bo
 
 
 def _calling_made(get: Callable[[str], object], made: dict[str, str]) -> Callable[[Sequence[str]], int]:
-    """Return rounds of ``get`` with the complete keys of Redis, which are made before the rounds."""
+    """Return rounds of ``get`` with the complete keys of Redis, which are computed before the rounds."""
     call = calling(get)
     return lambda keys: call([made[key] for key in keys])
 
 
-def _hits(what: str, timings: dict[str, Timing], at_least: float | None = None) -> list[Row]:
+def _hits(operation: str, timings: dict[str, Timing], at_least: float | None = None) -> list[Row]:
     ours = timings[OURS].median
     return [
-        faster(what, ours, peer, timings[peer].median, at_least if peer == DJANGO else None)
+        faster(operation, ours, peer, timings[peer].median, at_least if peer == DJANGO else None)
         for peer in (DJANGO, DJANGO_REDIS, CLIENT_SIDE)
     ]
 
 
-def _misses(what: str, timings: dict[str, Timing], at_most: float | None = None) -> list[Row]:
+def _misses(operation: str, timings: dict[str, Timing], at_most: float | None = None) -> list[Row]:
     ours = timings[OURS].median
     return [
-        costlier(what, ours, peer, timings[peer].median, at_most if peer == DJANGO else None)
+        costlier(operation, ours, peer, timings[peer].median, at_most if peer == DJANGO else None)
         for peer in (DJANGO, DJANGO_REDIS, CLIENT_SIDE)
     ]
 
@@ -177,9 +177,9 @@ def _wait_until_trusted(tiered: Any) -> None:
     _wait_until(lambda: tiered.store.level.trusted, "Redis reports writes")
 
 
-def _wait_until(condition: Callable[[], bool], what: str) -> None:
+def _wait_until(condition: Callable[[], bool], event: str) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"it takes more than {PATIENCE} s until {what}")
+            raise RuntimeError(f"it takes more than {PATIENCE} s until {event}")
         time.sleep(0.01)

@@ -1,9 +1,10 @@
 """Measures contenders in rounds that take turns, and summarizes the rounds.
 
-A round is some hundred calls of one contender. It is so short that a noisy neighbour affects a few rounds and not a
-contender. Each round of the measurement runs a round of every contender, in a new random order. Meanwhile, the garbage
-collector is off, as in ``timeit``. Every figure includes the loop around the calls; nothing is subtracted. Time is the
-CPU time of the thread, so other work on the machine adds little. If calls wait for other threads, it is elapsed time.
+A round is some hundred calls of one contender. Rounds are short, so other work on the machine affects a few rounds of
+every contender instead of one contender. Each round of the measurement runs a round of every contender, in a new random
+order. During the measurement, the garbage collector is off, as in ``timeit``. Every figure includes the loop around the
+calls; nothing is subtracted. Time is the CPU time of the thread, so other work on the machine adds little. For calls
+that wait for other threads, it is elapsed time.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from typing import Any, TypeVar, cast
 F = TypeVar("F", bound=Callable[..., Any])
 
 WARM_UP_ROUNDS = 5
-"""Rounds that do not count: CPython specializes its bytecode, and caches fill."""
+"""Rounds that do not count. During these, CPython specializes its bytecode, and caches fill."""
 
 Step = Callable[[], None]
 """Advances the progress bar by one round."""
@@ -34,7 +35,7 @@ class Contender:
     """One of the compared implementations.
 
     Attributes:
-        arguments: makes the arguments of a round; its time does not count.
+        arguments: returns the arguments of a round; its time does not count.
     """
 
     name: str
@@ -69,10 +70,10 @@ def awaiting(call: Callable[[Any], Awaitable[object]], runner: asyncio.Runner) -
 
 
 def interleaved(contenders: Sequence[Contender], rounds: int, step: Step) -> dict[str, Timing]:
-    """Measure ``rounds`` rounds of every contender by turns. Call ``step`` after each."""
+    """Measure ``rounds`` rounds of every contender in turns. Call ``step`` after each."""
     shuffled = random.Random(0)
     order = list(contenders)
-    taken: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+    measured: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -83,13 +84,13 @@ def interleaved(contenders: Sequence[Contender], rounds: int, step: Step) -> dic
                 arguments = contender.arguments()
                 nanoseconds = contender.round(arguments)
                 if number >= 0:
-                    taken[contender.name].append(nanoseconds / len(arguments))
+                    measured[contender.name].append(nanoseconds / len(arguments))
             if number >= 0:
                 step()
     finally:
         if collecting:
             gc.enable()
-    return {name: _timing(each) for name, each in taken.items()}
+    return {name: _timing(each) for name, each in measured.items()}
 
 
 def _timing(nanoseconds: list[float]) -> Timing:

@@ -1,9 +1,10 @@
-"""Rounds or a hierarchy: ``python -m benchmarks.wheel_design`` measures the figures in ``TimingWheel``'s docstring.
+"""Compares a wheel with rounds and a hierarchical wheel. ``python -m benchmarks.wheel_design`` measures the figures in
+the docstring of ``wheelcache.core.timing_wheel``.
 
 200,000 timers wait, with delays spread evenly up to 5 minutes, an hour, a day or 30 days. For a simulated hour, 3,600
-ticks of 1 s, both wheels are advanced tick by tick, by turns. A timer that expires is scheduled again with another
-delay from the same range, so their number is constant. A figure is the mean time of ``advance`` over the hour, with the
-garbage collector off.
+ticks of 1 s, both wheels advance tick by tick, in turns. A timer that expires is scheduled again with another delay
+from the same range, so the number of timers is constant. A figure is the mean time of ``advance`` over the hour, with
+the garbage collector off.
 """
 
 import gc
@@ -22,7 +23,7 @@ SLOTS = 512
 INTERVAL = 1.0
 TICKS = 3_600
 TICKS_A_STEP = 100
-"""Ticks between two steps of the progress bar, and between two turns of a wheel."""
+"""The number of ticks per step of the progress bar, and per turn of a wheel."""
 
 DELAYS = {"5 min": 300.0, "1 hour": 3_600.0, "1 day": 86_400.0, "30 days": 30 * 86_400.0}
 

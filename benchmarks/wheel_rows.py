@@ -4,11 +4,11 @@ One operation cancels the timer of a random key and sets it again, due in 2 to 6
 constant, and no timer expires during the measurement.
 
 At 1,000 and 1,000,000 timers, ``Timers`` executes the same number of bytecodes, which is counted. The remaining
-difference is memory: in a large wheel, the neighbours of a timer are not in the processor's cache.
+difference is memory: in a large wheel, the neighbors of a timer are not in the processor's cache.
 
-The peers keep cancelled timers in their heap and remove them occasionally. So their relevant figure is the mean over as
-many operations as there are timers, which includes one complete removal. Any thread can call ``Timers``; only one
-thread can call the peers.
+The peers keep cancelled timers in their heap and remove them occasionally. Therefore their figure is the mean over as
+many operations as there are timers, which includes one complete removal. ``Timers`` can be called by any thread, the
+peers by only one.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ LATEST = 3_720.0
 
 INTERVAL = 1.0
 
-FEW_NAME = "itself at 1,000"
+FEW_NAME = "Timers at 1,000"
 MANY_NAME = "Timers at 1,000,000"
 HEAP = "heapq with lazy deletion"
 CALL_LATER = "loop.call_later"
@@ -205,29 +205,29 @@ def measure(step: Step) -> Section:
         # Before the loop closes, so that its million handles are freed together instead of one by one.
         loop.handles.clear()
     step()
-    what = "Timers, set + cancel at 1,000,000"
+    operation = "Timers, set + cancel at 1,000,000"
     return Section(
         "Timers",
-        f"Nanoseconds for one set and one cancel. Compared with itself: median of {ROUNDS} interleaved rounds of "
-        f"{OPERATIONS:,}. Compared with the others: mean of {CYCLE_ROUNDS:,} such rounds, which include one clear-out "
-        "of cancelled timers.",
+        f"Nanoseconds for one set and one cancel. Compared with Timers at 1,000: median of {ROUNDS} interleaved rounds "
+        f"of {OPERATIONS:,}. Compared with the others: mean of {CYCLE_ROUNDS:,} such rounds, which include one removal "
+        "of all cancelled timers.",
         [
             # With the compiled core, most of the difference is memory: see the module's docstring.
-            costlier(what, own[MANY_NAME].median, FEW_NAME, own[FEW_NAME].median),
+            costlier(operation, own[MANY_NAME].median, FEW_NAME, own[FEW_NAME].median),
             costlier(
-                "bytecodes executed for that", counted[MANY_NAME], FEW_NAME, counted[FEW_NAME], by_core(compiled=1), ""
+                "bytecodes per set + cancel", counted[MANY_NAME], FEW_NAME, counted[FEW_NAME], by_core(compiled=1), ""
             ),
-            costlier(what, peers[MANY_NAME].mean, HEAP, peers[HEAP].mean, by_core(compiled=1)),
-            costlier(what, peers[MANY_NAME].mean, CALL_LATER, peers[CALL_LATER].mean, by_core(compiled=1)),
-            faster("the same, without the clear-out (median)", peers[MANY_NAME].median, HEAP, peers[HEAP].median),
+            costlier(operation, peers[MANY_NAME].mean, HEAP, peers[HEAP].mean, by_core(compiled=1)),
+            costlier(operation, peers[MANY_NAME].mean, CALL_LATER, peers[CALL_LATER].mean, by_core(compiled=1)),
+            faster("the same, without that removal (median)", peers[MANY_NAME].median, HEAP, peers[HEAP].median),
             faster(
-                "the same, without the clear-out (median)",
+                "the same, without that removal (median)",
                 peers[MANY_NAME].median,
                 CALL_LATER,
                 peers[CALL_LATER].median,
             ),
         ],
-        {"beside itself": own, "bytecodes": counted, "beside peers": peers},
+        {"sizes": own, "bytecodes": counted, "peers": peers},
     )
 
 
@@ -237,7 +237,7 @@ def _contender(name: str, work: Round, timers: int) -> Contender:
 
 
 def _shuffled(size: int) -> list[int]:
-    """Return the keys in no order, as after a while of use: then neighbours in a slot are not neighbours in memory."""
+    """Return the keys in random order. As in a wheel in use, neighbors in a slot are then not neighbors in memory."""
     keys = list(range(size))
     random.Random(3).shuffle(keys)
     return keys

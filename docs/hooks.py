@@ -16,19 +16,19 @@ FLOWCHART = re.compile(r"^```mermaid\n(flowchart .*?)^```$", re.MULTILINE | re.D
 
 
 def on_page_markdown(markdown, **_):
-    """Put the tables in the place of their markers, and pictures in the place of flowcharts."""
+    """Replace markers by tables, and flowcharts by pictures."""
     markdown = MARKER.sub(lambda found: options(found[2]) if found[1] == "options" else metrics(), markdown)
     return FLOWCHART.sub(lambda found: drawn(found[1]), markdown)
 
 
 def table(*rows):
-    """Return a table in Markdown, whose first row is the heading."""
+    """Return a Markdown table. The first row is the heading."""
     heading, *others = (f"| {' | '.join(row)} |" for row in rows)
     return "\n".join([heading, "| --- " * len(rows[0]) + "|", *others])
 
 
 def options(name):
-    """Return the table of the options of an interface, such as ``DJANGO`` in ``wheelcache.option_table``."""
+    """Return the table of the options in ``wheelcache.option_table`` under ``name``, such as ``DJANGO``."""
     found: Options = getattr(option_table, name)
     rows = [
         (f"`{option_name}`", default(option), f"{option.meaning[:1].upper()}{option.meaning[1:]}.")
@@ -39,11 +39,13 @@ def options(name):
 
 
 def default(option):
-    return {option_table.OF_THE_SITE: "that of the site", (): "`0`"}.get(option.default, f"`{option.default!r}`")
+    return {option_table.OF_THE_SITE: "the directory of the site", (): "`0`"}.get(
+        option.default, f"`{option.default!r}`"
+    )
 
 
 def metrics():
-    """Return the table of the metrics under their names in Prometheus."""
+    """Return the table of the metrics, with their names in Prometheus."""
     rows = []
     for metric in METRICS:
         unit = f"_{metric.unit}" if metric.is_measured and not metric.name.endswith(metric.unit) else ""
@@ -54,9 +56,10 @@ def metrics():
 
 
 def drawn(flowchart):
-    """Return a flowchart of Mermaid as SVG, drawn by Graphviz.
+    """Return a Mermaid flowchart as SVG, drawn by Graphviz.
 
-    It has nodes, arrows, and frames. Graphviz has no arrow from a frame: it begins at a node of the frame, at its edge.
+    The flowchart has nodes, arrows and frames. Graphviz draws no arrow from a frame, so such an arrow starts at a node
+    of the frame and is clipped at the frame's edge.
     """
     shape = "node [shape=box, style=rounded, fontname=sans, fontsize=12]"
     lines, frames, frame = ["digraph {", f"compound=true; fontname=sans; {shape}"], {}, None

@@ -37,7 +37,7 @@ log_core()
 
 
 def lacks_compiled_core():
-    """Whether the tests of the compiled core are left out. If it was asked for, its absence makes them fail."""
+    """Whether to skip the tests of the compiled core. If WHEELCACHE_CORE requires it, they fail without it."""
     if ASKED == "compiled":
         return False
     try:
@@ -92,7 +92,7 @@ def together():
 
 @pytest.fixture
 def in_thread():
-    """Start a function in a thread of its own, each call in a new one; what it returns comes by ``result``."""
+    """Start a function in a new thread for each call. ``result`` returns its result."""
     pools = []
 
     def start(function, *args):
@@ -123,7 +123,7 @@ def loop():
 
 @pytest.fixture
 def runtime_parent(tmp_path, monkeypatch):
-    """Where this user's processes have their directory: in a temporary one, as where there is no shared memory."""
+    """Return the runtime directory of this user's processes: a temporary one, as without shared memory."""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path / f"wheelcache-{os.geteuid()}"
@@ -131,7 +131,7 @@ def runtime_parent(tmp_path, monkeypatch):
 
 @pytest.fixture
 def own_stamps(monkeypatch, tmp_path):
-    """What the processes of this machine share is the test's own."""
+    """Give each test its own directory for the files that processes of this machine share."""
     shared_stamps.keep_in(tmp_path, monkeypatch.setattr)
 
 
@@ -194,6 +194,6 @@ def trackings(monkeypatch):
 
 
 def pytest_unconfigure():
-    # Caches that tests have left publish into folders that pytest removes at the exit. What they log then would follow
-    # pytest's closing line.
+    # Caches that tests have left publish into folders that pytest removes at the exit. Their log lines would then
+    # follow pytest's last line.
     logging.disable()

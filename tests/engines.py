@@ -8,20 +8,20 @@ _engines = WeakKeyDictionary()
 
 
 def noted(backend):
-    """``backend``, which was just made, with an engine of its own: the newest of the process."""
+    """Note that the newest engine of the process belongs to ``backend``, and return ``backend``."""
     _engines[backend] = caches()[-1]
     return backend
 
 
 def engine(backend):
-    """Of a backend that was noted, or of a Django backend, which is called by its LOCATION: the newest of that name."""
+    """Return the engine of a noted backend, or of a Django backend: the newest one with its LOCATION as the name."""
     if backend in _engines:
         return _engines[backend]
     return [each for each in caches() if each.name == (backend.location or "default")][-1]
 
 
 def save_and_close(cache):
-    """What the end of its process does to a cache with snapshots: it is saved if it was used."""
+    """Save a cache with snapshots if it was used, and close it, as the end of its process does."""
     if cache.keeper is not None:
         if cache.parts.gate.is_in_use():
             assert cache.keeper.save()

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def room_for(size):
-    """No file of this process can grow beyond ``size`` bytes. Python ignores the signal that comes with the error."""
+    """Limit the files of this process to ``size`` bytes. Python ignores the signal that comes with the error."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

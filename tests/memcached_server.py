@@ -6,12 +6,13 @@ import socket
 import subprocess
 from contextlib import contextmanager
 
+from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 
 @contextmanager
 def memcached_server():
-    """Its address.
+    """Run the server, and yield its address.
 
     Raises:
         RuntimeError: memcached is not installed.
@@ -19,9 +20,7 @@ def memcached_server():
     program = shutil.which("memcached")
     if program is None:
         raise RuntimeError("these tests need memcached in the PATH: make packages")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = free.getsockname()
+    address = ("127.0.0.1", *free_ports(1))
     user = ["-u", "root"] if os.geteuid() == 0 else []
     process = subprocess.Popen([program, "-l", address[0], "-p", str(address[1]), *user])
 

@@ -9,6 +9,7 @@ import tempfile
 
 import redis
 
+from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 
@@ -16,7 +17,7 @@ class RedisServer:
     """``with RedisServer("--maxmemory", "2mb") as server: server.client().set("key", 1)``
 
     Raises:
-        RuntimeError: redis-server is not installed, or does not start; what it wrote is in the message.
+        RuntimeError: if redis-server is not installed or does not start; the message contains its output.
     """
 
     host = "127.0.0.1"
@@ -34,9 +35,7 @@ class RedisServer:
 
     def __enter__(self):
         for _ in range(5):
-            with socket.socket() as free:
-                free.bind((self.host, 0))
-                self.port = free.getsockname()[1]
+            (self.port,) = free_ports(1)
             try:
                 self.start()
             except RuntimeError as cannot:
@@ -63,7 +62,7 @@ class RedisServer:
                 raise RuntimeError(f"redis-server does not start on port {self.port}:\n{written.read()}")
 
     def stop(self):
-        """End it. Nothing is left behind, also if it was paused."""
+        """End the server, even if it was paused, and remove its files."""
         for client in self._clients:
             client.close()
         self._clients.clear()
@@ -71,12 +70,12 @@ class RedisServer:
             self.kill()
 
     def kill(self):
-        """kill -9"""
+        """Kill the server with SIGKILL."""
         self._process.kill()
         self._process.wait(PATIENCE)
 
     def pause(self):
-        """SIGSTOP: connections stay, and nothing is answered once this returns."""
+        """Stop the server with SIGSTOP: connections stay, but no request is answered after this returns."""
         self._process.send_signal(signal.SIGSTOP)
         os.waitpid(self._process.pid, os.WUNTRACED)
 

@@ -1,11 +1,11 @@
-"""Where the processes of a machine keep what they share: for a test, in a directory of its own."""
+"""Gives a test its own directory for the files that the processes of a machine share."""
 
 from wheelcache.coherence import shared_stamps
 from wheelcache.leases import locks
 
 
 def keep_in(directory, set_attribute=setattr):
-    """For this process. Others that the test starts call this as well."""
+    """Set the directory for this process. Other processes of the test call this as well."""
     directory.chmod(0o700)
     for module in (shared_stamps, locks):
         set_attribute(module, "runtime_directory", lambda: directory)

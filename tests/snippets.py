@@ -25,7 +25,7 @@ def snippets(page):
 
 
 def as_module(snippet):
-    """A snippet as it is, or of those that show options only, each line where it belongs: in a dict or in a call."""
+    """Return a snippet, with lines that show only options completed to a dict or a call."""
     try:
         ast.parse(snippet)
     except SyntaxError:

@@ -42,7 +42,7 @@ def unit_of(name):
 
 @cache
 def imports():
-    """What each folder and file in ``wheelcache/`` imports of the others."""
+    """Return, for each folder and file in ``wheelcache/``, the others that it imports."""
     found = defaultdict(set)
     for path in PACKAGE.rglob("*.py"):
         unit = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
@@ -57,7 +57,7 @@ def leaves():
 
 @cache
 def picture():
-    """Of the picture: the node that shows each folder or file, the nodes in its frames, and the arrows."""
+    """Return the node of the picture that shows each folder or file, the nodes in its frames, and the arrows."""
     (text,) = re.findall(r"^```mermaid\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     nodes, frames, arrows, frame = {}, {}, set(), None
     for line in map(str.strip, text.splitlines()):
@@ -100,7 +100,7 @@ def test_the_arrows_of_the_picture_are_the_imports_that_there_are():
 def test_the_arrows_of_the_picture_make_no_circle():
     _, _, arrows = picture()
     while arrows:
-        # What nothing imports leaves, one layer after the other.
+        # Remove the nodes that no other node imports, layer by layer.
         top = {start for start, _ in arrows} - {to for _, to in arrows}
         assert top, f"a circle: {arrows}"
         arrows = {arrow for arrow in arrows if arrow[0] not in top}

@@ -1,4 +1,4 @@
-"""Which core runs: the compiled one, unless it is not there or the other is asked for."""
+"""The choice of the core: the compiled one, unless it is missing or the other one is requested."""
 
 import html
 import os

@@ -1,14 +1,14 @@
-"""What Redis tells the near caches of a test: each connection that tracks writes, and what was heard from it."""
+"""Records the messages from Redis to the near caches of a test, for each connection that tracks writes."""
 
 from wheelcache.near_cache import redis_tracking
 
 
-class Told:
-    """The listener of a connection, with notes of what it is told.
+class Recorder:
+    """The listener of a connection, which records its messages.
 
     Attributes:
         trusted: whether its copies may be used.
-        keys: those that were written since the test last cleared the list.
+        keys: the keys that were written since the test last cleared the list.
     """
 
     def __init__(self, listener):
@@ -31,15 +31,15 @@ class Told:
 class Noted(redis_tracking.Tracking):
     """
     Attributes:
-        made: all that were made in this test.
-        told: what this one's listener was told.
+        made: all connections of this test.
+        recorder: the messages to the listener of this connection.
     """
 
     made = ()
 
     def __init__(self, connect, prefix, listener, **times):
-        self.told = Told(listener)
-        super().__init__(connect, prefix, self.told, **times)
+        self.recorder = Recorder(listener)
+        super().__init__(connect, prefix, self.recorder, **times)
         Noted.made += (self,)
 
 

@@ -13,7 +13,7 @@ PATIENCE = 60
 
 
 def until(condition, seconds=PATIENCE):
-    """Look at ``condition()`` until it is true. Whether it came true within ``seconds``."""
+    """Wait until ``condition()`` is true. Return False if it is not within ``seconds``."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -23,9 +23,9 @@ def until(condition, seconds=PATIENCE):
 
 
 def waiting():
-    """How many threads, and tasks of running event loops, wait for a load or a lease of another one.
+    """Return the number of threads and tasks of running event loops that wait for a load or a lease of another one.
 
-    Those that were woken and did not run since are still counted.
+    Those that were woken and have not run since are still counted.
     """
     count = 0
     # That thread waits for the exit.
@@ -41,7 +41,7 @@ def waiting():
 
 
 def until_waiting(count=1, seconds=PATIENCE):
-    """Look until exactly so many threads and tasks wait for a load or a lease of another one.
+    """Wait until exactly ``count`` threads and tasks wait for a load or a lease of another one.
 
     For use outside an event loop; a coroutine calls ``auntil_waiting``.
     """
@@ -49,7 +49,7 @@ def until_waiting(count=1, seconds=PATIENCE):
 
 
 async def auntil_waiting(count=1, seconds=PATIENCE):
-    """``until_waiting`` for coroutines: the other tasks of the event loop run meanwhile."""
+    """Wait as ``until_waiting`` does, in a coroutine, while other tasks of the event loop run."""
     deadline = time.monotonic() + seconds
     while waiting() != count:
         assert time.monotonic() < deadline, f"{waiting()} wait, not {count}"

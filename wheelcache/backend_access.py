@@ -67,9 +67,9 @@ class BackendAccess(PrefixAccess):
         """Delete every entry that was stored with one of the tags and has the key prefix of this object, in O(1) per
         tag.
 
-        They are misses in one step per tag, with COHERENCE for all processes of the machine. If a value is computed
-        meanwhile, it is not stored: by ``get_or_set``, ``get_or_load`` and the decorators, and by a ``set`` or ``add``
-        of the same thread or task within 60 seconds of its ``get``. The wheel thread frees the memory.
+        The entries of a tag disappear in one step; with COHERENCE, for all processes of the machine. A value that is
+        being computed at that time will not be stored by ``get_or_set``, ``get_or_load`` or the decorators, nor by a
+        ``set`` or ``add`` within 60 seconds of a ``get`` by the same thread or task. The wheel thread frees the memory.
 
         Raises:
             TypeError, ValueError: if a tag is not a string, or is empty.
@@ -85,7 +85,7 @@ class BackendAccess(PrefixAccess):
         raise NotImplementedError
 
     def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
-        """Check the tags of an entry, and return the cache's."""
+        """Check the tags of an entry, and return the cache's names for them."""
         return () if tags is NO_TAGS else tuple([self._tag_prefix + tag for tag in options.tags("tags", tags)])
 
     def _store(

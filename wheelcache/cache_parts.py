@@ -55,6 +55,8 @@ class CacheParts:
         gate: whether the cache is unloaded, open or closed.
         snapshots, keeper: save and load the entries on request and, if there is a ``snapshot_dir``, periodically.
         is_closed: whether ``close`` has finished.
+        actions: the functions that run the requests of operators, by action.
+        before_clear: called by ``clear`` before it removes the entries; None unless an HTTP cache sets it.
         observer, jobs: the parts that read the cache's figures, and the periodic jobs.
     """
 
@@ -118,9 +120,10 @@ class CacheParts:
         )
         self.keeper = self._autosave()
         stats = StatsReader(self.core, self.loads.counts)
-        actions, in_use = self._actions(), self.gate.is_in_use
+        self.actions, in_use = self._actions(), self.gate.is_in_use
+        self.before_clear: Callable[[], object] | None = None
         with _naming("figures_dir"):
-            self.observer = Observer(options, self.core, stats, self.loads.failures, self.driver, actions, in_use)
+            self.observer = Observer(options, self.core, stats, self.loads.failures, self.driver, self.actions, in_use)
         jobs = self.observer.jobs if self.keeper is None else [*self.observer.jobs, self.keeper]
         idle_checker = IdleChecker(stats, self.writer.expect_first_write)
         self.jobs = PeriodicJobs(self.driver.clock, driver_of(options.clock), idle_checker, jobs)
@@ -158,9 +161,9 @@ class CacheParts:
             yield self.keys.unwrapped(keys)
 
     def deletions(self, wanted: Callable[[list[Any]], Iterable[Any]]) -> Iterator[int]:
-        """Delete the keys that ``wanted`` selects from lists of the callers' keys. Yield the numbers of existing ones.
+        """Delete the keys that ``wanted`` selects from lists of callers' keys. Yield the number deleted from each list.
 
-        The value of a load that began before the first item is not stored.
+        The value of a load of such a key that began before the first item is not stored.
         """
         yield self.writer.delete_many(wanted(self.keys.unwrapped(self.loads.keys_in_progress())))
         for keys in self.key_batches():
@@ -234,6 +237,8 @@ class CacheParts:
 
     def clear(self) -> None:
         """Remove every entry, and forget the failed loads."""
+        if self.before_clear is not None:
+            self.before_clear()
         self.gate.skip_load()
         self.writer.clear()
         self.loads.forget_failures()
@@ -283,9 +288,9 @@ class CacheParts:
         self.gate.load_first(keeper.load)
         return keeper
 
-    def _actions(self) -> dict[str, Callable[[], object]]:
+    def _actions(self) -> dict[str, Callable[..., object]]:
         """Return the actions that operators can request."""
-        actions: dict[str, Callable[[], object]] = {CLEAR: self.clear}
+        actions: dict[str, Callable[..., object]] = {CLEAR: self.clear}
         if self.keeper is not None:
             actions |= {SAVE: self.keeper.run, LOAD: self.keeper.run_load}
         return actions

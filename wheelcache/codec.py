@@ -46,7 +46,7 @@ class Pickle:
 
 
 def is_immutable(value: Any) -> bool:
-    """Return whether nothing that is reachable from ``value`` can change."""
+    """Return whether ``value``, and everything that is reachable from it, is immutable."""
     kind = type(value)
     if kind in ATOMS:
         return True
@@ -66,7 +66,7 @@ def _is_immutable_leaf(value: Any) -> bool:
 def _containers(outermost: Any) -> Iterator[Any]:
     """Iterate over a tuple or frozenset and all tuples and frozensets inside it.
 
-    Each object comes once; otherwise a nested ``(t, t)`` would be visited 2 ** depth times.
+    Each object is visited once; otherwise a nested ``(t, t)`` would be visited 2 ** depth times.
     """
     seen = {id(outermost)}
     todo = [outermost]

@@ -35,7 +35,7 @@ class LoadDeadlock(RuntimeError):
 
     def __str__(self) -> str:
         # Not in __init__: the exception is created under a lock, and repr() may run user code.
-        return f"the loader of {self.key!r} takes, itself or through other loaders, {self.key!r}"
+        return f"the loader of {self.key!r} needs {self.key!r}, itself or through other loaders"
 
 
 class LoadTimeout(TimeoutError):
@@ -104,7 +104,7 @@ class UnknownFormat(SnapshotRefused):
 
 
 class TagsUnsupported(NotImplementedError):
-    """A near cache was given tags, by which its store cannot delete entries.
+    """A near cache received tags, but its store cannot delete entries by tag.
 
     Args:
         store: the second level, in words.

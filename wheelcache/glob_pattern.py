@@ -1,8 +1,8 @@
 """Redis's glob patterns, as regular expressions: ``*``, ``?``, ``[abc]``, ``[^a-z]``, and a backslash before a literal.
 
-They match as ``KEYS`` and ``SCAN`` of Redis do, also if they are malformed: a class without its end includes the rest
-of the pattern, ``[]`` matches nothing, and ``[^]`` matches any character. Unlike in Redis, ``?`` and a class match a
-character and not a byte.
+They match in the same way as in ``KEYS`` and ``SCAN`` of Redis, even if they are malformed: a class without its end
+includes the rest of the pattern, ``[]`` matches nothing, and ``[^]`` matches any character. Unlike in Redis, ``?`` and
+a class match a character and not a byte.
 
 A match takes time in proportion to the lengths of pattern and text, whatever the number of stars. The first match of
 the part between two stars is as good as any later one, so it is found once, in an atomic group.

@@ -88,7 +88,7 @@ class Option:
         if self.is_secret and value is not None:
             return "secret"
         if value is OF_THE_SITE:
-            return "that of the site"
+            return "the directory of the site"
         if isinstance(value, tuple):
             # Either one time for all keys, or several by prefix.
             times = dict(value)
@@ -113,7 +113,7 @@ TABLE: Final = (
     ),
     # For every cache.
     Option("max_entries", ALL, options.count_or_none, None, "the maximum number of entries"),
-    Option("cull_frequency", WHEEL, options.as_django_reads(options.whole), None, "if given, as Django documents it"),
+    Option("cull_frequency", WHEEL, options.as_django_reads(options.whole), None, "as in Django, if it is set"),
     Option("default_timeout", WHEEL, options.timeout, 300, "seconds or a `timedelta`; `0` for never"),
     Option("default_timeout", TIERED, options.timeout_or_none, None, "the default timeout of the other cache"),
     Option("ignore_delete_many_errors", BACKENDS, options.unchecked, False, "has no effect, since deletes cannot fail"),

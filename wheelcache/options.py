@@ -23,17 +23,17 @@ T = TypeVar("T")
 Check = Callable[[str, Any], Any]
 
 
-def _checked(name: str, value: Any, takes: str, kind: Any, holds: Callable[[Any], bool]) -> Any:
+def _checked(name: str, value: Any, accepted: str, kind: Any, is_allowed: Callable[[Any], bool]) -> Any:
     # A bool is an int in Python, but True is not meant as the number 1.
     if isinstance(value, bool) or not isinstance(value, kind):
-        raise TypeError(f"{name} must be {takes}, not {value!r}")
+        raise TypeError(f"{name} must be {accepted}, not {value!r}")
     try:
-        holding = holds(value)
+        allowed = is_allowed(value)
     except OverflowError:
         # An int that does not fit into a float.
-        holding = False
-    if not holding:
-        raise ValueError(f"{name} must be {takes}, not {value!r}")
+        allowed = False
+    if not allowed:
+        raise ValueError(f"{name} must be {accepted}, not {value!r}")
     return value
 
 
@@ -46,13 +46,13 @@ def unknown(given: Iterable[Any], known: Iterable[str], cache: str) -> str | Non
         cache: the cache in words, as in "the cache 'default'".
     """
     by_case = {name.casefold(): name for name in known}
-    said = []
+    messages = []
     for option in given:
         if not (isinstance(option, str) and by_case.get(option.casefold()) == option):
             near = get_close_matches(str(option).casefold(), by_case, n=1, cutoff=SIMILARITY)
             hint = f"did you mean {by_case[near[0]]}?" if near else f"it takes {', '.join(by_case.values())}"
-            said.append(f"unknown option {option!r} of {cache}; {hint}")
-    return "\n".join(said) or None
+            messages.append(f"unknown option {option!r} of {cache}; {hint}")
+    return "\n".join(messages) or None
 
 
 SIMILARITY: Final = 0.75
@@ -65,15 +65,15 @@ def _is_duration(value: float) -> bool:
 
 
 def _number(
-    takes: str, kind: Any, holds: Callable[[Any], bool], convert: Callable[[Any], T]
+    accepted: str, kind: Any, is_allowed: Callable[[Any], bool], convert: Callable[[Any], T]
 ) -> Callable[[str, Any], T]:
-    return lambda name, value: convert(_checked(name, value, takes, kind, holds))
+    return lambda name, value: convert(_checked(name, value, accepted, kind, is_allowed))
 
 
 def _or_none(
-    takes: str, kind: Any, holds: Callable[[Any], bool], convert: Callable[[Any], T]
+    accepted: str, kind: Any, is_allowed: Callable[[Any], bool], convert: Callable[[Any], T]
 ) -> Callable[[str, Any], T | None]:
-    return lambda name, value: None if value is None else convert(_checked(name, value, takes, kind, holds))
+    return lambda name, value: None if value is None else convert(_checked(name, value, accepted, kind, is_allowed))
 
 
 def _is_interval(value: float) -> bool:
@@ -114,26 +114,31 @@ share_or_none: Final = _or_none("a fraction, 0 < fraction < 1, or None", Real, l
 
 MOST_TAGS: Final = 64
 
+_STRING: Final = {str}
+
 
 def tags(name: str, value: Any) -> tuple[str, ...]:
     """Check the tags of an entry. Return them as plain strings, each once."""
-    takes = f"an iterable of at most {MOST_TAGS} non-empty strings"
+    # The shortcut saves 0.8 us of the 3.5 us that a set with tags takes otherwise.
+    if type(value) is tuple and len(value) <= MOST_TAGS and {*map(type, value)} <= _STRING and "" not in value:
+        return tuple(dict.fromkeys(value))
+    accepted = f"an iterable of at most {MOST_TAGS} non-empty strings"
     if isinstance(value, str):
-        raise TypeError(f"{name} must be {takes}, not a single string; write ({value!r},)")
+        raise TypeError(f"{name} must be {accepted}, not a single string; write ({value!r},)")
     if isinstance(value, bytes) or not isinstance(value, Iterable):
-        raise TypeError(f"{name} must be {takes}, not {value!r}")
+        raise TypeError(f"{name} must be {accepted}, not {value!r}")
     given = tuple(islice(value, MOST_TAGS + 1))
     if len(given) > MOST_TAGS:
-        raise ValueError(f"{name} must be {takes}, not more: {', '.join(map(repr, given[:3]))} ...")
-    return tuple(dict.fromkeys([tag(name, each, takes) for each in given]))
+        raise ValueError(f"{name} must be {accepted}, not more: {', '.join(map(repr, given[:3]))} ...")
+    return tuple(dict.fromkeys([tag(name, each, accepted) for each in given]))
 
 
-def tag(name: str, value: Any, takes: str = "non-empty strings") -> str:
+def tag(name: str, value: Any, accepted: str = "non-empty strings") -> str:
     """Check one tag. Return it as a plain string, without the subclass that Django's templates use."""
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be {takes}, not {value!r}")
+        raise TypeError(f"{name} must be {accepted}, not {value!r}")
     if not value:
-        raise ValueError(f"{name} must be {takes}, not {value!r}")
+        raise ValueError(f"{name} must be {accepted}, not {value!r}")
     return str.__str__(value)
 
 
@@ -148,8 +153,8 @@ def tags_by_arguments(name: str, given: Any) -> Callable[..., tuple[str, ...]]:
 
 def ttl(name: str, value: Any) -> float | None:
     """Check a time to live > 0, or None. An infinite one is the same as None."""
-    takes = "a number of seconds > 0, or None for no expiry"
-    if value is None or _checked(name, value, takes, Real, lambda given: given > 0) == inf:
+    accepted = "a number of seconds > 0, or None for no expiry"
+    if value is None or _checked(name, value, accepted, Real, lambda given: given > 0) == inf:
         return None
     try:
         return float(value)
@@ -191,7 +196,7 @@ def django_timeout(name: str, value: Any) -> Any:
     if value is None or (isinstance(value, Real) and not isinstance(value, bool) and value == value):
         return value
     raise TypeError(
-        f"{name} must be a number of seconds (0 or less: over immediately) or None for no expiry, not {value!r}"
+        f"{name} must be a number of seconds (0 or less: expires immediately) or None for no expiry, not {value!r}"
     )
 
 
@@ -216,7 +221,7 @@ def as_django_reads(check: Check) -> Check:
 
 
 def zero_for(default: int, check: Check) -> Check:
-    """Return ``check``, but with 0 replaced by ``default``."""
+    """Return a check that returns ``default`` for 0, and otherwise does the same as ``check``."""
     return lambda name, value: check(name, value) or default
 
 
@@ -233,12 +238,12 @@ def waits(name: str, value: Any) -> tuple[tuple[str, float], ...]:
     Returns:
         Pairs of prefix and seconds, the longest prefix first.
     """
-    takes = "a number of seconds >= 0, or a dict of key prefixes (strings) to such numbers"
+    accepted = "a number of seconds >= 0, or a dict of key prefixes (strings) to such numbers"
     given = value if isinstance(value, Mapping) else {"": value}
     for prefix, each in given.items():
         if not isinstance(prefix, str):
-            raise TypeError(f"{name} must be {takes}, not {value!r}")
-        _checked(name, each, takes, Real, lambda seconds: seconds >= 0 and isfinite(seconds))
+            raise TypeError(f"{name} must be {accepted}, not {value!r}")
+        _checked(name, each, accepted, Real, lambda seconds: seconds >= 0 and isfinite(seconds))
     # Prefixes of equal length are sorted as well, so that equal dicts give the same pairs.
     longest_first = sorted(given, key=lambda prefix: (-len(prefix), prefix))
     return tuple((prefix, float(given[prefix])) for prefix in longest_first) if any(given.values()) else ()
@@ -251,12 +256,12 @@ def coherence(name: str, value: Any) -> str | None:
     return None if value is None else "host"
 
 
-def one_of(*takes: str) -> Check:
+def one_of(*accepted: str) -> Check:
     """Return a check for one of these strings."""
 
     def check(name: str, value: Any) -> str:
-        if value not in takes:
-            raise ValueError(f"{name} must be {' or '.join(map(repr, takes))}, not {value!r}")
+        if value not in accepted:
+            raise ValueError(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
         return str(value)
 
     return check
@@ -274,14 +279,14 @@ def serializer_name(name: str, value: Any) -> str:
 
 def path_or_none(name: str, value: Any) -> Path | None:
     """Check an absolute path, given as a string or ``pathlib.Path``, or None."""
-    takes = "an absolute path, or None"
+    accepted = "an absolute path, or None"
     if value is None:
         return None
     if not isinstance(value, str | os.PathLike):
-        raise TypeError(f"{name} must be {takes}, not {value!r}")
+        raise TypeError(f"{name} must be {accepted}, not {value!r}")
     path = encodable_path(name, value)
     if not path.is_absolute() or "\0" in str(path):
-        raise ValueError(f"{name} must be {takes}, not {value!r}")
+        raise ValueError(f"{name} must be {accepted}, not {value!r}")
     return path
 
 

@@ -77,7 +77,7 @@ def load_timers(
                 elapsed = max(0.0, time.time() - float(snapshot.header["saved_at"]))
             except (KeyError, TypeError, ValueError, OverflowError):
                 raise SnapshotRefused(f"{file_path} does not say when it was saved") from None
-            # On the clock of the timers, since the time spent loading counts as well.
+            # By the clock of the timers, since the time spent loading counts as well.
             saved_at = clock() - elapsed
             for payload in snapshot:
                 try:

@@ -1,10 +1,13 @@
-"""The statistics of a cache, and of the store behind a near cache. The counts are exact, and cost a hit 20 ns."""
+"""The statistics of a cache, of the store behind a near cache, and of the pages of an HTTP cache.
+
+The counts are exact, and cost a hit 20 ns.
+"""
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import floor
 from operator import add, attrgetter, sub
@@ -125,7 +128,7 @@ class CallStats:
 
     @classmethod
     def of(cls, counts: Sequence[Any]) -> CallStats:
-        """Return the figures whose ``counts()`` these are."""
+        """Return the statistics that have these ``counts()``."""
         counters = dict(zip(_CALL_COUNTERS, counts, strict=False))
         return cls(**counters, buckets=tuple(counts[len(counters) :]))
 
@@ -140,7 +143,7 @@ class StoreStats:
         reads, writes: the calls of the store.
         breakers: processes with a circuit breaker for the store: 0 or 1 for one process.
         open_breakers: processes whose circuit breaker is open now.
-        trackers: processes that the store must notify of writes: the reading ones, if the store can notify.
+        trackers: processes that read from the store, if it can notify them of writes; otherwise 0.
         trusted: processes that it notifies now.
     """
 
@@ -164,11 +167,64 @@ class StoreStats:
 
     @classmethod
     def of(cls, counts: Sequence[Any], gauges: Sequence[Any]) -> StoreStats:
-        """Return the figures whose ``counts()`` these are."""
+        """Return the statistics that have these ``counts()`` and gauges."""
         counters = dict(zip(_STORE_COUNTERS, counts, strict=False))
         half = (len(counters) + len(counts)) // 2
         reads, writes = CallStats.of(counts[len(counters) : half]), CallStats.of(counts[half:])
         return cls(**counters, reads=reads, writes=writes, **dict(zip(STORE_GAUGES, gauges, strict=True)))
+
+
+REASONS: Final = (
+    *("status", "error", "no lifetime", "no-store", "private", "set-cookie", "authorization", "vary", "cors"),
+    *("max_body", "max_bytes", "session", "companion", "client address", "all cookies", "all headers", "messages"),
+    *("cache_page", "streaming", "purged", "other"),
+)
+"""The reasons why pages are not stored, as the figures of a site distinguish them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageStats:
+    """The statistics of the pages of an HTTP cache, since it was made, or since the fork in a child process.
+
+    Attributes:
+        fresh: responses from a fresh page, including validated and collapsed ones.
+        stale: responses from a stale page, while it was renewed or because the application failed.
+        revalidated: pages that the application confirmed with a 304, also in the background.
+        collapsed: requests that waited for the run of another request and got its page.
+        bytes_sent: the bytes of the bodies of all responses from pages.
+        stored: pages that were stored.
+        not_stored: responses that were not stored, by reason. The figures of a site have only ``REASONS``; "other"
+            includes the reasons that applications make up.
+    """
+
+    fresh: int = counter()
+    stale: int = counter()
+    revalidated: int = counter("Pages that the application confirmed with a 304.", "page", "pages_revalidated")
+    collapsed: int = counter(
+        "Requests that waited for the run of another request and got its page.", "request", "page_requests_collapsed"
+    )
+    bytes_sent: int = counter("Bytes of the bodies that were sent from stored pages.", "bytes", "pages_sent")
+    stored: int = counter("Pages that were stored.", "page", "pages_stored")
+    not_stored: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def uses(self) -> int:
+        """The number of responses."""
+        return self.fresh + self.stale + self.stored + sum(self.not_stored.values())
+
+    def counts(self) -> Row:
+        """Return the numbers, all of which only grow."""
+        by_reason = dict.fromkeys(REASONS, 0)
+        for reason, number in self.not_stored.items():
+            by_reason[reason if reason in by_reason else "other"] += number
+        return (*_page_counters(self), *by_reason.values())
+
+    @classmethod
+    def of(cls, counts: Sequence[Any]) -> PageStats:
+        """Return the figures whose ``counts()`` these are."""
+        counters = dict(zip(_PAGE_COUNTERS, counts, strict=False))
+        reasons = zip(REASONS, counts[len(counters) :], strict=True)
+        return cls(**counters, not_stored={reason: number for reason, number in reasons if number})
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +258,7 @@ class Stats:
         load_buckets: the histogram of the times of loads and failures: the number for each of ``LOAD_BOUNDS``, and the
             number of longer ones.
         store: the statistics of the store behind a near cache; None for any other cache.
+        pages: the statistics of the pages of an HTTP cache; None for any other cache.
     """
 
     hits: int = counter()
@@ -229,6 +286,7 @@ class Stats:
     weight: int = 0
     load_buckets: Buckets = NO_BUCKETS
     store: StoreStats | None = None
+    pages: PageStats | None = None
 
     @property
     def requests(self) -> int:
@@ -237,8 +295,8 @@ class Stats:
 
     @property
     def uses(self) -> int:
-        """The number of requests and calls of the store behind, which grows whenever the cache is used."""
-        return self.requests + (0 if self.store is None else self.store.uses)
+        """The number of requests, calls of the store behind, and pages. It grows whenever the cache is used."""
+        return self.requests + sum(each.uses for each in (self.store, self.pages) if each is not None)
 
     @property
     def hit_ratio(self) -> float:
@@ -262,31 +320,38 @@ class Stats:
 
     def counts(self) -> Row:
         """Return all numbers that only grow, in the order of ``COUNTS``."""
-        return (*_counters(self), *self.load_buckets, *(NO_STORE if self.store is None else self.store.counts()))
+        of_store = NO_STORE if self.store is None else self.store.counts()
+        of_pages = NO_PAGES if self.pages is None else self.pages.counts()
+        return (*_counters(self), *self.load_buckets, *of_store, *of_pages)
 
     def gauges(self) -> Row:
         """Return the numbers that go up and down, in the order of ``GAUGES``."""
         return (self.size, self.weight, *(_store_gauges(self.store) if self.store is not None else NO_STORE_GAUGES))
 
     @classmethod
-    def of(cls, counts: Sequence[Any], gauges: Sequence[Any] = (), *, has_store: bool = True) -> Stats:
-        """Return the figures whose ``counts()`` and ``gauges()`` these are.
+    def of(
+        cls, counts: Sequence[Any], gauges: Sequence[Any] = (), *, has_store: bool = True, has_pages: bool = True
+    ) -> Stats:
+        """Return the statistics that have these ``counts()`` and ``gauges()``.
 
         Args:
             gauges: zeros unless given.
             has_store: whether there is a store behind.
+            has_pages: whether the cache is that of an HTTP cache.
         """
         size, weight, *of_store = gauges or (0,) * len(GAUGES)
-        first = len(COUNTERS) + len(NO_BUCKETS)
-        store = StoreStats.of(counts[first:], of_store) if has_store else None
+        first, pages_at = len(COUNTERS) + len(NO_BUCKETS), -len(NO_PAGES)
+        store = StoreStats.of(counts[first:pages_at], of_store) if has_store else None
+        pages = PageStats.of(counts[pages_at:]) if has_pages else None
         counters = dict(zip(COUNTERS, counts, strict=False))
         buckets = tuple(counts[len(COUNTERS) : first])
-        return cls(**counters, size=size, weight=weight, load_buckets=buckets, store=store)
+        return cls(**counters, size=size, weight=weight, load_buckets=buckets, store=store, pages=pages)
 
     def __sub__(self, earlier: Stats) -> Stats:
         """Return the difference of the counts, with the current gauges."""
         counts = subtracted(self.counts(), earlier.counts())
-        return Stats.of(counts, self.gauges(), has_store=self.store is not None)
+        has_store, has_pages = self.store is not None, self.pages is not None
+        return Stats.of(counts, self.gauges(), has_store=has_store, has_pages=has_pages)
 
 
 def _counters_of(kind: type) -> tuple[str, ...]:
@@ -312,6 +377,7 @@ GAUGES: Final = ("size", "weight", *STORE_GAUGES)
 
 _STORE_COUNTERS: Final = _counters_of(StoreStats)
 _CALL_COUNTERS: Final = _counters_of(CallStats)
+_PAGE_COUNTERS: Final = _counters_of(PageStats)
 _PLACES: Final = tuple(map(str, range(len(NO_BUCKETS))))
 
 COUNTS: Final = (
@@ -319,6 +385,8 @@ COUNTS: Final = (
     *(f"load_{place}" for place in _PLACES),
     *(f"store_{name}" for name in _STORE_COUNTERS),
     *(f"{kind}_{name}" for kind in ("read", "write") for name in (*_CALL_COUNTERS, *_PLACES)),
+    *(f"pages_{name}" for name in _PAGE_COUNTERS),
+    *(f"not_stored_{reason}".replace(" ", "_").replace("-", "_") for reason in REASONS),
 )
 """The names of the numbers in a row: all counts."""
 
@@ -326,10 +394,12 @@ NOTHING: Final[Row] = (0,) * len(COUNTS)
 
 _counters: Final = attrgetter(*COUNTERS)
 _call_counters: Final = attrgetter(*_CALL_COUNTERS)
+_page_counters: Final = attrgetter(*_PAGE_COUNTERS)
 _store_counters: Final = attrgetter(*_STORE_COUNTERS)
 _store_gauges: Final = attrgetter(*STORE_GAUGES)
 
-NO_STORE: Final = NOTHING[len(COUNTERS) + len(NO_BUCKETS) :]
+NO_PAGES: Final = NOTHING[: len(_PAGE_COUNTERS) + len(REASONS)]
+NO_STORE: Final = NOTHING[len(COUNTERS) + len(NO_BUCKETS) + len(NO_PAGES) :]
 NO_STORE_GAUGES: Final = (0,) * len(STORE_GAUGES)
 
 

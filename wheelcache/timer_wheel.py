@@ -31,10 +31,10 @@ from wheelcache.runtime.worker_pool import PoolStopped, WorkerPool
 logger = logging.getLogger("wheelcache")
 
 WORKERS: Final = 4
-"""Threads that run ``execute``. Timers are for short calls; long work belongs elsewhere."""
+"""Threads that run ``execute``, which should return soon."""
 
 LAST_TICK: Final = 1 << 62
-"""The tick of times that are later than a float can count ticks."""
+"""The tick of all times that are too far away for a float to count their ticks."""
 
 Execute = Callable[[Any, Any], object]
 Job = Callable[[], Any]
@@ -48,7 +48,7 @@ class _Stop(Enum):
 
 
 STOP: Final = _Stop.STOP
-"""The result by which a periodic job ends its runs."""
+"""A periodic job that returns this does not run again."""
 
 
 class PeriodicJob:
@@ -330,7 +330,7 @@ class TimerWheel:
             logger.exception("The periodic job %r raised.", job.function)
         with suppress(WheelClosed):
             if events.set(job, job, pause) & WAKE:
-                # If a write advances the wheel, the wheel thread does not know of this run.
+                # The wheel thread may sleep past this run if a write has advanced the wheel.
                 self.driver.wake()
 
 

@@ -21,7 +21,7 @@ def adapter(request):
 
 @pytest.fixture
 def make(adapter):
-    """Make a backend without jitter and without a line a minute, unless told otherwise."""
+    """Make a backend without jitter and without a line a minute, unless given."""
     return adapter.make
 
 

@@ -9,7 +9,7 @@ CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
 PAGE = "/wheelcache/"
 FIGURES = f"{PAGE}figures.json"
 READS = [PAGE, FIGURES, *(f"{PAGE}{each}" for each in ASSETS)]
-CLEAR, SAVE, RESET = (f"{PAGE}{each}" for each in ("clear", "save", "reset"))
+CLEAR, PURGE, SAVE, RESET = (f"{PAGE}{each}" for each in ("clear", "purge", "save", "reset"))
 
 
 def config_in(page):

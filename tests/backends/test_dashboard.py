@@ -16,21 +16,34 @@ from django.http import HttpResponse
 from django.test import Client, override_settings
 from django.urls import include, path
 
-from tests.backends.dashboard_page import CLEAR, FIGURES, PAGE, READS, RESET, SAVE, config_in, has_the_headers, token_in
+from tests.backends.dashboard_page import (
+    CLEAR,
+    FIGURES,
+    PAGE,
+    PURGE,
+    READS,
+    RESET,
+    SAVE,
+    config_in,
+    has_the_headers,
+    token_in,
+)
+from tests.http_cache.site import WsgiSite
 from tests.waiting import PATIENCE, until
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend import dashboard as flask_dashboard
+from wheelcache.flask_backend.pages import PAGES
 from wheelcache.observability.dashboard.dashboard import ASSETS
 from wheelcache.observability.dashboard.permissions import Permission
 from wheelcache.observability.site import Site
 
-ACTIONS = [CLEAR, SAVE, RESET]
+ACTIONS = [CLEAR, PURGE, SAVE, RESET]
 
 urlpatterns = [path("wheelcache/", include("wheelcache.django_backend.urls")), path("", lambda _: HttpResponse())]
 
 
 class LoggedIn:
-    """Logs everyone in, as the same user."""
+    """Log every visitor in as the same user."""
 
     def __init__(self, get_response):
         self.get_response = get_response
@@ -80,7 +93,7 @@ class DjangoSite:
         return Client(enforce_csrf_checks=True)
 
     def ask(self, browser, method, url, data=None, headers=None):
-        """Status, headers and text."""
+        """Return the status, the headers and the text."""
         response = getattr(browser, method)(url, data or {}, headers=headers or {})
         return response.status_code, response.headers, response.content.decode()
 
@@ -336,6 +349,55 @@ def test_the_buttons_say_what_they_did_and_it_is_logged(site, caplog):
     assert ["atlas" in each.message for each in caplog.records if each.name == "wheelcache"] == [True, False]
 
 
+@pytest.fixture
+def pages(site, tmp_path, clock):
+    """A site whose pages are cached in the process of the dashboard."""
+    found = WsgiSite(clock, figures_dir=tmp_path / "figures")
+    if isinstance(site, FlaskSite):
+        site.app.extensions[PAGES] = [found.cache]
+    yield found
+    found.cache.cache.close()
+
+
+def test_pages_are_purged_and_the_event_names_the_user(site, pages):
+    for target in ("/a", "/b", "/a", "/b"):
+        pages.get(target)
+    (card,) = (each for each in figures(site)["caches"] if each["name"] == "pages")
+    assert (card["pages"]["stored"], card["pages"]["fresh"]) == (2, 2)
+    status, answer = press(site, PURGE, {"cache": "pages", "target": " https://example.com/a "})
+    assert status == 200
+    assert re.fullmatch(r"Purged https://example.com/a\. Takes effect in worker \d+, the only one\.", answer["message"])
+    for target in ("/a", "/b"):
+        pages.get(target)
+    assert pages.runs == 3
+    assert press(site, PURGE, {"cache": "pages", "target": "example.com"})[0] == 200
+    assert press(site, CLEAR, {"cache": "pages"})[0] == 200
+    assert len(pages.cache.cache) == 0
+    told = [(each["kind"], each["cache"], each["text"]) for each in figures(site)["events"]]
+    assert told[:3] == [
+        ("cleared", "pages", f"by {site.user}"),
+        ("purge", "pages", f"by {site.user}: example.com"),
+        ("purge", "pages", f"by {site.user}: https://example.com/a"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "error"),
+    [
+        ({"cache": "pages", "target": "/a"}, 400, "purge takes an absolute URL"),
+        ({"cache": "pages"}, 400, "purge takes an absolute URL"),
+        ({"cache": "atlas", "target": "example.com"}, 409, "The cache 'atlas' has no pages to purge"),
+        ({"cache": "other", "target": "example.com"}, 404, "There is no cache 'other'"),
+    ],
+)
+def test_a_purge_that_makes_no_sense_is_refused(site, pages, data, status, error):
+    pages.get("/a")
+    answered, answer = press(site, PURGE, data)
+    assert answered == status
+    assert answer["error"].startswith(error)
+    assert [each["kind"] for each in figures(site)["events"] if each["kind"] == "purge"] == []
+
+
 def test_a_cache_is_saved_at_once(site, tmp_path, caplog):
     assert figures(site)["caches"][0]["saved"] is None
     caplog.set_level(logging.INFO, "wheelcache")
@@ -411,5 +473,5 @@ def test_where_files_cannot_be_used_it_says_so(site, monkeypatch, error):
 
     for name in ("ask", "reset"):
         monkeypatch.setattr(Site, name, fail)
-    for url in ACTIONS:
+    for url in (CLEAR, SAVE, RESET):
         assert press(site, url, {"cache": "atlas"}) == (503, {"error": str(error)})

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 
+from tests.backends.tiers import TIERS, made_tiers
 from tests.engines import engine
 from tests.loading.harness import Held
 from tests.waiting import PATIENCE
@@ -116,3 +117,15 @@ def test_engine_entries_are_removed(make, clock):
     adapter.backend.delete_tags("a")
     clock.advance(1)
     assert len(engine(adapter.backend)) == 0
+
+
+@pytest.mark.parametrize("tier", TIERS.values(), ids=TIERS)
+def test_a_tiered_cache_refuses_tags(tier):
+    with made_tiers(list) as over:
+        adapter = over(tier)
+        calls = [lambda store=store: store(adapter.backend, "key", ("a",)) for store in WAYS_TO_STORE.values()]
+        calls += [lambda: adapter.load("key", lambda: 1, tags=("a",)), lambda: adapter.backend.delete_tags("a")]
+        for call in calls:
+            with pytest.raises(NotImplementedError, match=r"a TieredCache takes no tags: .* behind it cannot delete"):
+                call()
+        assert adapter.get("key") is None

@@ -135,7 +135,7 @@ def test_a_value_that_cannot_be_unpickled_raises_at_the_get(make):
 
 
 class Elsewhere:
-    """Uses the cache while it is pickled, unpickled or added, in another thread: no lock may be held."""
+    """Uses the cache in another thread while it is pickled, unpickled or added: no lock may be held."""
 
     cache = None
 

@@ -141,7 +141,7 @@ def made_tiers(trackings):
         tier = cls.over(cleanup, *args, **options)
         for each in trackings()[before:]:
             each.start()
-            assert until(lambda told=each.told: told.trusted)
+            assert until(lambda recorder=each.recorder: recorder.trusted)
         return tier
 
     for cls in TIERS.values():

@@ -47,7 +47,7 @@ class CannedSite:
                 self.wfile.write(body)
 
             def log_message(self, *args):
-                """Nothing is printed."""
+                """Print nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever)

@@ -260,3 +260,17 @@ def test_of_a_cache_with_a_store_the_ratio_of_both_tiers_comes_first(page, site)
     assert [page.figure(f"store_{name}", "pages") for name in ("hits", "misses")] == ["25", "75"]
     legend = '[data-chart="hit_ratio"] [data-part="legend"]'
     assert until(lambda: page.text(legend) == "Hits 50.0%Store 25.0%", SOON)
+
+
+def test_the_pages_of_an_http_cache_are_shown_with_the_reasons_why_others_were_not_stored(page, site):
+    pages = {"fresh": 1200, "stale": 3, "revalidated": 0, "collapsed": 7, "bytes_sent": 2048, "stored": 40}
+    page.show(site.card() | {"pages": {**pages, "not_stored": {"private": 2, "set-cookie": 30}}})
+    assert page.find('[data-part="pages"]').is_displayed()
+    shown = {name: page.figure(f"pages_{name}", "pages") for name in ("fresh", "bytes_sent", "stored", "not_stored")}
+    assert shown == {"fresh": "1,200", "bytes_sent": "2 KiB", "stored": "40", "not_stored": "32"}
+    assert page.figure("pages_reasons", "pages") == "Not stored: set-cookie 30, private 2"
+    page.find('[data-part="purge"] input').send_keys("example.com")
+    page.find('[data-part="purge"] button').click()
+    assert until(lambda: site.posted == ["cache=pages&target=example.com"], SOON)
+    page.show(site.card())
+    assert not page.find('[data-part="pages"]').is_displayed()

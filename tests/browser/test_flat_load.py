@@ -11,10 +11,9 @@ from http.client import HTTPException
 import pytest
 
 from tests.browser.page import Page
-from tests.browser.traffic import LOOKUPS
+from tests.browser.traffic import LOOKUPS, published
 from tests.servers.process import running
 from tests.waiting import until
-from wheelcache.observability.site_file import SiteFile
 
 pytestmark = [pytest.mark.browser, pytest.mark.deep, pytest.mark.timeout(300)]
 
@@ -49,15 +48,6 @@ def flat_load(site):
     finally:
         ended.set()
         visitors.join()
-
-
-def published(folder):
-    """Return the time when each worker published."""
-    return dict(
-        SiteFile(folder / "figures").read(
-            lambda db: db.execute("SELECT pid, published FROM processes").fetchall(), list
-        )
-    )
 
 
 def kill_a_worker(folder):

@@ -3,6 +3,8 @@
 import random
 import time
 
+from wheelcache.observability.site_file import SiteFile
+
 HOSTILE = "<img src=x onerror=alert(1)>"
 """The name of a cache."""
 
@@ -21,3 +23,12 @@ def visit(get_or_load):
 def load():
     time.sleep(random.uniform(0.0005, 0.004))
     return ["a city", random.random()]
+
+
+def published(folder):
+    """Return the time when each worker of a site published, by its number."""
+    return dict(
+        SiteFile(folder / "figures").read(
+            lambda db: db.execute("SELECT pid, published FROM processes").fetchall(), list
+        )
+    )

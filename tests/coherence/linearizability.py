@@ -1,9 +1,9 @@
 """Threads and processes that read and write a few keys together, and a check of what they read.
 
 Every write of a key makes a version, which has no equal. The writer first stores it in the database, a file that all
-processes map, and then sets or deletes the key in its cache. A caller that misses the key reads the version from the
-database. All calls are timed by the clock of the machine. A version is outdated once a write that began after the end
-of the version's own write has returned: no call that begins later may return it.
+processes map, and then sets or deletes the key in its cache, or deletes its tag. A caller that misses the key reads the
+version from the database. All calls are timed by the clock of the machine. A version is outdated once a write that
+began after the end of the version's own write has returned: no call that begins later may return it.
 
 ``touch`` and ``clear`` make no version, and must not bring back an outdated one. ``incr`` must not read one. It makes a
 version that only caches have, since it is no more atomic across processes than a ``get`` and a ``set``.
@@ -72,6 +72,7 @@ class Caller:
     def work(self, count):
         read = [self.get, self.get, self.get_many, self.get_or_set]
         change = [self.set, self.delete, self.set_many, self.delete_many, self.fill_by_add, self.touch, self.incr]
+        change += [self.delete_tag, self.delete_tags]
         for _ in range(count):
             dice = self.random.random()
             if dice < 0.85:
@@ -123,7 +124,7 @@ class Caller:
 
     def fill(self, key):
         start, version = monotonic_ns(), self.computed(key)
-        self.cache.set(KEYS[key], version, self.ttl())
+        self.cache.set(KEYS[key], version, self.ttl(), tags=tags_of(key))
         if not self.setting.is_coherent:
             self.has_written(key, version, start)
 
@@ -131,7 +132,7 @@ class Caller:
         key = self.key()
         if self.cache.get(KEYS[key]) is None:
             start, version = monotonic_ns(), self.computed(key)
-            done = self.cache.add(KEYS[key], version, self.ttl())
+            done = self.cache.add(KEYS[key], version, self.ttl(), tags=tags_of(key))
             if not self.setting.is_coherent:
                 self.has_written(key, version, start, done)
 
@@ -144,19 +145,20 @@ class Caller:
 
     def get_or_set(self):
         key, start = self.key(), monotonic_ns()
-        loaded = self.cache.get_or_load(KEYS[key], lambda: self.database.versions[key], 60)
+        loaded = self.cache.get_or_load(KEYS[key], lambda: self.database.versions[key], 60, tags=tags_of(key))
         self.has_read(key, loaded, start)
 
     def set(self):
         key, start = self.key(), monotonic_ns()
         version = self.version(key)
-        self.cache.set(KEYS[key], version, self.ttl())
+        self.cache.set(KEYS[key], version, self.ttl(), tags=tags_of(key))
         self.has_written(key, version, start)
 
     def set_many(self):
         keys, start = self.some(), monotonic_ns()
         versions = {key: self.version(key) for key in keys}
-        self.cache.set_many({KEYS[key]: version for key, version in versions.items()}, self.ttl())
+        values = {KEYS[key]: version for key, version in versions.items()}
+        self.cache.set_many(values, self.ttl(), tags=tags_of(*keys))
         for key, version in versions.items():
             self.has_written(key, version, start)
 
@@ -173,6 +175,19 @@ class Caller:
         for key, version in versions.items():
             self.has_written(key, version, start)
 
+    def delete_tag(self):
+        key, start = self.key(), monotonic_ns()
+        version = self.version(key)
+        self.cache.delete_tags(*tags_of(key))
+        self.has_written(key, version, start)
+
+    def delete_tags(self):
+        keys, start = self.some(), monotonic_ns()
+        versions = {key: self.version(key) for key in keys}
+        self.cache.delete_tags(*tags_of(*keys))
+        for key, version in versions.items():
+            self.has_written(key, version, start)
+
     def touch(self):
         self.cache.touch(KEYS[self.key()], self.ttl())
 
@@ -182,6 +197,10 @@ class Caller:
             version = self.cache.incr(KEYS[key])
             self.has_read(key, version - 1, start)
             self.records.extend((INCREMENT, key, version, start, monotonic_ns()))
+
+
+def tags_of(*keys):
+    return [f"tag of {KEYS[key]}" for key in keys]
 
 
 def run(folder, setting, count, seed):

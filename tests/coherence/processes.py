@@ -15,7 +15,7 @@ QUIET = {"log_interval": None, "sample_interval": None}
 
 
 def fill(*caches, key="k", value="old"):
-    """Miss the key in each cache, and set it, as readers do."""
+    """Let each cache miss the key and set it, as readers do."""
     for cache in caches:
         assert cache.get(key) is None
         assert cache.set(key, value)

@@ -9,6 +9,7 @@ import pytest
 from tests.coherence.processes import QUIET, fill, in_thread
 from tests.leases.callers import get_or_lease
 from tests.loading.harness import load_many
+from tests.memory import traced
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache
 from wheelcache.coherence.fill_notes import FILL_WINDOW
@@ -337,7 +338,7 @@ def test_misses_that_no_set_follows_take_a_bounded_amount_of_memory(pair, count,
         for number in range(count):
             one.get(f"{number} {'x' * letters}")
             one.get(("group", f"{number} {'x' * letters}"))
-        taken, _ = tracemalloc.get_traced_memory()
+        taken = traced(__file__, "*/wheelcache/*")
     finally:
         tracemalloc.stop()
     assert taken < 1_000_000

@@ -15,6 +15,7 @@ import pytest
 
 from tests.coherence.processes import NAME, are_shared
 from tests.full_disk import room_for
+from tests.memory import descriptors
 from tests.waiting import PATIENCE, until
 from wheelcache.coherence.shared_stamps import HEADER, MAGIC, SLOTS, SharedStamps
 from wheelcache.errors import FileUnusable
@@ -53,12 +54,11 @@ def test_names_of_any_length_and_letters_have_files_of_their_own_in_the_director
     assert len(list(tmp_path.iterdir())) == len(names)
 
 
-def test_no_descriptor_stays_open_but_that_of_the_map(map_stamps):
-    before = len(os.listdir("/proc/self/fd"))
+def test_no_descriptor_stays_open_but_that_of_the_map(map_stamps, tmp_path):
     stamps = map_stamps()
     for _ in range(20):
         stamps.open()
-    assert len(os.listdir("/proc/self/fd")) <= before + 1
+    assert len(descriptors(tmp_path)) == 1
 
 
 # Refused files.
@@ -177,16 +177,11 @@ def test_a_process_maps_no_file_that_another_one_removed_while_it_waited_for_the
     stamps_file, map_stamps, in_thread
 ):
     """The other process found no room for the rest of the file."""
-
-    def opened():
-        links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
-        return [link for link in links if os.path.islink(link) and os.readlink(link) == str(stamps_file)]
-
     with stamps_file.open() as holder:
         fcntl.flock(holder, fcntl.LOCK_EX)
-        before = len(opened())
+        before = len(descriptors(stamps_file.parent))
         waiting = in_thread(map_stamps)
-        assert until(lambda: len(opened()) > before)
+        assert until(lambda: len(descriptors(stamps_file.parent)) > before)
         stamps_file.unlink()
     assert not waiting.result(PATIENCE).is_gone()
 

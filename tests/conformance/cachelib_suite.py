@@ -33,8 +33,8 @@ def cache_factory(request):
 
 
 class TestWheelCache(CommonTests, HasTests, ClearTests, SerializerTests, DeleteManyWithPrefixTests):
-    # Those of SimpleCache's tests that hold for any cache in memory; the others look at its private parts, or sleep
-    # for what CommonTests sleeps for.
+    # The tests of SimpleCache that apply to any cache in memory. The others use its private attributes, or sleep as
+    # long as CommonTests.
     test_delete_nonexistent_returns_false = test_simple_cache.TestSimpleCache.test_delete_nonexistent_returns_false
     test_concurrent_set_no_data_corruption = test_simple_cache.TestSimpleCache.test_concurrent_set_no_data_corruption
     test_concurrent_inc_is_consistent = test_simple_cache.TestSimpleCache.test_concurrent_inc_is_consistent

@@ -47,8 +47,8 @@ def on_wheel_cache() -> unittest.TestSuite:
     from wheelcache.django_backend import WheelCache
 
     class InLocMemsPlace(WheelCache):
-        """With default options, but for the three tests of recency: they set MAX_ENTRIES and count on a cull, which
-        WheelCache does only when told to."""
+        """Has default options. The three tests of recency set MAX_ENTRIES and expect a cull, which WheelCache does only
+        with CULL_FREQUENCY."""
 
         def __init__(self, location, params):
             given = params.get("OPTIONS", {})
@@ -63,12 +63,12 @@ def on_wheel_cache() -> unittest.TestSuite:
     from django.test import TestCase, override_settings
 
     configured = cache_tests.caches_setting_for_tests(BACKEND=WHEEL)
-    # What the contract expects of a cull is what LocMemCache does unasked; WheelCache does it when told to.
+    # The contract expects the cull of LocMemCache, which WheelCache does only with CULL_FREQUENCY.
     configured["cull"] = {"BACKEND": WHEEL, "OPTIONS": {"MAX_ENTRIES": 30, "CULL_FREQUENCY": 3}}
 
     @override_settings(CACHES=configured)
     class WheelCacheTests(cache_tests.BaseCacheTests, TestCase):
-        # Those of LocMemCacheTests that hold for any cache in memory; the others look at its private parts.
+        # The LocMemCacheTests that apply to any cache in memory. The others use its private attributes.
         test_lru_get = cache_tests.LocMemCacheTests.test_lru_get
         test_lru_set = cache_tests.LocMemCacheTests.test_lru_set
         test_lru_incr = cache_tests.LocMemCacheTests.test_lru_incr

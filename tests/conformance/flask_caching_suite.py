@@ -1,12 +1,12 @@
 """A plugin for pytest that has Flask-Caching's own tests use WheelCache, with default options.
 
-To be loaded by ``pytest -p tests.conformance.flask_caching_suite`` in the ``tests`` folder of Flask-Caching's source
-distribution. Of its fixtures, ``app`` names SimpleCache as CACHE_TYPE, and WheelCache takes that place; ``clock`` is a
-fake that stands in for cachelib's time, and WheelCache follows it as well. The tests are as they stand. Those that name
-a backend themselves get the one they name, and those that need a Redis are left out.
+``pytest -p tests.conformance.flask_caching_suite`` loads it in the ``tests`` folder of Flask-Caching's source
+distribution. The fixture ``app`` names SimpleCache as CACHE_TYPE, which WheelCache replaces; ``clock`` is a fake of
+cachelib's time, which WheelCache uses as well. The tests are unchanged. Tests that name a backend get this backend, and
+tests that need a Redis are left out.
 
 If the environment has OUR_CACHE, ``flask_caching.Cache`` is ``wheelcache.flask_backend.Cache``. OUR_CACHE is the name
-of its backend, so SimpleCache may keep its place.
+of its backend, which may also be SimpleCache.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.conformance.sources import HTTP_CACHE_TESTS, npm_package
-from tests.servers.process import free_ports, running
+from tests.ports import free_ports
+from tests.servers.process import running
 from tests.waiting import until
 
 SERVERS = {

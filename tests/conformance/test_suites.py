@@ -37,7 +37,7 @@ def run(command, cwd=ROOT, **variables):
 
 
 def number_of(pattern, outcome):
-    """How many tests a suite that passed says it ran."""
+    """Return the number of tests that a suite reports, which must have passed."""
     text = outcome.stdout + outcome.stderr
     print(text)
     assert outcome.returncode == 0
@@ -52,7 +52,7 @@ def test_djangos_own_cache_tests_pass_on_the_backend():
 
 @pytest.fixture(scope="module")
 def tiered():
-    """The outcomes of both, which sleep most of their time, at once."""
+    """Run both suites in parallel, since they sleep most of the time, and return their outcomes."""
     source = source_of("Django") / "tests"
 
     def run_over(number):

@@ -2,6 +2,6 @@
 
 
 def advance_all(core, removed=None):
-    """Have ``core`` do all that is due by its clock."""
+    """Advance ``core`` until no work is due by its clock."""
     while core.next_due <= core.now():
         core.advance(removed=removed)

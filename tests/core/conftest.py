@@ -27,7 +27,7 @@ def make(core_class, clock):
 
 
 class Clock:
-    """Seconds that the test sets."""
+    """A clock whose seconds the test sets."""
 
     def __init__(self, now=0.0):
         self.now = now

@@ -37,7 +37,7 @@ class ModelEntry:
 
     @property
     def is_dropped(self):
-        """By this core: others' drops remove nothing until this core stores a value with the tag."""
+        """By this core: others' drops remove nothing until this core stores a value with the tag, or looks for them."""
         return any(tag.is_dropped for tag in self.tags.values())
 
 
@@ -99,7 +99,7 @@ class Model:
         return entry.is_dropped or any(tag.moment != self.moment(tag.slot) for tag in entry.tags.values())
 
     def moment(self, slot):
-        """When a tag with this slot was last dropped, as other processes see it."""
+        """Return the last drop of a tag with this slot, as other processes see it."""
         return 0 if self.stamps is None or self.stamps.tags is None else self.stamps.tags[slot]
 
     def existing(self, key):
@@ -131,6 +131,11 @@ class Model:
     def note_drop(self, place):
         self.events += 1
         self.last_drops[place] = self.events
+
+    def find_dropped(self):
+        for entry in self.entries:
+            for tag in entry.tags.values():
+                tag.is_dropped = tag.is_dropped or tag.moment != self.moment(tag.slot)
 
     def sweep(self):
         for entry in [each for each in self.entries if each.is_dropped]:
@@ -181,7 +186,7 @@ class Model:
         return entry.value
 
     def get(self, key, default=None):
-        """What a cache does: find, and count a miss."""
+        """Find a value as a cache does, and count a miss."""
         self.misses += self.live(key) is None
         return self.find(key, default)
 

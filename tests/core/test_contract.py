@@ -1,4 +1,4 @@
-"""What a core does, by example. Random steps against a model are in ``test_model.py``."""
+"""The behavior of a core, by example. Random steps against a model are in ``test_model.py``."""
 
 import threading
 import weakref

@@ -1,4 +1,4 @@
-"""What a core does for callers that come together, by example: watches, stamps, scans."""
+"""The behavior of a core for concurrent callers, by example: watches, stamps, scans."""
 
 import gc
 import platform

@@ -1,4 +1,4 @@
-"""Thousands of entries, and what a core in C can get wrong about keys and times."""
+"""Thousands of entries, and the errors that a core in C can make with keys and times."""
 
 import gc
 import itertools
@@ -26,7 +26,7 @@ FUZZED_STEPS = int(os.environ.get("FUZZED_STEPS", 3000))
 
 
 def fastest(core_class, keys):
-    """Seconds of the processor that setting and getting ``keys`` takes, at best."""
+    """Return the minimum of the CPU seconds that setting and getting ``keys`` takes."""
     seconds = []
     for _ in range(3):
         core = core_class()
@@ -40,7 +40,7 @@ def fastest(core_class, keys):
 
 
 class Custom:
-    """Compared by code of its own."""
+    """A key that is compared by its own Python code."""
 
     def __hash__(self):
         return 7
@@ -50,7 +50,7 @@ class Custom:
 
 
 compiled = pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
-"""What the contract leaves open, or what Python itself sees to in the other one."""
+"""For behavior that the contract does not define, or that Python ensures in the other core."""
 
 
 def slot_of(key):
@@ -74,7 +74,7 @@ def step_of(chance, clock, stamps=None, max_weight=None, **_):
             budget = chance.randrange(300)
             return lambda core, removed: core.evict(budget, removed, size=max(0, len(core) - budget))
         case 3 if stamps is not None and chance.random() < 0.2:
-            # What another process does.
+            # A write by another process.
             stamps.table[chance.randrange(SLOTS)] += 1
             return lambda core, removed: len(core)
         case 3 if chance.random() < 0.02:

@@ -79,7 +79,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
         self.throughout = set()
 
     def outcome(self, outcome):
-        """Without what the model does not know; what it asks for is done."""
+        """Do the work that an outcome asks for. Return the outcome without the flags that the model does not have."""
         while self.core.completed:
             self.completed.append(self.core.completed.popleft())
         while outcome & MORE and self.core.evict(removed=self.removed):
@@ -140,8 +140,11 @@ class CoreAgainstModel(RuleBasedStateMachine):
         self.mine.tags[slot] = self.theirs.tags[slot] = moment()
         self.model.note_drop(slot)
 
-    @rule(budget=st.integers(1, 3))
-    def drain(self, budget):
+    @rule(budget=st.integers(1, 3), looks=st.booleans())
+    def drain(self, budget, looks):
+        if looks:
+            self.core.sweep_tags()
+            self.model.find_dropped()
         while self.core.drain(budget, self.removed):
             pass
         self.model.sweep()
@@ -163,7 +166,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.watches)
     @rule(data=st.data(), value=VALUES, ttl=TTLS, exact=st.booleans(), tags=TAGS)
     def set_under_a_watch(self, data, value, ttl, exact, tags):
-        # By number: what is drawn is kept, and a dropped watch has to be gone.
+        # Drawn by number: hypothesis keeps drawn objects, and a dropped watch must be freed.
         watch, theirs = self.watches[data.draw(st.integers(0, len(self.watches) - 1))]
         key = watch.key
         seen = watch.seen if exact else None
@@ -297,7 +300,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
     @rule()
     def fork_into_the_child(self):
-        """What a child sees, without a fork: the same calls."""
+        """Call the hooks as in a child, without a fork."""
         self.core.before_fork()
         self.core.after_fork(in_child=True)
         self.model.hits = self.model.misses = self.model.puts = self.model.evicted_weight = 0
@@ -337,7 +340,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
     @invariant()
     def a_walk_goes_on(self):
-        """One step of it after each step of the others."""
+        """Take one step of the walk after each other step."""
         if self.walks is None:
             return
         there = [each.key for each in self.model.entries]
@@ -361,6 +364,6 @@ def test_a_core_does_what_the_model_does(core_class):
     machine = type("CoreMachine", (CoreAgainstModel,), {"core_class": core_class})
     run_state_machine_as_test(
         machine,
-        # How many examples, and steps of each, is a matter of the profile.
+        # The profile sets the number of examples and of their steps.
         settings=settings(deadline=None, suppress_health_check=list(HealthCheck)),
     )

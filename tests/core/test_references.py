@@ -13,11 +13,11 @@ from tests.core.advancing import advance_all
 from tests.core.implementations import COMPILED
 
 compiled = pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
-"""What the contract leaves open, or what Python itself sees to in the other one."""
+"""For behavior that the contract does not define, or that Python ensures in the other core."""
 
 
 class Node:
-    """What the garbage collector tracks, in a cycle with itself."""
+    """An object that the garbage collector tracks, in a cycle with itself."""
 
     def __init__(self, *others):
         self.others = [self, *others]

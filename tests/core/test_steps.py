@@ -1,4 +1,4 @@
-"""Steps are whole: beside threads, finalizers, asynchronous exceptions and failing clocks."""
+"""Steps are atomic with threads, finalizers, asynchronous exceptions and failing clocks."""
 
 import ctypes
 import dis
@@ -13,6 +13,7 @@ import tracemalloc
 import pytest
 
 from tests.core.advancing import advance_all
+from tests.memory import traced
 from tests.waiting import PATIENCE
 from wheelcache.core import entry_map
 from wheelcache.core.contract import KEEP, MISSING, SAME, STORED, RemovalCause
@@ -24,11 +25,11 @@ EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
 
 class Interrupted(BaseException):
-    """What is raised into a step."""
+    """The asynchronous exception that interrupts a step."""
 
 
 def balance(core):
-    """How many values were ever stored: each is in the core, or has left."""
+    """Return the number of values that were ever stored: each is in the core or was removed."""
     return len(core) + sum(core.counts().removals.values())
 
 
@@ -38,10 +39,10 @@ def requests(core):
 
 
 OPERATIONS = {
-    # What is called with a fresh number, and by how much ``balance`` and ``requests`` may grow.
+    # A function, called with a new number, and the largest increases of ``balance`` and ``requests``.
     "set a new key": (lambda core, n: core.set(f"new {n}", n, 50, weight=2), 1, 0),
     "set a key that is there": (lambda core, n: core.set(n % 40, n, 1 + n % 90), 1, 0),
-    "set for ever": (lambda core, n: core.set(n % 40, n, None, removed=[]), 1, 0),
+    "set forever": (lambda core, n: core.set(n % 40, n, None, removed=[]), 1, 0),
     "set in place of a value": (lambda core, n: core.set(n % 40, n, KEEP, mode=SAME, expected=core.find(n % 40)), 1, 1),
     "set with tags": (lambda core, n: core.set(n % 40, n, 9, tags=(("red", 0), (f"{n % 3}", 0))), 1, 0),
     "drop a tag": (lambda core, n: (core.drop_tag("red"), core.drain(20, [])), 0, 0),
@@ -382,12 +383,6 @@ def test_a_clock_that_raises_changes_nothing(make, clock):
     assert core.find("key") == 1
 
 
-def traced_memory():
-    """Return the bytes that this file and the cores hold, without those of threads that other tests have left."""
-    of_cores = (tracemalloc.Filter(True, __file__), tracemalloc.Filter(True, "*/wheelcache/core/*"))
-    return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(of_cores).traces)
-
-
 @pytest.mark.parametrize("leave", ["overwrite", "delete", "expire", "clear", "evict"])
 def test_memory_follows_live_entries(make, clock, leave):
     core = make(max_entries=6000)
@@ -414,13 +409,14 @@ def test_memory_follows_live_entries(make, clock, leave):
                     pass
         advance_all(core)
 
+    files = (__file__, "*/wheelcache/core/*")
     tracemalloc.start()
     try:
         fill()
-        peak = traced_memory()
+        peak = traced(*files)
         empty()
         gc.collect()
         assert len(core) == 0
-        assert traced_memory() < 0.05 * peak
+        assert traced(*files) < 0.05 * peak
     finally:
         tracemalloc.stop()

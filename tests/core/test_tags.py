@@ -235,6 +235,26 @@ class TestOtherProcesses:
         assert sorted(removed) == [(key, 1, DELETED) for key in range(5)]
         assert two.keys() == ["new"]
 
+    def test_they_remove_their_entries_after_a_look_for_dropped_tags(self, pair):
+        one, two = pair
+        for key in range(5):
+            two.set(key, 1, None, slot=0, tags=(RED, BLUE))
+        two.set("kept", 1, None, slot=0, tags=(BLUE,))
+        two.sweep_tags()
+        sweep(two)
+        assert len(two) == 6
+        one.drop_tag(*RED)
+        sweep(two)
+        assert len(two) == 6
+        two.sweep_tags()
+        assert two.next_due == -inf
+        removed = []
+        sweep(two, removed)
+        assert sorted(removed) == [(key, 1, DELETED) for key in range(5)]
+        assert two.next_due == inf
+        assert two.drop_tag(*RED) == 0
+        assert two.drop_tag(*BLUE) == 1
+
     def test_a_value_that_another_one_computed_meanwhile_is_not_stored(self, pair):
         one, two = pair
         watch, since = two.watch("key"), moment()
@@ -258,7 +278,7 @@ class TestMemory:
             plain.set(key, key, None)
             one.set(key, key, None, tags=((f"user {key % 1000}", 0),))
             two.set(key, key, None, tags=((f"user {key % 1000}", 0), RED))
-        # What malloc adds to 16 and 24 bytes is up to 16.
+        # malloc adds up to 16 bytes to 16 and 24.
         first, both = ((sys.getsizeof(core) - sys.getsizeof(plain)) / 20_000 for core in (one, two))
         assert 24 <= first <= 26
         assert 32 <= both <= 34

@@ -13,7 +13,7 @@ from wheelcache import Timer, TimingWheel
 
 
 def check_slots(timers):
-    """Each of these timers is in one slot, which has no others; all that there is of a wheel but its empty slots."""
+    """Assert that each of these timers is in exactly one slot, and that the slots have no other timers."""
     left = set(timers)
     while left:
         first = left.pop()
@@ -122,7 +122,7 @@ def test_moving_to_and_fro_files_a_timer_anew_only_below_the_time_of_its_slot():
 
 
 def test_the_work_of_a_set_and_cancel_does_not_depend_on_how_many_timers_there_are():
-    """Slot look-ups, counted: the same at a thousand timers and at ten thousand."""
+    """The number of slot look-ups is the same with a thousand timers and with ten thousand."""
 
     class Counting(list):
         looked_up = 0

@@ -52,7 +52,7 @@ def _forget_language_and_time_zone():
 
 @pytest.fixture
 def make():
-    """Make a backend as Django would: ``make(OPTIONS, TIMEOUT=..., ...)``, in a store of its own unless told where."""
+    """Make a backend as Django does: ``make(OPTIONS, TIMEOUT=..., ...)``, in its own store unless LOCATION is given."""
 
     def make_backend(options=None, *, location=None, cls=WheelCache, **params):
         options = {"JITTER": 0, "LOG_INTERVAL": None, **(options or {})}

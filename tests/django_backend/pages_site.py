@@ -26,6 +26,24 @@ def plain(request):
 
 
 @for_a_minute
+def tagged(request, tag):
+    if tag == "assigned":
+        request.cache_tags = [tag]
+    else:
+        request.cache_tags.add(tag)
+    response = page()
+    response["Cache-Tag"] = "all, pages"
+    return response
+
+
+def not_stored(request):
+    request.cache_tags.add("unused")
+    response = page()
+    response["Cache-Tag"] = "all"
+    return response
+
+
+@for_a_minute
 def language(request):
     return page(translation.get_language())
 
@@ -143,6 +161,8 @@ def activated(request):
 
 
 urlpatterns = [
+    path("tagged/<tag>", tagged),
+    path("not-stored", not_stored),
     path("plain", plain),
     path("language", language),
     path("zone", zone),

@@ -166,7 +166,7 @@ def test_aclose_gives_what_the_task_was_to_fill_to_the_next(make):
 
 
 class ThreadNotingCache(LocMemCache):
-    """Notes in which threads it was written to and closed."""
+    """Records the threads that wrote to it and closed it."""
 
     threads: ClassVar[list[tuple[str, int]]] = []
 

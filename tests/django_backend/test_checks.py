@@ -118,7 +118,7 @@ def OurCache(location, params):  # a factory, as good as a class to Django
 
 @pytest.mark.parametrize("redis", [LOCMEM, {**REDIS, "LOCATION": ["redis://127.0.0.1:1", "redis://127.0.0.1:2"]}])
 def test_a_tiered_cache_that_nothing_tells_of_writes_is_a_warning_that_says_how_old_it_may_be(redis):
-    """Replicas tell nothing."""
+    """Replicas send no notifications."""
     (warning,) = warnings_for(default=LOCMEM, redis=redis, front=tiered(L1_TIMEOUT=7.5))
     assert warning.id == "wheelcache.W003"
     for part in ("'front'", "7.5 seconds"):
@@ -214,7 +214,7 @@ def test_sessions_that_all_processes_see_are_none(engine, name):
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """INSTALLED_APPS with an app of this name, which has nothing in it."""
+    """Override INSTALLED_APPS with an empty app of this name."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def install(name):

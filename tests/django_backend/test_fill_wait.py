@@ -198,7 +198,7 @@ NESTED = Template(
 
 
 class Render:
-    """Counts how often a template computes each name, when ``waiters`` threads wait."""
+    """Count how often a template computes each name, once ``waiters`` threads wait."""
 
     def __init__(self, waiters):
         self.counts = Counter()

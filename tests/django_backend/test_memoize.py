@@ -519,3 +519,55 @@ def test_methods_are_memoized_by_instance(site):
     assert Shop("a").price(1) == Shop("a").price(item=1) == ["a", 1]
     assert Shop("b").price(1) == ["b", 1]
     assert Shop.price.cache_stats().calls == 2
+
+
+# Tags.
+
+
+@pytest.mark.parametrize("grace", [None, 10])
+def test_values_leave_with_their_tags(site, grace):
+    function = Counted()
+    load = memoize(60, grace=grace, tags=lambda user, **options: (f"user:{user}", *options))(
+        lambda user, **options: function(user, **options)
+    )
+    fixed = memoize(60, tags=["all"])(lambda: function("fixed"))
+    for _ in range(2):
+        assert [load(1), load(2), load(2, long=True), fixed()] == [[1], [2], [3], [4]]
+    caches["default"].delete_tags("user:1", "all")
+    caches["other"].delete_tags("long")
+    assert [load(1), load(2), load(2, long=True), fixed()] == [[5], [2], [3], [6]]
+    caches["default"].delete_tags("long")
+    assert load(2, long=True) == [7]
+
+
+def test_a_value_that_is_computed_while_its_tag_is_dropped_is_not_kept(site, in_thread):
+    def compute():
+        in_thread(caches["default"].delete_tags, "a").result(PATIENCE)
+        calls.append(1)
+
+    calls = []
+    load = memoize(60, tags=["a"])(compute)
+    load(), load()
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("tags", ["a", None, ("",), (7,)])
+def test_wrong_tags_are_refused(tags):
+    with pytest.raises((TypeError, ValueError), match="tags must be an iterable of at most 64 non-empty strings"):
+        memoize(60, tags=tags)
+
+
+def test_tags_need_a_wheel_cache(any_site):
+    load = memoize(60, tags=["a"])(lambda: 1)
+    if any_site == "memory":
+        assert load() == 1
+    else:
+        with pytest.raises(
+            ImproperlyConfigured, match=r"and tags of .* need a WheelCache, and the cache 'default' is a"
+        ):
+            load()
+
+
+def test_a_dummy_cache_accepts_tags():
+    with override_settings(CACHES={"default": {"BACKEND": DUMMY}}):
+        assert memoize(60, tags=["a"])(lambda: 1)() == 1

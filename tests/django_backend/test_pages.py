@@ -125,6 +125,32 @@ def is_stored(site, *request, **how):
     return site.get(*request, **how).body == site.get(*request, **how).body
 
 
+def test_a_page_is_purged_by_the_tags_that_its_view_added_and_by_those_of_its_header(site):
+    for tag in ("one", "all", "pages"):
+        answers = [site.get("/tagged/one"), site.get("/tagged/one")]
+        assert answers[0].body == answers[1].body
+        other = site.get("/tagged/two").body
+        site.cache.delete_tags(tag)
+        answers.append(site.get("/tagged/one"))
+        assert answers[2].body != answers[1].body
+        assert (site.get("/tagged/two").body == other) == (tag == "one")
+        assert {answer.headers.get("cache-tag") for answer in answers} == {None}
+
+
+def test_a_view_may_assign_its_tags(site):
+    target = "/tagged/assigned"
+    assert is_stored(site, target)
+    before = site.get(target).body
+    site.cache.delete_tags("assigned")
+    assert site.get(target).body != before
+
+
+def test_a_view_whose_pages_are_not_stored_may_have_tags_as_well(site):
+    answers = [site.get("/not-stored", method=method) for method in ("GET", "GET", "GET", "HEAD", "POST")]
+    assert {(answer.status, answer.headers.get("cache-tag")) for answer in answers} <= {(200, None), (403, None)}
+    assert [answer.status for answer in answers[:4]] == [200] * 4
+
+
 @pytest.mark.parametrize("target", ["/plain", "/expires", "/by-cache-page", "/plain?a=1"])
 def test_a_page_with_a_lifetime_is_made_once(site, target):
     assert is_stored(site, target)

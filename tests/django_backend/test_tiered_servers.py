@@ -153,7 +153,7 @@ def test_under_load_no_call_fails_or_hangs_and_nothing_stale_is_read_after_recov
     spans = {}
     with made_tiers(trackings) as make:
         tier = make(TierOnDjango, "redis", own_redis, behind=behind, **options)
-        told = trackings()[-1].told
+        recorder = trackings()[-1].recorder
         with Load(own_redis, monkeypatch) as load:
             for name, outage in OUTAGES.items():
                 load.goes_on()
@@ -161,7 +161,7 @@ def test_under_load_no_call_fails_or_hangs_and_nothing_stale_is_read_after_recov
                 with outage(own_redis):
                     load.goes_on()
                 meanwhile = load.calls[before:]
-                assert until(lambda: told.trusted and tier.set_many({"probe": 1}) == [])
+                assert until(lambda: recorder.trusted and tier.set_many({"probe": 1}) == [])
                 recovered, hits = time.monotonic(), tier.engine.stats().hits
                 load.goes_on()
                 # Copies are in use again.

@@ -116,7 +116,7 @@ def panel(body):
         "calls": [{name: str(call[name]) for name in ("name", "kwargs", "backend")} for call in stats["calls"]],
         "hits": stats["hits"],
         "misses": stats["misses"],
-        # Whether a reader of the panel sees the calls.
+        # True if the panel shows the calls.
         "shown": all(str(call["name"]) in found.content for call in stats["calls"]) and 'id="djDebug"' in body,
     }
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.engine import invariants
 from tests.loading.harness import load_many
+from tests.memory import traced
 from tests.runtime.interruptions import Worker
 from tests.waiting import PATIENCE
 from wheelcache import Cache, CacheClosed, RemovalCause
@@ -233,9 +234,7 @@ def test_overwrites_and_deletes_with_long_ttls_leave_nothing_behind(make):
                 cache.set(number, number)
                 cache.delete(number)
             gc.collect()
-            # Ignore threads that other tests have left. The compiled core allocates in the line that calls it.
-            own = [tracemalloc.Filter(True, pattern) for pattern in (__file__, "*/wheelcache/core/*")]
-            return sum(each.size for each in tracemalloc.take_snapshot().filter_traces(own).traces)
+            return traced(__file__, "*/wheelcache/core/*")
         finally:
             tracemalloc.stop()
 

@@ -1,4 +1,4 @@
-"""Patterns match what they match in Redis."""
+"""Patterns match the same keys as in Redis."""
 
 import time
 

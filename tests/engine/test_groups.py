@@ -20,7 +20,7 @@ def cache(clock):
 
 @pytest.fixture
 def pair(tmp_path, clock):
-    """Two caches that act like processes of their own."""
+    """Two caches that act like separate processes."""
     return [Cache(ttl=100, clock=clock, jitter=0, stamps=SharedStamps("test", tmp_path), **QUIET) for _ in range(2)]
 
 

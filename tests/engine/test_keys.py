@@ -12,6 +12,7 @@ from weakref import ref
 
 import pytest
 
+from tests.memory import traced
 from tests.runtime.interruptions import Worker
 from wheelcache import Cache
 
@@ -171,10 +172,7 @@ def test_keys_that_have_left_take_no_memory(clock, leave):
         }[leave]()
         clock.advance(6)
         gc.collect()
-        # Without the threads that other tests have left.
-        files = (__file__, "*/uuid.py", "*/wheelcache/keys.py", "*/wheelcache/core/*")
-        own = [tracemalloc.Filter(True, pattern) for pattern in files]
-        taken = sum(each.size for each in tracemalloc.take_snapshot().filter_traces(own).traces)
+        taken = traced(__file__, "*/uuid.py", "*/wheelcache/keys.py", "*/wheelcache/core/*")
     finally:
         tracemalloc.stop()
     assert gone() is None

@@ -22,7 +22,7 @@ def cache(clock):
 
 @pytest.fixture
 def pair(tmp_path, clock):
-    """Two caches that act like processes of their own."""
+    """Two caches that act like separate processes."""
     return [Cache(ttl=100, clock=clock, jitter=0, stamps=SharedStamps("test", tmp_path), **QUIET) for _ in range(2)]
 
 
@@ -373,3 +373,18 @@ class TestCoherence:
         assert early.result(PATIENCE) == "old"
         assert late.result(PATIENCE) == "new"
         assert other.get("key") == "new"
+
+    @pytest.mark.parametrize("is_quiet", [True, False])
+    def test_entries_that_another_process_dropped_leave_memory(self, pair, clock, is_quiet):
+        one, other = pair
+        for number in range(2000):
+            other.set(f"{number}", number, None, tags=("a",))
+        other.set("kept", 1, None, tags=("b",))
+        if not is_quiet:
+            one.delete_tags("a")
+        clock.advance(11)
+        assert other.get("missing") is None
+        clock.advance(1)
+        assert other.keys() == (["kept"] if not is_quiet else [*map(str, range(2000)), "kept"])
+        assert len(other) == len(other.keys())
+        assert other.stats().removals["deleted"] == (0 if is_quiet else 2000)

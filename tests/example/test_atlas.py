@@ -33,7 +33,7 @@ class Atlas:
         )
 
     def serve(self) -> tuple[subprocess.Popen[str], str]:
-        """waitress on a port of its choice, which it says in its first line."""
+        """Run waitress on a port of its choice, which its first line names."""
         server = subprocess.Popen(
             [sys.executable, "-u", "-m", "waitress", "--listen=127.0.0.1:0", "atlas_site.wsgi:application"],
             env=self.environment,
@@ -121,7 +121,7 @@ def test_with_a_snapshot_the_first_second_after_a_restart_is_warm(atlas):
     cells = r"│ (\S+) SNAPSHOT +│ +([\d.]+)% │ +([\d.]+)\+([\d.]+) │ +([\d.]+)% │ +([\d,]+) │"
     rows = re.findall(cells, done.stdout)
     ratios = {name: float(first) for name, *_, first, _ in rows}
-    # How many pages the snapshot has depends on how many a busy machine served before it.
+    # The number of pages in the snapshot depends on the number that a busy machine served before it.
     assert ratios["with"] > ratios["without"]
     assert all(float(seconds) > 0 for _, _, stop, start, *_ in rows for seconds in (stop, start))
 
@@ -219,7 +219,7 @@ def test_the_demo_ends_with_the_figures_of_its_workers_the_speed_of_pages_and_wh
 
 
 def test_the_demo_fails_if_requests_do(atlas, tmp_path):
-    """Of a site whose pages raise: its static files are served by the same application, and answer."""
+    """The pages of the site raise, but the same application still serves static files."""
     broken = tmp_path / "broken_atlas.py"
     broken.write_text(
         "from atlas_site.settings import *\nMIDDLEWARE = ['broken_atlas.refuse']\n"
@@ -248,7 +248,7 @@ def test_the_demo_stays_until_ctrl_c(atlas):
         text=True,
     ) as demo:
         try:
-            # Before anything else, while visitors come.
+            # This comes first, while visitors come.
             url = next(
                 found[1]
                 for line in [demo.stdout.readline()]

@@ -29,7 +29,7 @@ def database(filled_database, tmp_path_factory):
 
 @pytest.fixture
 def make_app(monkeypatch):
-    """Make an app over a database. What an app sets up for the log of the process ends with the test."""
+    """Make an app over a database. The log settings that an app makes for the process end with the test."""
     monkeypatch.syspath_prepend(EXAMPLE_PROJECT)
     from flask_atlas import create_app
 

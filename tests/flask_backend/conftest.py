@@ -51,7 +51,7 @@ def _end_of_the_request():
 
 @pytest.fixture
 def make():
-    """Make a backend without jitter and without a line a minute, unless told otherwise."""
+    """Make a backend without jitter and without a line a minute, unless given."""
 
     def make_backend(*args, cls=WheelCache, **options):
         return noted(cls(*args, **{"jitter": 0, "log_interval": None, **options}))

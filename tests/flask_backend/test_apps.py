@@ -22,7 +22,7 @@ from tests.waiting import THREADS, until
 
 @pytest.fixture
 def calls():
-    """How often each function was called."""
+    """Count the calls of each function."""
     return Counter()
 
 

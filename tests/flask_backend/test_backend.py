@@ -137,7 +137,7 @@ def test_the_version_that_memoized_values_are_kept_under_lives_exactly_as_long_a
 
 
 class Counting(BaseSerializer):
-    """Pickles, and counts how often."""
+    """Pickles values, and counts the calls."""
 
     def __init__(self):
         self.calls = Counter()

@@ -94,7 +94,7 @@ def test_waiters_receive_the_exception_of_the_function(any_site, in_thread):
 
 
 def test_a_value_that_is_not_cached_is_not_shared(any_site, in_thread):
-    """It may be one visitor's own."""
+    """The value may belong to one visitor."""
     app, cache, backend = any_site
     slow = Slow()
 
@@ -430,3 +430,111 @@ def test_the_signals_are_sent_once_for_each_call(make_app):
         load("a")
         load("a")
     assert sent == [("miss", ("a",), load.uncached), ("hit", ("a",), load.uncached)]
+
+
+# Tags.
+
+
+def test_the_values_of_functions_leave_with_their_tags(site, in_thread):
+    _, cache, _ = site
+    calls = []
+
+    @cache.memoize(60, tags=lambda user: [f"user:{user}", "notes"])
+    def note(user):
+        calls.append(user)
+        return user
+
+    @cache.memoize(60, tags=("notes",))
+    def total():
+        calls.append("total")
+        return len(calls)
+
+    def called():
+        calls.clear()
+        note(1), note(2), total()
+        return calls[:]
+
+    assert [called(), called()] == [[1, 2, "total"], []]
+    cache.delete_tags("user:1")
+    assert [called(), called()] == [[1], []]
+    cache.delete_tags("notes", "never used")
+    assert [called(), called()] == [[1, 2, "total"], []]
+
+
+def test_a_view_leaves_with_the_tags_of_its_arguments(make_app):
+    app, cache = make_app(Cache())
+    texts = iter("abcdef")
+
+    @app.route("/<int:user>")
+    @cache.cached(60, tags=lambda user: (f"user:{user}",))
+    def page(user):
+        return next(texts)
+
+    client = app.test_client()
+    assert [client.get(f"/{user}").text for user in (1, 2, 1, 2)] == ["a", "b", "a", "b"]
+    with app.app_context():
+        cache.delete_tags("user:2")
+    assert [client.get(f"/{user}").text for user in (1, 2, 1, 2)] == ["a", "c", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"forced_update": lambda: True}, {"is_stale": lambda value: True}], ids=lambda given: "".join(given)
+)
+def test_a_value_that_is_computed_while_its_tag_is_dropped_is_not_kept(site, given, in_thread):
+    app, cache, _ = site
+
+    def drop():
+        with app.app_context():
+            cache.delete_tags("a")
+
+    def compute():
+        if drops:
+            in_thread(drop).result(PATIENCE)
+        return "old" if drops else "new"
+
+    note = cache.memoize(60, tags=("a",), **given)(compute)
+    drops = False
+    assert note() == "new"
+    drops = True
+    if not given:
+        drop()
+    assert note() == "old"
+    assert cache.get(note.make_cache_key(note.uncached)) is None
+
+
+@pytest.mark.parametrize("is_view", [False, True])
+def test_tags_that_could_not_be_dropped_are_an_error(is_view):
+    app = flask.Flask(__name__)
+    decorator = "cached" if is_view else "memoize"
+    for backend in ("SimpleCache", TIERED):
+        options = {"l2": "SimpleCache", "log_interval": None} if backend == TIERED else {}
+        cache = Cache(app, config={"CACHE_TYPE": backend, "CACHE_OPTIONS": options})
+        decorated = getattr(cache, decorator)(60, tags=("a",))(lambda: "value")
+        with app.test_request_context("/"):
+            with pytest.raises((TypeError, NotImplementedError), match=r"must be used with|takes no tags: SimpleCache"):
+                decorated()
+            with pytest.raises((TypeError, NotImplementedError), match=r"must be used with|takes no tags: SimpleCache"):
+                cache.delete_tags("a")
+
+
+def test_a_null_cache_accepts_tags():
+    app = flask.Flask(__name__)
+    cache = Cache(app, config={"CACHE_TYPE": "NullCache", "CACHE_NO_NULL_WARNING": True})
+    with app.app_context():
+        assert cache.memoize(60, tags=("a",))(lambda: "value")() == "value"
+        cache.delete_tags("a")
+
+
+def test_a_subclass_whose_decorators_are_flask_cachings_refuses_tags():
+    class Traced(Cache):
+        def get(self, *args, **kwargs):
+            return super().get(*args, **kwargs)
+
+    with pytest.raises(TypeError, match="Traced overrides a method"):
+        Traced().memoize(60, tags=("a",))
+
+
+@pytest.mark.parametrize("tags", ["a", None, ("",), (7,)])
+def test_wrong_tags_are_refused_where_a_function_is_decorated(tags):
+    with pytest.raises((TypeError, ValueError), match="tags must be an iterable of at most 64 non-empty strings"):
+        Cache().memoize(60, tags=tags)

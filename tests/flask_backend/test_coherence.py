@@ -89,7 +89,7 @@ def test_a_miss_of_a_memoized_function_leaves_its_values_in_other_processes_and_
         note, deleted = define(cache, computed)
 
         def computed_of(*numbers):
-            """For which of these numbers it was computed."""
+            """Return the numbers for which the function was computed."""
             computed.clear()
             with app.app_context():
                 for number in numbers:

@@ -8,6 +8,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 from tests.http_cache.site import EPOCH, WsgiSite, answer_of
 from wheelcache.flask_backend import HTTPCache
+from wheelcache.flask_backend.app_contexts import figures_directory
 
 numbers = count()
 
@@ -36,7 +37,9 @@ READ = {
 
 class FlaskSite(WsgiSite):
     def __init__(self, clock, **options):
-        self.cache = HTTPCache(clock=clock, wall_clock=lambda: EPOCH + clock(), **options)
+        self.cache = HTTPCache(
+            **{"clock": clock, "wall_clock": lambda: EPOCH + clock(), "figures_dir": None, **options}
+        )
         app = flask.Flask(__name__)
         app.secret_key = "not secret"
         app.wsgi_app = ProxyFix(app.wsgi_app, x_host=1)
@@ -79,6 +82,19 @@ class FlaskSite(WsgiSite):
             flask.session["name"] = name
             return "hello"
 
+        @app.get("/tagged/<tag>")
+        @self.cache.cached(60)
+        def tagged(tag):
+            if tag == "two":
+                flask.g.cache_tags = {tag}
+            flask.g.cache_tags.add(tag)
+            return f"page {next(numbers)}", {"Cache-Tag": "all"}
+
+        @app.get("/not-stored")
+        def not_stored():
+            flask.g.cache_tags.add("unused")
+            return "page", {"Cache-Tag": "all"}
+
         @app.get("/visitor")
         @self.cache.cached(60)
         def visitor():
@@ -109,6 +125,39 @@ def site(make_site):
 def is_stored(site, *request):
     """Return whether two equal requests get the same page."""
     return site.get(*request).body == site.get(*request).body
+
+
+def test_a_page_is_purged_by_the_tags_that_its_view_added_and_by_those_of_its_header(site):
+    for tag in ("one", "all"):
+        answers = [site.get("/tagged/one"), site.get("/tagged/one")]
+        assert answers[0].body == answers[1].body
+        other = site.get("/tagged/two").body
+        site.cache.delete_tags(tag)
+        answers.append(site.get("/tagged/one"))
+        assert answers[2].body != answers[1].body
+        assert (site.get("/tagged/two").body == other) == (tag == "one")
+        assert {answer.headers.get("cache-tag") for answer in answers} == {None}
+
+
+def test_a_view_may_assign_its_tags(site):
+    target = "/tagged/two"
+    assert is_stored(site, target)
+    before = site.get(target).body
+    site.cache.delete_tags("two")
+    assert site.get(target).body != before
+
+
+def test_a_view_whose_pages_are_not_stored_may_have_tags_as_well(site):
+    answers = [site.get("/not-stored", method=method) for method in ("GET", "GET", "GET", "HEAD")]
+    assert {(answer.status, answer.headers.get("cache-tag")) for answer in answers} == {(200, None)}
+
+
+def test_the_figures_are_published_where_the_app_publishes_those_of_its_caches(clock, tmp_path):
+    app = flask.Flask("app", instance_path=str(tmp_path))
+    pages = HTTPCache(clock=clock)
+    pages.init_app(app)
+    assert pages.cache.observer.publication.publisher.file.directory == figures_directory(app)
+    pages.cache.close()
 
 
 @pytest.mark.parametrize("target", ["/cached", "/async", "/by-hand"])

@@ -124,7 +124,7 @@ class WsgiSite(Site):
         return answer_of(self.app, self.environ(*parts))
 
     def get_unchecked(self, *args, **how):
-        """``get``, without the validator."""
+        """Make a ``get`` without the validator."""
         return answer_of(self.cache.wsgi(self.application), self.environ(*self.parts(*args, **how)))
 
     def get_together(self, requests):

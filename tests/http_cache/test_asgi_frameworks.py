@@ -18,7 +18,7 @@ FOR_A_MINUTE = {"Cache-Control": "max-age=60"}
 
 
 class Application:
-    """What the endpoints of both frameworks do.
+    """The behavior of the endpoints of both frameworks.
 
     Attributes:
         runs: the paths of the requests that reached them.

@@ -16,7 +16,7 @@ def wsgi(clock):
     site.cache.cache.close()
 
 
-# The fork happens beside the thread of a request, as in a server that starts another worker.
+# The fork happens while the thread of a request runs, as in a server that starts another worker.
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_answers_from_inherited_pages_and_makes_a_page_that_its_parent_is_making(wsgi):
     may_answer = threading.Event()

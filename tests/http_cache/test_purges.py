@@ -3,6 +3,9 @@
 import pytest
 
 from tests.http_cache.site import Response
+from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.site import Site
+from wheelcache.observability.worker_requests import CLEAR, purge_request
 
 
 def answering(headers, body=b"page", status=200):
@@ -96,3 +99,75 @@ def test_a_run_that_began_before_a_purge_stores_nothing(site):
     assert site.stats().not_stored == {"purged": 1}
     site.respond = answering({"cache-control": "max-age=60"}, b"new")
     assert site.get().body == b"new"
+
+
+# By operators.
+
+
+@pytest.fixture
+def workers(make_site, tmp_path):
+    """Two sites, as if they were workers."""
+    return [make_site(figures_dir=tmp_path / "figures") for _ in range(2)]
+
+
+@pytest.fixture
+def ask(workers, clock):
+    """Ask the workers for an action, and wait until they have run it."""
+
+    def ask(request):
+        clock.advance(INTERVAL)
+        Site([workers[0].cache.cache]).ask(request, "pages")
+        clock.advance(INTERVAL)
+
+    return ask
+
+
+def test_clearing_the_cache_purges_all_pages_of_all_workers(workers, ask):
+    for site in workers:
+        site.get("/a")
+        site.get("/b", host="other.example")
+    ask(CLEAR)
+    for site in workers:
+        site.get("/a")
+        site.get("/b", host="other.example")
+        assert site.runs == 4
+
+
+@pytest.mark.parametrize("request_", [CLEAR, purge_request("http://example.com/"), purge_request("example.com")])
+def test_a_run_that_began_before_an_operator_purged_its_page_stores_nothing(workers, ask, request_):
+    site = workers[0]
+    site.get("/other")
+
+    def purge_meanwhile(request):
+        ask(request_)
+        return Response(b"old")
+
+    site.respond = purge_meanwhile
+    site.get()
+    assert site.stats().not_stored == {"purged": 1}
+    site.respond = answering({"cache-control": "max-age=60"}, b"new")
+    assert [site.get().body for _ in range(2)] == [b"new"] * 2
+
+
+def test_a_page_or_a_host_is_purged_in_all_workers(workers, ask):
+    def visit():
+        for site in workers:
+            for host, target in (("example.com", "/a?x=1"), ("example.com", "/b"), ("other.example", "/a")):
+                site.get(target, host=host)
+        return [site.runs for site in workers]
+
+    assert visit() == [3, 3]
+    ask(purge_request("https://example.com/a?x=1"))
+    assert visit() == [4, 4]
+    ask(purge_request("EXAMPLE.com"))
+    assert visit() == [6, 6]
+
+
+def test_clearing_the_cache_in_code_purges_all_pages(site):
+    def clear_meanwhile(request):
+        site.cache.cache.clear()
+        return Response(b"old")
+
+    site.respond = clear_meanwhile
+    site.get()
+    assert site.stats().not_stored == {"purged": 1}

@@ -160,6 +160,18 @@ def test_an_oversized_or_malformed_header_never_makes_a_stored_page(site):
     assert site.get().body == b"page"
 
 
+@pytest.mark.parametrize("headers", [{}, {"cache-control": "private, max-age=60"}, {"content-type": "text/css"}])
+@pytest.mark.parametrize(
+    "target", ["/account/x.css", "/account;x.js", "/account%2Fx.png", "/account?x.ico", "/static/../account"]
+)
+def test_a_suffix_does_not_let_a_private_page_be_stored(site, target, headers):
+    # Cache deception: the victim follows a link to a private page that looks like a file.
+    site.respond = lambda request: Response(repr(request.headers.get("cookie")).encode(), headers)
+    assert site.get(target, {"cookie": "user=alice"}).body == b"'user=alice'"
+    assert site.get(target).body == b"None"
+    assert site.stats().stored == 0
+
+
 def test_a_method_override_poisons_no_page(site):
     site.respond = lambda request: Response(request.headers.get("x-http-method-override", "GET").encode(), USUAL)
     site.get(headers={"x-http-method-override": "DELETE"})

@@ -13,7 +13,7 @@ from wheelcache.runtime.request_scope import RequestScope
 
 
 async def soon(condition):
-    """``until`` for coroutines: the other tasks run meanwhile."""
+    """Wait as ``until`` does, in a coroutine, while other tasks run."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0)

@@ -36,7 +36,7 @@ class Held:
 
 
 class HeldInTasks:
-    """``Held`` for a twin ``InTasks``, or, without one, for the tasks of a loop."""
+    """A ``Held`` for a twin ``InTasks``, or, without a twin, for the tasks of a loop."""
 
     def __init__(self, value=None, twin=None):
         self.value = value
@@ -74,7 +74,7 @@ def unreached(*args):
 
 
 def steps_of_many(cache, keys, loader, ttl=10):
-    """Steps that load ``keys`` by one call of ``loader(keys)``."""
+    """Return the steps that load ``keys`` by one call of ``loader(keys)``."""
 
     def read(keys):
         return result((yield Call(partial(loader, keys))))
@@ -87,7 +87,7 @@ def load_many(cache, keys, loader, ttl=10):
 
 
 class InThreads:
-    """``get_or_load``, whose background is threads."""
+    """Runs ``get_or_load``, whose background work runs in threads."""
 
     def __init__(self, cache):
         self.cache = cache
@@ -99,7 +99,7 @@ class InThreads:
         return Held(value)
 
     def settle(self):
-        """Until nothing is loaded or refreshed."""
+        """Wait until no value is being loaded or refreshed."""
         assert until(is_idle)
 
     def close(self):
@@ -107,7 +107,7 @@ class InThreads:
 
 
 class InTasks:
-    """``aget_or_load``, on a loop that goes on from call to call."""
+    """Runs ``aget_or_load`` on a loop that continues from call to call."""
 
     def __init__(self, cache):
         self.cache = cache
@@ -127,7 +127,7 @@ class InTasks:
 
 
 def assert_counts(cache, **expected):
-    """These are the figures of requests and loads; all others are 0."""
+    """Assert that these are the figures of requests and loads, and that all others are 0."""
     names = (
         *("hits", "misses", "stale_hits", "loads", "load_failures", "load_timeouts", "coalesced"),
         *("refreshes", "refreshes_dropped", "evictions", "expirations"),

@@ -9,7 +9,7 @@ from wheelcache.loading.steps import run
 
 
 class Stop:
-    """Called by a leader, it stops there once, until it is released."""
+    """A function at which a leader stops once, until it is released."""
 
     def __init__(self):
         self.reached, self.go = threading.Event(), threading.Event()

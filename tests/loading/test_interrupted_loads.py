@@ -66,7 +66,7 @@ def test_an_exception_at_any_point_leaves_the_loads_whole(moments, name):
             delivery = Delivery(target)
             interrupted = delivery.run(lambda cache=cache: operation(cache))
             moments.before_watch = lambda: None
-            assert until(lambda cache=cache: cache.parts.loads.is_idle, 2), f"{delivery.where}: a key is taken for ever"
+            assert until(lambda cache=cache: cache.parts.loads.is_idle), f"{delivery.where}: a key is taken for ever"
             counted = look_ups(cache) - before
             assert 0 <= counted <= may_count, delivery.where
             assert worker.does(lambda cache=cache: use_every_key(cache)), f"{delivery.where}: a lock is taken for ever"
@@ -77,7 +77,7 @@ def test_an_exception_at_any_point_leaves_the_loads_whole(moments, name):
 
 
 class PlainlyHeld:
-    """``Held`` without an Event, whose lock an interruption would leave taken."""
+    """A ``Held`` without an Event, whose lock an interruption would leave acquired."""
 
     def __init__(self, value):
         self.value = value
@@ -92,7 +92,7 @@ class PlainlyHeld:
 
 
 def join(cache, loader, pool, waiters):
-    """Have a caller wait for the leader, whose loader runs, or has been interrupted before it did."""
+    """Let a caller wait for the leader, whose loader runs, or was interrupted before it ran."""
     assert until(lambda: loader.began)
     before = len(waiters.begun)
     waiter = pool.submit(cache.get_or_load, "k", returns("its own"))
@@ -166,7 +166,7 @@ def test_an_exception_at_any_point_leaves_all_threads_of_the_pool_to_others(monk
             assert until(lambda cache=cache: cache.parts.loads.is_idle)
             both = [PlainlyHeld(None), PlainlyHeld(None)]
             assert all(pool.submit(each) for each in both)
-            began = until(lambda both=both: all(each.began for each in both), 2)
+            began = until(lambda both=both: all(each.began for each in both))
             for each in both:
                 each.go.release()
             assert began, delivery.where

@@ -14,7 +14,7 @@ from wheelcache.loading.steps import run, run_async
 
 @pytest.fixture(params=["in threads", "in tasks"])
 def load_many(cache, request):
-    """``load_many(keys, loader)``, or its twin, which awaits the loader's result."""
+    """Return ``load_many(keys, loader)``, or its twin, which awaits the loader's result."""
     if request.param == "in threads":
         return partial(harness.load_many, cache)
 

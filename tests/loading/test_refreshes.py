@@ -73,7 +73,7 @@ def test_loads_in_the_background_run_in_a_copy_of_their_callers_context(cache, c
 
 
 def test_a_refresh_that_a_loader_starts_is_no_part_of_that_load(cache, clock):
-    """It may take the key that is being loaded: no load waits for it."""
+    """The function may load the same key: no load waits for it."""
     cache.get_or_load("inner", returns("old"), grace=50)
     clock.advance(10)
 

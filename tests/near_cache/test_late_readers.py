@@ -75,7 +75,7 @@ def test_a_value_that_the_holder_reads_is_not_for_a_caller_that_comes_after_a_wr
 
 
 def coherent_pair(tmp_path, clock):
-    """Two caches that act like processes of their own, with stamps in common."""
+    """Two caches that act like separate processes, with common stamps."""
     return [
         Cache(stamps=SharedStamps("test", tmp_path), clock=clock, jitter=0, log_interval=None, sample_interval=None)
         for _ in range(2)

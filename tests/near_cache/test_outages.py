@@ -15,7 +15,7 @@ from wheelcache.near_cache.guarded_store import FAILURES, FIRST_PAUSE
 
 @pytest.fixture
 def near(make):
-    """With FAIL_SAFE, tracked and trusted."""
+    """A near cache with FAIL_SAFE whose copies are tracked and trusted."""
     return make(tracked=True, **FAIL_SAFE)
 
 
@@ -332,7 +332,7 @@ def test_after_some_failures_the_store_is_left_alone_and_tried_now_and_then(make
     for _ in range(10):
         assert near.get("k") is MISSING
     assert len(store.asked) == FAILURES
-    with pytest.raises(StoreUnavailable, match="'c' failed recently and is left alone"):
+    with pytest.raises(StoreUnavailable, match="'c' failed recently and is not called"):
         near.set("k", 1)
     clock.advance(FIRST_PAUSE)
     for _ in range(10):
@@ -342,7 +342,7 @@ def test_after_some_failures_the_store_is_left_alone_and_tried_now_and_then(make
     clock.advance(10)
     assert near.get("k") == 1
     failed, back = lines()
-    assert "'c' fails, and is left alone: Down('gone')" in failed
+    assert "'c' fails (Down('gone')); calling it rarely until it answers." in failed
     assert "'c' answers again" in back
 
 

@@ -161,7 +161,7 @@ def test_a_wrong_password_is_logged_once_and_tried_slowly(own_redis, tracking_of
     (line,) = lines()
     assert "AuthenticationError: " in line
     assert "wrong" not in line
-    assert "It takes Redis 6" in line
+    assert "This needs Redis 6" in line
     admin.config_set("requirepass", "wrong")
     assert copies.are_told(True)
     assert until(lambda: len(lines()) == 2)
@@ -231,7 +231,7 @@ def test_a_listener_that_raises_when_told_to_trust_is_not_trusted(shared_redis, 
 
 
 class Blocks(Copies):
-    """Takes its time with one key."""
+    """Handles one key slowly."""
 
     def __init__(self):
         super().__init__()

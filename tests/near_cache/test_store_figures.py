@@ -13,7 +13,7 @@ from wheelcache.stats import LOAD_BOUNDS
 
 
 class Slow(Store):
-    """Takes a while to answer, also to fail."""
+    """A store that answers, and fails, after a while."""
 
     def __init__(self, clock, seconds, values=()):
         super().__init__(values)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE
-from wheelcache.near_cache.written_timeouts import MOST, NO_TIMEOUT, SLACK, NewTimeout, WrittenTimeouts
+from wheelcache.near_cache.written_timeouts import MAX_KEYS, NO_TIMEOUT, SLACK, NewTimeout, WrittenTimeouts
 
 
 @pytest.fixture
@@ -86,11 +86,11 @@ def test_a_value_that_is_over_says_nothing_about_the_next_one(timeouts, clock):
 
 
 def test_no_more_than_so_many_keys_are_remembered_the_latest_ones(timeouts):
-    for number in range(3 * MOST):
+    for number in range(3 * MAX_KEYS):
         write(timeouts, number, 10)
-    remembered = [number for number in range(3 * MOST) if timeouts.left(number) < inf]
-    assert len(remembered) <= MOST
-    assert timeouts.left(3 * MOST - 1) == 10
+    remembered = [number for number in range(3 * MAX_KEYS) if timeouts.left(number) < inf]
+    assert len(remembered) <= MAX_KEYS
+    assert timeouts.left(3 * MAX_KEYS - 1) == 10
 
 
 def test_what_is_over_leaves_memory_as_other_keys_are_written(timeouts, clock):

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from time import process_time
+from time import thread_time
 
 import pytest
 
@@ -33,7 +33,7 @@ TOTALS = {
 } - {"evicted_weight"}
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
-    *("workers", "history", "times", "cores", "saved", "can_save", "settings", "store", "recent"),
+    *("workers", "history", "times", "cores", "saved", "can_save", "settings", "store", "pages", "recent"),
 }
 NOW = {"answered_ratio", "hit_ratio", "stale_ratio", "requests_per_second"}
 HISTORY = {
@@ -71,6 +71,7 @@ def test_the_page_is_given_what_it_needs_and_its_title():
         "may_operate": True,
         "figures": "figures.json",
         "clear": "clear",
+        "purge": "purge",
         "save": "save",
         "reset": "reset",
         "token_header": "X-CSRFToken",
@@ -466,9 +467,9 @@ def test_the_figures_of_25_caches_in_40_workers_take_a_few_times_what_writing_th
     def seconds(step):
         took = []
         for _ in range(5):
-            before = process_time()
+            before = thread_time()
             step()
-            took.append(process_time() - before)
+            took.append(thread_time() - before)
         return min(took)
 
     page = dashboard(*caches)

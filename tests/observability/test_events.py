@@ -18,12 +18,12 @@ from wheelcache.observability.dashboard.dashboard import LATEST_EVENTS, Dashboar
 from wheelcache.observability.event_log import (
     CLEARED,
     EXITED,
+    JOIN_SECONDS,
     KILLED,
     LOAD_FAILED,
-    LONGEST,
-    MOST,
+    MAX_EVENTS,
+    MAX_LENGTH,
     STARTED,
-    TOGETHER,
     Event,
     EventsInMemory,
     add_events,
@@ -42,7 +42,7 @@ def page_of(caches):
 
 def told(path, *kinds):
     """Return the recent events, oldest first."""
-    return [each for each in look(path).events(MOST)[::-1] if not kinds or each.kind in kinds]
+    return [each for each in look(path).events(MAX_EVENTS)[::-1] if not kinds or each.kind in kinds]
 
 
 class Log:
@@ -77,7 +77,7 @@ def fail(cache, error, key="k"):
 
 
 def test_what_happens_again_within_a_minute_is_one_event_with_a_count(log):
-    log.add([failure(100.0), failure(100.0 + TOGETHER, text="again", count=5), failure(90.0, since=80.0)])
+    log.add([failure(100.0), failure(100.0 + JOIN_SECONDS, text="again", count=5), failure(90.0, since=80.0)])
     log.add([failure(100.0, subject="KeyError"), failure(100.0, cache="other")])
     log.add([failure(300.0, count=1234)])
     assert [(each.since, each.at, each.count) for each in log.read()] == [
@@ -89,10 +89,10 @@ def test_what_happens_again_within_a_minute_is_one_event_with_a_count(log):
 
 
 def test_a_storm_of_events_leaves_the_newest_hundred_in_a_small_file(log, path):
-    log.add(failure(1000.0 * number, text="x" * 1000, cache="y" * 1000) for number in range(3 * MOST))
+    log.add(failure(1000.0 * number, text="x" * 1000, cache="y" * 1000) for number in range(3 * MAX_EVENTS))
     found = log.read()
-    assert [each.at for each in found] == [1000.0 * number for number in range(2 * MOST, 3 * MOST)]
-    assert (len(found[0].text), len(found[0].cache)) == (LONGEST, LONGEST)
+    assert [each.at for each in found] == [1000.0 * number for number in range(2 * MAX_EVENTS, 3 * MAX_EVENTS)]
+    assert (len(found[0].text), len(found[0].cache)) == (MAX_LENGTH, MAX_LENGTH)
     for number in range(10_000):
         found = merged(found, [failure(1e9 + number % 50)])
     assert found[-1].count == 10_000
@@ -142,9 +142,9 @@ class Odd(Exception):
         (ValueError("a\n  b\tc\0\u2028d"), "ValueError: a b c\0 d"),
         # A site may write its JSON in UTF-8, which cannot encode lone surrogates.
         (ValueError("\udc80 \ud800"), r"ValueError: \udc80 \ud800"),
-        (ValueError("x" * 10_000_000), "ValueError: " + "x" * LONGEST),
+        (ValueError("x" * 10_000_000), "ValueError: " + "x" * MAX_LENGTH),
         (Odd(), "Odd"),
-        (type("<b>" * 1000, (Exception,), {})(), ("<b>" * 1000)[:LONGEST]),
+        (type("<b>" * 1000, (Exception,), {})(), ("<b>" * 1000)[:MAX_LENGTH]),
         (KeyError(), "KeyError"),
     ],
     ids=lambda value: str(type(value).__name__)[:20],
@@ -269,16 +269,18 @@ def test_where_nothing_is_published_there_are_events_of_this_process(make):
 
 def test_events_in_memory_are_told_and_kept_as_those_of_a_file_are(log):
     memory = EventsInMemory()
-    for number in range(MOST):
+    for number in range(MAX_EVENTS):
         for each in (memory, log):
             each.add([failure(1000.0 * number), failure(1000.0 * number + 1, count=2)])
     assert memory.read() == log.read()
 
 
 def test_the_page_has_the_newest_first_and_not_all(make, log):
-    log.add(failure(1000.0 * number, cache="pages") for number in range(MOST))
+    log.add(failure(1000.0 * number, cache="pages") for number in range(MAX_EVENTS))
     events = page_of([make()]).figures()["events"]
-    assert [each["at"] for each in events] == [1000.0 * number for number in range(MOST)][: -LATEST_EVENTS - 1 : -1]
+    assert [each["at"] for each in events] == [1000.0 * number for number in range(MAX_EVENTS)][
+        : -LATEST_EVENTS - 1 : -1
+    ]
 
 
 def test_on_a_full_disk_events_wait(make, path, clock):
@@ -440,9 +442,9 @@ def test_a_cache_that_was_closed_is_no_worker_that_ended(make, path, clock):
 
 
 def test_reading_a_hundred_events_takes_a_millisecond_or_a_few(make, log):
-    log.add(failure(1000.0 * number, text="é" * LONGEST) for number in range(MOST))
+    log.add(failure(1000.0 * number, text="é" * MAX_LENGTH) for number in range(MAX_EVENTS))
     cache = make()
-    before = time.process_time()
+    before = time.thread_time()
     for _ in range(20):
-        assert len(Site([cache]).events(MOST)) == MOST
-    assert (time.process_time() - before) / 20 < 0.02
+        assert len(Site([cache]).events(MAX_EVENTS)) == MAX_EVENTS
+    assert (time.thread_time() - before) / 20 < 0.02

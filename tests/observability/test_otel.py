@@ -8,6 +8,7 @@ from tests.observability.behind import use_store
 from tests.observability.published import only
 from wheelcache import Cache, RemovalCause
 from wheelcache.codec import size_of
+from wheelcache.http_cache.figures import Figures
 from wheelcache.observability.metrics import METRICS
 from wheelcache.observability.otel import instrument
 
@@ -38,6 +39,12 @@ INSTRUMENTS = {
     "wheelcache.store_refused": (COUNTER, "{call}", {"cache", "operation"}),
     "wheelcache.store_breaker_open": (LEVEL, "{process}", {"cache"}),
     "wheelcache.store_tracking_lost": (LEVEL, "{process}", {"cache"}),
+    "wheelcache.page_responses": (COUNTER, "{response}", {"cache", "state"}),
+    "wheelcache.page_requests_collapsed": (COUNTER, "{request}", {"cache"}),
+    "wheelcache.pages_revalidated": (COUNTER, "{page}", {"cache"}),
+    "wheelcache.pages_sent": (COUNTER, "By", {"cache"}),
+    "wheelcache.pages_stored": (COUNTER, "{page}", {"cache"}),
+    "wheelcache.pages_not_stored": (COUNTER, "{response}", {"cache", "reason"}),
 }
 
 
@@ -90,6 +97,7 @@ def test_every_instrument_has_its_name_its_kind_its_unit_and_its_attributes(make
     cache = make_exported(max_entries=10, max_weight=10**6, weigher=size_of)
     cache.set("a", 1)
     use_store(cache, clock)
+    cache.parts.observer.observe_pages(Figures())
     found = {
         name: (kind(metric), metric.unit, {each for point in metric.data.data_points for each in point.attributes})
         for name, metric in observe().metrics.items()
@@ -103,6 +111,7 @@ def test_all_that_prometheus_gets_of_every_cache_is_observed_and_described_in_th
     cache = make_exported(max_entries=10, max_weight=10**6, weigher=size_of)
     cache.set("a", 1)
     use_store(cache, clock)
+    cache.parts.observer.observe_pages(Figures())
     observed = observe().metrics
     for metric in METRICS:
         assert observed[f"wheelcache.{metric.name}"].description == metric.description

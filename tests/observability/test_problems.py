@@ -60,7 +60,7 @@ def test_a_store_is_down_since_its_calls_began_to_fail(recent, expected):
         ({"lag": 40.0}, [], "its timing wheel is 40 s late"),
         ({"lag": 10.0}, [], None),
         ({"refused": 1}, [], "the system refused 1 of its 2 workers a wheel thread"),
-        ({}, [{"load_timeouts": 1}] * 6, "6 callers did not wait for its loads in the last minute"),
+        ({}, [{"load_timeouts": 1}] * 6, "6 callers gave up waiting for its loads in the last minute"),
         ({}, [{"load_timeouts": 9}, *[{}] * 6], None),
         (
             {},

@@ -27,6 +27,7 @@ from tests.observability.scrape import Scrape, assert_nothing_went_down
 from wheelcache import Cache, RemovalCause
 from wheelcache.codec import size_of
 from wheelcache.core import IMPLEMENTATION
+from wheelcache.http_cache.figures import Figures
 from wheelcache.observability.prometheus import Collector
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.stats import LOAD_BOUNDS, Meter
@@ -57,6 +58,12 @@ METRICS = {
     "wheelcache_store_refused_total": ("counter", {"cache", "operation"}),
     "wheelcache_store_breaker_open": ("gauge", {"cache"}),
     "wheelcache_store_tracking_lost": ("gauge", {"cache"}),
+    "wheelcache_page_responses_total": ("counter", {"cache", "state"}),
+    "wheelcache_page_requests_collapsed_total": ("counter", {"cache"}),
+    "wheelcache_pages_revalidated_total": ("counter", {"cache"}),
+    "wheelcache_pages_sent_bytes_total": ("counter", {"cache"}),
+    "wheelcache_pages_stored_total": ("counter", {"cache"}),
+    "wheelcache_pages_not_stored_total": ("counter", {"cache", "reason"}),
 }
 
 
@@ -112,6 +119,7 @@ def exercise(cache, clock):
     cache.get("missing")
     cache.delete(7)
     use_store(cache, clock)
+    cache.parts.observer.observe_pages(Figures())
 
 
 def test_every_metric_has_its_conventional_name_its_type_and_its_labels(make_exported, scrape, clock):
@@ -249,6 +257,7 @@ def test_openmetrics_reads_the_same(make_exported, caches, clock):
         "wheelcache_evicted_bytes": "bytes",
         "wheelcache_load_seconds": "seconds",
         "wheelcache_max_bytes": "bytes",
+        "wheelcache_pages_sent_bytes": "bytes",
         "wheelcache_store_seconds": "seconds",
         "wheelcache_wheel_lag_seconds": "seconds",
     }

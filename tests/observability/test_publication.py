@@ -435,3 +435,30 @@ def test_threads_that_publish_at_the_same_time_count_nothing_twice(make, path, t
 
     together(work)
     assert counted(path) == {"pages": 10 * THREADS}
+
+
+def test_a_publication_of_the_wheel_thread_at_the_exit_counts_nothing_twice(path):
+    assert run(
+        """
+        from wheelcache.observability.site_file import SiteFile
+
+        cache = make()
+        use(cache, 1)
+        cache.get("a")
+        ending = cache.observer.publication.publisher
+        write = SiteFile.write
+
+        def write_and_be_overtaken(*args, **options):
+            result = write(*args, **options)
+            SiteFile.write = write
+            thread = threading.Thread(target=ending.publish)
+            thread.start()
+            thread.join()
+            return result
+
+        SiteFile.write = write_and_be_overtaken
+        ending.end()
+        print(counted(path))
+        """,
+        path,
+    ) == ["{'pages': 2}"]

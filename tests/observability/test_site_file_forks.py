@@ -1,10 +1,10 @@
 """The database of a site under forks, and the descriptors of it."""
 
 import errno
-import os
 
 import pytest
 
+from tests.memory import descriptors
 from tests.observability.processes import run
 from tests.observability.published import INTERVAL, counted, look
 from wheelcache.observability.site_file import USE, SiteFile
@@ -132,12 +132,12 @@ def test_a_signal_handler_that_forks_while_its_thread_uses_sqlite_hangs_neither_
 
 def test_no_descriptor_stays_open_after_reading_or_is_for_programs_that_are_started(cache, path, clock):
     clock.advance(INTERVAL)
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors(path)
     for _ in range(10):
         counted(path)
         look(path).reset()
         clock.advance(INTERVAL)
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert descriptors(path) == before
     out = run(
         "import subprocess; print(subprocess.run(['ls', '-l', '/proc/self/fd'], capture_output=True).stdout)", path
     )

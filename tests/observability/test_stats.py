@@ -20,8 +20,10 @@ from wheelcache.stats import (
     COUNTS,
     LOAD_BOUNDS,
     NOTHING,
+    REASONS,
     CallStats,
     Meter,
+    PageStats,
     Stats,
     StoreStats,
     added,
@@ -37,17 +39,19 @@ NUMBERS = st.integers(0, 10**6)
 BUCKETS = st.tuples(*[NUMBERS] * (len(LOAD_BOUNDS) + 1))
 CALLS = st.builds(CallStats, NUMBERS, NUMBERS, NUMBERS, BUCKETS)
 STORES = st.builds(StoreStats, NUMBERS, NUMBERS, CALLS, CALLS, *[NUMBERS] * 4)
+PAGES = st.builds(PageStats, *[NUMBERS] * 6, st.dictionaries(st.sampled_from([*REASONS, "made up"]), NUMBERS))
 STATS = st.builds(
     Stats,
-    **{each.name: NUMBERS for each in fields(Stats) if each.name not in ("load_buckets", "store")},
+    **{each.name: NUMBERS for each in fields(Stats) if each.name not in ("load_buckets", "store", "pages")},
     load_buckets=BUCKETS,
     store=st.none() | STORES,
+    pages=st.none() | PAGES,
 )
 
 
 def test_counters_and_gauges_and_buckets_are_all_there_is():
     names = {each.name for each in fields(Stats)}
-    assert names == {*COUNTERS, "size", "weight", "load_buckets", "store"}
+    assert names == {*COUNTERS, "size", "weight", "load_buckets", "store", "pages"}
     assert len(Stats().load_buckets) == len(LOAD_BOUNDS) + 1
     assert len(set(COUNTS)) == len(Stats().counts()) == len(NOTHING)
 
@@ -69,6 +73,10 @@ def test_rows_add_up_and_stats_come_back_from_them(one, other):
     reads = [CallStats() if each.store is None else each.store.reads for each in (one, other)]
     assert total.store.reads.calls == reads[0].calls + reads[1].calls
     assert Stats.of(row, has_store=False).store is None
+    not_stored = [{} if each.pages is None else each.pages.not_stored for each in (one, other)]
+    assert total.pages.not_stored.keys() <= set(REASONS)
+    assert sum(total.pages.not_stored.values()) == sum(sum(each.values()) for each in not_stored)
+    assert Stats.of(row, has_pages=False).pages is None
 
 
 @settings(max_examples=25, deadline=None)

@@ -10,7 +10,8 @@ from wheelcache.observability.console import document
 from wheelcache.observability.dashboard.dashboard import Dashboard
 from wheelcache.observability.metrics import read_process, read_site
 from wheelcache.observability.snapshot_commands import inspect
-from wheelcache.observability.worker_requests import CLEAR
+from wheelcache.observability.worker_requests import CLEAR, KEPT, PURGE, NotPurgeable, purge_request, requests_in
+from wheelcache.runtime.clock import SystemClock
 
 
 @pytest.fixture
@@ -224,3 +225,59 @@ def test_after_an_old_clear_a_scrape_of_a_fresh_worker_neither_clears_it_nor_ski
         """,
         path,
     ) == ["False kept", "kept 1 0"]
+
+
+# Requests with an argument.
+
+
+@pytest.fixture
+def purged(cache):
+    """The targets that the worker has purged."""
+    found = []
+    cache.parts.actions[PURGE] = found.append
+    cache.set("a", 1)
+    return found
+
+
+def test_purges_of_different_targets_are_different_requests(cache, purged, path, clock):
+    targets = ["https://example.com/a b", "https://example.com/", "example.com:8000", "example.com"]
+    for target in [*targets, "https://example.com/"]:
+        ask(path, purge_request(target))
+    clock.advance(INTERVAL)
+    assert sorted(purged) == sorted(targets)
+    clock.advance(600)
+    assert len(purged) == len(targets)
+    ask(path, purge_request("example.com:8000"))
+    clock.advance(INTERVAL)
+    assert purged[-1] == "example.com:8000"
+    assert cache.get("a") == 1
+
+
+def test_old_purges_are_removed(purged, path, clock, monkeypatch):
+    ask(path, CLEAR)
+    for number in range(50):
+        ask(path, purge_request(f"https://example.com/{number}"))
+    clock.advance(INTERVAL)
+    now = SystemClock.time()
+    monkeypatch.setattr(SystemClock, "time", lambda: now + KEPT + 1)
+    ask(path, purge_request("https://example.com/again"))
+    kept = [action for file in look(path).files for found in file.read(requests_in, dict).values() for action in found]
+    assert sorted(kept) == [CLEAR, "purge https://example.com/again"]
+    clock.advance(INTERVAL)
+    assert purged[-1] == "https://example.com/again"
+    assert len(purged) == 51
+
+
+@pytest.mark.parametrize(
+    "target", ["", "  ", "/news/", "news/", "http://", "https:///news", "http://[", "a/b", "?a", "a" * 9999]
+)
+def test_only_a_url_or_a_host_can_be_purged(target):
+    with pytest.raises(NotPurgeable, match=r"purge takes an absolute URL, .*, or a host, .*, not '"):
+        purge_request(target)
+
+
+def test_a_cache_without_pages_passes_a_purge_over(cache, path, clock):
+    cache.set("a", 1)
+    ask(path, purge_request("example.com"))
+    clock.advance(INTERVAL)
+    assert cache.get("a") == 1

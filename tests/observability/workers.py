@@ -4,13 +4,13 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 from tests.observability.scrape import Scrape
+from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
@@ -42,8 +42,7 @@ class Site:
     """A gunicorn server with three workers."""
 
     def __init__(self, folder, **environment):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        (self.port,) = free_ports(1)
         self.log = folder / "log"
         with self.log.open("w") as output:
             self.process = subprocess.Popen(
@@ -62,7 +61,7 @@ class Site:
 
     def workers(self):
         """Return a connection to each worker."""
-        assert until(lambda: self._connected() == WORKERS, 20), self.log.read_text()
+        assert until(lambda: self._connected() == WORKERS), self.log.read_text()
         return list(self.connected.values())
 
     def _connected(self):
@@ -83,4 +82,4 @@ class Site:
         for each in self.connected.values():
             each.connection.close()
         os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(PATIENCE)

@@ -17,7 +17,7 @@ def quiet_values():
 
 @pytest.fixture
 def wall(monkeypatch):
-    """Stands in for ``time.time``: its ``now`` is that time."""
+    """A fake of ``time.time``, which returns ``now``."""
 
     class Wall:
         now = 1_000_000.0

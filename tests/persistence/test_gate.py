@@ -1,4 +1,4 @@
-"""The first use of a cache loads the snapshot, once. Whether or not that succeeds, the cache can be used."""
+"""The first use of a cache loads the snapshot, once. The cache can be used even if this fails."""
 
 import os
 import threading

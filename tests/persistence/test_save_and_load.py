@@ -127,7 +127,7 @@ def test_the_time_that_saving_and_loading_take_counts(path, wall):
     cache.save(path)
     Calling.loading = takes(clocks[1], 20)
     assert other.load(path) == 2
-    # Whether the record comes after the slow one or is it.
+    # The same for a record after the slow one and for the slow one itself.
     assert left(other) == {"first": 75, "last": 75}
 
 

@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.memory import descriptors
 from tests.persistence.snapshot_files import NAME, NEW, NOBODY, RECORDS, SECRET, parts, read, run, umask, write
+from tests.runtime.forks import fork
 from wheelcache.errors import SnapshotDamaged, SnapshotRefused, UnknownFormat
 from wheelcache.persistence import snapshot_file
 from wheelcache.persistence.snapshot_file import (
@@ -262,16 +264,18 @@ def test_nothing_is_allocated_that_the_file_has_not(path, secret):
     header, first, *_ = parts(whole, secret)
     huge = LENGTH.pack(END - 2)
     damages = [header[: PREFIX.size - 4] + huge + header[PREFIX.size :], header + huge + first[4:], header + huge]
-    tracemalloc.start()
-    try:
+
+    def peak():
+        tracemalloc.start()
         for damaged in damages:
             path.write_bytes(damaged)
             records, message = read(path, secret)
             assert records == []
             assert "damaged" in message
         assert tracemalloc.get_traced_memory()[1] < 3 * snapshot_file.BUFFER_BYTES
-    finally:
-        tracemalloc.stop()
+
+    # In a process without the threads that other tests have left.
+    assert fork(peak)
 
 
 def test_no_descriptor_stays_open_whatever_is_refused_or_fails(path):
@@ -283,7 +287,7 @@ def test_no_descriptor_stays_open_whatever_is_refused_or_fails(path):
         with pytest.raises(ZeroDivisionError), SnapshotWriter(path, {"kind": "cache"}, None):
             raise ZeroDivisionError
     # Only in this directory: threads that other tests have left open their own files.
-    assert not [each for each in os.listdir("/proc/self/fd") if opened(each).startswith(str(path.parent))]
+    assert descriptors(path.parent) == {}
 
 
 # Damage.
@@ -295,7 +299,7 @@ def test_a_device_that_fails_in_the_middle_costs_the_tail(path):
         found = iter(snapshot)
         assert [next(found) for _ in range(3)] == records[:3]
         # Reading a directory fails.
-        (file,) = (int(each) for each in os.listdir("/proc/self/fd") if opened(each) == str(path))
+        (file,) = descriptors(path.parent)
         directory = os.open(path.parent, os.O_RDONLY)
         os.dup2(directory, file)
         os.close(directory)
@@ -303,15 +307,6 @@ def test_a_device_that_fails_in_the_middle_costs_the_tail(path):
         with pytest.raises(SnapshotDamaged, match=r"after \d+ good records: the next cannot be read, Is a directory"):
             rest.extend(found)
     assert rest == records[3 : 3 + len(rest)]
-
-
-def opened(descriptor):
-    """Return the path of an open file of this process."""
-    try:
-        return os.readlink(f"/proc/self/fd/{descriptor}")
-    except FileNotFoundError:
-        # It was closed in the meantime: the file of the listing, or of another thread.
-        return ""
 
 
 @SECRETS

@@ -1,4 +1,4 @@
-"""wheelcache on Windows and macOS: everything works that needs no Linux, and the rest reports what it needs."""
+"""wheelcache on Windows and macOS: features that need Linux say so, and everything works without it otherwise."""
 
 import sys
 
@@ -66,7 +66,7 @@ def system(request):
 
 @pytest.fixture
 def run(system, tmp_path):
-    """Run a script as on ``system``, and return what it printed."""
+    """Run a script as on ``system``, and return its output."""
 
     def run(*parts):
         done = run_on(system, "\n".join((LOG, *parts)), tmp_path)
@@ -174,7 +174,7 @@ print([(each.stats().hits, each.stats().puts) for each in caches() if each.name 
     assert run(DJANGO, script) == "[(1, 1)]\n"
 
 
-NEEDS = "needs file locks and permissions as Unix has them, which Windows does not"
+NEEDS = "needs the file locks and permissions of Unix, which Windows does not have"
 
 FOR_WINDOWS = pytest.mark.skipif("windows" not in HERE, reason="this is another system, and cannot pass for Windows")
 FOR_MACOS = pytest.mark.skipif("macos" not in HERE, reason="this is another system, and cannot pass for macOS")

@@ -58,8 +58,11 @@ def test_the_thread_is_parked_when_all_is_gone_and_the_jobs_are_paused():
         """
 import threading
 from wheelcache import Cache
+from wheelcache.observability import recorder
 
-cache = Cache(interval=0.01, log_interval=0.02, sample_interval=0.02)
+# A cache is idle after two runs of the job with the longest period.
+recorder.STEP = recorder.Recorder.period = 0.02
+cache = Cache(interval=0.01, log_interval=0.02, sample_interval=0.02, figures_dir=None)
 waits = []
 parked = threading.Event()
 wait = threading.Condition.wait

@@ -1,6 +1,6 @@
 """A WSGI application for several workers: of Django only a coherent cache, over a database that is a file of numbers.
 
-Environment: ``COHERENT_FOLDER``, where that file, ``database``, and what the workers share are.
+Environment: ``COHERENT_FOLDER``, the directory of that file, ``database``, and of the files that the workers share.
 """
 
 import os
@@ -65,7 +65,7 @@ def load(steps):
 
 
 def spin():
-    """Say so in number 1,999 of the database, and write until killed."""
+    """Mark the beginning in number 1,999 of the database, and write until killed."""
     write(1999, os.getpid())
     while True:
         for number in range(1000, 1100):
@@ -93,7 +93,7 @@ VIEWS = {
 
 
 def application(environ, start_response):
-    """``/<view>/<argument>/...``. Answers with the number of the process, and what the view returned."""
+    """``/<view>/<argument>/...``. Return the number of the process and the result of the view."""
     view, *arguments = environ["PATH_INFO"][1:].split("/")
     body = f"{os.getpid()} {VIEWS[view](*arguments)}".encode()
     start_response("200 OK", [("Content-Length", str(len(body)))])

@@ -1,6 +1,7 @@
 """A Django site for real servers, and its ``manage.py``: ``python -m tests.servers.django_site``.
 
-Environment: SITE_OPTIONS, those of the cache, as JSON; SITE_WIDE, if it is 1 the cache middleware is around all views.
+Environment: SITE_OPTIONS, those of the cache, as JSON; SITE_WIDE, if it is 1 the cache middleware is around all views;
+SITE_PAGES, if it is 1 the middleware that caches pages is.
 """
 
 import asyncio
@@ -18,6 +19,9 @@ GIVEN = json.loads(os.environ.get("SITE_OPTIONS", "{}"))
 PAGES = "views.decorators.cache."
 WHOLE_SITE = ["django.middleware.cache.UpdateCacheMiddleware", "django.middleware.cache.FetchFromCacheMiddleware"]
 
+PAGE_CACHE = ["wheelcache.django_backend.page_cache_middleware.PageCacheMiddleware"]
+MIDDLEWARE = {"SITE_WIDE": WHOLE_SITE, "SITE_PAGES": PAGE_CACHE}
+
 settings.configure(
     ALLOWED_HOSTS=["*"],
     CACHES={
@@ -29,10 +33,11 @@ settings.configure(
     },
     INSTALLED_APPS=["wheelcache.django_backend"],
     LOGGING_CONFIG=None,
-    MIDDLEWARE=WHOLE_SITE if os.environ.get("SITE_WIDE") == "1" else [],
+    MIDDLEWARE=[each for name, middleware in MIDDLEWARE.items() if os.environ.get(name) == "1" for each in middleware],
     ROOT_URLCONF=__name__,
     SECRET_KEY="not secret",
     USE_TZ=True,
+    WHEELCACHE_PAGES={name: value for name, value in GIVEN.items() if name == "figures_dir"},
 )
 django.setup()
 # That a view raised is what some tests want; any other traceback in the log is a failure.
@@ -43,7 +48,7 @@ from django.core.cache import cache, caches  # noqa: E402
 from django.core.wsgi import get_wsgi_application  # noqa: E402
 from django.http import HttpResponseNotFound, JsonResponse  # noqa: E402
 from django.urls import path  # noqa: E402
-from django.views.decorators.cache import cache_page  # noqa: E402
+from django.views.decorators.cache import cache_control, cache_page  # noqa: E402
 
 from tests.backends.on_django import OnDjango  # noqa: E402
 from tests.servers.views import SLOW, Boom, Views  # noqa: E402
@@ -88,7 +93,7 @@ async def apage(request, name):
 
 
 async def avalue(request, name):
-    """Caches what it computes, by hand."""
+    """Cache the computed value with ``aget`` and ``aset``."""
     found = await cache.aget(f"value:{name}")
     if found is None:
         found = await acompute(name)
@@ -114,7 +119,7 @@ async def afails(request, how, name):
 
 
 async def avalue_fails(request, how, name):
-    """As ``afails``, with what it computes cached by hand."""
+    """Like ``afails``, but cache the computed value with ``aget`` and ``aset``."""
     found = await cache.aget(f"value:{name}")
     if found is None:
         found = await afail(how, name)
@@ -124,7 +129,7 @@ async def avalue_fails(request, how, name):
 
 
 async def apage_for(request, number):
-    """Ends when ``number`` are in it at once."""
+    """Return when ``number`` requests are in this view at the same time."""
     global inside
     inside += 1
     async with asyncio.timeout(3 * PATIENCE):
@@ -134,7 +139,7 @@ async def apage_for(request, number):
 
 
 async def atogether(request, number):
-    """Of ``number`` tasks that miss together one loads, in the thread of the loop."""
+    """Start ``number`` tasks that miss together, one of which loads, in the thread of the loop."""
     global tasks_arrived
     tasks_arrived += 1
     threads = set()
@@ -165,6 +170,7 @@ async def aget(request, key):
 
 urlpatterns = [
     path("page/<name>", cache_page(600)(page)),
+    path("lasting/<name>", cache_control(max_age=600)(page)),
     path("apage-for/<int:number>", cache_page(600)(apage_for)),
     path("fails/<how>/<name>", cache_page(600)(fails)),
     path("short/<how>/<name>", cache_page(600, key_prefix="short")(fails)),

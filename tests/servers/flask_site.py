@@ -1,6 +1,6 @@
 """A Flask site for real servers, the ``flask`` command, and waitress: ``python -m tests.servers.flask_site <port>``.
 
-Environment: SITE_OPTIONS, those of the cache, as JSON.
+Environment: SITE_OPTIONS, those of the cache, as JSON; SITE_PAGES, if it is 1 pages are cached.
 """
 
 import json
@@ -13,6 +13,7 @@ import flask_caching
 from tests.backends.on_flask import OnFlask
 from tests.engines import noted
 from tests.servers.views import Views
+from wheelcache.flask_backend import HTTPCache
 
 GIVEN = json.loads(os.environ.get("SITE_OPTIONS", "{}"))
 
@@ -24,6 +25,17 @@ views = Views(
     OnFlask(noted(application.extensions["cache"][cache]), "site"),
     stampedes="fill_wait" in GIVEN and not GIVEN["fill_wait"],
 )
+
+
+pages = HTTPCache(**{name: value for name, value in GIVEN.items() if name == "figures_dir"})
+if os.environ.get("SITE_PAGES") == "1":
+    pages.init_app(application)
+
+
+@application.get("/lasting/<name>")
+@pages.cached(600)
+def lasting_page(name):
+    return views.compute(name)
 
 
 @application.get("/page/<name>")

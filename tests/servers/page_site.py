@@ -11,6 +11,7 @@ from wheelcache.http_cache import SEAM, HTTPCache
 SECONDS = float(os.environ["SLOW_SECONDS"])
 """That a slow page takes."""
 
+begun = []
 runs = []
 
 
@@ -19,6 +20,8 @@ def answer(path, headers, notes):
     more, shown = {}, {}
     if path == "/runs":
         shown = len(runs)
+    elif path == "/is-running":
+        shown = len(begun) > runs.count("/slow")
     elif path != "/pid":
         runs.append(path)
         if path.startswith("/slow"):
@@ -33,6 +36,7 @@ def plain_wsgi(environ, start_response):
     headers = {name[5:].replace("_", "-").lower(): value for name, value in environ.items() if name[:5] == "HTTP_"}
     path = environ["PATH_INFO"]
     if path.startswith("/slow"):
+        begun.append(path)
         time.sleep(SECONDS)
     sent, body = answer(path, headers, environ.get(SEAM))
     start_response("200 OK", [*sent.items()])
@@ -44,6 +48,7 @@ async def plain_asgi(scope, receive, send):
         return
     headers = {name.decode(): value.decode() for name, value in scope["headers"]}
     if scope["path"].startswith("/slow"):
+        begun.append(scope["path"])
         await asyncio.sleep(SECONDS)
     sent, body = answer(scope["path"], headers, scope.get(SEAM))
     fields = [(name.encode(), value.encode()) for name, value in sent.items()]

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -12,19 +11,12 @@ from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
+from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
 EXIT = 20
-"""Seconds: what a server may take to save its caches, and as much again."""
-
-
-def free_ports(number):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+"""Twice the number of seconds that a server may take to save its caches."""
 
 
 class Server:
@@ -45,7 +37,7 @@ class Server:
         return connection
 
     def ask(self, path, method="GET", connection=None):
-        """Status and answer, which is None unless the status is 200. A connection for each request, unless given."""
+        """Return the status and the answer (None unless the status is 200). Open a connection unless one is given."""
         connection = connection or self.connect()
         try:
             connection.request(method, f"/{path}")
@@ -61,7 +53,7 @@ class Server:
         return answer
 
     def together(self, *paths):
-        """Ask for all paths at once, each on a connection that is open by then; statuses and answers in their order."""
+        """Request all paths in parallel, on connections that are open already. Return statuses and answers in order."""
         barrier = threading.Barrier(len(paths))
 
         def one(path):
@@ -84,17 +76,17 @@ class Server:
         self.process.wait(EXIT)
 
     def kill(self):
-        """End it and all its workers, of which none can do anything about it."""
+        """Kill the server and all its workers with SIGKILL."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(EXIT)
 
 
 @contextmanager
 def running(command, log, *, make=Server, is_up=Server.is_up, **environment):
-    """``command``, the arguments of Python, with {port} and perhaps {other_port} for where. Up and answering.
+    """Start a server, and yield it when it answers. ``command``: Python's arguments, with {port} and {other_port}.
 
     Yields:
-        what ``make`` makes of the process and the port; a list of two, if there are two.
+        the result of ``make`` for the process and the port; a list of two, if there are two ports.
     """
     ports = free_ports(1 + any("{other_port}" in part for part in command))
     with log.open("a") as output:
@@ -113,7 +105,7 @@ def running(command, log, *, make=Server, is_up=Server.is_up, **environment):
             assert process.poll() is None, log.read_text()
             return all(map(is_up, servers))
 
-        assert until(all_are_up, 30), log.read_text()
+        assert until(all_are_up), log.read_text()
         yield servers if len(servers) > 1 else servers[0]
     finally:
         if process.poll() is None:

@@ -30,7 +30,7 @@ class Site(Server):
         return self.everywhere("pid")
 
     def fill(self):
-        """Have every worker set all keys."""
+        """Let every worker set all keys."""
         for key in KEYS:
             self.everywhere(f"set/{key}?value=warm")
 
@@ -41,7 +41,7 @@ class Site(Server):
 
 
 class Place:
-    """Where a site, whichever server it runs on, keeps its snapshots and publishes its figures."""
+    """The directories of a site's snapshots and figures, for any server."""
 
     def __init__(self, folder):
         self.folder = folder

@@ -56,8 +56,8 @@ def workers_of(server):
     return 2 if "gunicorn" in server or "with workers" in server else 1
 
 
-def environment(site_wide=False, **options):
-    return {"SITE_OPTIONS": json.dumps(options), "SITE_WIDE": f"{site_wide:d}"}
+def environment(site_wide=False, pages=False, **options):
+    return {"SITE_OPTIONS": json.dumps(options), "SITE_WIDE": f"{site_wide:d}", "SITE_PAGES": f"{pages:d}"}
 
 
 def run(command, **given):

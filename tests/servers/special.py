@@ -75,8 +75,8 @@ def serve_fork(*ports):
 def serve_locked(port):
     """As uWSGI without --enable-threads: threads start, and then never run, since the server keeps the GIL.
 
-    pyuwsgi 2.0.30 says "python threads support enabled" whatever it is told. So here the calls that wait are made
-    through ``PyDLL``, which does not let go of the GIL as the socket module would.
+    pyuwsgi 2.0.30 says "python threads support enabled" whatever its options. Therefore the calls that wait are made
+    here through ``PyDLL``, which does not release the GIL as the socket module would.
     """
     from tests.servers.django_site import application
 

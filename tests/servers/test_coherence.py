@@ -1,4 +1,4 @@
-"""Four workers of a real server with COHERENCE, whose caches agree on what was written."""
+"""Four workers of a real server with COHERENCE, whose caches agree on all writes."""
 
 import os
 import random
@@ -41,7 +41,7 @@ class Worker:
         self.connection.sendall(f"GET /{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
     def answer(self):
-        """What the view returned."""
+        """Return the result of the view."""
         response = b""
         while b"\r\n\r\n" not in response:
             received = self.connection.recv(65_536)
@@ -141,7 +141,7 @@ WRITES_OF_ALL = 0.005
 
 
 def read_mostly(steps, seed):
-    """Of 2,000 keys the n-th is asked for 1/n as often as the first, by Zipf; one step in 200 writes such a key."""
+    """Yield steps over 2,000 keys. The n-th key is used 1/n as often as the first (Zipf). One step in 200 writes."""
     choose = random.Random(seed)
     shares = list(accumulate(1 / rank for rank in range(1, KEYS + 1)))
     for _ in range(steps):
@@ -153,8 +153,9 @@ def read_mostly(steps, seed):
 def test_the_hit_ratio_is_within_two_points_of_that_of_a_single_process(server):
     """After each worker has read every key once, as the single process has.
 
-    What is left apart is in the nature of four caches: the writer has the new value at once, or reads it once; the
-    three others read it once each. So of reads up to 3 x 0.5% more miss. What the stamps add is slots shared by keys.
+    The remaining difference is inherent in four caches: the writer has the new value immediately, or reads it once, and
+    the three others read it once each. So up to 3 x 0.5% more reads miss. The stamps add misses of keys with the same
+    slot.
     """
     workers = server.workers()
     for worker in workers:

@@ -12,19 +12,21 @@ import time
 
 import pytest
 
+from tests.observability.published import look
 from tests.servers.process import ROOT
 from tests.servers.sites import MANAGE, environment, run, without_rich
 from tests.waiting import PATIENCE, until
+from wheelcache.observability.console import user_name
 
 WORKERS = 2
 
 
 class Asked:
-    """Two workers, and what each of them was asked for.
+    """Two workers, and the calls that each of them received.
 
     Attributes:
-        gets: by pid, the hits and misses that it was asked for.
-        command: what looks at them, with ``given`` as its environment.
+        gets: by pid, the hits and misses that the worker was asked for.
+        command: the command that shows them, with ``given`` as its environment.
     """
 
     def __init__(self, framework, server, given):
@@ -35,7 +37,7 @@ class Asked:
         self.gets = {}
 
     def ask(self, hits, misses):
-        """Have whichever worker answers set a key, and hit and miss; count it for that one. Its pid."""
+        """Let any worker set a key, hit and miss, and count these for the worker. Return its process identifier."""
         pid = self.server(f"look-up/{hits}/{misses}")["pid"]
         before = self.gets.get(pid, (0, 0))
         self.gets[pid] = (before[0] + hits, before[1] + misses)
@@ -57,7 +59,7 @@ class Asked:
             workers = [worker for cache in found["caches"] for worker in cache["workers"]]
             return {each["pid"]: (each["hits"], each["misses"]) for each in workers} == self.gets
 
-        assert until(is_right, 30), found
+        assert until(is_right), found
         return found
 
 
@@ -126,7 +128,7 @@ def test_watching_shows_what_is_asked_for_meanwhile_and_ends_on_ctrl_c(site):
 
 
 def read(terminal, expected):
-    """What is written until it has ``expected`` in it, or, if that is None, until its writer is gone."""
+    """Return the output until ``expected`` occurs in it, or, if that is None, until the writer has ended."""
     text = ""
     deadline = time.monotonic() + 3 * PATIENCE
     while time.monotonic() < deadline and not (expected and re.search(expected, text)):
@@ -193,7 +195,7 @@ def test_what_makes_no_sense_is_refused(site, options, code, complaint):
 
 
 def test_from_the_terminal_a_cache_is_cleared_in_all_workers_and_the_figures_are_reset(site):
-    """The last of this site: what it counted is gone from the figures."""
+    """This test comes last for this site: it resets the figures."""
     before = site.figures()["caches"][0]
     assert before["total"]["entries"] > 0
     for action in ("clear", "reset"):
@@ -207,12 +209,58 @@ def test_from_the_terminal_a_cache_is_cleared_in_all_workers_and_the_figures_are
     def now():
         return json.loads(site.run("--json").stdout)["caches"][0]["total"]
 
-    assert until(lambda: now()["entries"] == 0, 30)
+    assert until(lambda: now()["entries"] == 0)
     for options, what in ((["--cache", before["name"]], f" of {before['name']!r}"), ([], "")):
         done = site.run("reset", *options)
         assert (done.returncode, done.stdout) == (0, f"The figures{what} start from zero.\n")
         assert (now()["requests"], now()["misses"]) == (0, 0)
         assert ("since its reset" in site.run().stdout) == bool(options)
+
+
+@pytest.mark.parametrize("framework", MANAGE)
+def test_from_the_terminal_pages_are_purged_in_all_workers(framework, fleet, tmp_path):
+    path = tmp_path / "figures"
+    options = {"pages": True, "log_interval": None, "figures_dir": str(path)}
+    server = fleet(framework, "gunicorn sync", **options)
+
+    def command(*given):
+        done = run([*MANAGE[framework], *given], **environment(**options))
+        assert "Traceback" not in done.stderr
+        return done
+
+    def runs(name):
+        """The numbers of the runs that made the pages of the workers."""
+        return {server(f"lasting/{name}")["run"] for _ in range(12)}
+
+    def stored():
+        """The number of pages that each worker has stored."""
+        done = command("--json")
+        caches = json.loads(done.stdout)["caches"] if done.returncode == 0 else []
+        return [
+            worker["pages"]["stored"] for cache in caches if cache["name"] == "pages" for worker in cache["workers"]
+        ]
+
+    assert until(lambda: runs("a") == runs("b") == {1} and stored() == [2] * WORKERS, 30)
+    done = command("purge", f"{server.url}/lasting/a")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"'pages': asked 2 workers to purge {server.url}/lasting/a, within 6 seconds.\n"
+    assert until(lambda: runs("a") == {2}, 30)
+    assert runs("b") == {1}
+    assert command("purge", server.url.removeprefix("http://")).returncode == 0
+    assert until(lambda: runs("b") == {2}, 30)
+    assert command("clear", "--cache", "pages").returncode == 0
+    assert until(lambda: runs("b") == {3}, 30)
+    events = [(each.kind, each.subject) for each in look(path).events(30) if each.kind in ("cleared", "purge")]
+    targets = [server.url.removeprefix("http://"), f"{server.url}/lasting/a"]
+    assert events == [("cleared", user_name()), *(("purge", f"{user_name()}: {target}") for target in targets)]
+    assert "The pages of pages: " in command().stdout
+    for given, complaint in (
+        (["purge", "/lasting/a"], "purge takes an absolute URL"),
+        (["purge", "example.com", "--cache", "site"], "No worker has a cache 'site'"),
+    ):
+        refused = command(*given)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert complaint in refused.stderr
 
 
 @pytest.mark.parametrize("framework", MANAGE)
@@ -228,12 +276,12 @@ def test_workers_that_are_recycled_and_killed_take_nothing_from_the_total(framew
         # The view also sets, and its worker may have counted what came before the first look-up.
         return [(each["total"]["hits"], each["total"]["misses"]) for each in caches]
 
-    assert until(lambda: counted() == [(125, 25)], 30), counted()
+    assert until(lambda: counted() == [(125, 25)]), counted()
     os.kill(server("pid")["pid"], signal.SIGKILL)
     os.kill(server("pid")["pid"], signal.SIGKILL)
     for _ in range(3):
         server("look-up/5/1")
-    assert until(lambda: counted() == [(140, 28)], 30), counted()
+    assert until(lambda: counted() == [(140, 28)]), counted()
 
 
 @pytest.mark.parametrize("framework", MANAGE)

@@ -71,7 +71,7 @@ def test_expired_entries_leave_memory_while_no_request_uses_the_cache(site):
 @on([each for each in ALL if each[1] in THREADLESS])
 def test_where_no_thread_can_run_later_writes_remove_what_expired(site):
     before = site("size")["size"]
-    # Of those there were before, some may expire.
+    # Some of the earlier entries may expire.
     filled = site("set-many/200?timeout=0.05")["size"]
     assert 200 <= filled <= before + 200
     assert until(lambda: site("get/many0") == {"value": None})

@@ -92,7 +92,7 @@ def answers(server):
 
 
 def lost(workers):
-    """Of 60 increments of one session, asked of the workers in turns, how many were lost."""
+    """Return the number of lost increments, of 60 increments of one session by the workers in turns."""
     cookie = workers[0].count()["cookie"]
     last = 1
     for number in range(1, INCREMENTS):

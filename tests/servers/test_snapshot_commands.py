@@ -1,4 +1,4 @@
-"""``wheelcache save``, ``load`` and ``inspect`` beside a site with two workers, one of which is replaced at the end."""
+"""``wheelcache save``, ``load`` and ``inspect`` with a site of two workers, one of which is replaced at the end."""
 
 import json
 import os

@@ -39,7 +39,7 @@ def _no_traceback_but_of_views_that_are_to_raise(fleet):
 def start(fleet):
     def start_site(kind, *, fill_wait=True):
         framework, server, view, site_wide = kind
-        # What expired stays in memory for a minute: reads have to see that it did.
+        # Expired entries stay in memory for a minute: reads must notice that they have expired.
         options = {"interval": 60, "jitter": 0, "log_interval": None, "max_entries": 10_000}
         options["fill_wait"] = WAITS[framework] if fill_wait else 0
         return fleet(framework, server, site_wide=site_wide, **options), view
@@ -60,7 +60,7 @@ def runs(site, name):
 
 
 def asked_by_all(site, view, name):
-    """All clients ask for a page that is not there, and then for one that has expired; how often each was computed."""
+    """Let all clients request a missing page, and then an expired one. Return how often each was computed."""
     found = []
     for turn in range(2):
         if turn:
@@ -204,7 +204,7 @@ def test_a_waiter_whose_client_goes_away_takes_no_other_with_it(start):
 
 
 def test_cache_page_on_an_async_view_itself_never_waits_since_that_would_stop_the_loop(start):
-    """Django's decorator reads the cache in the event loop. All are in the view at once, so none waited."""
+    """Django's decorator reads the cache in the event loop. All requests are in the view together, so none waited."""
     site, _ = start(("django", "uvicorn", "page", False))
     answers = site.together(*[f"apage-for/{FEW}"] * FEW)
     assert [status for status, _ in answers] == [200] * FEW

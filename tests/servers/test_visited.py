@@ -50,7 +50,7 @@ class Answer:
 
     @property
     def is_hit(self):
-        """Whether a stored page answered."""
+        """Return whether a stored page was the answer."""
         return "; hit" in dict(self.headers).get("cache-status", "")
 
     def shown(self, cookie):
@@ -92,6 +92,7 @@ class Visits:
     """
 
     def __init__(self, server, stack, methods):
+        self.server = server
         self.methods = methods
         self.connection = stack.enter_context(closing(server.connect()))
         self._known = {}
@@ -132,6 +133,12 @@ class Visits:
         response = self.connection.getresponse()
         fields = [(name.lower(), value) for name, value in response.getheaders()]
         return Answer(response.status, fields, response.read())
+
+    def send(self, request):
+        """Send bytes on a connection of their own. The answer, if there is one, does not matter."""
+        with closing(self.server.connect()) as connection:
+            connection.sock.sendall(request)
+            connection.sock.recv(65536)
 
     def log_in(self, name):
         """Return the cookies of a user."""
@@ -304,6 +311,45 @@ def test_an_attacker_neither_poisons_a_page_nor_keeps_it_from_being_stored(site,
         site.visit(form, url, attacker)
         assert [site.visit(form, url, "a stranger") for _ in range(4)][-1].is_hit
         site.visit(form, url, attacker)
+
+
+# Requests that servers, caches and applications may understand differently; {url} stands for the URL of the page.
+STRANGE = {
+    "a body": "GET {url} HTTP/1.1\r\nHost: example.com\r\nContent-Length: 12\r\n\r\ntheme=hacked",
+    "two hosts": "GET {url} HTTP/1.1\r\nHost: example.com\r\nHost: evil.example\r\n\r\n",
+    "two hosts, the other way round": "GET {url} HTTP/1.1\r\nHost: evil.example\r\nHost: example.com\r\n\r\n",
+    "a list of hosts": "GET {url} HTTP/1.1\r\nHost: example.com, other.example\r\n\r\n",
+    "a host with a port": "GET {url} HTTP/1.1\r\nHost: example.com:8080\r\n\r\n",
+    "no host": "GET {url} HTTP/1.0\r\nX-Forwarded-Host: other.example\r\n\r\n",
+    "an absolute URL": "GET http://other.example{url} HTTP/1.1\r\nHost: example.com\r\n\r\n",
+    "another method": "get {url} HTTP/1.1\r\nHost: example.com\r\n\r\n",
+    "a method in a header": "GET {url} HTTP/1.1\r\nHost: example.com\r\nX-HTTP-Method-Override: POST\r\n\r\n",
+    "a URL in a header": "GET {url} HTTP/1.1\r\nHost: example.com\r\nX-Original-URL: /missing/\r\n\r\n",
+    "a length and chunks": (
+        "GET {url} HTTP/1.1\r\nHost: example.com\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    ),
+    "a control character": "GET {url} HTTP/1.1\r\nHost: example.com\r\nX-Country: C\x07H\r\n\r\n",
+    "a header in two lines": "GET {url} HTTP/1.1\r\nHost: example.com\r\nX-Country: C\r\n H\r\n\r\n",
+    "a header twice": "GET {url} HTTP/1.1\r\nHost: example.com\r\nX-Country: CH\r\nX-Country: AT\r\n\r\n",
+    "two cookies": "GET {url} HTTP/1.1\r\nHost: example.com\r\nCookie: theme=dark\r\nCookie: zone=Asia/Tokyo\r\n\r\n",
+    "an authorization": "GET {url} HTTP/1.1\r\nHost: example.com\r\nAuthorization: Basic YTpi\r\n\r\n",
+    "an expectation": "GET {url} HTTP/1.1\r\nHost: example.com\r\nExpect: 100-continue\r\n\r\n",
+    "an upgrade": "GET {url} HTTP/1.1\r\nHost: example.com\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
+    "another path": "GET /other/..{url} HTTP/1.1\r\nHost: example.com\r\n\r\n",
+    "a doubled slash": "GET /{url} HTTP/1.1\r\nHost: example.com\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("how", STRANGE)
+def test_a_strange_request_poisons_no_page(site, form, how):
+    for path in ("/url/", "/country/", "/theme/"):
+        url = url_of(path)
+        request = STRANGE[how].replace("{url}", url).replace("\r\n", f"\r\nX-Application: {form}\r\n", 1)
+        for _ in range(2):
+            site.send(request.encode("latin-1"))
+        for visitor in ("a stranger", "a Swiss", "one in the dark", "a stranger"):
+            site.visit(form, url, visitor)
 
 
 MIXED = [

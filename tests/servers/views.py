@@ -1,6 +1,6 @@
-"""What both sites do to their cache, whichever framework brings the request: a method a URL, which answers in JSON.
+"""The views of both sites, independent of the framework: a URL for each method, which answers in JSON.
 
-``/set/a?value=b`` calls ``set("a", value="b")``. What is cached counts how often it is computed, and may fail.
+``/set/a?value=b`` calls ``set("a", value="b")``. Cached values count how often they were computed, and may fail.
 """
 
 import os
@@ -17,7 +17,7 @@ SLOW = 0.2
 """Seconds that a view takes: long enough for a stampede."""
 
 if "SITE_STAMPS" in os.environ:
-    # What the workers share. This comes before the cache is made.
+    # The directory of the files that the workers share. This comes before the cache is created.
     shared_stamps.keep_in(Path(os.environ["SITE_STAMPS"]))
 
 
@@ -33,7 +33,7 @@ class Views:
     """
     Args:
         cache: an adapter of the site's cache.
-        stampedes: whether no request waits for another one: a view then takes until a second one runs beside it.
+        stampedes: whether requests do not wait for each other; then a run takes until a second one runs in parallel.
     """
 
     def __init__(self, cache, *, stampedes):
@@ -70,7 +70,7 @@ class Views:
         return {"value": self.cache.count(key)}
 
     def size(self):
-        """How many entries are in memory. Looking at it neither reads nor writes the cache."""
+        """Return the number of entries in memory. This neither reads nor writes the cache."""
         return {"size": len(self.cache.engine)}
 
     def look_up(self, hits, misses):
@@ -98,7 +98,7 @@ class Views:
         return {"value": value}
 
     def idle(self):
-        """Whether the threads that load in the background wait for work."""
+        """Return whether the threads that load in the background are idle."""
         return {"idle": refresh_pool.pending == timed_load_pool.pending == 0}
 
     def together(self, number):
@@ -112,16 +112,16 @@ class Views:
         self.arrivals.append(1)
         return {"value": self.cache.load("together", load, None), "computed": self.computed}
 
-    # What is slow, or fails, and is cached by the framework around it.
+    # Below: views that are slow or fail, and that the framework caches.
 
     def run_of(self, name):
-        """Which run of ``name`` this is, from 1."""
+        """Return the number of this run of ``name``, from 1."""
         with self._lock:
             self.runs[name] += 1
             return self.runs[name]
 
     def goes_on(self, name, began):
-        """Whether a run that took SLOW takes longer: where none waits for it, until a second one came beside it."""
+        """Return whether a run continues after SLOW: with stampedes, until a second run has begun."""
         return self._stampedes and self.runs[name] < 2 and time.monotonic() < began + PATIENCE
 
     def compute(self, name):
@@ -142,7 +142,7 @@ class Views:
             raise Boom
         return None
 
-    # What tests tell and ask, by POST: a GET may be cached.
+    # Below: commands and questions of the tests, by POST, since a GET may be cached.
 
     def waiting(self):
         return {"waiting": waiting()}
@@ -151,7 +151,7 @@ class Views:
         return {"runs": self.runs[name]}
 
     def expire(self):
-        """The time of every entry comes, and all stay in memory. Runs are counted anew."""
+        """Let every entry expire and stay in memory, and count runs from zero."""
         self.round += 1
         self.runs.clear()
         keys = self.cache.engine.keys()
@@ -165,7 +165,7 @@ class Views:
         return {}
 
     def release(self):
-        """What hangs goes on."""
+        """Let the hanging runs continue."""
         self.released.set()
         return {}
 

@@ -8,6 +8,7 @@ from django.core.handlers.wsgi import WSGIHandler
 
 from wheelcache import DEFAULT_TTL, Cache, ManualClock, MemoStats, RemovalCause, Stats, Timers, caches
 from wheelcache.django_backend import memoize
+from wheelcache.flask_backend import Cache as FlaskCache
 from wheelcache.http_cache import HTTPCache
 
 cache = Cache("users", max_entries=1000, ttl=300, jitter=0.1, clock=ManualClock())
@@ -23,9 +24,14 @@ async def page(name: str) -> bytes:
     return name.encode()
 
 
-@memoize(60)
+@memoize(60, tags=lambda user: (f"user:{user}",))
 def total(user: int) -> int:
     return user
+
+
+@FlaskCache().memoize(60, tags=["notes"])
+def note(user: int) -> str:
+    return f"{user}"
 
 
 class Shop:
@@ -42,6 +48,7 @@ def work(timers: Timers) -> None:
     assert_type(area.cache_stats(), MemoStats)
     assert_type(area.uncached(1), int)
     assert_type(total(1), int)
+    assert_type(note(1), str)
     assert_type(Shop().price(1), float)
     assert_type(Shop.price(Shop(), 1), float)
     assert_type(Shop.price.cache_delete(Shop(), 1), bool)
@@ -51,6 +58,8 @@ def work(timers: Timers) -> None:
     assert_type(cache.expires_in("k"), float | None)
     assert_type(cache.stats(), Stats)
     assert_type([each.name for each in caches()], list[str])
+    assert_type(cache.set("k", 1, tags=("user:7",)), bool)
+    assert_type(cache.delete_tags("user:7", "articles"), None)
     cache.on_removal = listener
     timers.set_timer("k", "value", 5)
     HTTPCache().wsgi(WSGIHandler())
@@ -66,4 +75,6 @@ def mistakes() -> None:
     Shop().price("one")  # error
     cache.set("k", 1, ttl="soon")  # error
     cache.get_or_load("k", 7)  # error
+    cache.set("k", 1, tags=7)  # error
+    cache.delete_tags(["user:7"])  # error
     Cache("users", max_entires=1)  # error

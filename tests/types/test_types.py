@@ -1,4 +1,4 @@
-"""What type checkers say of a user's code."""
+"""Type checkers accept a user's code, and report its errors."""
 
 import re
 import subprocess

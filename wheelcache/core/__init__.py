@@ -1,14 +1,14 @@
 """The data structure of a cache, in Python and compiled. ``contract`` defines both; this module chooses one.
 
-The compiled core may be installed but unusable: without the GIL, and in subinterpreters. Its modules load in the first
-interpreter of a process that imports them and in no other, and from Python 3.12 on in no isolated one. Then the Python
-core runs, and the reports give the reason.
+The compiled core may be installed but unusable: it needs the GIL, it loads only in the first interpreter of a process
+that imports it, and from Python 3.12 on it does not load in an isolated interpreter. In these cases the Python core
+runs, and the reports give the reason.
 
 Attributes:
-    IMPLEMENTATION: "compiled" if that core can be used, otherwise "python". ``WHEELCACHE_CORE`` in the environment,
-        which is read once, at the import, selects one of them.
-    REPORT: a sentence that names the core which runs.
-    HOW_TO_CHANGE: why it runs, and what to do for the other one.
+    IMPLEMENTATION: "compiled" if the compiled core can be used, otherwise "python". The environment variable
+        ``WHEELCACHE_CORE``, which is read once, during the import, selects one of them.
+    REPORT: a sentence that names the core in use.
+    HOW_TO_CHANGE: the reason for this choice, and how to get the other core.
     CoreClass: the class of the cores.
     CacheAccess, PrefixAccess, WriteState: the classes that belong to this core.
 """

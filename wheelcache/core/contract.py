@@ -54,7 +54,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 
 class RemovalCause(Enum):
-    """Why an entry left. An expired entry counts as EXPIRED, whatever removed it."""
+    """The reason for a removal. An expired entry counts as EXPIRED, whatever removed it."""
 
     EXPIRED = "expired"
     EVICTED = "evicted"
@@ -81,7 +81,7 @@ ALL, DEAD = range(2)
 """The scope of ``delete``: any entry, or only an entry that is stale or not current."""
 
 STORED: Final = 1
-"""Outcomes are ints made of this and the following. The ordinary one is exactly STORED."""
+"""An outcome is an int that combines this flag with the following ones. The usual outcome is exactly STORED."""
 WAKE: Final = 2
 """``next_due`` became earlier, or the wheel is over two intervals late: the caller must see that the core advances."""
 MORE: Final = 4
@@ -94,7 +94,6 @@ PRESENT, CHANGED, OUTDATED, TOO_HEAVY, NO_ROOM = 16, 32, 64, 128, 256
 Removals = list[tuple[Any, Any, RemovalCause]]
 Seen = tuple[int, int]
 """The words of a slot of the stamps: its invalidation word, which is read first, and its stamp."""
-
 
 TagName = tuple[str, int]
 """A tag: its name, and its slot in the stamps, if there are any."""
@@ -183,19 +182,19 @@ class Scan(Protocol):
 
 
 class Core(Protocol):
-    """A core, which lives as long as its cache: callers may keep its bound methods.
+    """A core. It lives as long as its cache, so callers may keep its bound methods.
 
     It is built with ``max_entries`` and ``max_weight`` (int >= 1 or None), ``jitter`` (0 <= jitter < 1), ``max_jitter``
-    (seconds), ``interval`` (seconds per tick), ``clock`` and ``stamps`` (see ``use_clock`` and ``use_stamps``). Passing
-    ticks without timers costs nothing. Times up to ``interval * 2**52`` either way are distinguished; a clock beyond
-    raises a ValueError. Safe under a lock are ``times``, ``watch``, ``counts``, ``count``, ``now``, ``len`` and the
-    attributes. ``sys.getsizeof`` includes the entries, without their keys and values.
+    (seconds), ``interval`` (seconds per tick), ``clock`` and ``stamps`` (see ``use_clock`` and ``use_stamps``). Ticks
+    without timers cost nothing. Times up to ``interval * 2**52`` either way are distinguished; a clock beyond that
+    raises a ValueError. A caller that holds a lock may use ``times``, ``watch``, ``counts``, ``count``, ``now``,
+    ``len`` and the attributes. ``sys.getsizeof`` includes the entries, without their keys and values.
 
     Attributes:
-        next_due: the time at which ``advance`` has work; ``-inf`` while ``drain`` has, ``inf`` if nothing is scheduled.
-            Never too late; after deletions it may be too early until the next ``advance``, which never makes it
-            earlier.
-        completed: completed watches, each once. Any thread may take them.
+        next_due: the time at which ``advance`` has work; ``-inf`` while ``drain`` has work, ``inf`` if nothing is
+            scheduled. It is never too late. After deletions it may be too early until the next ``advance``, which never
+            makes it earlier.
+        completed: completed watches, each once. Any thread may remove them from the deque and handle them.
         entry_bytes: the size of an entry without tags, in addition to its key and value, for weighers.
         in_step: whether the calling thread is inside a step, in code run by the garbage collector, and must not wait.
             Always False in a core whose steps run no such code.
@@ -220,12 +219,12 @@ class Core(Protocol):
         look-up ended."""
 
     def times(self, key: Hashable) -> Times | None:
-        """Return the times of an entry in any state; None if there is none or one of its tags was dropped. Count and
-        move nothing."""
+        """Return the times of an entry in any state; None if there is no entry or one of its tags was dropped. Nothing
+        is counted or moved."""
 
     def peek(self, key: Hashable, *, use: bool = False) -> Record | None:
-        """Return an entry in any state; None if there is none or one of its tags was dropped. Count nothing; ``use``
-        moves the entry to the young end."""
+        """Return an entry in any state; None if there is no entry or one of its tags was dropped. Nothing is counted;
+        ``use`` moves the entry to the young end."""
 
     def set(
         self,
@@ -294,7 +293,11 @@ class Core(Protocol):
         """Make all entries with a tag not current, in O(1), and return how many were in memory, as ``len`` counts them.
         With ``Stamps.tags``, entries of other processes whose tags share the slot are not current either. ``advance``
         and ``drain`` remove the entries of this core, as DELETED; another core removes its own after it stores a value
-        with that tag."""
+        with that tag, or after ``sweep_tags``."""
+
+    def sweep_tags(self) -> None:
+        """Let ``advance`` and ``drain`` remove entries of tags that other processes have dropped, too. In the reference
+        core, this takes a step of O(tags)."""
 
     def dropped_since(self, tags: tuple[TagName, ...], since: int) -> bool:
         """Return whether ``set`` would refuse a value with these tags that was computed since the moment ``since``."""

@@ -1,16 +1,16 @@
-# Entries are slots of 64 bytes, one line of a processor's cache, in blocks of 4,096. They refer to each other by index,
-# which takes half of what a pointer does, and which lets a slot move. Index 0 is the head of the list in order of use,
-# and means "none" elsewhere.
+# Entries are slots of 64 bytes, one line of a processor's cache, in blocks of 4,096. They refer to each other by index:
+# an index has half the size of a pointer, and the memory of a block can move. Index 0 is the head of the list in order
+# of use, and means "none" elsewhere.
 
 cdef enum:
     BLOCK_BITS = 12
     BLOCK = 4096
     FIRST_CAPACITY = 16
-    SMALL = 64  # entries; what has no more is not worth giving back
+    SMALL = 64  # entries; the memory of so few is not given back
     HAS_GRACE = 1
     HAS_TRACKED = 2  # the garbage collector tracks the key or the value
     HAS_TAGS = 4
-    HAS_ORIGIN = 8  # of all entries of a core with stamps
+    HAS_ORIGIN = 8  # set for all entries of a core with stamps
 
 cdef uint32_t NO_INDEX = 0xFFFFFFFF
 
@@ -20,31 +20,31 @@ cdef struct Entry:
     PyObject *value
     Py_hash_t hash
     double fresh_until
-    double filed  # the time that its slot of the wheel was chosen for, never after it expires; inf in none
-    uint32_t chained  # the next one of its bucket
+    double filed  # the time for which its slot of the wheel was chosen, never after it expires; inf in no slot
+    uint32_t chained  # the next entry of its bucket
     uint32_t older
     uint32_t younger
-    uint32_t before  # in its slot of the wheel, or among the free
+    uint32_t before  # the previous entry of its slot of the wheel, or of the free list
     uint32_t after
-    uint16_t home
+    uint16_t home  # its slot of the wheel
     uint16_t flags
 
 
 cdef struct Origin:
-    # Under which stamps an entry was stored.
+    # The words under which an entry was stored, and their slot.
     uint64_t invalidation
     uint64_t stamp
     uint32_t slot
 
 
 cdef struct Block:
-    # What belongs to a block of entries. Its arrays are made when one of its entries first needs them.
+    # The memory of a block of entries. An array is created when an entry of the block first needs it.
     void *allocated
-    double *expires_at  # of entries with a grace
+    double *expires_at  # of entries with HAS_GRACE
     uint64_t *weights
     Origin *origins
     TagList **tags  # of entries with HAS_TAGS
-    uint32_t tracked  # entries with HAS_TRACKED
+    uint32_t tracked  # the number of entries with HAS_TRACKED
 
 
 cdef struct Entries:
@@ -62,7 +62,7 @@ cdef struct Entries:
     uint32_t segments_used
     uint32_t segments_size
     uint32_t buckets_size
-    size_t list_bytes  # of the lists of tags
+    size_t list_bytes  # the size of the lists of tags
 
 
 cdef inline Entry *at(Entries *entries, uint32_t index) noexcept:
@@ -89,11 +89,11 @@ cdef inline Origin *origin_of(Entries *entries, uint32_t index) noexcept:
 
 
 cdef inline uint32_t capacity_of_block(Entries *entries) noexcept:
-    """Of the first one if it is still growing."""
+    """Return the number of entries in each block. Only the first block grows to its full size."""
     return min(entries.capacity, <uint32_t>BLOCK)
 
 
-cdef int more_of_array(void **array, uint32_t *size, size_t item) except -1:
+cdef int double_array(void **array, uint32_t *size, size_t item) except -1:
     """Double an array of pointers or blocks."""
     cdef uint32_t larger = 2 * size[0] if size[0] else 1
     cdef void *grown = PyMem_RawRealloc(array[0], larger * item)
@@ -105,7 +105,7 @@ cdef int more_of_array(void **array, uint32_t *size, size_t item) except -1:
 
 
 cdef int allocate_line(uint32_t capacity, void **allocated, Entry **line) except -1:
-    """Memory for the entries of a block, at the start of a line of the processor's cache."""
+    """Allocate the entries of a block, aligned to a line of the processor's cache."""
     allocated[0] = PyMem_RawMalloc((capacity + 1) * sizeof(Entry))
     if allocated[0] is NULL:
         raise MemoryError
@@ -147,7 +147,7 @@ cdef int grow_first_block(Entries *entries) except -1:
 
 
 cdef int reserve_entry(Entries *entries) except -1:
-    """Make sure that ``new_entry`` finds a slot."""
+    """Allocate a block unless ``new_entry`` would find a free slot."""
     cdef uint32_t size, capacity
     if likely(entries.free or entries.top < entries.capacity):
         return 0
@@ -157,8 +157,8 @@ cdef int reserve_entry(Entries *entries) except -1:
         raise MemoryError
     if entries.blocks_used == entries.blocks_size:
         size = entries.blocks_size
-        more_of_array(<void **>&entries.lines, &size, sizeof(Entry *))
-        more_of_array(<void **>&entries.blocks, &entries.blocks_size, sizeof(Block))
+        double_array(<void **>&entries.lines, &size, sizeof(Entry *))
+        double_array(<void **>&entries.blocks, &entries.blocks_size, sizeof(Block))
     capacity = BLOCK if entries.capacity else FIRST_CAPACITY
     memset(&entries.blocks[entries.blocks_used], 0, sizeof(Block))
     allocate_line(capacity, &entries.blocks[entries.blocks_used].allocated, &entries.lines[entries.blocks_used])
@@ -171,7 +171,7 @@ cdef int reserve_entry(Entries *entries) except -1:
 
 
 cdef inline int reserve_array(Entries *entries, void **array, size_t item) except -1:
-    """Make an array of a block, if there is none."""
+    """Create an array of a block unless it exists."""
     if array[0] is NULL:
         array[0] = PyMem_RawCalloc(capacity_of_block(entries), item)
         if array[0] is NULL:
@@ -180,7 +180,7 @@ cdef inline int reserve_array(Entries *entries, void **array, size_t item) excep
 
 
 cdef inline uint32_t next_free(Entries *entries) noexcept:
-    """The index that ``new_entry`` returns next."""
+    """Return the index that the next ``new_entry`` will return."""
     return entries.free if entries.free else entries.top
 
 
@@ -214,7 +214,7 @@ cdef inline void free_entry(Entries *entries, uint32_t index, Entry *entry) noex
 
 
 cdef inline void note_tracked(Entries *entries, uint32_t index, Entry *entry) noexcept:
-    """After a change of its key or value."""
+    """Update HAS_TRACKED after a change of an entry's key or value."""
     cdef bint is_tracked = is_tracked_type(entry.value) or is_tracked_type(entry.key)
     if is_tracked != (entry.flags & HAS_TRACKED != 0):
         entry.flags ^= HAS_TRACKED
@@ -222,7 +222,7 @@ cdef inline void note_tracked(Entries *entries, uint32_t index, Entry *entry) no
 
 
 cdef size_t memory_of(Entries *entries) noexcept:
-    """Bytes, without those of keys and values."""
+    """Return the memory used in bytes, without keys and values."""
     cdef size_t size = entries.buckets_size * sizeof(uint32_t) + entries.segments_size * sizeof(uint32_t *)
     cdef uint32_t number, capacity = capacity_of_block(entries)
     cdef Block *block
@@ -249,7 +249,7 @@ cdef void free_last_block(Entries *entries) noexcept:
 
 
 cdef void free_entries(Entries *entries) noexcept:
-    """Give all memory back. There are no entries any more."""
+    """Free all memory. The entries must have been removed."""
     while entries.blocks_used:
         free_last_block(entries)
     while entries.segments_used:
@@ -261,8 +261,9 @@ cdef void free_entries(Entries *entries) noexcept:
     memset(entries, 0, sizeof(Entries))
 
 
-cdef PyObject *take_last(Map *map, Entries *entries, PyObject **value) noexcept:
-    """Take the key and the value out of the entry with the highest index. NULL if there is none."""
+cdef PyObject *pop_last(Map *map, Entries *entries, PyObject **value) noexcept:
+    """Remove the entry with the highest index. Return its key, or NULL if there is no entry. The caller gets the
+    references to the key and the value."""
     cdef Entry *entry
     cdef PyObject *key = NULL
     while key is NULL and entries.top > 1:
@@ -283,7 +284,7 @@ cdef PyObject *take_last(Map *map, Entries *entries, PyObject **value) noexcept:
 
 
 cdef int visit_entries(Entries *entries, visitproc visit, void *arg) noexcept:
-    """For the garbage collector, which passes over blocks of strings and bytes."""
+    """Visit all entries for the garbage collector. Blocks without HAS_TRACKED are skipped."""
     cdef uint32_t number, index, last
     cdef Entry *entry
     cdef int stopped

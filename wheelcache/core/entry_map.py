@@ -1,9 +1,9 @@
-"""The entries of a Python core: in an ``OrderedDict`` in order of use, and in a timing wheel whose timers they are.
+"""The entries of a Python core: in an ``OrderedDict`` in order of use, and, since they are timers, in a timing wheel.
 
-The garbage collector may run a finalizer in the middle of a method, and that may call the core. CPython starts it at
-allocations and, from 3.12 on, after calls. So what changes the map first makes the objects it needs, and then looks up
-and changes in lines without calls: these lines find the work of all finalizers before them, and leave the map complete
-for all after them. Only timers may be left over. The wheel drops the timers whose entries have left.
+The garbage collector may run a finalizer in the middle of a method, and the finalizer may call the core. CPython starts
+a collection at allocations and, from 3.12 on, after calls. Therefore a method that changes the map first creates the
+objects it needs, and then looks up and changes entries in lines without calls. No finalizer can run between these
+lines, so each finalizer finds a complete map. Only timers of removed entries may remain; the wheel drops them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ AS_EXPIRED, AS_REPLACED, AS_CLEARED = map(CAUSES.index, (EXPIRED, REPLACED, CLEA
 
 SMALL_TABLE: Final = 1024
 SHRINK_FACTOR: Final = 8
-"""A table is rebuilt when it once held this many times its entries, and more than a small one, which takes 90 KB."""
+"""A table is rebuilt if it once held more than this many times its current entries, and more than SMALL_TABLE entries,
+for which a table takes 90 KB."""
 
 
 def check_weight(weight: int) -> None:
@@ -37,60 +38,61 @@ def check_weight(weight: int) -> None:
 class Entry(Timer):
     """A key, its value, and its two times: ``fresh_until``, and ``due``, when it expires and leaves memory.
 
-    A new value for a key goes into the existing entry. A reader without the lock finds the new value or the old one,
-    each of them whole, since ``value`` is one reference.
+    A new value for a key replaces the value of the existing entry. Since ``value`` is one reference, a reader without
+    the lock finds either the old value or the new one.
     """
 
     __slots__ = ("fresh_until", "key", "tags", "value")
 
-    # Made bare and filled in by the map: without an __init__ in Python, a new key takes 100 ns less.
+    # The map sets the attributes: without an __init__ in Python, a new key takes 100 ns less.
     __init__ = object.__init__
 
     weight = 0
 
 
 class TrackedEntry(Entry):
-    """An entry of a core with weights or stamps: its weight, and what the slot of its key shows while it is current."""
+    """An entry of a core with weights or stamps: its weight, and the words of its key's slot while it is current."""
 
     __slots__ = ("invalidation", "slot", "stamp", "weight")
 
     def __init__(self) -> None:
         self.weight = self.slot = 0
-        # Of no slot: current only once it is stamped.
+        # No slot shows -1: the entry is not current until it is stamped.
         self.invalidation = self.stamp = -1
 
 
 class LRU(OrderedDict[Any, Any]):
-    """The entries by key, least recently used first: the policy of eviction. Setting a new key inserts it at the young
+    """The eviction policy: the entries by key, least recently used first. Setting a new key inserts it at the young
     end, and deleting a key removes it from the order, in one C call each."""
 
     __slots__ = ()
 
-    # A hit, or a new value for the key, moves it to the young end.
+    # A hit or a new value moves the key to the young end.
     on_hit = OrderedDict.move_to_end
 
     def victim(self) -> Any:
-        """Return the key that the next eviction removes, or None. It changes nothing, and may be called again."""
+        """Return the key that the next eviction removes, or None. Calling this changes nothing."""
         return next(iter(self), None)
 
     def in_eviction_order(self) -> list[Any]:
-        """Return the keys in the order in which they would leave."""
+        """Return the keys in the order in which they would be evicted."""
         return list(self)
 
 
 class EntryMap:
-    """Called under the lock of its owner, except for look-ups in ``entries``.
+    """The entries of one core, which calls every method under its lock. Only look-ups in ``entries`` need no lock.
 
     Attributes:
-        entries: by key, in the order of the policy. Another object after ``detach_all`` and ``fit_table``.
-        detached: the maps that ``detach_all`` took out: None, or a pair of a map and such an attribute.
+        entries: the entries by key, in the order of the policy. ``detach_all`` and ``fit_table`` replace this object.
+        detached: the maps that ``detach_all`` detached, as a linked list of pairs (map, rest); None at its end.
         entry_class: the class of new entries.
-        size: the number of entries, which ``len(entries)`` is as well: but that is a call.
+        size: the number of entries: ``len(entries)``, without the call.
         weight: the sum of the entries' weights.
-        next_due: when ``take_due`` has work, in seconds; ``-inf`` while detached entries or dropped tags remain.
+        next_due: the time at which ``remove_due`` has work, in seconds; ``-inf`` while detached entries or dropped tags
+            remain.
         tags: the tags of the entries.
-        removals: how many entries left, in the order of CAUSES.
-        evicted_weight: the sum of the weights of those that were evicted.
+        removals: the number of removals for each cause, in the order of CAUSES.
+        evicted_weight: the sum of the weights of evicted entries.
     """
 
     def __init__(self, max_entries: float, max_weight: float, interval: float, now: float) -> None:
@@ -100,7 +102,7 @@ class EntryMap:
         self.entry_class: type[Entry] = Entry
         self.entries = LRU()
         self.detached: tuple[LRU, Any] | None = None
-        # The most entries since the table was built.
+        # The largest number of entries since the table was built.
         self._most = 0
         self.size = 0
         self.weight = 0
@@ -124,15 +126,15 @@ class EntryMap:
         removed: Removals | None,
         gone: list[Any],
     ) -> Any:
-        """Store a value at the young end, and return its entry, which ``file`` then puts into the wheel. If the map is
-        full, the oldest entries make room.
+        """Store a value at the young end and return its entry, which the caller passes to ``file``. If the map is full,
+        evict the oldest entries first.
 
         Args:
-            weight: 0 if entries are not tracked.
-            gone: receives references that the caller drops without the lock.
+            weight: 0 in a core without weights and stamps.
+            gone: receives references that the caller drops after it released the lock.
         """
         if expires_at < self.next_due == inf:
-            # Idle until now: the wheel's tick is an old one, from which the new timer would look far off.
+            # The wheel was idle. Seen from its old tick, the new timer would look far off.
             self._wheel.turn(now)
         entries = self.entries
         if key not in entries:
@@ -200,7 +202,7 @@ class EntryMap:
         return self.file(entry, expires_at) if expires_at < entry.filed else 0
 
     def remove(self, key: Any, cause: RemovalCause, now: float, removed: Removals | None, gone: list[Any]) -> None:
-        """Take an entry out, if there is one. It goes to ``gone``, as in ``store``."""
+        """Remove the entry of a key, if there is one, and append it to ``gone``."""
         entries = self.entries
         if key not in entries:
             return
@@ -221,7 +223,8 @@ class EntryMap:
             removed.append((key, entry.value, cause))
 
     def evict(self, most: float, budget: int, now: float, removed: Removals | None, gone: list[Any]) -> bool:
-        """Evict until there are ``most`` entries that fit ``max_weight``. Return whether that takes more evictions."""
+        """Evict until at most ``most`` entries are left, and they fit ``max_weight``. Return whether this takes more
+        than ``budget`` evictions."""
         for _ in range(budget):
             if self.size <= most and self.weight <= self._max_weight:
                 return False
@@ -229,13 +232,13 @@ class EntryMap:
         return self.size > most or self.weight > self._max_weight
 
     def _evict_oldest(self, now: float, removed: Removals | None, gone: list[Any]) -> None:
-        # A hit, which takes no lock, may move an entry between the making of the iterator and its first step. The
-        # caller tries again.
+        # A hit, which needs no lock, may move an entry after ``victim`` created its iterator and before the iterator's
+        # first step. The caller tries again.
         with suppress(RuntimeError):
             self.remove(self.entries.victim(), EVICTED, now, removed, gone)
 
-    def take_due(self, now: float, budget: int, removed: Removals | None, gone: list[Any]) -> int:
-        """Remove expired entries, looking at ``budget`` timers at most. Return how many were looked at."""
+    def remove_due(self, now: float, budget: int, removed: Removals | None, gone: list[Any]) -> int:
+        """Remove expired entries. Look at ``budget`` timers at most, and return the number of timers looked at."""
         looked = 0
         wheel = self._wheel
         while looked < budget and (slot := wheel.turn(now)) is not None:
@@ -247,7 +250,7 @@ class EntryMap:
                 if not has_left and entry.due <= reached:
                     self.remove(entry.key, EXPIRED, now, removed, gone)
                 elif not has_left and entry.due < inf:
-                    # It was moved to a later time.
+                    # The entry got a later expiry.
                     wheel.schedule(entry, entry.due)
                 else:
                     wheel.cancel(entry)
@@ -255,7 +258,8 @@ class EntryMap:
         return looked
 
     def sweep(self, budget: int, now: float, removed: Removals | None, gone: list[Any]) -> int:
-        """Remove the entries of dropped tags, looking at ``budget`` keys at most. Return how many were looked at."""
+        """Remove the entries of dropped tags. Look at ``budget`` keys at most, and return the number of keys looked
+        at."""
         looked = 0
         while looked < budget and self.tags.dropped:
             tag = self.tags.dropped[0]
@@ -271,7 +275,7 @@ class EntryMap:
         return looked
 
     def detach_all(self) -> int:
-        """Take all entries out, in O(1). They count as CLEARED. Return how many there were."""
+        """Detach all entries, in O(1), and return their number. They count as CLEARED."""
         entries, wheel = LRU(), self._wheel.emptied()
         size = self.size
         if size:
@@ -285,12 +289,12 @@ class EntryMap:
         return size
 
     def drop_detached(self, budget: int, removed: Removals | None, gone: list[Any]) -> None:
-        """Drop detached entries until there are ``budget`` in ``gone``."""
+        """Drop detached entries until ``gone`` has ``budget`` items."""
         while len(gone) < budget and self.detached is not None:
             entries, rest = self.detached
             while len(gone) < budget and entries:
                 key, entry = entries.popitem()
-                # They point at each other, and would wait for the garbage collector.
+                # Timers of a slot refer to each other, so only the garbage collector would free them.
                 entry.prev = entry.next = None
                 gone.append(entry)
                 if removed is not None:
@@ -299,25 +303,25 @@ class EntryMap:
                 self.detached = rest
 
     def fit_table(self) -> None:
-        """Give memory back: a table that once held many entries keeps its size until it is rebuilt."""
+        """Rebuild the table if it is far too large: a dict that once held many entries keeps its size otherwise."""
         if self._most <= SMALL_TABLE or self.size * SHRINK_FACTOR >= self._most:
             return
         size, removals = self.size, [*self.removals]
         try:
             entries = LRU(self.entries)
         except RuntimeError:
-            # A hit moved an entry meanwhile. The next call tries again.
+            # A hit moved an entry during the copy. The next call tries again.
             return
-        # Unless a finalizer has added or removed entries.
+        # Otherwise a finalizer has added or removed entries.
         if self.size == size and self.removals == removals:
             self.entries = entries
             self._most = size
 
     def find_next_due(self) -> None:
-        """Set ``next_due`` after entries were taken out. It does not become earlier: no entry expires before, and
-        timers that wait to move to a finer level are not late."""
+        """Update ``next_due`` after removals. It never becomes earlier: the wheel may come earlier to a slot whose
+        timers move to a finer level, but no entry expires there."""
         filings = -1
-        # Once more if a finalizer has filed an entry meanwhile.
+        # Repeat if a finalizer has filed an entry.
         while filings != self._filings:
             filings = self._filings
             wake = self._wheel.next_wake()
@@ -327,12 +331,12 @@ class EntryMap:
             self.next_due = wake
 
     def follow(self, now: float) -> None:
-        """Continue with another clock. If it is behind the wheel, all entries are filed again: O(n)."""
+        """Continue at the time ``now`` of another clock. If it is behind the wheel, file all entries again, in O(n)."""
         if now >= self._wheel.time_of(self._wheel.tick):
             return
         self._wheel = TimingWheel(self._wheel.interval, FINEST_SLOTS, now)
         entries = list(self.entries.values())
-        # All of them first: a finalizer may remove an entry, and with it change its neighbors in the old wheel.
+        # Unlink all entries first: a finalizer may remove an entry, which would change its neighbors in the old wheel.
         for entry in entries:
             entry.prev = entry.next = None
         for entry in entries:
@@ -343,11 +347,12 @@ class EntryMap:
 
 
 class KeyScan:
-    """A walk over the entries by a copy of their keys: see ``contract.Scan``.
+    """A walk over a copy of the keys: see ``contract.Scan``.
 
     Args:
-        keys: the keys, copied in one step of the core. This takes 10 ms for a million, and up to 0.9 s in order of use.
-        records_of: returns the records of those keys that have entries, in one step.
+        keys: the keys, copied in one step of the core. For a million keys, this takes 10 ms without an order, and up to
+            0.9 s in order of use.
+        records_of: returns the records of the keys that still have entries, in one step.
     """
 
     __slots__ = ("__weakref__", "_keys", "_records_of", "is_open")
@@ -358,7 +363,7 @@ class KeyScan:
         self.is_open = True
 
     def step(self, count: int) -> list[Record]:
-        # Keys without entries are passed over: an empty list would mean the end.
+        # Skip keys without entries: an empty list would mean the end.
         while keys := self.keys(count):
             if records := self._records_of(keys):
                 return records

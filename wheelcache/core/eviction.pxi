@@ -1,13 +1,13 @@
-# The policies of eviction. Everything that depends on the order in which entries leave a full map is here; the walk in
-# that order is in scans.pxi. LRU is a ring through index 0, whose ``younger`` is the least recently used entry. A hit
-# under SIEVE or CLOCK would set a bit instead, but costs as much here, and both lose hits where popularity shifts.
+# The eviction policies. All code that depends on the order of eviction is here, except the walk in that order, which is
+# in scans.pxi. LRU is a ring through index 0, whose ``younger`` is the least recently used entry. A hit under SIEVE or
+# CLOCK would set a bit instead, but would cost as much here, and both have fewer hits when popularity shifts.
 
 cdef enum Policy:
     LRU
 
 
 cdef inline void on_hit(Map *map, uint32_t index, Entry *entry) noexcept:
-    """An entry was found, or its value was replaced."""
+    """Move an entry to the young end after a hit or a new value."""
     if map.policy == LRU and entry.younger != 0:
         if unlikely(map.walk.turns is not NULL):
             note_use(map, index, entry)
@@ -26,17 +26,17 @@ cdef inline void on_remove(Map *map, Entry *entry) noexcept:
 
 
 cdef inline uint32_t victim(Map *map) noexcept:
-    """The entry that the next eviction removes; 0 if there is none. It changes nothing, and may be called again."""
+    """Return the index of the entry that the next eviction removes; 0 if there is none. Calling this changes nothing."""
     return in_eviction_order(map, 0) if map.entries.count else 0
 
 
 cdef inline uint32_t in_eviction_order(Map *map, uint32_t index) noexcept:
-    """The entry that would leave after this one; after index 0, the first. 0 if there is none."""
+    """Return the index of the entry that is evicted after this one (after index 0, the first); 0 at the end."""
     return at(&map.entries, index).younger if map.policy == LRU else 0
 
 
 cdef inline void on_move(Map *map, Entry *entry, uint32_t to) noexcept:
-    """An entry gets another index."""
+    """Update the order before an entry moves to the index ``to``."""
     if map.policy == LRU:
         at(&map.entries, entry.older).younger = to
         at(&map.entries, entry.younger).older = to

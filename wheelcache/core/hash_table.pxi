@@ -1,30 +1,31 @@
-# From a key to the index of its entry: linear hashing with chains (Litwin, 1980; Larson, 1988). Growing splits a bucket
-# or two at a time, so no set waits for a table of a million keys to be rebuilt, and nothing is left where an entry was.
+# The hash table maps a key to the index of its entry, by linear hashing with chains (Litwin, 1980; Larson, 1988). It
+# grows by splitting one or two buckets at a time, so no set waits for a table of a million keys to be rebuilt. Removals
+# leave no tombstones.
 
 cdef enum:
     FIRST_BUCKETS = 16
-    ENOUGH = 2  # buckets to an entry; fewer are split
-    TOO_MANY = 8  # more are joined
-    SHORT_TEXT = 256  # a key of two strings that are no longer together is looked up without making one of them
+    MIN_BUCKETS_PER_ENTRY = 2  # with fewer, buckets are split
+    MAX_BUCKETS_PER_ENTRY = 8  # with more, buckets are joined
+    SHORT_TEXT = 256  # the longest prefixed key that is looked up without creating its string
 
 
-# Integers hash to themselves, so a visitor who chooses them chooses the hashes: 20,000 chosen ones made ``get`` 139 times
-# slower while the bucket was a function that everybody could invert. The two secrets of the process prevent that. Keys
-# with the same hash share a bucket all the same, as in a dict.
+# Integers hash to themselves, so a visitor that chooses integer keys chooses their hashes. When the bucket was a known
+# function of the hash, 20,000 chosen keys made ``get`` 139 times slower. Two secrets per process prevent this. Keys
+# with equal hashes still share a bucket, as in a dict.
 cdef uint64_t SECRET = int.from_bytes(urandom(8), "little")
 cdef uint64_t SECRET_FACTOR = int.from_bytes(urandom(8), "little") | 1
 
 
 cdef inline uint32_t mixed(Py_hash_t hash) noexcept:
-    """A number that spreads hashes evenly. Two multiplications: after the first one, low bits depend on low bits alone."""
+    """Return a number that spreads hashes evenly. After one multiplication, low bits would depend on low bits alone."""
     cdef uint64_t number = (<uint64_t>hash ^ SECRET) * SECRET_FACTOR
     return <uint32_t>(((number ^ (number >> 32)) * <uint64_t>0x9E3779B97F4A7C15) >> 32)
 
 
 cdef int check_key(PyObject *key) except -1:
-    """Refuse a key whose hashing or comparing runs Python code: within a step, that could change the map."""
+    """Raise a TypeError if hashing or comparing a key runs Python code: within a step, it could change the map."""
     if not is_plain(<object>key):
-        # First, so that Python says what is not hashable at all.
+        # Hash the key first: Python reports keys that are not hashable at all.
         hash(<object>key)
         raise TypeError(f"a key must be hashed and compared by C code alone, unlike {<object>key!r}")
     return 0
@@ -48,7 +49,7 @@ cdef inline uint32_t *bucket(Entries *entries, uint32_t number) noexcept:
 
 
 cdef inline uint32_t find(Map *map, PyObject *key, Py_hash_t hash) except? 0xFFFFFFFF:
-    """The index of the entry of a key; 0 if there is none."""
+    """Return the index of the entry of a key; 0 if there is none."""
     cdef uint32_t index
     cdef Entry *entry
     if unlikely(map.entries.count == 0):
@@ -56,7 +57,7 @@ cdef inline uint32_t find(Map *map, PyObject *key, Py_hash_t hash) except? 0xFFF
     index = bucket_of(&map.entries, hash)[0]
     while index:
         entry = at(&map.entries, index)
-        # Most look-ups are by the same object, or by an equal string.
+        # In most look-ups, the key is the same object or an equal string.
         if entry.key is key:
             return index
         if entry.hash == hash:
@@ -70,7 +71,7 @@ cdef inline uint32_t find(Map *map, PyObject *key, Py_hash_t hash) except? 0xFFF
 
 
 cdef inline uint32_t find_text(Map *map, const char *text, Py_ssize_t length, Py_hash_t hash) noexcept:
-    """``find``, of a string that was not made, among keys that are strings and of no subclass."""
+    """Find the key, exactly a ``str``, with the ASCII characters ``text``. Return its index as ``find`` does."""
     cdef uint32_t index
     cdef Entry *entry
     index = bucket_of(&map.entries, hash)[0] if likely(map.entries.count != 0) else 0
@@ -83,8 +84,8 @@ cdef inline uint32_t find_text(Map *map, const char *text, Py_ssize_t length, Py
 
 
 cdef inline int reserve_bucket(Entries *entries) except -1:
-    """Make sure that ``add_to_table`` may split buckets."""
-    if likely(entries.buckets + ENOUGH <= entries.buckets_size):
+    """Allocate the buckets that ``add_to_table`` may create by splitting."""
+    if likely(entries.buckets + MIN_BUCKETS_PER_ENTRY <= entries.buckets_size):
         return 0
     return grow_table(entries)
 
@@ -102,7 +103,7 @@ cdef int grow_table(Entries *entries) except -1:
         entries.buckets_size = 2 * size
         return 0
     if entries.segments_used == entries.segments_size:
-        more_of_array(<void **>&entries.segments, &entries.segments_size, sizeof(uint32_t *))
+        double_array(<void **>&entries.segments, &entries.segments_size, sizeof(uint32_t *))
     size = BLOCK if entries.buckets_size else FIRST_BUCKETS
     segment = <uint32_t *>PyMem_RawCalloc(size, sizeof(uint32_t))
     if segment is NULL:
@@ -116,9 +117,9 @@ cdef int grow_table(Entries *entries) except -1:
 
 
 cdef inline void add_to_table(Entries *entries, uint32_t index, Entry *entry) noexcept:
-    """After ``new_entry``, which counts it."""
+    """Add an entry to its bucket, after ``new_entry``, which counts the entry."""
     cdef uint32_t *first
-    while unlikely(entries.count * <uint64_t>ENOUGH > entries.buckets):
+    while unlikely(entries.count * <uint64_t>MIN_BUCKETS_PER_ENTRY > entries.buckets):
         if entries.buckets == entries.buckets_size:
             break
         split_bucket(entries)
@@ -150,14 +151,14 @@ cdef void split_bucket(Entries *entries) noexcept:
 
 
 cdef inline uint32_t *link_to(Entries *entries, uint32_t index, Py_hash_t hash) noexcept:
-    """What leads to an entry: its bucket, or ``chained`` of the one before it."""
+    """Return the link to an entry: its bucket, or ``chained`` of the previous entry."""
     cdef uint32_t *link = bucket_of(entries, hash)
     while link[0] != index:
         link = &at(entries, link[0]).chained
     return link
 
 
-cdef inline void take_from_table(Entries *entries, uint32_t index, Entry *entry) noexcept:
+cdef inline void remove_from_table(Entries *entries, uint32_t index, Entry *entry) noexcept:
     link_to(entries, index, entry.hash)[0] = entry.chained
 
 
@@ -179,18 +180,21 @@ cdef void join_bucket(Entries *entries) noexcept:
         entries.buckets_size -= BLOCK
 
 
-# Giving memory back: a few steps after each removal.
+# Memory is given back in a few steps after each removal.
 
 cdef void shrink(Map *map, Py_ssize_t steps) noexcept:
     cdef Entries *entries = &map.entries
-    # Eight a removal keep up with ``TOO_MANY``.
-    cdef Py_ssize_t left = 4 * steps
+    # Callers pass 2 steps per removal: 8 joins per removal keep the ratio at ``MAX_BUCKETS_PER_ENTRY``.
+    cdef Py_ssize_t joins = 4 * steps
     if entries.count == 0:
         if entries.capacity > SMALL:
             free_entries(entries)
         return
-    while left and entries.buckets > FIRST_BUCKETS and entries.count * <uint64_t>TOO_MANY < entries.buckets:
-        left -= 1
+    while (
+        joins and entries.buckets > FIRST_BUCKETS
+        and entries.count * <uint64_t>MAX_BUCKETS_PER_ENTRY < entries.buckets
+    ):
+        joins -= 1
         join_bucket(entries)
     while steps and entries.top > SMALL and entries.count < entries.top // 2:
         steps -= 1
@@ -204,7 +208,7 @@ cdef void shrink(Map *map, Py_ssize_t steps) noexcept:
 
 
 cdef bint move_down(Map *map, uint32_t index) noexcept:
-    """Move the last entry into a free slot. Whether there is the memory for that."""
+    """Move the last entry to a free slot. Return False if there is no memory for its arrays."""
     cdef Entries *entries = &map.entries
     cdef uint32_t to = entries.free
     cdef Entry *entry = at(entries, index)

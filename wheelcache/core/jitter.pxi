@@ -1,10 +1,10 @@
-# What shortens TTLs, so that entries that were set together do not expire together.
+# Jitter shortens TTLs, so that entries that were set together do not expire together.
 
 from os import urandom
 
 cdef struct Jitter:
-    double share  # of the TTL, at most
-    double most  # seconds
+    double share  # the largest part of a TTL that is cut off, from 0 to 1
+    double most  # the largest cut, in seconds
     uint64_t state
 
 
@@ -14,7 +14,7 @@ cdef int seed(Jitter *jitter) except -1:
 
 
 cdef inline double drawn(Jitter *jitter) noexcept:
-    """A number from [0, 1), drawn evenly by xorshift64*."""
+    """Return a number drawn evenly from [0, 1), by xorshift64*."""
     jitter.state ^= jitter.state >> 12
     jitter.state ^= jitter.state << 25
     jitter.state ^= jitter.state >> 27

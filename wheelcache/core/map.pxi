@@ -1,11 +1,11 @@
-# The map: entries in order of use, by key and in the wheel. Nothing here runs Python code or fails, unless it says so.
+# The map: entries by key, in order of use and in the wheel. Unless documented, nothing here runs Python code or fails.
 
 cdef enum:
-    DROPPED_PER_SET = 4  # detached entries: more than the one that a set may add
+    DROPPED_PER_SET = 4  # detached entries that a set drops: more than the one entry that it may add
 
 
 cdef struct Detached:
-    # Entries that ``clear`` took out.
+    # Entries that ``clear`` detached.
     Entries entries
     Detached *next
 
@@ -17,13 +17,13 @@ cdef struct Map:
     uint64_t total_weight
     uint64_t max_weight
     Py_ssize_t max_entries  # -1 for no bound
-    uint64_t left[5]  # by cause
+    uint64_t removals[5]  # by cause
     uint64_t puts
     uint64_t evicted_weight
-    uint64_t evicted_carry  # how often that went beyond 64 bits
+    uint64_t evicted_carry  # the number of times that it exceeded 64 bits
     Detached *detached
     Tags tags
-    uint64_t epoch  # raised by what ends all scans
+    uint64_t epoch  # increased to end all scans
     Stamps stamps
     Wheel wheel
 
@@ -32,9 +32,9 @@ cdef inline bint is_live(Map *map, uint32_t index, double now) noexcept:
     return index != 0 and at(&map.entries, index).fresh_until > now and is_current(map, index, at(&map.entries, index))
 
 
-cdef inline double time_to_judge(Entry *entry) noexcept:
-    """A time that is as good as the system's to tell whether an entry is fresh. The coarse clock takes 5 ns instead of
-    25, and lags by the time between two interrupts of the processor's timer: 4 ms, under load 23."""
+cdef inline double now_for(Entry *entry) noexcept:
+    """Return the time, precisely enough to decide whether an entry is fresh. Reading the coarse clock takes 5 ns
+    instead of 25, but it lags by the time between two interrupts of the processor's timer: 4 ms, under load 23 ms."""
     cdef double now
     if entry.fresh_until == INFINITY:
         return 0.0
@@ -43,17 +43,17 @@ cdef inline double time_to_judge(Entry *entry) noexcept:
 
 
 cdef inline bint has_chores(Map *map) noexcept:
-    """Whether ``drain`` has something to do."""
+    """Return whether ``drain`` has work."""
     return map.detached is not NULL or map.tags.sweep != 0
 
 
 cdef inline int lateness(Map *map, double now) noexcept:
-    """WAKE if there are entries to drop, or the wheel is over two intervals late, else 0."""
+    """Return WAKE if ``drain`` has work or the wheel is over two intervals late, else 0."""
     return WAKE if has_chores(map) or now - map.wheel.next_due > 2 * map.wheel.interval else 0
 
 
 cdef inline int file(Map *map, uint32_t index, Entry *entry, double fresh_until, double due, double now) noexcept:
-    """Give an entry other times, after ``reserve_grace``. WAKE if ``next_due`` became earlier, else 0."""
+    """Give an entry new times, after ``reserve``. Return WAKE if ``next_due`` became earlier, else 0."""
     entry.fresh_until = fresh_until
     if due > fresh_until:
         entry.flags |= HAS_GRACE
@@ -64,21 +64,21 @@ cdef inline int file(Map *map, uint32_t index, Entry *entry, double fresh_until,
 
 
 cdef inline int unlink(Map *map, uint32_t index, Entry *entry, int cause, double now) noexcept:
-    """Take an entry out. The caller gets its references. Its cause."""
+    """Remove an entry and return the cause under which it counts. The caller gets the references to key and value."""
     cdef Entries *entries = &map.entries
     cdef uint64_t weight = weight_of(entries, index)
     if entry.fresh_until <= now:
         cause = EXPIRED
-    map.left[cause] += 1
+    map.removals[cause] += 1
     map.total_weight -= weight
     if cause == EVICTED and weight:
         map.evicted_weight += weight
         map.evicted_carry += map.evicted_weight < weight
     if unlikely(map.walk.turns is not NULL):
-        note_absence(map, index, in_eviction_order(map, index))
+        note_removal(map, index, in_eviction_order(map, index))
     on_remove(map, entry)
     cancel(map, entry)
-    take_from_table(entries, index, entry)
+    remove_from_table(entries, index, entry)
     if entry.flags & HAS_TRACKED:
         block_of(entries, index).tracked -= 1
     if unlikely(entry.flags & HAS_TAGS):
@@ -89,7 +89,7 @@ cdef inline int unlink(Map *map, uint32_t index, Entry *entry, int cause, double
 
 
 cdef inline void take(Map *map, uint32_t index, int cause, double now, Gone *gone) noexcept:
-    """Take an entry out, after ``has_room``."""
+    """Remove an entry and record the removal, after ``has_room``."""
     cdef Entry *entry = at(&map.entries, index)
     cdef PyObject *key = entry.key
     cdef PyObject *value = entry.value
@@ -97,8 +97,9 @@ cdef inline void take(Map *map, uint32_t index, int cause, double now, Gone *gon
     add_removal(gone, key, value, cause)
 
 
-cdef inline uint32_t bear(Map *map, PyObject *key, PyObject *value, Py_hash_t hash) noexcept:
-    """A new entry, after ``reserve_entry`` and ``reserve_bucket``. It takes over the references."""
+cdef inline uint32_t insert_entry(Map *map, PyObject *key, PyObject *value, Py_hash_t hash) noexcept:
+    """Insert an entry, after ``reserve_entry`` and ``reserve_bucket``, and return its index. The entry owns the
+    references from then on."""
     cdef uint32_t index = new_entry(&map.entries)
     cdef Entry *entry = at(&map.entries, index)
     entry.key, entry.value, entry.hash = key, value, hash
@@ -108,12 +109,13 @@ cdef inline uint32_t bear(Map *map, PyObject *key, PyObject *value, Py_hash_t ha
     add_to_table(&map.entries, index, entry)
     on_insert(map, index, entry)
     if unlikely(map.walk.turns is not NULL):
-        note_birth(&map.walk, index)
+        note_insertion(&map.walk, index)
     return index
 
 
 cdef int reserve(Map *map, uint32_t index, bint has_grace, uint64_t weight, bint has_tags) except -1:
-    """Memory for an entry, or, without an index, a new one in the place of the oldest if the map is full."""
+    """Allocate the memory for a write to an entry. Index 0 stands for a new entry, which replaces the oldest one if the
+    map is full."""
     cdef Entries *entries = &map.entries
     cdef Block *block
     if index == 0:
@@ -139,7 +141,7 @@ cdef inline bint is_full(Map *map) noexcept:
     return 0 <= map.max_entries <= <Py_ssize_t>map.entries.count
 
 
-cdef inline void weigh(Map *map, uint32_t index, uint64_t weight) noexcept:
+cdef inline void set_weight(Map *map, uint32_t index, uint64_t weight) noexcept:
     cdef uint64_t *weights = block_of(&map.entries, index).weights
     if weights is not NULL:
         map.total_weight += weight - weights[index & (BLOCK - 1)]
@@ -147,7 +149,7 @@ cdef inline void weigh(Map *map, uint32_t index, uint64_t weight) noexcept:
 
 
 cdef bint has_room_for(Map *map, uint32_t index, uint64_t weight) noexcept:
-    """Whether a value can be restored without evicting."""
+    """Return whether a value can be restored without an eviction."""
     if index == 0 and is_full(map):
         return False
     if weight > map.max_weight:
@@ -156,7 +158,7 @@ cdef bint has_room_for(Map *map, uint32_t index, uint64_t weight) noexcept:
 
 
 cdef bint evict_excess(Map *map, Py_ssize_t budget, Py_ssize_t most, double now, Gone *gone) noexcept:
-    """Evict until the bounds hold. Whether that takes more than ``budget``, or more memory than there is."""
+    """Evict until the bounds hold. Return True if this takes more than ``budget`` evictions, or if memory ran out."""
     while 0 <= most < <Py_ssize_t>map.entries.count or map.total_weight > map.max_weight:
         if (budget <= 0 and map.total_weight <= MOST_WEIGHT) or not has_room(gone):
             return True
@@ -166,7 +168,7 @@ cdef bint evict_excess(Map *map, Py_ssize_t budget, Py_ssize_t most, double now,
 
 
 cdef int detach_all(Map *map) except -1:
-    """Take everything out in O(1). It fails for want of memory, before the first change."""
+    """Detach all entries in O(1). Raise a MemoryError, before the first change, if there is no memory."""
     cdef Detached *detached
     cdef uint32_t size = map.entries.count
     if size:
@@ -176,7 +178,7 @@ cdef int detach_all(Map *map) except -1:
         detached.entries, detached.next = map.entries, map.detached
         map.detached = detached
         memset(&map.entries, 0, sizeof(Entries))
-    map.left[CLEARED] += size
+    map.removals[CLEARED] += size
     map.total_weight = 0
     forget_tags(map)
     end_scans(map)
@@ -185,10 +187,10 @@ cdef int detach_all(Map *map) except -1:
 
 
 cdef inline void forget_tags(Map *map) noexcept:
-    """Detached entries keep theirs. It runs no Python code."""
+    """Forget all tags. Detached entries keep their tags, so this runs no Python code."""
     if map.tags.by_name is not NULL:
         PyDict_Clear(map.tags.by_name)
-    map.tags.sweep = map.tags.sweeps_again = 0
+    map.tags.sweep = map.tags.sweeps_again = map.tags.compares = 0
 
 
 cdef void end_scans(Map *map) noexcept:
@@ -197,14 +199,14 @@ cdef void end_scans(Map *map) noexcept:
 
 
 cdef Py_ssize_t drop_detached(Map *map, Py_ssize_t budget, Gone *gone) noexcept:
-    """How many were dropped: at most ``budget``, fewer if there is no memory for more."""
+    """Drop detached entries: ``budget`` at most, fewer if memory runs out. Return the number of dropped entries."""
     cdef Py_ssize_t dropped = 0
     cdef Detached *detached
     cdef PyObject *key
     cdef PyObject *value
     while dropped < budget and map.detached is not NULL and has_room(gone):
         detached = map.detached
-        key = take_last(map, &detached.entries, &value)
+        key = pop_last(map, &detached.entries, &value)
         if key is NULL or detached.entries.count == 0:
             map.detached = detached.next
             free_entries(&detached.entries)
@@ -215,8 +217,8 @@ cdef Py_ssize_t drop_detached(Map *map, Py_ssize_t budget, Gone *gone) noexcept:
     return dropped
 
 
-cdef void file_all_anew(Map *map, double now) noexcept:
-    """The clock went back."""
+cdef void file_all_again(Map *map, double now) noexcept:
+    """File all timers again after the clock went back to ``now``."""
     cdef uint32_t index = victim(map)
     cdef Entry *entry
     empty_wheel(&map.wheel)
@@ -228,7 +230,7 @@ cdef void file_all_anew(Map *map, double now) noexcept:
         index = in_eviction_order(map, index)
 
 
-# The garbage collector sees keys and values through the core: an entry is no object of its own.
+# The garbage collector visits keys and values through the core, since entries are not Python objects.
 
 cdef traverseproc traverse_attributes = NULL
 cdef inquiry clear_attributes = NULL
@@ -246,7 +248,7 @@ cdef int traverse_core(PyObject *core, visitproc visit, void *arg) noexcept:
 
 
 cdef void drop_entries(Map *map) noexcept:
-    """Drop everything. It runs finalizers, which may add to it: that stays."""
+    """Drop all entries. This runs finalizers; entries that they add are kept."""
     cdef Detached *detached = map.detached
     cdef Detached *following
     cdef Entries entries = map.entries
@@ -259,7 +261,7 @@ cdef void drop_entries(Map *map) noexcept:
     end_scans(map)
     empty_wheel(&map.wheel)
     while True:
-        key = take_last(map, &entries, &value)
+        key = pop_last(map, &entries, &value)
         if key is not NULL:
             Py_DECREF(key)
             Py_DECREF(value)
@@ -279,12 +281,12 @@ cdef int clear_core(PyObject *core) noexcept:
 
 cdef void dealloc_core(PyObject *core) noexcept:
     PyObject_GC_UnTrack(core)
-    # A core may be the value of another one, and that of the next: 200,000 in a row would overflow the stack.
+    # The values of a core may be cores: without this, a chain of 200,000 of them would overflow the stack.
     call_without_nesting(core, dealloc_core, dealloc_one_core)
 
 
 cdef void dealloc_one_core(PyObject *core) noexcept:
-    # First, so that no finalizer of a value reaches a core that goes.
+    # This comes first, so that no finalizer of a value reaches the core through a weak reference.
     PyObject_ClearWeakRefs(core)
     drop_entries(&(<CompiledCore>core).map)
     deallocate_core(core)

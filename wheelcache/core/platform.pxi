@@ -1,4 +1,5 @@
-# What C offers and Cython does not: the system's clocks, words shared with other processes, strings compared in place.
+# C code for features that Cython lacks: the system's clocks, words shared with other processes, and comparison of
+# strings in place.
 
 cdef extern from *:
     """
@@ -13,24 +14,24 @@ cdef extern from *:
         clock_gettime(id, &time);
         return (double)((int64_t)time.tv_sec * 1000000000 + time.tv_nsec);
     }
-    /* Divided, as time.monotonic() does, so that both tell the same time to the last bit. */
+    /* A division, as in time.monotonic(), so that both return the same time to the last bit. */
     static inline double exact_clock(void) { return read_nanoseconds(CLOCK_MONOTONIC) / 1e9; }
     static inline double coarse_clock(void) { return read_nanoseconds(CLOCK_MONOTONIC_COARSE) * 1e-9; }
     #else
-    /* time.monotonic() has a scale of its own, so it is called. */
+    /* time.monotonic() has a scale of its own here, so the core calls it instead. */
     #define READS_SYSTEM_CLOCK 0
     static inline double exact_clock(void) { return 0.0; }
     static inline double coarse_clock(void) { return 0.0; }
     #endif
 
-    /* A clock that all processes of the machine share, and that no test freezes. */
+    /* Read a clock that all processes of the machine share and that no test freezes. */
     static inline uint64_t nanoseconds(void) {
         struct timespec time;
         clock_gettime(CLOCK_MONOTONIC, &time);
         return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
     }
 
-    /* Stamps are shared with other processes: coherence/shared_stamps.py says which of these may pass which. */
+    /* Words of the stamps, shared with other processes. coherence/shared_stamps.py documents their order. */
     static inline uint64_t load_word(uint64_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
     static inline void store_word(uint64_t *word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_SEQ_CST); }
     static inline void full_barrier(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
@@ -42,7 +43,7 @@ cdef extern from *:
 
     #define KEY_DEPTH 4
 
-    /* Whether hashing and comparing a key runs no Python code: the usual keys. ``keys.is_plain`` decides on the others. */
+    /* Return 1 for the usual keys, whose hashing and comparing run no Python code. ``keys.is_plain`` checks others. */
     static int is_usual_key(PyObject *key, int depth) {
         PyTypeObject *kind = Py_TYPE(key);
         Py_ssize_t index;
@@ -58,7 +59,7 @@ cdef extern from *:
 
     static inline int is_string_or_int(PyObject *key) { return PyUnicode_CheckExact(key) || PyLong_CheckExact(key); }
 
-    /* Only a string that is no subclass keeps its hash where this looks for it. */
+    /* Return the hash of a usual key. Only an object of exactly ``str`` has its hash in this field. */
     static inline Py_hash_t hash_of_plain(PyObject *key) {
         if (PyUnicode_CheckExact(key)) {
             Py_hash_t hash = ((PyASCIIObject *)key)->hash;
@@ -71,20 +72,20 @@ cdef extern from *:
         return PyUnicode_CheckExact(one) && PyUnicode_CheckExact(other);
     }
 
-    /* Of two keys with the same hash. A string equals no other object, but Python may be asked to warn of a comparison
-       with bytes. */
+    /* Compare two keys with the same hash. A string equals no object of another type; comparing it with bytes could
+       issue a BytesWarning. */
     static inline int are_equal_keys(PyObject *one, PyObject *other) {
         if (PyUnicode_Check(one) != PyUnicode_Check(other)) return 0;
         return PyObject_RichCompareBool(one, other, Py_EQ);
     }
 
-    /* A duration that is not a number is in no order with any time. */
+    /* Refuse NaN: every comparison of a time with NaN is false. */
     static inline double no_nan(double seconds) {
         if (Py_IS_NAN(seconds)) PyErr_SetString(PyExc_ValueError, "ttl must be a number of seconds or None, not nan");
         return Py_IS_NAN(seconds) ? -1.0 : seconds;
     }
 
-    /* Both were hashed, which makes them ready. */
+    /* Compare two strings. Both must have been hashed, which makes their data ready. */
     static inline int are_equal_strings(PyObject *one, PyObject *other) {
         Py_ssize_t length = PyUnicode_GET_LENGTH(one);
         int kind = (int)PyUnicode_KIND(one);
@@ -92,8 +93,8 @@ cdef extern from *:
             && memcmp(PyUnicode_DATA(one), PyUnicode_DATA(other), (size_t)length * (size_t)kind) == 0;
     }
 
-    /* The hash of the string that two make together, which is in ``text`` then, without making it. 0 if that cannot be
-       told: one of them is not of ASCII, or they are too long. */
+    /* Copy the characters of two strings to ``text`` and return the hash of their concatenation, without creating it.
+       Return 0 if one of them is not ASCII, or if they are too long together. */
     static inline Py_hash_t hash_of_two(PyObject *one, PyObject *other, char *text, Py_ssize_t size) {
         Py_ssize_t first = PyUnicode_GET_LENGTH(one), length = first + PyUnicode_GET_LENGTH(other);
         Py_hash_t hash;
@@ -110,16 +111,16 @@ cdef extern from *:
             && memcmp(PyUnicode_1BYTE_DATA(key), text, (size_t)length) == 0;
     }
 
-    /* A conversion without the float object that PyFloat_AsDouble makes of an int. */
+    /* Convert a TTL to a double, without the float object that PyFloat_AsDouble creates for an int. */
     static inline double as_seconds(PyObject *ttl) {
         if (ttl == Py_None) return Py_HUGE_VAL;
         return PyLong_CheckExact(ttl) ? PyLong_AsDouble(ttl) : no_nan(PyFloat_AsDouble(ttl));
     }
 
-    /* Whether the garbage collector may track it, now or later. */
+    /* Return whether the garbage collector may track the object, now or later. */
     static inline int is_tracked_type(PyObject *object) { return PyType_IS_GC(Py_TYPE(object)) != 0; }
 
-    /* Call ``destroy(object)``, now or, if it is called from too many others of its kind, later. */
+    /* Call ``destroy(object)``; later, if too many such calls are nested. */
     static inline void call_without_nesting(PyObject *object, destructor deallocate, destructor destroy) {
         Py_TRASHCAN_BEGIN(object, deallocate)
         destroy(object);

@@ -2,7 +2,7 @@
 
 It runs where the compiled core cannot. ``move_to_end`` is one C call, so recency is exact and a hit needs no lock: with
 a lock around hits, four threads get 0.3 instead of 1.3 million hits per second. The lock is reentrant, since the
-garbage collector may run a finalizer inside a step, and that may call the core: see ``entry_map``.
+garbage collector may run a finalizer inside a step, and the finalizer may call the core: see ``entry_map``.
 
 The guarantees about pauses, and exactness under exceptions at any point, belong to the compiled core: see ``contract``.
 """
@@ -64,7 +64,7 @@ from wheelcache.core.tally import Tally
 from wheelcache.core.watches import Watch, Watches
 
 DROPPED_PER_SET: Final = 4
-"""Detached entries that a ``set`` drops: more than the one that it may add."""
+"""The number of detached entries that a ``set`` drops: more than the one entry that it may add."""
 
 
 class PythonCore:
@@ -101,10 +101,10 @@ class PythonCore:
         self._gate_thread = 0
         self._count_from_zero()
         self._set_stamps(stamps)
-        # The object; its place in the OrderedDict, three words and 1.5 times the 28 bytes of a dict's; a float.
+        # The object; its node in the OrderedDict (three words); its dict entry (28 bytes, times 1.5); one float.
         self.entry_bytes = getsizeof(self._map.entry_class()) + 24 + 42 + 24
 
-    # The hit path. The operator looks up, and a KeyError is caught, since calling ``dict.get`` costs a hit 60 ns more.
+    # The hit path. It uses ``[]`` and catches the KeyError: calling ``dict.get`` instead costs a hit 60 ns more.
 
     def find(self, key: Hashable, default: Any = None) -> Any:
         try:
@@ -119,13 +119,13 @@ class PythonCore:
                     next(self._hits)
                     return value
         except KeyError:
-            # Missing, or removed between two lines: a miss in either case.
+            # The key was missing, or was removed between two lines: a miss in either case.
             pass
         if self._gate_error is not None:
             self._check_gate()
         return default
 
-    # Below: looking without using.
+    # Below: reads that neither count nor move an entry.
 
     def __len__(self) -> int:
         return self._map.size
@@ -174,8 +174,8 @@ class PythonCore:
     def counts(self) -> Counts:
         with self._lock:
             removals = dict(zip(CAUSES, self._map.removals, strict=True))
-            hits, misses = self._hit_tally.read(), self._miss_tally.read()
-            return Counts(hits, misses, removals, self._puts, self._map.evicted_weight)
+            looked_up = self._hit_tally.read(), self._miss_tally.read()
+            return Counts(*looked_up, removals, self._puts, self._map.evicted_weight)
 
     def count(self, *, hits: int = 0, misses: int = 0) -> None:
         for _ in range(hits):
@@ -220,24 +220,22 @@ class PythonCore:
         tags: tuple[TagName, ...] = (),
         since: int = 0,
     ) -> int:
-        clock = self._clock
-        now = clock()
+        now = self._clock()
         fresh_until = now + self._jittered(ttl, exact)
         expires_at = fresh_until + grace
         if weight:
             check_weight(weight)
             weight = weight if self._tracks else 0
         outcome = STORED
+        made: Any = ()
         map_ = self._map
-        # What leaves is kept until the lock is free: the last reference to a value may run its ``__del__``.
+        # Keeps replaced and removed values until the lock is free: dropping the last reference may run ``__del__``.
         gone: list[Any] = []
         with self._lock:
-            if self._gate_error is not None:
-                self._check_gate()
+            self._check_gate()
             if map_.detached is not None:
                 map_.drop_detached(DROPPED_PER_SET, removed, gone)
-            if self._stamps is not None:
-                self._check_slot(slot)
+            self._check_slot(slot)
             if mode or watch is not None or seen is not None:
                 live = self._live(key, now)
                 if watch is not None and watch.broken:
@@ -251,11 +249,11 @@ class PythonCore:
                     return OUTDATED
                 if mode == SAME and ttl == KEEP:
                     fresh_until, expires_at = live.fresh_until, live.due
-            if tags:
-                if self._stamps is not None:
-                    for _, slot_of_tag in tags:
-                        self._check_slot(slot_of_tag)
-                if mode != SAME and map_.tags.dropped_since(tags, since if watch is None else watch.since):
+            if tags and mode != SAME:
+                for _, slot_of_tag in tags:
+                    self._check_slot(slot_of_tag)
+                made = map_.tags.make(tags, since if watch is None else watch.since)
+                if made is None:
                     return OUTDATED if watch is None else CHANGED
             if self._watched and mode != RESTORE:
                 outcome |= self._notify(key, value, watch, slot, seen)
@@ -263,17 +261,17 @@ class PythonCore:
                 if seen is None and self._stamps is not None:
                     self._stamps.write(slot)
                 map_.remove(key, REPLACED, now, removed, gone)
+                map_.tags.forget_unused(made)
                 return outcome ^ STORED | TOO_HEAVY
-            added = map_.tags.add(tags, key) if tags and mode != SAME else ()
+            for tag in made:
+                tag.keys.add(key)
             if map_.tags.dropped:
-                # Perhaps just now, for another process.
+                # ``tags.add`` may have noticed that another process dropped a tag.
                 map_.next_due = -inf
             entry = map_.store(key, value, fresh_until, expires_at, weight, now, removed, gone)
-            if (added or entry.tags) and mode != SAME:
-                old, entry.tags = entry.tags, added
-                map_.tags.discard(tuple([tag for tag in old if tag not in added]), key)
-            if mode != RESTORE:
-                self._puts += 1
+            if (made or entry.tags) and mode != SAME:
+                entry.tags = map_.tags.replace(entry.tags, made, key)
+            self._puts += mode != RESTORE
             if self._tracks:
                 if self._stamps is not None:
                     self._stamps.stamp(entry, slot, seen)
@@ -307,8 +305,7 @@ class PythonCore:
         now = self._clock()
         gone: list[Any] = []
         with self._lock:
-            if self._gate_error is not None:
-                self._check_gate()
+            self._check_gate()
             entry = self._live(key, now)
             if only == DEAD:
                 if entry is not None:
@@ -317,7 +314,7 @@ class PythonCore:
                 if self._stamps is not None:
                     self._stamps.write(slot)
                 if self._watched:
-                    self._watches.break_all(key)
+                    self._watches.break_watches(key)
             self._map.remove(key, cause, now, removed, gone)
             self._map.fit_table()
             return default if entry is None else entry.value
@@ -335,19 +332,18 @@ class PythonCore:
         now = self._clock()
         gone: list[Any] = []
         with self._lock:
-            # Ended watches hold keys. After the last write, nothing else forgets them.
+            # Ended watches hold keys. Without further writes, no other call forgets them.
             self._watches.purge()
             self._map.drop_detached(budget, removed, gone)
-            looked = len(gone)
-            looked += self._map.sweep(budget - looked, now, removed, gone)
-            looked += self._map.take_due(now, budget - looked, removed, gone)
+            looked = len(gone) + self._map.sweep(budget - len(gone), now, removed, gone)
+            looked += self._map.remove_due(now, budget - looked, removed, gone)
             self._map.fit_table()
             self._map.find_next_due()
         return looked
 
     def clear(self, *, invalidate: bool = True) -> int:
         with self._lock:
-            self._watches.cleared()
+            self._watches.break_all()
             if invalidate and self._stamps is not None:
                 self._stamps.write_all()
             return self._map.detach_all()
@@ -370,6 +366,10 @@ class PythonCore:
                 self._map.next_due = -inf
             return dropped
 
+    def sweep_tags(self) -> None:
+        with self._lock:
+            self._map.next_due = -inf if self._map.tags.find_dropped() else self._map.next_due
+
     def dropped_since(self, tags: tuple[TagName, ...], since: int) -> bool:
         return self._map.tags.dropped_since(tags, since)
 
@@ -380,9 +380,9 @@ class PythonCore:
 
     def use_stamps(self, stamps: Stamps | None, *, keep: bool) -> None:
         with self._lock:
-            # Entries of a core without stamps have no slots.
+            # Entries that were stored without stamps have no slots.
             if not keep or self._stamps is None:
-                self._watches.cleared()
+                self._watches.break_all()
                 self._map.detach_all()
             self._set_stamps(stamps)
 
@@ -392,8 +392,8 @@ class PythonCore:
             self._gate_error = error
 
     def before_fork(self) -> None:
-        # A generator holds the lock until it is dropped: unlike ``acquire``, its ``with`` leaves no gap in which an
-        # asynchronous exception leaves the lock held.
+        # A generator holds the lock until it is dropped. After ``acquire``, an asynchronous exception could leave the
+        # lock held; the ``with`` in the generator has no such gap.
         self._fork = self._hold_lock()
         next(self._fork)
 
@@ -414,10 +414,10 @@ class PythonCore:
         with self._lock:
             yield
 
-    # Below: under the lock, except for the checks of arguments.
+    # Below: methods called under the lock, except for the checks of arguments.
 
     def _jittered(self, ttl: float | None, exact: bool) -> float:
-        """Return the seconds after jitter. Raise a ValueError if ``ttl`` is not a number."""
+        """Return ``ttl`` in seconds, shortened by jitter unless ``exact``. Raise a ValueError if it is not a number."""
         if ttl is None:
             return inf
         if ttl != ttl:
@@ -453,7 +453,8 @@ class PythonCore:
         self._map.entry_class = TrackedEntry if self._tracks else Entry
 
     def _is_current(self, entry: Any) -> bool:
-        """Return whether no other process has written the key since ``entry`` was stored, and no tag was dropped."""
+        """Return whether, since ``entry`` was stored, no other process wrote its key and none of its tags was
+        dropped."""
         if entry.tags and self._map.tags.are_dropped(entry.tags):
             return False
         return self._table is None or bool(self._table[entry.slot] == entry.stamp)
@@ -464,7 +465,7 @@ class PythonCore:
         return entry if entry is not None and entry.fresh_until > now and self._is_current(entry) else None
 
     def _existing(self, key: Any) -> Any:
-        """Return the entry of ``key`` in any state, unless a tag of it was dropped: that is as good as deleted."""
+        """Return the entry of ``key`` in any state. If one of its tags was dropped, return None, as if deleted."""
         entry = self._map.entries.get(key)
         return None if entry is None or (entry.tags and self._map.tags.are_dropped(entry.tags)) else entry
 
@@ -480,7 +481,8 @@ class PythonCore:
             return [self._record(entry) for entry in found if entry is not None]
 
     def _refusal(self, key: Any, live: Any, weight: int, mode: int, expected: Any) -> int:
-        """Return why ``mode`` keeps a value from being stored, or 0. ``live`` is the fresh and current entry."""
+        """Return the reason for which ``mode`` does not allow a value to be stored, or 0. ``live`` is the fresh and
+        current entry, if there is one."""
         if mode == SAME:
             return 0 if live is not None and live.value is expected else CHANGED
         if mode != ANY and live is not None:
@@ -494,7 +496,7 @@ class PythonCore:
     def _notify(self, key: Any, value: Any, watch: Watch | None, slot: int, seen: Seen | None) -> int:
         """Break and complete the watches on a key that is set. Return COMPLETED if any were completed, else 0."""
         if seen is not None and self._table is not None and self._table[slot] != seen[1]:
-            # Not current from the start, and no value for a caller that waits.
-            self._watches.break_all(key, watch)
+            # The value is not current, so callers that wait for a value do not get it.
+            self._watches.break_watches(key, watch)
             return 0
-        return COMPLETED if self._watches.written(key, value, watch, self.completed) else 0
+        return COMPLETED if self._watches.complete(key, value, watch, self.completed) else 0

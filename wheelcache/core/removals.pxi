@@ -1,4 +1,5 @@
-# What a step takes out. It owns the references until the step is over, since dropping one may run any code.
+# The removals of a step. They own the references to keys and values until the end of the step, since dropping a
+# reference may run any code.
 
 cdef enum:
     EXPIRED = 0
@@ -12,13 +13,13 @@ CAUSES = list(RemovalCause)
 
 
 cdef struct Removal:
-    PyObject *key  # NULL where none is reported
+    PyObject *key  # NULL if no key is reported
     PyObject *value
     int cause
 
 
 cdef struct Gone:
-    PyObject *removed  # the list of the caller; NULL if nothing is reported. A borrowed reference.
+    PyObject *removed  # the caller's list, a borrowed reference; NULL if nothing is reported
     Py_ssize_t count
     Py_ssize_t size
     Removal *removals
@@ -31,7 +32,7 @@ cdef inline void begin_removals(Gone *gone, list removed) noexcept:
 
 
 cdef inline bint has_room(Gone *gone) noexcept:
-    """Whether there is the memory for one more removal."""
+    """Return whether there is memory for one more removal."""
     return gone.count < gone.size or grow_removals(gone)
 
 
@@ -51,7 +52,7 @@ cdef bint grow_removals(Gone *gone) noexcept:
 
 
 cdef inline void add_removal(Gone *gone, PyObject *key, PyObject *value, int cause) noexcept:
-    """It takes over the references."""
+    """Record a removal. ``gone`` owns the references from then on."""
     cdef Removal *removal = &gone.removals[gone.count]
     removal.key, removal.value, removal.cause = key, value, cause
     gone.count += 1
@@ -67,7 +68,7 @@ cdef int report(Gone *gone) except -1:
 
 
 cdef inline int finish(Gone *gone) except -1:
-    """After the last change of a step: report the entries that left, and drop the references to them."""
+    """Report the removed entries and drop the references to them. This comes after the last change of a step."""
     try:
         if unlikely(gone.removed is not NULL):
             report(gone)

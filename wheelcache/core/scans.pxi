@@ -1,9 +1,9 @@
-# Walks over the entries.
+# Scans: walks over the entries.
 
 cdef enum:
-    UNTOUCHED = 0
-    CAME = 1  # or is not to come
-    MOVED = 2  # to the young end before its turn, or stored; in the ring of such entries
+    UNVISITED = 0
+    VISITED = 1  # or must not be visited
+    MOVED = 2  # used or stored before its turn; in the ring of such entries
 
 
 cdef struct Turn:
@@ -13,14 +13,15 @@ cdef struct Turn:
 
 
 cdef struct Walk:
-    # A walk in order of use follows the list of use up to the first entry that came, was stored or was moved since it
-    # began: all of those are behind the others. Then it takes those that were moved before their turn or stored until
-    # then, which are in a ring through index 0. It waits for none that is stored later, or writers could keep it going.
-    Turn *turns  # NULL if there is no walk
+    # A walk in order of use first follows the list of use, up to the first entry that was visited, stored or moved
+    # since the walk began: all such entries come after the others. Then it visits the entries that were moved before
+    # their turn or stored by then, which are in a ring through index 0. Entries that are stored later are not visited,
+    # so writers cannot prolong the walk forever.
+    Turn *turns  # by index of the entry; NULL if there is no walk
     PyObject *scan
-    uint32_t size  # of ``turns``; entries from this index on were stored since, and do not come
+    uint32_t size  # of ``turns``; entries from this index on were stored later, and are not visited
     uint32_t cursor
-    bint is_behind  # it is through with the list of use
+    bint has_left_list  # whether the walk has reached the end of its part of the list of use
 
 
 cdef inline void unlink_turn(Walk *walk, uint32_t index) noexcept:
@@ -36,11 +37,11 @@ cdef inline void append_turn(Walk *walk, uint32_t index) noexcept:
 
 
 cdef void note_use(Map *map, uint32_t index, Entry *entry) noexcept:
-    """An entry moves to the young end."""
+    """Update the walk before an entry moves to the young end."""
     cdef Walk *walk = &map.walk
     if walk.cursor == index:
         walk.cursor = in_eviction_order(map, index)
-    if index >= walk.size or walk.turns[index].state == CAME:
+    if index >= walk.size or walk.turns[index].state == VISITED:
         return
     if walk.turns[index].state == MOVED:
         unlink_turn(walk, index)
@@ -48,46 +49,46 @@ cdef void note_use(Map *map, uint32_t index, Entry *entry) noexcept:
     append_turn(walk, index)
 
 
-cdef void note_absence(Map *map, uint32_t index, uint32_t younger) noexcept:
-    """An entry leaves."""
+cdef void note_removal(Map *map, uint32_t index, uint32_t younger) noexcept:
+    """Update the walk before an entry is removed."""
     cdef Walk *walk = &map.walk
     if walk.cursor == index:
         walk.cursor = younger
     if index < walk.size:
         if walk.turns[index].state == MOVED:
             unlink_turn(walk, index)
-        walk.turns[index].state = CAME
+        walk.turns[index].state = VISITED
 
 
-cdef void note_birth(Walk *walk, uint32_t index) noexcept:
-    """An entry is stored."""
+cdef void note_insertion(Walk *walk, uint32_t index) noexcept:
+    """Update the walk after an entry was inserted."""
     if index < walk.size:
-        walk.turns[index].state = CAME if walk.is_behind else MOVED
-        if not walk.is_behind:
+        walk.turns[index].state = VISITED if walk.has_left_list else MOVED
+        if not walk.has_left_list:
             append_turn(walk, index)
 
 
 cdef void move_turn(Map *map, uint32_t index, uint32_t younger, uint32_t to) noexcept:
-    """An entry gets a lower index."""
+    """Update the walk before an entry moves to the lower index ``to``."""
     cdef Walk *walk = &map.walk
-    cdef uint32_t state = walk.turns[index].state if index < walk.size else CAME
+    cdef uint32_t state = walk.turns[index].state if index < walk.size else VISITED
     if walk.cursor == index:
         walk.cursor = to
     if to < walk.size:
         if state == MOVED:
-            # In its place, or it would come after those that were used later.
+            # It keeps its place in the ring. At the end, it would come after entries that were used later.
             walk.turns[to] = walk.turns[index]
             walk.turns[walk.turns[to].before].after = walk.turns[walk.turns[to].after].before = to
-            walk.turns[index].state = CAME
+            walk.turns[index].state = VISITED
         walk.turns[to].state = state
-    note_absence(map, index, younger)
+    note_removal(map, index, younger)
 
 
 cdef uint32_t next_turn(Map *map) noexcept:
-    """The next entry of the walk in order of use; 0 at its end."""
+    """Return the index of the next entry of the walk in order of use; 0 at its end."""
     cdef Walk *walk = &map.walk
     cdef uint32_t index = walk.cursor
-    if index and index < walk.size and walk.turns[index].state == UNTOUCHED:
+    if index and index < walk.size and walk.turns[index].state == UNVISITED:
         walk.cursor = in_eviction_order(map, index)
     else:
         walk.cursor = 0
@@ -95,15 +96,15 @@ cdef uint32_t next_turn(Map *map) noexcept:
         if index == 0:
             return 0
         unlink_turn(walk, index)
-    walk.turns[index].state = CAME
+    walk.turns[index].state = VISITED
     return index
 
 
 cdef void begin_step(Map *map) noexcept:
-    """What is stored in the step after the last of the list of use still comes."""
+    """Begin a step of the walk. An entry that was stored before the first step beyond the list of use is visited."""
     cdef Walk *walk = &map.walk
-    if walk.cursor == 0 or walk.cursor >= walk.size or walk.turns[walk.cursor].state != UNTOUCHED:
-        walk.is_behind = True
+    if walk.cursor == 0 or walk.cursor >= walk.size or walk.turns[walk.cursor].state != UNVISITED:
+        walk.has_left_list = True
 
 
 cdef void end_walk(Walk *walk) noexcept:
@@ -115,7 +116,7 @@ cdef object times_of(Map *map, uint32_t index):
     cdef Entry *entry = at(&map.entries, index)
     cdef double fresh_until = entry.fresh_until, due = expires_at(&map.entries, index, entry)
     current = True if is_current(map, index, entry) else False
-    # ``tuple.__new__``, since the ``__new__`` of a named tuple is Python code.
+    # ``tuple.__new__`` is used, since ``__new__`` of a named tuple is Python code.
     return tuple.__new__(Times, (fresh_until, due, current))
 
 
@@ -128,17 +129,17 @@ cdef object record_of(Map *map, uint32_t index):
         invalidation, stamp = origin_of(&map.entries, index).invalidation, origin_of(&map.entries, index).stamp
     tags = names_of(tags_of(&map.entries, index, entry))
     times = times_of(map, index)
-    # The collector is not paused everywhere: the entry may be gone by now.
+    # Some callers do not pause the collector: its finalizers may have removed the entry by now.
     if has_seen:
         seen = (invalidation, stamp)
     return tuple.__new__(Record, (key, value, times, weight, seen, tags))
 
 
-# A finalizer may run while a scan without references still has its place, and ``core`` is needed to give that up.
+# Without tp_clear: ``__dealloc__`` needs ``core`` to end the walk.
 @cython.no_gc_clear
 @cython.final
 cdef class Scan:
-    """See ``contract.Scan``. Without an order it goes down by index, since entries move to lower ones only."""
+    """See ``contract.Scan``. Without an order, it visits descending indices, since entries move only to lower ones."""
 
     cdef CompiledCore core
     cdef bint ordered

@@ -11,20 +11,20 @@ from typing import Any, Final
 from wheelcache.core.contract import Seen, Stamps
 
 TOTAL_STORE_ORDER: Final = ("x86_64", "AMD64", "i386", "i686")
-"""Machines on which the locked instruction that takes a lock is a full barrier."""
+"""Machines on which the instruction that acquires a lock is a full barrier."""
 
 
 def new_fence() -> AbstractContextManager[object]:
     """Return a context manager whose entry is a full barrier: no later load passes an earlier store.
 
-    Its entry keeps the global interpreter lock, so that no other thread sees the core in between. Python has no barrier
-    of its own. On other machines than x86, taking a lock only keeps later accesses behind it: an earlier store may
-    still be delayed beyond it. The scheduler of Linux passes a full barrier at each call (``smp_mb__after_spinlock`` in
-    ``__schedule``, on which ``membarrier(2)`` relies), so ``sched_yield`` is one, too.
+    Entering it does not release the global interpreter lock, so no other thread sees an unfinished step. Python has no
+    barrier of its own. On machines other than x86, acquiring a lock only keeps later accesses behind it: an earlier
+    store may still be delayed beyond it. The scheduler of Linux executes a full barrier at each call
+    (``smp_mb__after_spinlock`` in ``__schedule``, on which ``membarrier(2)`` relies), so ``sched_yield`` is one, too.
     """
     if platform.machine() in TOTAL_STORE_ORDER:
         return threading.Lock()
-    # Not at the top: it takes 1 MB, which x86 does not need.
+    # Imported here, since ctypes takes 1 MB, which x86 does not need.
     from ctypes import PyDLL
 
     class SchedulerCall:
@@ -37,11 +37,12 @@ def new_fence() -> AbstractContextManager[object]:
 
 
 class StampWords:
-    """The two tables, and the stamps that are left of the range reserved for this core. Called under the core's lock.
+    """The two tables, and the unused part of the range of stamps reserved for this core, which calls every method under
+    its lock.
 
     Attributes:
         table, invalidations: the words by slot.
-        next: the next stamp; None if writes leave the table alone.
+        next: the next stamp; None if this core writes no stamps.
     """
 
     __slots__ = ("_fence", "invalidations", "next", "table")
@@ -53,13 +54,13 @@ class StampWords:
         self._fence = new_fence()
 
     def seen(self, slot: int) -> Seen:
-        # The invalidation word first: if another write comes in between, the stamp differs as well.
+        # Read the invalidation word first: if another process writes between the two reads, the stamp differs as well.
         invalidation = self.invalidations[slot]
         return invalidation, self.table[slot]
 
     def is_outdated(self, slot: int, seen: Seen) -> bool:
-        """Whether another process wrote since the slot showed ``seen``. Stamps that are never written tell of no
-        writes."""
+        """Return whether another process wrote to the slot since it showed ``seen``. Always False if this core writes
+        no stamps: the table does not record writes then."""
         return self.next is not None and bool(self.table[slot] != seen[1])
 
     def write(self, slot: int) -> None:
@@ -77,15 +78,16 @@ class StampWords:
             self.table[:] = words
 
     def stamp(self, entry: Any, slot: int, seen: Seen | None) -> None:
-        """Give an entry the stamp of its slot when it was ``seen``; without ``seen``, a fresh one in both words."""
+        """Store the words under which an entry is current: ``seen``, or without it, a fresh stamp, which is also put
+        into both words of the slot."""
         entry.slot = slot
         if seen is not None:
             entry.invalidation, entry.stamp = seen
         elif self.next is None:
             entry.invalidation, entry.stamp = self.invalidations[slot], self.table[slot]
         else:
-            # The invalidation word first. No other thread of this process runs between here and the entry's own stamp,
-            # so none finds the key missing.
+            # The invalidation word comes first. No other thread of this process can run before the entry has the stamp
+            # as well, so none finds the key missing.
             self.invalidations[slot] = self.table[slot] = entry.invalidation = entry.stamp = self.next
             self.next += 1
 
@@ -96,9 +98,9 @@ class StampWords:
         stamp = self.next
         self.next += 1
         self.table[entry.slot] = stamp
-        # The invalidation word is read behind a full barrier: see ``coherence.shared_stamps``. Entering the fence lets
-        # no other thread run, but leaving it does: if the entry's stamp were written after that, readers would miss the
-        # key.
+        # The invalidation word must be read after a full barrier: see ``coherence.shared_stamps``. Entering the fence
+        # lets no other thread run, but leaving it does: if the entry's stamp were written after that, other threads
+        # would not find the key in the meantime.
         with self._fence:
             if self.invalidations[entry.slot] != entry.invalidation:
                 return False

@@ -2,7 +2,7 @@
 
 cdef struct Stamps:
     bint given
-    bint written  # by this core
+    bint written  # whether this core writes stamps
     uint64_t next
     Py_ssize_t slots
     uint64_t *table
@@ -52,7 +52,8 @@ cdef inline int check_slot(Stamps *stamps, Py_ssize_t slot) except -1:
 
 
 cdef inline uint64_t invalidate(Stamps *stamps, Py_ssize_t slot) noexcept:
-    """Put a fresh stamp into both words of ``slot``, the invalidation word first, and return it. 0 without stamps."""
+    """Put a fresh stamp into both words of ``slot``, the invalidation word first, and return the stamp; 0 if this core
+    writes no stamps."""
     cdef uint64_t stamp = 0
     if stamps.written:
         stamp = stamps.next
@@ -86,7 +87,7 @@ cdef bint are_stamps_current(Map *map, uint32_t index, Entry *entry) noexcept:
 
 
 cdef bint restamp(Map *map, uint32_t index) noexcept:
-    """Put a fresh stamp into the slot of an entry, but not as an invalidation. Return False if another process wrote."""
+    """Put a fresh stamp into the slot of an entry, without invalidating. Return False if another process wrote."""
     cdef Stamps *stamps = &map.stamps
     cdef Origin *origin
     cdef uint64_t stamp

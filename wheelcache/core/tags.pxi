@@ -26,6 +26,7 @@ cdef struct Tags:
     PyObject *by_name  # a dict of those that were not dropped
     uint32_t sweep  # one more than the highest index that was not looked at since the last drop; 0 if there is none
     bint sweeps_again  # a tag was dropped meanwhile
+    bint compares  # the sweep finds what other processes have dropped, too
     uint64_t moments[MOMENTS]  # of the last drops, by the hash of the name: for values computed while a tag was dropped
 
 
@@ -158,6 +159,10 @@ cdef uint32_t drop(Map *map, str name, Py_ssize_t slot) except? 0xFFFFFFFF:
 
 cdef void mark_dropped(Map *map, Tag tag) noexcept:
     tag.is_dropped = True
+    begin_sweep(map)
+
+
+cdef void begin_sweep(Map *map) noexcept:
     if map.tags.sweep:
         # Not from the start, or it might never come to an end.
         map.tags.sweeps_again = True
@@ -175,6 +180,7 @@ cdef Py_ssize_t sweep(Map *map, Py_ssize_t budget, double now, Gone *gone) noexc
         index = min(map.tags.sweep, map.entries.top)
         if index <= 1:
             map.tags.sweep = map.entries.top if map.tags.sweeps_again else 0
+            map.tags.compares = map.tags.compares and map.tags.sweeps_again
             map.tags.sweeps_again = False
             continue
         index -= 1
@@ -185,6 +191,6 @@ cdef Py_ssize_t sweep(Map *map, Py_ssize_t budget, double now, Gone *gone) noexc
         map.tags.sweep = index
         entry = at(&map.entries, index)
         if entry.flags & HAS_TAGS and entry.key is not NULL:
-            if are_dropped(map, tags_of(&map.entries, index, entry), True):
+            if are_dropped(map, tags_of(&map.entries, index, entry), not map.tags.compares):
                 take(map, index, DELETED, now, gone)
     return looked

@@ -63,19 +63,31 @@ class Tags:
         """Return whether one of the tags was dropped after the moment ``since``. Other tags may seem to be."""
         return any(self._last_drop(name, slot) >= since > 0 for name, slot in names)
 
-    def add(self, names: tuple[TagName, ...], key: Any) -> tuple[Tag, ...]:
-        """Return the tags of an entry that will be stored."""
+    def make(self, names: tuple[TagName, ...], since: int) -> tuple[Tag, ...] | None:
+        """Return the tags of an entry that will be stored. None if one of them was dropped after ``since``."""
         tags = tuple([self._tag(name, slot) for name, slot in names])
+        # After the stamps of the tags were read, since another process may drop one at any time.
+        if not self.dropped_since(names, since):
+            return tags
+        self.forget_unused(tags)
+        return None
+
+    def forget_unused(self, tags: tuple[Tag, ...]) -> None:
+        """Forget those ``tags`` that no entry has."""
         for tag in tags:
-            tag.keys.add(key)
-        return tags
+            if not tag.keys and self._by_name.get(tag.name) is tag:
+                self._by_name.pop(tag.name, None)
+
+    def replace(self, old: tuple[Tag, ...], new: tuple[Tag, ...], key: Any) -> tuple[Tag, ...]:
+        """Return ``new``, the tags that an entry has in place of ``old``."""
+        self.discard(tuple([tag for tag in old if tag not in new]), key)
+        return new
 
     def discard(self, tags: tuple[Tag, ...], key: Any) -> None:
         """An entry with these tags has left, or has got others."""
         for tag in tags:
             tag.keys.discard(key)
-            if not tag.keys and self._by_name.get(tag.name) is tag:
-                self._by_name.pop(tag.name, None)
+        self.forget_unused(tags)
 
     def drop(self, name: str, slot: int) -> int:
         """Drop a tag, and return how many entries had it."""
@@ -86,6 +98,13 @@ class Tags:
             self.words[slot] = dropped
         tag = self._by_name.pop(name, None)
         return 0 if tag is None else self._mark_dropped(tag)
+
+    def find_dropped(self) -> bool:
+        """Find the tags that other processes have dropped. Return whether there are any."""
+        found = [tag for tag in self._by_name.values() if not tag.is_dropped and self.are_dropped((tag,))]
+        for tag in found:
+            self._mark_dropped(tag)
+        return found != []
 
     def forget(self) -> None:
         """Forget all tags, since no entries are left."""

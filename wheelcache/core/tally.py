@@ -1,4 +1,4 @@
-"""An exact count that any thread may raise without a lock."""
+"""An exact count that any thread may increase without a lock."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from itertools import count
 
 
 class Tally:
-    """An exact count that any thread may raise without a lock.
+    """An exact count that any thread may increase without a lock.
 
-    ``next(tally.ticks)`` adds one: a single C call, hence atomic, where ``x += 1`` on an attribute is three steps that
-    threads can interleave. Reading takes a number as well, so the readings are counted and subtracted.
+    ``next(tally.ticks)`` adds one. It is a single C call and therefore atomic, whereas ``x += 1`` on an attribute is
+    three steps that threads can interleave. Reading also advances the iterator, so readings are counted and subtracted.
     """
 
     __slots__ = ("_readings", "ticks")
@@ -19,9 +19,9 @@ class Tally:
         self._readings = 0
 
     def read(self) -> int:
-        """Return the count. One reader at a time: call this under a lock."""
-        # The loop runs once, and without a call: an exception from another thread is raised after calls, and the
-        # reading would be counted forever.
+        """Return the count. Call this under a lock: only one thread may read at a time."""
+        # The loop runs once and makes no call. An asynchronous exception is raised after calls; between the two lines,
+        # it would leave the reading in the count forever.
         total = 0
         for ticks in self.ticks:
             total = ticks - self._readings

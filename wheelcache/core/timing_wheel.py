@@ -2,13 +2,13 @@
 
 The structure is scheme 7 of Varghese & Lauck, "Hashed and Hierarchical Timing Wheels" (SOSP 1987). Level 0 has
 ``slots`` slots of one tick each. Each further level has 64 slots, each as wide as the whole level below it. A timer
-waits in the coarsest level whose slots still tell it apart from now; when the wheel comes to that slot, its timers are
-filed again, one level finer at least. A timer further off than the last level waits in its furthest slot.
+waits on the finest level that reaches its tick. When the wheel reaches a slot of a coarser level, it files the timers
+of that slot again, at least one level finer. A timer beyond the reach of the last level waits in its furthest slot.
 
-It is driven from outside: it has no thread, no lock and no clock. ``advance(now)`` hands out what is due. An owner that
-must stay consistent between any two steps turns the wheel by ``turn`` and takes each timer out of its slot itself.
+The wheel has no thread, no lock and no clock. ``advance(now)`` returns the timers that are due. An owner that must stay
+consistent between any two steps calls ``turn`` and removes each timer from its slot itself.
 
-Why a hierarchy and not one wheel with rounds (scheme 6): the latter looks at every timer once a turn, until it is due.
+A single wheel with rounds (scheme 6) was rejected: it looks at every timer once per revolution until the timer is due.
 With 200,000 timers on 512 slots of 1 s, a tick took, on average over a simulated hour (CPython 3.11,
 ``python -m benchmarks.wheel_design``):
 
@@ -21,14 +21,14 @@ With 200,000 timers on 512 slots of 1 s, a tick took, on average over a simulate
     30 days        63 us     4.8 us
     =============  ========  =========
 
-The first row is the cost of taking out and scheduling again 1,300 timers a tick, which both pay.
+The first row is dominated by removing and scheduling again 1,300 timers per tick, which costs the same in both designs.
 
-A slot is a doubly linked list threaded through the timers themselves, so a timer costs its owner three references, a
-cancel touches two neighbours and leaves nothing behind, and no table keeps the size it once had.
+A slot is a doubly linked list whose links are attributes of the timers. A timer therefore needs three references, a
+cancel changes only two neighbors, and no table keeps its former size.
 
-An asynchronous exception (a time limit, Ctrl-C) can interrupt a method where it calls another one or goes round a loop.
-So what links a timer, or takes it out, is written without calls, after all that needs some: a timer is in one slot,
-whatever comes.
+An asynchronous exception (a time limit, Ctrl-C) can interrupt a method at a call or at the end of a loop's body. The
+lines that link or unlink a timer therefore contain no calls and come after all calls: after any exception, a timer is
+in exactly one slot or in none.
 """
 
 from __future__ import annotations
@@ -42,21 +42,23 @@ COARSE_SLOTS: Final = 64
 COARSE_LEVELS: Final = 3
 
 FINEST_SLOTS: Final = 512
-"""The slots of a core's finest level. At 1 s per tick, this level spans 8.5 min and the coarser ones 9 hours, 24 days
-and 4 years."""
+"""The number of slots of a core's finest level. At 1 s per tick, this level spans 8.5 minutes, and the coarser levels
+span 9 hours, 24 days and 4 years."""
 
 FINEST_TICKS: Final = 1 << 52
-"""Ticks from zero, either way, that floats can tell apart: 140 million years at a tick a second."""
+"""The number of ticks before or after zero that floats can distinguish: 140 million years at one tick per second."""
 
 NEVER: Final = 1 << 62
-"""The tick of what is due later than a float can count ticks. It is filed again every few years."""
+"""The tick of timers that are due later than a float can count ticks. They are filed again every few years."""
 
 
 class Timer:
-    """Something due at a time. Subclass it to say what; the wheel knows only when.
+    """A timer. A subclass adds the data of the owner.
 
-    ``due`` is in seconds on the clock that drives the wheel. The rest belongs to the wheel: the neighbours, which are
-    None while the timer is in no slot, and ``filed``, the time that its slot was chosen for, never after ``due``.
+    Attributes:
+        due: the time at which the timer is due, in seconds on the owner's clock.
+        filed: for the wheel: the time for which the slot was chosen, never after ``due``.
+        prev, next: for the wheel: the neighbors in the slot; None while the timer is in no slot.
     """
 
     __slots__ = ("due", "filed", "next", "prev")
@@ -72,7 +74,8 @@ class Timer:
 
 
 class Slot(Timer):
-    """The head of a circular list of timers: first is ``next``, last is ``prev``, and itself when empty."""
+    """The head of a circular list of timers: ``next`` is the first timer and ``prev`` the last one. In an empty list,
+    both are the head itself."""
 
     __slots__ = ()
 
@@ -83,7 +86,7 @@ class Slot(Timer):
 
 
 class _Level:
-    """One ring of slots, each ``span`` ticks wide. A slot is made when first used."""
+    """A ring of slots, each ``span`` ticks wide. A slot is created when it is first used."""
 
     __slots__ = ("reach", "slots", "span", "width")
 
@@ -94,7 +97,8 @@ class _Level:
         self.slots: list[Slot | None] = [None] * width
 
     def next_tick(self, tick: int, before: float) -> float:
-        """The first tick after ``tick`` at which a slot with timers comes by; inf if none does ahead of ``before``."""
+        """Return the first tick after ``tick`` at which the wheel reaches a slot with timers; inf if there is no such
+        tick earlier than ``before``."""
         slots, width, span = self.slots, self.width, self.span
         turn = tick // span
         for step in range(turn + 1, turn + width + 1):
@@ -109,17 +113,17 @@ class _Level:
 
 
 class TimingWheel:
-    """Timers in slots, one slot a tick, a tick every ``interval`` seconds since ``now``.
+    """A hierarchical timing wheel with one tick every ``interval`` seconds since ``now``.
 
-    A timer never comes out early, and at most one interval after it was due, given that ``advance`` is called in time.
+    A timer never fires early, and it fires at most one interval late if ``advance`` is called in time.
 
     Args:
-        interval: seconds a tick, at least a microsecond.
-        slots: ticks that the finest level spans, 1 to 16,384.
+        interval: seconds per tick, at least a microsecond.
+        slots: the number of ticks that the finest level spans, 1 to 16,384.
         now: the time of tick 0, in seconds on the caller's clock.
 
     Raises:
-        TypeError, ValueError: naming the argument.
+        TypeError, ValueError: if an argument is invalid; the message names it.
     """
 
     __slots__ = ("_current", "_finest", "_latest", "_levels", "_passed", "interval", "origin", "slots", "tick")
@@ -135,14 +139,16 @@ class TimingWheel:
         for _ in range(COARSE_LEVELS):
             self._levels.append(_Level(COARSE_SLOTS, self._levels[-1].reach))
         self._finest = self._levels[0].slots
-        # The slot whose timers have their turn, in no level any more; and the others of this tick, as level and index.
+        # The slot whose timers are handled now, which is no longer part of a level; and the remaining slots of this
+        # tick, as pairs (level, index).
         self._current: Slot | None = None
         self._passed: list[tuple[_Level, int]] = []
 
     def schedule(self, timer: Timer, due: float) -> None:
-        """File a timer, out of the slot that it may be in. Due at or before the current tick means the next tick."""
+        """File a timer, and remove it from its present slot, if any. A timer that is due at or before the current tick
+        is filed for the next tick."""
         slot = self.slot_for(due)
-        # No calls from here on. Its neighbours are not looked up before: what is above may start the collector.
+        # No calls from here on. The neighbors are read only now: a call may start the collector, which may change them.
         before, after = timer.prev, timer.next
         if before is not None and after is not None:
             before.next = after
@@ -154,8 +160,9 @@ class TimingWheel:
         last.next = slot.prev = timer  # type: ignore[union-attr]  # a slot's ring has no gaps
 
     def slot_for(self, due: float) -> Slot:
-        """The slot of a timer that is due then. A timer is filed before the wheel turns, or it may come out late."""
-        # tick_of, spelled out, as is the common case of _coarse_slot: every set of a cache comes by here.
+        """Return the slot for a timer that is due at ``due``. Link the timer before the wheel turns, or it may fire
+        late."""
+        # This repeats tick_of and the common case of _coarse_slot, since every set of a cache calls this method.
         try:
             tick = -int((self.origin - due) // self.interval)
         except OverflowError:
@@ -168,14 +175,14 @@ class TimingWheel:
             index = tick % self.slots
             slot = self._finest[index]
             if slot is None:
-                # Made first: making it may start the collector, and with it a __del__ that sets a timer here.
+                # Creating a slot may start the collector, and a __del__ may file a timer in this slot: look again.
                 made = Slot()
                 self._finest[index] = slot = self._finest[index] or made
             return slot
         return self._coarse_slot(tick)
 
     def cancel(self, timer: Timer) -> bool:
-        """Take a timer out of its slot, at once. False if it is in none."""
+        """Remove a timer from its slot. Return False if it is in no slot."""
         before, after = timer.prev, timer.next
         if before is None or after is None:
             return False
@@ -187,8 +194,9 @@ class TimingWheel:
     def move(self, timer: Timer, due: float) -> None:
         """Give a timer another time.
 
-        As long as that is not before the time its slot was chosen for, the timer stays where it is, and is filed again
-        when the wheel comes by. A key that is set over and over with a jittered TTL is therefore filed once a TTL.
+        Unless the new time is earlier than the time for which the slot was chosen, the timer stays in its slot and is
+        filed again when the wheel reaches that slot. Therefore a key that is set repeatedly with a jittered TTL is
+        filed once per TTL.
         """
         if timer.prev is not None and timer.filed <= due:
             timer.due = due
@@ -196,22 +204,23 @@ class TimingWheel:
             self.schedule(timer, due)
 
     def advance(self, now: float, budget: float = inf, due: list[Timer] | None = None) -> list[Timer]:
-        """Move on to ``now`` and take out the timers that are due, earliest tick first.
+        """Advance to ``now``. Remove and return the timers that are due, earliest tick first.
 
         Args:
-            now: seconds; a time before the last one does nothing.
-            budget: how many timers to look at, at most; what is left waits for the next call, and
-                ``next_wake() <= now`` tells that there is some.
-            due: where the timers go, and are to be found if this is interrupted.
+            now: the time in seconds. A time before that of the last call has no effect.
+            budget: the number of timers to look at, at most. While ``next_wake() <= now``, there is work left for the
+                next call.
+            due: the list that receives the timers. If an exception interrupts this method, the removed timers are in
+                it.
 
         Raises:
-            ValueError: ``now`` is so far off that a float cannot tell it from the next tick.
+            ValueError: if ``now`` is too large for a float to distinguish it from the next tick.
         """
         due = [] if due is None else due
         while budget > 0 and (slot := self.turn(now)) is not None:
             reached = self.time_of(self.tick)
-            # The slot is in no level any more, so it may be taken apart from the front and joined up once, at the end:
-            # cancelling each timer would take half as long again.
+            # The slot is no longer part of a level, so its timers are removed from the front, and the list is repaired
+            # once, at the end. Cancelling each timer would take 1.5 times as long.
             timer: Any = slot.next
             try:
                 while timer is not slot and budget > 0:
@@ -221,7 +230,7 @@ class TimingWheel:
                         current.prev = current.next = None
                         due.append(current)
                     else:
-                        # Joined up before, so that it can be unlinked.
+                        # Repair the list first, so that ``schedule`` can unlink the timer.
                         slot.next = current
                         current.prev = slot
                         self.schedule(current, current.due)
@@ -233,13 +242,14 @@ class TimingWheel:
         return due
 
     def turn(self, now: float) -> Slot | None:
-        """Move on towards ``now`` as far as the next slot with timers, and return it; None if none comes by until then.
+        """Advance to the next slot with timers that the wheel reaches by ``now``, and return it; None if there is none.
 
-        The slot comes again until it is empty. Its timers are due if that is at ``time_of(tick)`` or before; the others
-        are filed again. It is in no level any more, so none of them comes back to it.
+        Each call returns the same slot until it is empty. The caller removes the timers that are due at
+        ``time_of(tick)`` or before, and files the others again. The slot is no longer part of a level, so no timer is
+        filed in it again.
 
         Raises:
-            ValueError: ``now`` is so far off that a float cannot tell it from the next tick.
+            ValueError: if ``now`` is too large for a float to distinguish it from the next tick.
         """
         self._check_time(now)
         target = int((now - self.origin) // self.interval)
@@ -253,7 +263,7 @@ class TimingWheel:
                 return slot
             if self._passed:
                 level, index = self._passed[-1]
-                # No call from here to the end: an asynchronous exception finds the slot in one place or the other.
+                # No call in these lines: an asynchronous exception finds the slot in one place or the other.
                 del self._passed[-1]
                 self._current = level.slots[index]
                 level.slots[index] = None
@@ -271,18 +281,18 @@ class TimingWheel:
             self.tick, self._passed = tick, passed
 
     def next_wake(self) -> float:
-        """When ``advance`` has something to do next, in seconds; inf when there are no timers."""
+        """Return the next time at which ``advance`` has work, in seconds; inf if there are no timers."""
         current = self._current
         if self._passed or (current is not None and current.next is not current):
             return self.time_of(self.tick)
         return self.time_of(self._next_tick())
 
     def next_time(self, due: float) -> float:
-        """When a timer that is filed now for ``due`` comes out, in seconds."""
+        """Return the time at which a timer that is filed now for ``due`` fires, in seconds."""
         return self.time_of(max(self.tick_of(due), self.tick + 1))
 
     def emptied(self) -> TimingWheel:
-        """A wheel at the same tick without timers: how to drop a million of them without touching one."""
+        """Return a wheel at the same tick without timers. Replacing a wheel drops all its timers in O(1)."""
         wheel = TimingWheel(self.interval, self.slots, self.origin)
         wheel.tick = self.tick
         return wheel
@@ -310,9 +320,9 @@ class TimingWheel:
         return slot
 
     def tick_of(self, due: float) -> int:
-        """The first tick that is not before ``due``."""
-        # ceil((due - origin) / interval), and then whatever tick is right by time_of: both round, and a timer must not
-        # be early by one bit, nor late by one tick for it.
+        """Return the first tick that is not before ``due``."""
+        # This is ceil((due - origin) / interval), corrected by time_of. Both are rounded, and rounding must make a
+        # timer neither early by one bit nor late by one tick.
         try:
             tick = -int((self.origin - due) // self.interval)
         except OverflowError:
@@ -324,11 +334,11 @@ class TimingWheel:
         return tick
 
     def time_of(self, tick: float) -> float:
-        """When a tick is, in seconds."""
+        """Return the time of a tick, in seconds."""
         return self.origin + tick * self.interval
 
     def _next_tick(self) -> Any:
-        """The next tick at which a slot with timers comes by, an int; inf if there are no timers."""
+        """Return the next tick, an int, at which the wheel reaches a slot with timers; inf if there are no timers."""
         tick = inf
         for level in self._levels:
             tick = min(tick, level.next_tick(self.tick, tick))

@@ -1,5 +1,5 @@
-# Watches are in chains by the hash of their key, which do not own them: one that is dropped leaves its chain. The table
-# outlives the core as long as a watch refers to it.
+# Watches are in chains by the hash of their key. The chains own no reference: a watch that is dropped leaves its chain.
+# The table lives until the core and all watches have been dropped.
 
 cdef struct WatchTable:
     PyObject **chains
@@ -12,14 +12,14 @@ cdef struct WatchTable:
 cdef class Watch:
     """See ``contract.Watch``."""
 
-    # Without ``__weakref__``: the callbacks would run while a watch without references is still in its chain.
+    # No ``__weakref__``: the callbacks would run while a watch without references is still in its chain.
     cdef readonly object key
     cdef readonly object value
     cdef public bint broken
     cdef readonly object seen
     cdef readonly uint64_t since  # the moment at which it began
     cdef bint wants_value
-    cdef bint is_completed  # by the step in progress
+    cdef bint is_completed  # whether the step in progress completed it
     cdef Py_hash_t hash
     cdef WatchTable *table
     cdef PyObject *next
@@ -101,7 +101,7 @@ cdef int begin_watch(CompiledCore core, Watch watch, Py_ssize_t slot) except -1:
     try:
         check_slot(stamps, slot)
         if stamps.given:
-            # The invalidation word first: if another process writes in between, the stamp differs as well.
+            # Read the invalidation word first: if another process writes between the two reads, the stamp differs, too.
             invalidation = load_word(&stamps.invalidations[slot])
             watch.seen = (invalidation, load_word(&stamps.table[slot]))
         add_watch(core.watches, watch)
@@ -112,7 +112,7 @@ cdef int begin_watch(CompiledCore core, Watch watch, Py_ssize_t slot) except -1:
 
 
 cdef list watches_on(WatchTable *table, object key, Py_hash_t hash):
-    """Return the open watches on a key. Call it before a step: it allocates, and a comparison may fail."""
+    """Return the open watches on a key. Call this before a step: it allocates, and comparing keys may fail."""
     cdef list watches = []
     cdef PyObject *each
     cdef bint collects = PyGC_Disable()
@@ -137,7 +137,7 @@ cdef bint is_watched(list watches) noexcept:
 
 
 cdef void break_watches(list watches, Watch under) noexcept:
-    """Their key was deleted, or set to what completes none."""
+    """Break the watches, except ``under``, without completing them."""
     cdef Watch watch
     for watch in watches:
         if watch is not under and watch.place is not NULL:
@@ -145,7 +145,8 @@ cdef void break_watches(list watches, Watch under) noexcept:
 
 
 cdef int complete_watches(list watches, object value, Watch under) noexcept:
-    """Their key was set. COMPLETED if that completed any, else 0."""
+    """Break the watches, except ``under``, and complete the ones that want a value. Return COMPLETED if any did, else
+    0."""
     cdef Watch watch
     cdef int outcome = 0
     break_watches(watches, under)

@@ -1,4 +1,4 @@
-"""Watches on keys: a part that loads a key, or waits for its value, learns here of writes during that time."""
+"""Watches on keys: they notify a part that loads a key, or waits for its value, of writes during that time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from wheelcache.core.contract import MISSING, Seen
 from wheelcache.core.tags import moment
 
 PURGED: Final = 8
-"""Ended watches that a call forgets. More than the one that it may add, so that they do not pile up."""
+"""The number of ended watches that a call forgets: more than the one watch that it may add, so that they do not pile
+up."""
 
 
 class Watch:
@@ -46,15 +47,15 @@ class Watch:
         self.reference.key = key
 
     def close(self) -> None:
-        """End the watch. It takes no lock, so a caller may close a watch anywhere."""
+        """End the watch. This needs no lock, so a caller may close a watch anywhere."""
         self.is_open = False
-        # Not the watch, which may have a value.
+        # Append the reference, not the watch, which would keep its value alive.
         self._ended.append(self.reference)
 
 
 class _Reference(ref[Watch]):
-    """A weak reference that knows the key. Its callback is a C function: an asynchronous exception (a time limit) that
-    arrived in one in Python, or in a ``__del__``, would be printed and forgotten."""
+    """A weak reference with the key. Its callback is a C function: in a Python callback, or in a ``__del__``, an
+    asynchronous exception (a time limit) would be printed and lost."""
 
     __slots__ = ("key",)
 
@@ -65,18 +66,18 @@ class Watches:
     """The watches on the keys of one core, which calls every method under its lock. They are held weakly.
 
     Attributes:
-        by_key: empty if there are no watches, which the core looks at in every ``set``.
+        by_key: references to the watches on each key. Every ``set`` of the core checks whether it is empty.
     """
 
     __slots__ = ("_ended", "by_key")
 
     def __init__(self) -> None:
         self.by_key: dict[Any, tuple[_Reference, ...]] = {}
-        # References to watches that were closed or dropped. One C call appends, also during a collection.
+        # References to watches that were closed or dropped. Appending is one C call, so it is safe in a collection.
         self._ended: deque[Any] = deque()
 
     def __contains__(self, key: Any) -> bool:
-        """Whether there is an open watch on ``key``."""
+        """Return whether there is an open watch on ``key``."""
         return any(watch.is_open for watch in self._of(key))
 
     def add(self, key: Any, seen: Seen | None, wants_value: bool) -> Watch:
@@ -86,9 +87,17 @@ class Watches:
             pass
         return watch
 
-    def written(self, key: Any, value: Any, under: Watch | None, done: deque[Watch]) -> bool:
-        """Break the watches on ``key``, which was set to ``value`` under a watch or None, and complete those that want
-        a value. Return whether any did, and append them to ``done``."""
+    def complete(self, key: Any, value: Any, under: Watch | None, done: deque[Watch]) -> bool:
+        """Break the watches on ``key`` and complete the ones that want a value.
+
+        Args:
+            value: the value that was set.
+            under: the watch under which it was set, which stays as it is, or None.
+            done: receives the completed watches.
+
+        Returns:
+            Whether any watch was completed.
+        """
         self.purge()
         completed = False
         for watch in self._of(key):
@@ -102,19 +111,19 @@ class Watches:
                 completed = True
         return completed
 
-    def break_all(self, key: Any, under: Watch | None = None) -> None:
-        """``key`` was deleted, or set under the watch ``under`` to a value that completes none: break the others."""
+    def break_watches(self, key: Any, under: Watch | None = None) -> None:
+        """Break the watches on ``key``, except ``under``, without completing them."""
         for watch in self._of(key):
             if watch is not under:
                 watch.broken = True
 
-    def cleared(self) -> None:
-        """All keys were deleted."""
+    def break_all(self) -> None:
+        """Break the watches on all keys."""
         for key in list(self.by_key):
-            self.break_all(key)
+            self.break_watches(key)
 
     def end_all(self) -> None:
-        """End all watches after a fork: their callers are in the other process."""
+        """Break and end all watches after a fork: their callers are in the parent process."""
         for key in list(self.by_key):
             for watch in self._of(key):
                 watch.broken = True
@@ -123,7 +132,7 @@ class Watches:
         self._ended.clear()
 
     def purge(self) -> None:
-        """Forget some of the watches that have ended, and with them their keys."""
+        """Forget some ended watches and their keys."""
         for _ in range(PURGED):
             if not self._ended:
                 break
@@ -135,10 +144,10 @@ class Watches:
         return [watch for each in self.by_key.get(key, ()) if (watch := each()) is not None]
 
     def _replace(self, key: Any, old: tuple[_Reference, ...], new: tuple[_Reference, ...]) -> bool:
-        """Replace the watches of ``key``. Return False, and change nothing, if they are no longer ``old``.
+        """Replace the watches on ``key``. Return False, and change nothing, if they are no longer ``old``.
 
-        Making ``new`` may start the garbage collector, and with it a finalizer that watches the same key. There is no
-        call here, and so no collection.
+        Building ``new`` may start the garbage collector, which may run a finalizer that watches the same key. This
+        method contains no call, so no collection starts in it.
         """
         if key in self.by_key:
             if self.by_key[key] is not old:

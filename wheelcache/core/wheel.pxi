@@ -1,6 +1,6 @@
-# The timing wheel: 11 levels of 64 slots. A timer is on the level of the highest digit, in base 64, in which its tick
-# differs from the current one. So all timers of a level come before those of the next one, a bit for each slot finds
-# the earliest, and empty ticks cost nothing. A timer is an entry, in the list of its slot by index.
+# The timing wheel: 11 levels of 64 slots. In base 64, the highest digit in which the tick of a timer differs from the
+# current tick is its level. So all timers of a level are due before those of the next level. One bit per slot finds the
+# earliest slot, and empty ticks cost nothing. The timers are the entries; a slot is a list of them, linked by index.
 
 cdef enum:
     LEVELS = 11
@@ -16,7 +16,7 @@ cdef struct Wheel:
     double next_due  # never too late
     uint64_t tick
     uint64_t timers
-    int cascade  # the coarse slot that the wheel has reached, whose timers are to be filed again; -1 for none
+    int cascade  # the coarse slot that the wheel has reached, whose timers must be filed again; -1 for none
     uint64_t occupied[LEVELS]  # a bit for each slot that may have timers
     uint32_t first[LEVELS * SLOTS]
 
@@ -40,7 +40,7 @@ cdef inline double time_of(Wheel *wheel, uint64_t tick) noexcept:
 
 
 cdef inline uint64_t tick_of(Wheel *wheel, double due) noexcept:
-    """The first tick that is not before ``due``. Rounding must make it neither early nor a tick late."""
+    """Return the first tick that is not before ``due``. Rounding must make a timer neither early nor a tick late."""
     cdef double ticks = (due - wheel.origin) / wheel.interval
     cdef uint64_t tick
     if ticks >= <double>FARTHEST_TICK:
@@ -54,7 +54,7 @@ cdef inline uint64_t tick_of(Wheel *wheel, double due) noexcept:
 
 
 cdef inline uint64_t tick_at(Wheel *wheel, double now) noexcept:
-    """The last tick that is not after ``now``."""
+    """Return the last tick that is not after ``now``."""
     cdef double ticks = (now - wheel.origin) / wheel.interval
     cdef uint64_t tick
     if ticks >= <double>FARTHEST_TICK:
@@ -66,7 +66,7 @@ cdef inline uint64_t tick_at(Wheel *wheel, double now) noexcept:
 
 
 cdef inline void place(Map *map, uint32_t index, Entry *entry, uint64_t tick) noexcept:
-    """Into the slot of a tick from the current one on."""
+    """File a timer in the slot of ``tick``, which is not before the current tick."""
     cdef Wheel *wheel = &map.wheel
     cdef uint64_t difference = tick ^ wheel.tick
     cdef int level = highest_bit(difference) // 6 if difference else 0
@@ -82,7 +82,7 @@ cdef inline void place(Map *map, uint32_t index, Entry *entry, uint64_t tick) no
 
 
 cdef inline void cancel(Map *map, Entry *entry) noexcept:
-    """Out of its slot, if it is in one."""
+    """Remove a timer from its slot, if it is in one."""
     if entry.home == NOWHERE:
         return
     if entry.before:
@@ -96,7 +96,7 @@ cdef inline void cancel(Map *map, Entry *entry) noexcept:
 
 
 cdef inline void move_timer(Map *map, Entry *entry, uint32_t to) noexcept:
-    """An entry gets another index."""
+    """Update the slot of a timer before its entry moves to the index ``to``."""
     if entry.home == NOWHERE:
         return
     if entry.before:
@@ -108,15 +108,18 @@ cdef inline void move_timer(Map *map, Entry *entry, uint32_t to) noexcept:
 
 
 cdef inline bint schedule(Map *map, uint32_t index, Entry *entry, double due, double now) noexcept:
-    """Whether the wheel is due earlier, now that an entry expires then. A timer that is to come out later stays where
-    it is, and is filed again when the wheel comes by: a key that is set over and over is filed once a TTL."""
+    """File an entry that expires at ``due``, and return whether ``next_due`` became earlier.
+
+    If the entry is filed for an earlier time, it stays in its slot, and is filed again when the wheel reaches it.
+    Therefore a key that is set repeatedly is filed once per TTL.
+    """
     cdef Wheel *wheel = &map.wheel
     cdef uint64_t tick
     if due >= entry.filed:
         return False
     cancel(map, entry)
     if wheel.timers == 0:
-        # Idle until now: the wheel's tick is an old one, and so is a slot that it was to go through.
+        # The wheel was idle: its tick and its cascade are outdated.
         wheel.tick = max(wheel.tick, tick_at(wheel, now))
         wheel.cascade = -1
     tick = max(tick_of(wheel, due), wheel.tick + 1)
@@ -129,7 +132,7 @@ cdef inline bint schedule(Map *map, uint32_t index, Entry *entry, double due, do
 
 
 cdef void file_again(Map *map, uint32_t index, Entry *entry) noexcept:
-    """Put a timer where it belongs by now; one that is never due, nowhere."""
+    """File a timer for the time at which its entry expires. If the entry never expires, only cancel the timer."""
     cdef double due = expires_at(&map.entries, index, entry)
     cancel(map, entry)
     if due != INFINITY:
@@ -138,7 +141,7 @@ cdef void file_again(Map *map, uint32_t index, Entry *entry) noexcept:
 
 
 cdef bint find_slot(Wheel *wheel, int *home, uint64_t *tick) noexcept:
-    """The earliest slot with timers, and its first tick. False if there is none."""
+    """Find the earliest slot with timers and its first tick. Return False if there is none."""
     cdef int level, slot, shift
     for level in range(LEVELS):
         while wheel.occupied[level]:
@@ -155,17 +158,18 @@ cdef bint find_slot(Wheel *wheel, int *home, uint64_t *tick) noexcept:
 cdef void find_next_due(Wheel *wheel) noexcept:
     cdef int home
     cdef uint64_t tick
-    cdef double turns
+    cdef double due
     if wheel.cascade >= 0 and wheel.first[wheel.cascade]:
-        turns = time_of(wheel, wheel.tick)
+        due = time_of(wheel, wheel.tick)
     else:
-        turns = time_of(wheel, tick) if find_slot(wheel, &home, &tick) else INFINITY
-    # No timer left is due before: one that only waits to move to a finer level is not late.
-    wheel.next_due = max(wheel.next_due, turns)
+        due = time_of(wheel, tick) if find_slot(wheel, &home, &tick) else INFINITY
+    # Never earlier than before: a slot may be earlier, but its timers only move to a finer level then.
+    wheel.next_due = max(wheel.next_due, due)
 
 
 cdef uint32_t next_expired(Map *map, double now, Py_ssize_t budget, Py_ssize_t *looked) noexcept:
-    """The next entry that has expired, in order of tick. 0 if there is none, or ``budget`` timers were looked at."""
+    """Return the index of the next expired entry, in order of tick. Return 0 if there is none, or if ``budget`` timers
+    were looked at."""
     cdef Wheel *wheel = &map.wheel
     cdef uint64_t target = tick_at(wheel, now), tick
     cdef int home
@@ -173,7 +177,7 @@ cdef uint32_t next_expired(Map *map, double now, Py_ssize_t budget, Py_ssize_t *
     cdef Entry *entry
     while looked[0] < budget:
         if wheel.cascade >= 0:
-            # Before anything else, or a later tick of a finer slot would come first.
+            # The cascade goes first. Otherwise, a later tick of a finer slot would come before its timers.
             index = wheel.first[wheel.cascade]
             if index:
                 file_again(map, index, at(&map.entries, index))

@@ -1,4 +1,4 @@
-# ``set`` and ``delete``, within their steps.
+# The steps of ``set``, ``touch`` and ``delete``.
 
 cdef struct Write:
     PyObject *key
@@ -15,7 +15,7 @@ cdef struct Write:
     bint has_seen
     uint64_t invalidation
     uint64_t stamp
-    PyObject *tags  # a tuple of names and slots; NULL for none
+    PyObject *tags  # a tuple of pairs (name, slot); NULL without tags
     uint64_t since
 
 
@@ -29,17 +29,19 @@ cdef inline int check_item(int64_t weight, object seen, Write *write) except -1:
 
 
 cdef inline void prepare_eviction(Map *map) noexcept:
-    """Fetch the entry that the next eviction removes. Nothing else was as slow in a set of a new key."""
+    """Prefetch the entry that the next eviction removes. The cache misses on it were the slowest part of a set of a new
+    key."""
     cdef Entry *entry = at(&map.entries, victim(map))
     prefetch(entry.key)
     prefetch(at(&map.entries, bucket_of(&map.entries, entry.hash)[0]))
 
 
 cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *gone) except -1:
-    """``set``. An exception leaves everything as it was but for detached entries.
+    """Do the step of ``set``, and return the outcome. If it raises an exception, it has changed no
+    entry.
 
     Args:
-        watches: those on the key, or None.
+        watches: the watches on the key, or None.
         under: the watch under which the value is set, or None.
     """
     cdef Map *map = &core.map
@@ -51,7 +53,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     cdef double fresh_until, due
     cdef uint32_t index
     cdef int outcome = 0, cause
-    cdef bint is_suspect = False, is_there
+    cdef bint is_outdated = False, is_there
     if not has_room(gone):
         raise MemoryError
     index = find(map, write.key, write.hash)
@@ -72,15 +74,15 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
                 return NO_ROOM
             watches = None
     if write.has_seen and map.stamps.given:
-        is_suspect = load_word(&map.stamps.table[write.slot]) != write.stamp
-        if is_suspect and map.stamps.written:
+        is_outdated = load_word(&map.stamps.table[write.slot]) != write.stamp
+        if is_outdated and map.stamps.written:
             if under is None and is_live(map, index, write.now):
                 take(map, index, REPLACED, write.now, gone)
                 invalidate(&map.stamps, write.slot)
             return OUTDATED
     if unlikely(write.tags is not NULL):
         if write.mode == SAME:
-            # The entry keeps its own.
+            # The entry keeps its tags.
             write.tags = NULL
         elif not check_tags(map, <tuple>write.tags, write.since if under is None else under.since):
             return OUTDATED if under is None else CHANGED
@@ -99,9 +101,13 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
             reserve(map, index, due > fresh_until, write.weight if core.weighs else 0, write.tags is not NULL)
         if unlikely(write.tags is not NULL):
             held = new_list(map, <tuple>write.tags)
-    # From here on, nothing fails.
+            # Check again, after the stamps of the tags were read: another process may have dropped one in between.
+            if not check_tags(map, <tuple>write.tags, write.since if under is None else under.since):
+                release_list(map, held)
+                return OUTDATED if under is None else CHANGED
+    # From here on, nothing can fail.
     if watches is not None:
-        if is_suspect:
+        if is_outdated:
             break_watches(watches, under)
         else:
             outcome |= complete_watches(watches, <object>write.value, under)
@@ -117,8 +123,8 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     if index:
         entry = at(entries, index)
         cause = REPLACED if entry.fresh_until > write.now else EXPIRED
-        map.left[cause] += 1
-        # The entry keeps its key, which is needed once more only if the removal is reported.
+        map.removals[cause] += 1
+        # The entry keeps its key. A second reference is needed only if the removal is reported.
         old_key = NULL if gone.removed is NULL else entry.key
         Py_XINCREF(old_key)
         add_removal(gone, old_key, entry.value, cause)
@@ -129,7 +135,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
             take(map, victim(map), EVICTED, write.now, gone)
             prepare_eviction(map)
         Py_INCREF(write.key)
-        index = bear(map, write.key, write.value, write.hash)
+        index = insert_entry(map, write.key, write.value, write.hash)
         entry = at(entries, index)
     note_tracked(entries, index, entry)
     if unlikely(held is not NULL or entry.flags & HAS_TAGS) and write.mode != SAME:
@@ -139,7 +145,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         origin.invalidation, origin.stamp, origin.slot = write.invalidation, write.stamp, write.slot
         entry.flags |= HAS_ORIGIN
     if core.weighs:
-        weigh(map, index, write.weight)
+        set_weight(map, index, write.weight)
     outcome |= STORED | file(map, index, entry, fresh_until, due, write.now)
     if map.total_weight > map.max_weight and evict_excess(map, BATCH, map.max_entries, write.now, gone):
         outcome |= MORE
@@ -149,7 +155,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
 
 
 cdef int give_ttl(CompiledCore core, uint32_t index, double ttl, double now) except -1:
-    """``touch``, without jitter."""
+    """Do the step of ``touch``: give an entry a new TTL, without jitter, and return the outcome."""
     cdef Map *map = &core.map
     cdef Entry *entry
     cdef double due, fresh_until
@@ -170,17 +176,17 @@ cdef object remove(
     CompiledCore core, object key, Py_hash_t hash, object default, double now, int only, int cause, Py_ssize_t slot,
     list watches, Gone *gone,
 ):
-    """``delete``. It fails before the first change.
+    """Do the step of ``delete``. Exceptions are raised before the first change.
 
     Args:
-        now: by the clock that the core was given; ignored if that is the system's.
+        now: the time by the core's clock; ignored if that is the system's clock.
     """
     cdef Map *map = &core.map
     cdef uint32_t index = find(map, <PyObject *>key, hash)
     cdef bint is_there
     check_slot(&map.stamps, slot)
     if index and core.clock is None:
-        now = time_to_judge(at(&map.entries, index))
+        now = now_for(at(&map.entries, index))
     is_there = is_live(map, index, now)
     if only == DEAD and is_there:
         return default
@@ -195,8 +201,8 @@ cdef object remove(
 
 
 cdef int put_all(CompiledCore core, list keys, list values, double ttl, bint exact) except -1:
-    """``set`` of at most BATCH values with one TTL, by the system's clock, where writes concern nothing but the core. The
-    keys were checked. All outcomes together."""
+    """Set at most BATCH values with one TTL, and return all outcomes combined. The caller has checked the keys, that
+    the clock is the system's, and that only the core handles writes."""
     cdef list watches, completed = []
     cdef Write write
     cdef Gone gone
@@ -222,7 +228,7 @@ cdef int put_all(CompiledCore core, list keys, list values, double ttl, bint exa
 
 
 cdef object clock_of(object clock):
-    """None if ``clock`` is the system's, which is read in C; otherwise what is called."""
+    """Return None if ``clock`` is the system's clock, which is read in C; otherwise the function to call."""
     if not READS_SYSTEM_CLOCK:
         return time.monotonic if clock is None else clock
     is_system = getattr(clock, "__self__", None) is time and clock.__name__ == "monotonic"
@@ -240,7 +246,7 @@ cdef int check_time(double now, double interval) except -1:
 
 cdef int begin_walk(Map *map, PyObject *scan) except -1:
     cdef uint32_t size = max(map.entries.capacity, <uint32_t>1)
-    # Zeroed memory for a million entries is not touched before it is used.
+    # The system maps zeroed memory only when it is used, so this is fast for a million entries, too.
     map.walk.turns = <Turn *>PyMem_RawCalloc(size, sizeof(Turn))
     if map.walk.turns is NULL:
         raise MemoryError
@@ -249,7 +255,7 @@ cdef int begin_walk(Map *map, PyObject *scan) except -1:
 
 
 cdef int patch_collection() except -1:
-    """Cython's functions for the garbage collector know of attributes alone."""
+    """Replace the garbage collector's functions of the core: those made by Cython visit only attributes."""
     global traverse_attributes, clear_attributes, deallocate_core
     cdef PyTypeObject *core_type = <PyTypeObject *>CompiledCore
     traverse_attributes, clear_attributes = core_type.tp_traverse, core_type.tp_clear

@@ -9,6 +9,7 @@ from django.core.cache import caches
 
 from wheelcache.cache import Cache
 from wheelcache.django_backend.backend import WheelCache
+from wheelcache.observability.observed import page_caches
 from wheelcache.option_table import Setting
 
 
@@ -42,6 +43,11 @@ def _of_alias(cache: WheelCache) -> list[Setting]:
         Setting("KEY_PREFIX", prefix or "''", not prefix, "put before every key"),
         Setting("VERSION", repr(version), version == 1, "part of every key"),
     ]
+
+
+def caches_of_site() -> list[Cache]:
+    """Return the caches of ``CACHES``, and those of the pages in this process."""
+    return [*engines(), *page_caches()]
 
 
 def engines() -> list[Cache]:

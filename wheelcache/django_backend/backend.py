@@ -118,7 +118,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         self._prefix = default_key_func("", self.key_prefix, self.version) if has_default_keys else None
 
     def _key(self, key: Any, version: int | None) -> Any:
-        """Return the key of the cache: the made key, or a tuple of it if Django may warn of it."""
+        """Return the cache's key: the made key, or a tuple that contains it if Django may warn of it."""
         cache_key: Any
         if version is None and self._prefix is not None:
             cache_key = f"{self._prefix}{key!s}"
@@ -206,13 +206,11 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
                 self._fill_times.filled(f"{self._prefix}{key!s}")
             if self._set_at_once(key, value, ttl) is not None:
                 return None
-        self._set_the_long_way(key, value, self._ttl(timeout), version, self._tag_names(tags))
+        self._set_slowly(key, value, self._ttl(timeout), version, self._tag_names(tags))
         return None
 
-    def _set_the_long_way(
-        self, key: Any, value: Any, ttl: float | None, version: int | None, tags: tuple[str, ...]
-    ) -> None:
-        """Set a value without the fast path. The closures below would slow that down by 45 of 310 ns."""
+    def _set_slowly(self, key: Any, value: Any, ttl: float | None, version: int | None, tags: tuple[str, ...]) -> None:
+        """Set a value without the fast path. If this were a part of ``set``, the closures would add 45 ns to 310 ns."""
         cache_key = self._key(key, version)
         since = self._fill_times.missed_since(cache_key) if tags else 0
         if self._missed_at:
@@ -271,7 +269,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
                 ``previous``, and for KEEP.
             timeout: as in Django, or a function of the value that returns seconds; None or 0 or less not to keep it.
             grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.get_or_load``.
-            load_timeout: its ``timeout``.
+            load_timeout: as ``timeout`` there.
             tags: as for ``set``.
         """
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
@@ -365,7 +363,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
     aincr_version, adecr_version = map(_for_tasks, ("incr_version", "decr_version"))
 
     def close(self, **kwargs: Any) -> None:
-        """End the request: the keys that it did not fill are left to other requests."""
+        """End the request. Other requests may fill the keys that it missed and did not set."""
         self._fill_times.forget()
         if self._fill_waits:
             end_request()
@@ -387,7 +385,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         return timeout if type(timeout) is int else options.django_timeout("timeout", timeout)
 
     def _make_room(self, keys: Iterable[Any]) -> None:
-        """Drop 1/n of a full cache before ``keys`` are added, with CULL_FREQUENCY n; drop all entries with 0."""
+        """Drop 1/n of a full cache before ``keys`` are added, where n is CULL_FREQUENCY. Drop all of it if n is 0."""
         frequency, most = self.store.cull_frequency, self.store.max_entries
         size = len(self._cache) if self._culls else 0
         if frequency is not None and most is not None and size >= most and any(key not in self._cache for key in keys):

@@ -19,18 +19,18 @@ UNUSABLE: Final[dict[type, str]] = {
     QuerySet: "a query set is different for every call, unless it has been evaluated",
     BaseManager: "a manager is different for every call",
 }
-"""Classes of arguments under which a value would never be found again, and why."""
+"""The classes of arguments under which a value would never be found again, with the reasons."""
 
 SHOWS_ADDRESS: Final[Any] = object.__repr__
 
 
 def check_parameters(function: Callable[..., Any], name: str) -> None:
-    """Look for parameters whose names or annotations show that they cannot be part of a key.
+    """Check that no parameter has a name or an annotation which shows that it cannot be part of a key.
 
-    An evaluated query set can, so the annotation ``QuerySet`` is left to the calls.
+    An evaluated query set can be, so an argument with the annotation ``QuerySet`` is checked at each call.
 
     Raises:
-        TypeError: naming the parameter.
+        TypeError: if there is such a parameter. The message names it.
     """
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -49,7 +49,7 @@ def _annotated_classes(function: Callable[..., Any], annotation: Any) -> list[ty
     if annotation is inspect.Parameter.empty:
         return []
     if isinstance(annotation, str):
-        # Names that only type checkers import are not there.
+        # Names that are imported only for type checkers are missing.
         names = getattr(inspect.unwrap(function), "__globals__", {})
         annotation = names.get(annotation)
     is_union = get_origin(annotation) in (Union, UnionType)
@@ -58,11 +58,11 @@ def _annotated_classes(function: Callable[..., Any], annotation: Any) -> list[ty
 
 
 def key_part(value: Any, name: str) -> Any:
-    """Return ``value`` as part of a key: for a model instance its model and its primary key, for an evaluated query set
-    its rows, for a lazy text the text.
+    """Return ``value`` as part of a key: a model instance as its model and primary key, an evaluated query set as its
+    rows, and a lazy text as the text.
 
     Raises:
-        TypeError: the value would never be found again; naming the function ``name``.
+        TypeError: if ``value`` is different for every call. The message contains ``name``, the name of the function.
     """
     if type(value) in (str, int, float, bool, type(None)):
         return value
@@ -88,7 +88,7 @@ def text_of(parts: Any, name: str) -> str:
     """Return the text that distinguishes ``parts`` of a key, the same in every process.
 
     Raises:
-        TypeError: an object shows its address only; naming the function ``name``.
+        TypeError: if an object has no text but its address. The message contains ``name``, the name of the function.
     """
     for part in parts:
         if isinstance(part, tuple | frozenset):

@@ -2,8 +2,8 @@
 ``CACHES``.
 
 The cache is looked up at the first call, and again after a test has overridden ``CACHES``, so modules may decorate
-functions before Django is set up. With a ``WheelCache``, a hit takes what a hit of the engine's ``memoize`` takes. With
-any other backend, calls use its ``get`` and ``set``; a ``TieredCache`` shares the computation as well.
+functions before Django is set up. With a ``WheelCache``, a hit is as fast as with the engine's ``memoize``. With any
+other backend, calls use its ``get`` and ``set``; a ``TieredCache`` shares the computation as well.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def memoize(
             a function of the value that returns seconds; None or 0 or less not to keep it.
         cache: the alias of the cache.
         version: as in Django's cache API: values of other versions are not found. The cache's own if not given.
-        key: ``key(*args, **kwargs)`` returns the part of the key that the arguments make, in place of the arguments.
+        key: ``key(*args, **kwargs)`` returns a hashable object, which replaces the arguments in the key.
         by_language: whether each language has values of its own.
         grace, refresh_ahead, fail_safe, load_timeout, negative_ttl: as for ``WheelCache.get_or_set``. They need a
             ``WheelCache``, or a ``DummyCache``, which caches nothing.
@@ -89,7 +89,8 @@ def memoize(
             them. It is called before a value is computed. They need a ``WheelCache`` or a ``DummyCache``, too.
 
     Raises:
-        TypeError, ValueError: naming the argument; or the function, or its parameter, cannot be memoized.
+        TypeError, ValueError: if an argument is wrong, or if the function or one of its parameters cannot be memoized.
+            The message names it.
     """
     if timeout is not DEFAULT_TIMEOUT and not callable(timeout):
         options.django_timeout("timeout", timeout)
@@ -128,12 +129,12 @@ TagsOf = Callable[[], tuple[str, ...]]
 
 
 class _Place(Protocol):
-    """Where the values of one function are.
+    """The place of the values of one function.
 
     Attributes:
         find: returns the stored value of a key, or the default, if that takes one step.
         group: the first item of its keys.
-        restore: returns the value for a stored one that is Serialized.
+        restore: returns the value of a stored object that is Serialized.
     """
 
     find: Callable[[Any, Any], Any]
@@ -152,7 +153,7 @@ class _Place(Protocol):
 
         Args:
             parts: the arguments, as parts of a key.
-            count: called with whether the value was found.
+            count: receives whether the value was found.
             tags: returns the tags of the value.
             has_previous: whether ``call`` receives the previous value.
         """
@@ -186,7 +187,7 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
     group = ""
 
     def parts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the parts of a key as the caller gave them."""
+        """Return the unchecked parts of the key of a call."""
         made = (settings.key(*args, **kwargs),) if settings.key else make_key(args, kwargs)[1:]  # type: ignore[misc]
         return (translation.get_language(), *made) if settings.by_language else made
 
@@ -235,7 +236,7 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
             try:
                 found = find(made, MISSING)
             except TypeError:
-                # The long way says what is wrong.
+                # The arguments cannot be a key. ``steps`` raises an error that explains this.
                 found = MISSING
             if found is MISSING or always_looks:
                 return await run_async(steps(args, kwargs))
@@ -265,7 +266,7 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
     memoized.cache_delete = lambda *args, **kwargs: find_place().delete(checked_parts(args, kwargs))
     memoized.cache_clear = lambda: find_place().clear()
     memoized.cache_stats = cache_stats
-    # Weakly, so the function keeps it.
+    # The signal refers to it weakly, so the function keeps it alive.
     memoized._forget_place = forget_place
     setting_changed.connect(forget_place)
     return memoized
@@ -368,7 +369,7 @@ class _Elsewhere:
 
     @property
     def _backend(self) -> Any:
-        # Of the running thread or task.
+        # Looked up at every call, since each thread or task has its own.
         return caches[self._settings.alias]
 
     def steps(

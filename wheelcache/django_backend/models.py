@@ -16,7 +16,7 @@ from wheelcache.observability.dashboard.permissions import Permission
 
 
 class NoRows(models.Manager[Any]):
-    """A manager that never queries: ``dumpdata`` reads every model, also those without a table."""
+    """A manager that never queries: ``dumpdata`` reads every model, even a model without a table."""
 
     def get_queryset(self) -> models.QuerySet[Any]:
         """Return an empty queryset."""

@@ -1,4 +1,4 @@
-"""The HTTP cache in front of a Django site, and the middleware that reports what a page depends on.
+"""The HTTP cache in front of a Django site, and the middleware that reports the dependencies of a page.
 
 An HTTP cache knows the request headers that a page's ``Vary`` names. A Django page depends on more: LocaleMiddleware
 chooses the language by a cookie that no ``Vary`` names, a view reads a cookie with the visitor's theme, and URLs have
@@ -6,8 +6,8 @@ the host of ``X-Forwarded-Host``. ``PageMiddleware`` therefore watches which coo
 ``request.META`` the page reads while it is made, and makes them a part of the page's key. Pages that cannot be keyed
 are not stored. A hit runs none of this.
 
-Two cookies are exempt: every page reads those of the session and of CSRF protection. Django itself reports whether a
-page depends on them, by ``Vary: Cookie``.
+Two cookies are exempt, since every page reads them: the session cookie and the CSRF cookie. Django itself reports
+whether a page depends on them, by ``Vary: Cookie``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.http.request import HttpHeaders
 from django.http.response import HttpResponseBase
 from django.middleware.common import CommonMiddleware
@@ -27,12 +27,17 @@ from django.utils import timezone
 from django.utils.cache import has_vary_header
 from django.utils.translation import get_language
 
+from wheelcache import options
+from wheelcache.cache import Cache
 from wheelcache.django_backend.site_settings import figures_directory
 from wheelcache.http_cache import HTTPCache
+from wheelcache.http_cache.headers import cache_tags
 from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.watched import WatchedCookies, WatchedEnviron, watched
 
 COMPANION: Final = "wheelcache.django_backend.pages.PageMiddleware"
+MODULES: Final = "wheelcache.django_backend.page"
+"""The beginning of the names of both middlewares for pages."""
 
 
 def page_cache(**options: Any) -> HTTPCache:
@@ -79,8 +84,18 @@ def cache_of_site(options: Mapping[str, Any]) -> HTTPCache:
     )
 
 
+def stand_in() -> list[Cache]:
+    """Return an unused cache that publishes where the workers publish the figures of their pages.
+
+    A command finds the pages through it, since it imports no ``wsgi.py``. The list is empty if no pages are cached.
+    """
+    if not next(iter(settings.MIDDLEWARE), "").startswith(MODULES):
+        return []
+    return [cache_of_site(getattr(settings, "WHEELCACHE_PAGES", {})).cache]
+
+
 class PageMiddleware:
-    """Reports to the HTTP cache in front of the site what a page depends on. It must be the first middleware."""
+    """Reports the dependencies of a page to the HTTP cache in front of the site. It must be the first middleware."""
 
     sync_capable = True
     async_capable = True
@@ -94,35 +109,46 @@ class PageMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self._is_async:
             return self._answer_async(request)
-        notes = _notes(request)
-        if notes is None:
-            return cast(HttpResponse, self._get_response(request))
-        watch = _Watch(request, notes)
+        watch = _watch(request)
         response: HttpResponseBase = self._get_response(request)
         watch.end(response)
         return response
 
     async def _answer_async(self, request: HttpRequest) -> HttpResponseBase:
-        notes = _notes(request)
-        if notes is None:
-            return cast(HttpResponse, await self._get_response(request))
-        watch = _Watch(request, notes)
+        watch = _watch(request)
         response: HttpResponseBase = await self._get_response(request)
         watch.end(response)
         return response
 
 
-def _notes(request: HttpRequest) -> PageNotes | None:
-    """Return the notes of a request whose page may be stored."""
+def _watch(request: HttpRequest) -> _Tagged:
     scope = getattr(request, "scope", None) or request.META
-    return cast(PageNotes | None, scope.get(SEAM))
+    notes = cast(PageNotes | None, scope.get(SEAM))
+    return _Tagged(request, set()) if notes is None else _Watch(request, notes)
 
 
-class _Watch:
-    """Watches one request: the reads of its parts, and its response."""
+class _Tagged:
+    """A request, with ``cache_tags``, and its response, whose Cache-Tag is not sent. The page is not stored."""
+
+    def __init__(self, request: HttpRequest, tags: set[str]) -> None:
+        self._request = request
+        self._tags = request.cache_tags = tags  # type: ignore[attr-defined]
+
+    def end(self, response: HttpResponseBase) -> None:
+        given = self._request.cache_tags  # type: ignore[attr-defined]
+        if given is not self._tags:
+            # A view has assigned them.
+            self._tags.update(options.tags("request.cache_tags", given))
+        if "Cache-Tag" in response.headers:
+            self._tags |= cache_tags([response.headers["Cache-Tag"]])
+            del response.headers["Cache-Tag"]
+
+
+class _Watch(_Tagged):
+    """Watches a request whose page may be stored: the reads of its parts, and its response."""
 
     def __init__(self, request: HttpRequest, notes: PageNotes) -> None:
-        self._request = request
+        super().__init__(request, notes.tags)
         self._notes = notes
         # A thread keeps the language and the time zone of an earlier request if nothing deactivates them.
         self._language, self._zone = get_language(), timezone.get_current_timezone_name()
@@ -142,6 +168,7 @@ class _Watch:
 
     def end(self, response: HttpResponseBase) -> None:
         """Refuse pages that depend on something that was not read from the request."""
+        super().end(response)
         request, notes = self._request, self._notes
         language, zone = get_language(), timezone.get_current_timezone_name()
         if language == self._language != settings.LANGUAGE_CODE and not _chooses_languages():

@@ -31,7 +31,7 @@ MARK: Final = "\0 aA:*Ä\0"
 class Awaited:
     """Presents the methods for coroutines of a cache under the names without the "a".
 
-    django-redis has no such methods for its own calls: the others run in a thread, as Django's do.
+    django-redis has no methods for coroutines for its own calls. Such a call runs in a thread, as Django's do.
     """
 
     def __init__(self, cache: Any) -> None:
@@ -132,8 +132,8 @@ class RedisCalls:
     # Patterns.
 
     def keys(self, search: str, version: int | None = None) -> list[str]:
-        """Return the keys that match a pattern, in no order. If others are written meanwhile, one may come twice."""
-        # A dict that removed these would grow in steps that keep other threads waiting: 20 ms with a million keys.
+        """Return the keys that match a pattern, in no order. If keys are written meanwhile, one may come twice."""
+        # Removing these by a dict would keep other threads waiting while the dict grows: 20 ms with a million keys.
         return list(self.iter_keys(search, version=version))
 
     async def akeys(self, search: str, version: int | None = None) -> list[str]:
@@ -181,7 +181,7 @@ class RedisCalls:
         )
 
     def _deletions(self, pattern: str, version: int | None, prefix: str | None, itersize: int | None) -> Iterator[int]:
-        """Return an iterator that deletes the keys of ``pattern``, and iterates over the numbers of existing ones."""
+        """Return an iterator that deletes the matching keys in batches, and yields the number deleted in each."""
         deletions = self._cache.parts.deletions(self._filter(pattern, *self._around(version, prefix), itersize))
         return chain(deletions, self._clear_for_others())
 
@@ -222,8 +222,8 @@ class RedisCalls:
         """Return a lock, for ``with`` and ``async with``: see ``Lock``.
 
         With COHERENCE it excludes the processes of this machine, otherwise the threads and tasks of this process: see
-        its attribute ``scope``. While it is held, ``has_key`` returns True for its name. It is no entry: it is not
-        evicted, and neither ``delete`` nor ``clear`` releases it.
+        its attribute ``scope``. While it is held, ``has_key`` returns True for its name. It is not an entry, so it is
+        not evicted, and neither ``delete`` nor ``clear`` releases it.
         """
         name = str(self._key(key, version))
         return Lock(self.store.locks, name, timeout, sleep, blocking, blocking_timeout, thread_local)

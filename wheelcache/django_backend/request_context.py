@@ -56,7 +56,7 @@ def act_for_request() -> None:
 
 
 def shares_its_thread() -> bool:
-    """Return whether all ``sync_to_async`` of this event loop runs in this very thread, which must not wait.
+    """Return whether this thread runs every ``sync_to_async`` call of its event loop, so that it must not wait.
 
     Under an ASGI server each request has a thread of its own.
     """

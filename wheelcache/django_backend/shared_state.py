@@ -2,8 +2,8 @@
 
 Each process has its own entries of a ``WheelCache``. ``COHERENCE`` notifies the processes of a machine that an entry
 has changed, but does not pass on the new value. That is enough if the value is also stored elsewhere, as the sessions
-of ``cached_db`` are in the database. A counter or a session that only the cache has needs a store that all workers
-share.
+of ``cached_db`` are in the database. A counter or a session that is stored in the cache alone needs a store that all
+workers share.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ class EntryRemoved(Signal):
         key: the complete key, with prefix and version.
         cause: a ``RemovalCause``.
 
-    The thread that removes the entry, a writing thread or the wheel thread, calls them with no lock held. If a receiver
-    raises, the exception is logged to ``django.dispatch``, and the other receivers are still called.
+    The thread that removes the entry, a writing thread or the wheel thread, calls the receivers with no lock held. If
+    one raises, the exception is logged to ``django.dispatch``, and the others are still called.
 
     Without receivers, the signal costs nothing: the caches have a listener only while there is a receiver.
     """

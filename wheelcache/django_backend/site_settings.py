@@ -29,9 +29,9 @@ def site_name() -> str:
 def figures_directory() -> Path | None:
     """Return the directory for figures without FIGURES_DIR, which is the same for all processes of the site.
 
-    It is derived from the settings module, the base directory and the SECRET_KEY, if there is one. If a project is
-    installed twice on a host, its sites share the first and the last. After a deploy into another directory, the site
-    has another directory for figures.
+    It is derived from the settings module, the SECRET_KEY (if there is one) and the base directory. Two installations
+    of a project on one host may differ only in the last. After a deploy into another base directory, the site has
+    another directory for figures.
     """
     site = f"{site_name()} {_base_directory()}"
     try:
@@ -52,7 +52,8 @@ def _base_directory() -> Path:
 def cache_in_words(location: Any, params: Mapping[str, Any]) -> str:
     """Return the name of a cache for an error message, such as "the cache 'default'".
 
-    Django does not pass the alias, so the message names all aliases with these settings; without any, the LOCATION.
+    Django does not pass the alias, so the result names all aliases with these settings, or the LOCATION if there are
+    none.
 
     Args:
         params: the arguments of a backend: its entry of ``CACHES`` without BACKEND and LOCATION.

@@ -69,7 +69,7 @@ def make_store(location: str, checked: Mapping[str, Any]) -> Store:
     """Return a new store for a LOCATION and checked options.
 
     Raises:
-        TypeError, ValueError, FileUnusable: naming the option.
+        TypeError, ValueError, FileUnusable: if an option is wrong. The message names it.
     """
     return Store(location or "default", checked, shared_stamps(location, checked))
 

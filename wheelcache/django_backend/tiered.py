@@ -122,7 +122,7 @@ class TieredCache(WheelCache):
         return any(f"{cls.__module__}.{cls.__qualname__}" in SERVE_ALL_THREADS for cls in type(self._l2).__mro__)
 
     # The key prefix and function for which writes are reported, once they are known.
-    _told: tuple[Any, Any] | None = None
+    _reported: tuple[Any, Any] | None = None
     _keeps = True
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
@@ -133,7 +133,7 @@ class TieredCache(WheelCache):
         self.key_prefix, self.version, self.key_func = l2.key_prefix, l2.version, l2.key_func
         self._level = self.store.level
         self._l2s = ByDriver(l2, Awaited(l2))
-        self._told = (l2.key_prefix, l2.key_func)
+        self._reported = (l2.key_prefix, l2.key_func)
 
     def _find_store(self, location: str, params: dict[str, Any]) -> TieredStore:
         given = params.get("OPTIONS", {})
@@ -156,10 +156,10 @@ class TieredCache(WheelCache):
 
     def _find_prefix(self) -> None:
         super()._find_prefix()
-        if self._told is not None:
+        if self._reported is not None:
             # A key setting was changed at run time.
             self._l2.key_prefix, self._l2.version, self._l2.key_func = self.key_prefix, self.version, self.key_func
-            self._keeps = (self.key_prefix, self.key_func) == self._told
+            self._keeps = (self.key_prefix, self.key_func) == self._reported
 
     def _key(self, key: Any, version: int | None) -> Any:
         """Return the key of a copy. It is a tuple, under which no copies are kept, if the other cache would warn of the
@@ -168,7 +168,7 @@ class TieredCache(WheelCache):
         return cache_key if self._keeps and is_printable(cache_key, MEMCACHE_MAX_KEY_LENGTH) else (cache_key,)
 
     def delete_tags(self, *tags: str) -> None:
-        """Raise TagsUnsupported: the other cache would return the values again."""
+        """Raise TagsUnsupported, since the other cache would still return the values."""
         raise TagsUnsupported(type(self._l2).__name__)
 
     def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
@@ -473,7 +473,8 @@ def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -
 def _with_timeouts(location: Any, given: Mapping[str, Any]) -> list[str]:
     """Return the URLs for django-redis with the timeouts in them.
 
-    It has one pool per URL, with the OPTIONS that came first. These may belong to an alias whose sockets wait forever.
+    django-redis keeps one pool per URL, with the OPTIONS of the first alias that uses it. Without other URLs, this
+    cache could get a pool whose sockets wait forever.
     """
     timeouts = urlencode({name.lower(): given[name] for name in SOCKET_OPTIONS[DJANGO_REDIS].timeouts if given[name]})
     urls = location.split(",") if isinstance(location, str) else location

@@ -11,6 +11,7 @@ urlpatterns = [
     path("", views.page, name="dashboard"),
     path("figures.json", views.figures, name="figures"),
     path("clear", views.clear, name="clear"),
+    path("purge", views.purge, name="purge"),
     path("save", views.save, name="save"),
     path("reset", views.reset, name="reset"),
     *(path(name, views.asset, {"name": name}, name=name) for name in ASSETS),

@@ -23,7 +23,7 @@ from django.urls import get_script_prefix
 from django.views.decorators.csrf import csrf_exempt, csrf_protect, ensure_csrf_cookie
 from django.views.decorators.http import require_POST, require_safe
 
-from wheelcache.django_backend.aliases import engines, settings_of
+from wheelcache.django_backend.aliases import caches_of_site, settings_of
 from wheelcache.django_backend.site_settings import dashboard_guard
 from wheelcache.observability.dashboard import dashboard as shared
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard
@@ -159,6 +159,13 @@ def clear(request: HttpRequest) -> HttpResponse:
 
 
 @_action
+def purge(request: HttpRequest) -> HttpResponse:
+    target, dashboard = request.POST.get("target", ""), _dashboard(request)
+    to_log = "%(user)r purged pages of the cache %(cache)r from the dashboard"
+    return _done(request, lambda name, by: dashboard.purge(name, target, by), to_log)
+
+
+@_action
 def save(request: HttpRequest) -> HttpResponse:
     return _done(request, _dashboard(request).save, "%(user)r saved the cache %(cache)r from the dashboard")
 
@@ -188,7 +195,7 @@ def _user_name(request: HttpRequest) -> str:
 
 def _dashboard(request: HttpRequest) -> Dashboard:
     # The title is the address of the site: staging and production often share a settings module.
-    return Dashboard(f"{request.get_host()}{get_script_prefix().rstrip('/')}", engines, settings_of)
+    return Dashboard(f"{request.get_host()}{get_script_prefix().rstrip('/')}", caches_of_site, settings_of)
 
 
 def _answer(figures_or_message: Callable[[], Any]) -> HttpResponse:

@@ -1,15 +1,19 @@
-"""App contexts: the leases that begin in one end with it, and a loader in another thread gets its own."""
+"""App contexts: leases end with the context they began in; a loader in another thread gets a context of its own. Also
+the directory in which the processes of an app share their figures.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import current_thread
 from typing import Any, Final
 
-from flask import current_app, g, has_app_context
+from flask import Flask, current_app, g, has_app_context
 
 from wheelcache.leases.fill_leases import Lease
+from wheelcache.observability.figures_directory import directory_of
 from wheelcache.runtime.request_scope import current_scope
 
 HELD_BEFORE: Final = "_wheelcache_held_before"
@@ -38,8 +42,8 @@ def _held() -> set[Lease]:
 
 @contextmanager
 def in_app_context(load: Callable[[], Any]) -> Iterator[Callable[[], Any]]:
-    """Yield a function that runs ``load``: in this thread during the block, as it is; otherwise in a new app context,
-    if there is one here."""
+    """Yield a function that calls ``load``. In another thread, or after the block, it does so in a new context of the
+    current app, if there is one."""
     if not has_app_context():
         yield load
         return
@@ -57,3 +61,9 @@ def in_app_context(load: Callable[[], Any]) -> Iterator[Callable[[], Any]]:
         yield load_in_context
     finally:
         caller = None
+
+
+def figures_directory(app: Flask) -> Path | None:
+    """Return the directory for figures without ``figures_dir``, which is the same for all processes of the app."""
+    # One installed package may serve several sites, each with an instance folder of its own.
+    return directory_of(f"flask {app.name} {Path(app.root_path).resolve()} {Path(app.instance_path).resolve()}")

@@ -15,7 +15,7 @@ from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import MissingKey
-from wheelcache.flask_backend.app_contexts import in_app_context, note_held_leases
+from wheelcache.flask_backend.app_contexts import figures_directory, in_app_context, note_held_leases
 from wheelcache.flask_backend.engine_backend import (
     TO_BE_COMPUTED,
     Compute,
@@ -24,7 +24,6 @@ from wheelcache.flask_backend.engine_backend import (
     Timeout,
     check_known,
     checked_options,
-    figures_directory,
     is_memoize_version,
     naming,
     warn_of_sessions,
@@ -141,7 +140,7 @@ class WheelCache(EngineBackend):
             loader: see ``wheelcache.Cache.get_or_load`` for a parameter named ``previous``, and for KEEP.
             timeout: as for ``set``, or a function of the value that returns seconds; None or 0 or less not to keep it.
             grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.get_or_load``.
-            load_timeout: its ``timeout``.
+            load_timeout: as ``timeout`` there.
             tags: as for ``set``.
         """
         cache_key, ttl = self._cache_key(key), timeout if callable(timeout) else self._ttl(timeout)
@@ -278,8 +277,8 @@ class WheelCache(EngineBackend):
         return True
 
     def inc(self, key: str, delta: int = 1) -> Any:
-        """Add ``delta`` to a value in one atomic step. Return the sum. A missing key starts at 0; others keep their
-        expiry.
+        """Add ``delta`` to a value in one atomic step, and return the sum. A missing key starts at 0; an existing one
+        keeps its expiry.
 
         If the new value alone exceeds ``max_bytes``, it is not stored, and the result is None.
         """

@@ -1,10 +1,10 @@
 """``from wheelcache.flask_backend import Cache``: Flask-Caching's ``Cache`` with faster decorators.
 
-A hit of ``memoize`` or ``cached`` takes one key, made without an inspection of the signature, and one look-up in the
-engine. Callers that miss a key together share one call of the function. Everything else is inherited.
+A hit of ``memoize`` or ``cached`` makes one key, without inspecting the signature, and takes one look-up in the engine.
+Callers that miss a key together share one call of the function. Everything else is inherited.
 
-Flask-Caching's own decorators decorate as well. They stay in charge in two cases: the backend is none of this package,
-or a subclass of ``Cache`` overrides one of the methods that they call and these do not.
+Flask-Caching's own decorators are applied as well. Calls go through them if the backend is not one of this package, or
+if a subclass of ``Cache`` overrides a method that they call and the faster decorators do not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import wraps
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import flask_caching
 from flask import current_app
@@ -23,11 +23,17 @@ from wheelcache.flask_backend.decorated import Decorated, check_tags
 from wheelcache.flask_backend.engine_backend import EngineBackend
 from wheelcache.flask_backend.function_keys import MemoKeys, view_keys
 
+if TYPE_CHECKING:
+    from flask_caching import _CachedFunction, _MemoizedFunction
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
 BYPASSED: Final = (
     *("get", "has", "set", "get_many", "set_many"),
     *("_memoize_version", "_memoize_make_cache_key", "_memoize_kwargs_to_args", "_memoize_make_version_hash"),
 )
-"""The methods that Flask-Caching's decorators call and these do not."""
+"""The methods that Flask-Caching's decorators call and the faster decorators do not."""
 
 
 Tags = Callable[..., Iterable[str]] | Iterable[str]
@@ -37,9 +43,9 @@ Tags = Callable[..., Iterable[str]] | Iterable[str]
 class Cache(flask_caching.Cache):
     """Flask-Caching's ``Cache``; with a backend of this package, its decorators are faster and compute a value once.
 
-    See ``flask_caching.Cache`` for all arguments, methods and attributes. Both decorators take ``tags=`` in addition,
-    which is either the tags of every value, for ``delete_tags``, or a function: it is called with the arguments of the
-    call before the value is computed, and returns them.
+    See ``flask_caching.Cache`` for all arguments, methods and attributes. Both decorators also accept ``tags=``: the
+    tags of every value, for ``delete_tags``, or a function that returns them. It is called with the arguments of the
+    call, before the value is computed.
     """
 
     is_instrumented = False
@@ -93,8 +99,18 @@ class Cache(flask_caching.Cache):
 
         return decorator
 
-    if not TYPE_CHECKING:
-        # The types, and the arguments that ``help`` shows, are those of the installed release.
+    if TYPE_CHECKING:
+
+        def cached(
+            self, *args: Any, tags: Tags = NO_TAGS, **kwargs: Any
+        ) -> Callable[[Callable[P, R]], _CachedFunction[P, R]]: ...
+
+        def memoize(
+            self, *args: Any, tags: Tags = NO_TAGS, **kwargs: Any
+        ) -> Callable[[Callable[P, R]], _MemoizedFunction[P, R]]: ...
+
+    else:
+        # ``help`` shows the arguments of the installed release.
         cached = wraps(flask_caching.Cache.cached)(_cached)
         memoize = wraps(flask_caching.Cache.memoize)(_memoize)
 
@@ -113,7 +129,7 @@ class Cache(flask_caching.Cache):
             check_tags("delete_tags", backend)
 
     def _tags_of(self, tags: Tags) -> Callable[..., tuple[str, ...]] | None:
-        """Return the function that returns the tags of a value, called with the arguments; None without tags."""
+        """Return the function that returns the tags of a value, given the arguments of a call; None without tags."""
         if tags is NO_TAGS:
             return None
         if self.is_instrumented:
@@ -124,21 +140,21 @@ class Cache(flask_caching.Cache):
         return options.tags_by_arguments("tags", tags)
 
     def _memoize_version(self, f: Any, *args: Any, **kwargs: Any) -> Any:
-        """Do the same as Flask-Caching's, but reset a version by its deletion: the next call makes a new one.
+        """Do the same as Flask-Caching's method, but reset a version by deleting it: the next call makes a new one.
 
-        Other processes may not have the version, and are notified of a deletion only.
+        Other processes may not have the version, and receive only deletions.
         """
         if kwargs.get("reset") and self.uses_own_keys():
             return super()._memoize_version(f, delete=True)
         return super()._memoize_version(f, *args, **kwargs)
 
     def uses_own_keys(self) -> bool:
-        """Return whether the decorators of this class are in charge with the current backend."""
+        """Return whether calls go through the decorators of this class with the current backend."""
         return isinstance(self.cache, EngineBackend) and not self.is_instrumented
 
 
 def _arguments(decorator: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """Return the arguments of a call of ``decorator`` by name. Which there are depends on the release."""
+    """Return the arguments of a call of ``decorator`` by name. The names depend on the release of Flask-Caching."""
     bound = signature(decorator).bind(*args, **kwargs)
     bound.apply_defaults()
     return bound.arguments

@@ -45,15 +45,19 @@ def wheelcache(context: click.Context, as_json: bool, watch: float | None) -> No
 
 
 def _command(action: str) -> click.Command:
-    def run(name: str | None = None, as_json: bool = False) -> None:
+    def run(name: str | None = None, target: str | None = None, as_json: bool = False) -> None:
         parent = click.get_current_context().parent
         before = {} if parent is None else parent.params
-        _run(action, name=name, watch=before.get("watch"), as_json=as_json or before.get("as_json", False))
+        _run(
+            action, name=name, target=target, watch=before.get("watch"), as_json=as_json or before.get("as_json", False)
+        )
 
     command = click.Command(action, callback=with_appcontext(run), help=operator_commands.ACTIONS[action])
     if action == "inspect":
         return JSON(command)
-    return CACHE(command) if action in ("clear", "reset") else command
+    if action == "purge":
+        command.params.append(click.Argument(["target"]))
+    return CACHE(command) if action in ("clear", "purge", "reset") else command
 
 
 for _action in operator_commands.ACTIONS:
@@ -61,8 +65,10 @@ for _action in operator_commands.ACTIONS:
 
 
 def _run(action: str | None, **given: Any) -> None:
+    from wheelcache.flask_backend import pages
+
     # Flask-Caching registers an extension of this name.
-    if "cache" not in current_app.extensions:
+    if not {"cache", pages.PAGES} & current_app.extensions.keys():
         raise click.ClickException(f"The app {current_app.name!r} has no Flask-Caching cache.")
     from wheelcache.flask_backend import dashboard
 

@@ -13,17 +13,20 @@ import re
 import secrets
 from collections.abc import Callable
 from hmac import compare_digest
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from flask import Blueprint, Response, abort, current_app, g, jsonify, request
 from werkzeug.wrappers import Response as AnyResponse
 
 from wheelcache.cache import Cache
-from wheelcache.flask_backend.engine_backend import EngineBackend
+from wheelcache.flask_backend.pages import PAGES
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, answer, asset
 from wheelcache.observability.dashboard.permissions import NOT_AN_OPERATOR, REFUSED, Permission, granted_by
 from wheelcache.option_table import Setting
+
+if TYPE_CHECKING:
+    from wheelcache.flask_backend.engine_backend import EngineBackend
 
 logger = logging.getLogger("wheelcache")
 
@@ -34,7 +37,7 @@ COOKIE: Final = "wheelcache_csrf"
 TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 """The form of a token. A cookie of another form may contain characters that are not allowed in a header."""
 
-IN_JSON: Final = ("figures", "clear", "save", "reset")
+IN_JSON: Final = ("figures", "clear", "purge", "save", "reset")
 """The views that scripts request. They refuse in JSON."""
 
 
@@ -76,6 +79,7 @@ def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], obje
     for each in ASSETS:
         blueprint.add_url_rule(f"/{each}", "asset", _asset, defaults={"name": each})
     blueprint.add_url_rule("/clear", "clear", _clear, methods=["POST"])
+    blueprint.add_url_rule("/purge", "purge", _purge, methods=["POST"])
     blueprint.add_url_rule("/save", "save", _save, methods=["POST"])
     blueprint.add_url_rule("/reset", "reset", _reset, methods=["POST"])
     return blueprint
@@ -116,6 +120,12 @@ def _asset(name: str) -> Response:
 
 def _clear() -> Response:
     return _done(_dashboard().clear, "The cache %(cache)r was cleared from the dashboard")
+
+
+def _purge() -> Response:
+    target = request.form.get("target", "")
+    to_log = "Pages of the cache %(cache)r were purged from the dashboard"
+    return _done(lambda name, by: _dashboard().purge(name, target, by), to_log)
 
 
 def _save() -> Response:
@@ -198,8 +208,9 @@ def _dashboard() -> Dashboard:
 
 
 def caches_of_app() -> list[Cache]:
-    """Return the caches of the app, including those that have not been used."""
-    return [each.engine for each in _backends()]
+    """Return the caches of the app and of its pages, including those that have not been used."""
+    pages = [each.cache for each in current_app.extensions.get(PAGES, ())]
+    return [*(each.engine for each in _backends()), *pages]
 
 
 def _settings_of(name: str) -> list[Setting]:
@@ -209,6 +220,11 @@ def _settings_of(name: str) -> list[Setting]:
 
 def _backends() -> list[EngineBackend]:
     backends = current_app.extensions.get("cache", {}).values()
+    if not backends:
+        # Apps that only cache pages may not have Flask-Caching.
+        return []
+    from wheelcache.flask_backend.engine_backend import EngineBackend
+
     return [each for each in backends if isinstance(each, EngineBackend)]
 
 

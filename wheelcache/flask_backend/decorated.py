@@ -173,7 +173,7 @@ class Decorated:
         return await run_async(computation.steps(computation.compute_async))
 
     def tag_names(self, backend: EngineBackend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
-        """Return the backend's names of the tags of a value that will be computed."""
+        """Return the backend's names for the tags of a value that will be computed."""
         return () if self._tags_of is None else backend._tag_names(self._tags_of(*args, **kwargs))
 
     def is_kept(self, value: Any) -> bool:

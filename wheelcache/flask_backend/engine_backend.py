@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from flask import Flask
@@ -26,7 +25,6 @@ from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.policy import PLAIN
 from wheelcache.loading.request import Unstored
 from wheelcache.loading.steps import Call, InSteps, Outcome, Steps
-from wheelcache.observability.figures_directory import directory_of
 from wheelcache.option_table import Options, Setting
 from wheelcache.runtime.request_scope import forget_misses
 
@@ -102,7 +100,7 @@ class EngineBackend(BackendAccess, BaseCache):
         return True
 
     def serve(self, app: Flask) -> None:
-        """Let each app context of ``app`` end its leases and fills."""
+        """Make the leases and fills of each app context of ``app`` end with it."""
         if self._fill_waits:
             app.teardown_appcontext(end_leases)
         fill_times = self.engine.parts.fill_times
@@ -126,12 +124,12 @@ class EngineBackend(BackendAccess, BaseCache):
     def compute_apart(
         self, key: str, compute: Compute, tags: tuple[str, ...], look: Callable[[], Any] = lambda: MISSING
     ) -> Steps:
-        """Return the steps to the result of ``compute``, which callers of this method share as in ``compute_once``,
-        whether or not the key is there.
+        """Return the steps to a newly computed value, even if ``key`` exists. Concurrent callers of this method share
+        it as in ``compute_once``.
 
         Args:
             tags: the engine's tags of the value.
-            look: returns the stored form of a value that makes ``compute`` needless; otherwise MISSING.
+            look: returns the stored form of a value that can be used instead of computing one; otherwise MISSING.
         """
         landing = Landing(self)
         since = moment()
@@ -284,12 +282,6 @@ def naming(cache: Any) -> Iterator[None]:
         # A subclass may have other arguments.
         kind = next(each for each in (TypeError, ValueError, FileUnusable) if isinstance(error, each))
         raise kind(f"Wrong setting of the cache {cache!r}: {error}") from error
-
-
-def figures_directory(app: Flask) -> Path | None:
-    """Return the directory for figures without ``figures_dir``, which is the same for all processes of the app."""
-    # One installed package may serve several sites, each with an instance folder of its own.
-    return directory_of(f"flask {app.name} {Path(app.root_path).resolve()} {Path(app.instance_path).resolve()}")
 
 
 def warn_of_sessions(app: Flask) -> None:

@@ -11,18 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
-from flask import Flask, current_app, make_response
+from flask import Flask, Response, current_app, g, make_response, request
 from werkzeug.datastructures import EnvironHeaders, ImmutableMultiDict
 from werkzeug.wrappers import Request
 
 from wheelcache import http_cache, options
+from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.watched import WatchedCookies, WatchedEnviron, watched
 
 SESSION: Final = "session"
 """The default name of Flask's session cookie."""
+
+PAGES: Final = "wheelcache.pages"
+"""The key of the HTTP caches of an app in its ``extensions``."""
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -40,7 +44,8 @@ class HTTPCache(http_cache.HTTPCache):
 
     Args:
         options: those of ``wheelcache.http_cache.HTTPCache``. Pages with ``Vary: Cookie`` depend on the session and on
-            the cookies that were read, unless ``cookies`` says otherwise.
+            the cookies that were read, unless ``cookies`` says otherwise. The default of ``figures_dir`` is the
+            directory of the app, which is why the cache is empty and unusable before ``init_app``.
     """
 
     def __init__(
@@ -52,13 +57,21 @@ class HTTPCache(http_cache.HTTPCache):
         **options: Any,
     ) -> None:
         self._sessions = frozenset(session_cookies)
-        super().__init__(name, cookies=cookies, session_cookies=self._sessions, companion=True, **options)
+        self._options = {
+            "name": name,
+            "cookies": cookies,
+            "session_cookies": self._sessions,
+            "companion": True,
+            **options,
+        }
+        self._is_ready = False
 
     def init_app(self, app: Flask) -> None:
         """Put the cache in front of ``app``. Call it after other changes of ``app.wsgi_app``.
 
         Raises:
             ValueError: if ``session_cookies`` does not contain the cookie of the app's session.
+            TypeError, ValueError, FileUnusable: (a RuntimeError) if an option is invalid.
         """
         session = app.config["SESSION_COOKIE_NAME"]
         if session not in self._sessions:
@@ -66,7 +79,13 @@ class HTTPCache(http_cache.HTTPCache):
                 f"session_cookies must contain {session!r}, the SESSION_COOKIE_NAME of the app, not only "
                 f"{sorted(self._sessions)!r}"
             )
+        if not self._is_ready:
+            super().__init__(**{"figures_dir": figures_directory(app), **self._options})
+            self._is_ready = True
+        app.extensions.setdefault(PAGES, []).append(self)
         app.request_class = type("WatchedRequest", (_Watched, app.request_class), {"_exempt": self._sessions})
+        app.before_request_funcs.setdefault(None, []).insert(0, _offer_tags)
+        app.after_request_funcs.setdefault(None, []).insert(0, _collect_tags)
         app.wsgi_app = self.wsgi(app.wsgi_app)  # type: ignore[method-assign]
 
     def cached(self, seconds: float) -> Callable[[View], View]:
@@ -87,6 +106,20 @@ class HTTPCache(http_cache.HTTPCache):
             return decorated  # type: ignore[return-value]
 
         return decorate
+
+
+def _offer_tags() -> None:
+    """Let views add tags to their page."""
+    notes = cast(_Watched, request)._notes
+    g.cache_tags = set() if notes is None else notes.tags
+
+
+def _collect_tags(response: Response) -> Response:
+    """Collect the tags that a view has assigned."""
+    notes = cast(_Watched, request)._notes
+    if notes is not None and g.get("cache_tags", notes.tags) is not notes.tags:
+        notes.tags.update(options.tags("g.cache_tags", g.cache_tags))
+    return response
 
 
 class _Watched(Request):

@@ -19,7 +19,7 @@ from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import TagsUnsupported
-from wheelcache.flask_backend.app_contexts import note_held_leases
+from wheelcache.flask_backend.app_contexts import figures_directory, note_held_leases
 from wheelcache.flask_backend.backend import WheelCache
 from wheelcache.flask_backend.engine_backend import (
     TO_BE_COMPUTED,
@@ -28,7 +28,6 @@ from wheelcache.flask_backend.engine_backend import (
     Timeout,
     check_known,
     checked_options,
-    figures_directory,
     naming,
     timeout_for,
     warn_of_sessions,
@@ -68,7 +67,8 @@ class TieredCache(EngineBackend):
         l2: the second level.
 
     Raises:
-        TypeError, ValueError: if an option is unknown or wrong; the message names it, what it accepts and what it got.
+        TypeError, ValueError: if an option is unknown or wrong. The message names the option, the accepted values and
+            the given one.
     """
 
     def __init__(self, l2: cachelib.BaseCache, **given: Any) -> None:
@@ -150,7 +150,7 @@ class TieredCache(EngineBackend):
         return default if stored is MISSING else self._decode(stored)
 
     def delete_tags(self, *tags: str) -> None:
-        """Raise TagsUnsupported: the second level would return the values again."""
+        """Raise TagsUnsupported, since the second level would still return the values."""
         raise TagsUnsupported(type(self.l2).__name__)
 
     def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
@@ -245,7 +245,7 @@ class TieredCache(EngineBackend):
         )
 
     def delete_many(self, *keys: str) -> list[Any]:
-        """Delete many keys. Return those that no longer exist."""
+        """Delete many keys. Return the keys that no longer exist."""
         return self._write(keys, lambda: self.l2.delete_many(*keys), dropped=list[Any](), new_timeout=NO_TIMEOUT)
 
     def has(self, key: str) -> bool:
@@ -253,7 +253,7 @@ class TieredCache(EngineBackend):
         return drive(self._level.has(self._cache_key(key), lambda: self.l2.has(key)))
 
     def clear(self) -> bool:
-        """Remove all entries. Return whether the second level was cleared, as reported by it."""
+        """Remove all entries. Return whether the second level reports that it was cleared."""
         return drive(self._level.clear(self.l2.clear)) or False
 
     def inc(self, key: str, delta: int = 1) -> Any:
@@ -288,7 +288,7 @@ class TieredCache(EngineBackend):
         return key if type(key) is str and not prefix else f"{prefix}{key}"
 
     def _timeout(self, timeout: Timeout) -> Any:
-        """Return the timeout for the second level, in the form in which the caller gave it."""
+        """Return the timeout for the second level in the caller's form."""
         if timeout is None:
             return self.default_timeout
         options.timeout("timeout", timeout)

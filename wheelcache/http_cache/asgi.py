@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from wheelcache.http_cache.flights import TaskWaiter
-from wheelcache.http_cache.headers import Headers, values, without
+from wheelcache.http_cache.headers import CACHE_TAG, Headers, values, without
 from wheelcache.http_cache.keys import encoded_slashes, page_key
 from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.page import status_line
@@ -131,14 +131,14 @@ class AsgiCache:
                     send = self._watch(scope, key, selected, headers, send)
                 else:
                     self._refused(mark.reason)
-                await self._app(scope, receive, send)
+                await self._app(scope, receive, _untagged(send))
                 return
         await self._decide(_request(scope, headers, is_plain=is_get and not special), scope, receive, send)
 
     async def _decide(self, request: AsgiRequest | None, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that is no plain hit."""
         if request is None:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, _untagged(send))
         elif request.method not in ("GET", "HEAD"):
             await self._run_unsafe(request, scope, receive, send)
         else:
@@ -146,7 +146,7 @@ class AsgiCache:
             if isinstance(decision, Wait):
                 decision = await self._follow(request, decision.key)
             if decision is None:
-                await self._app(scope, receive, send)
+                await self._app(scope, receive, _untagged(send))
             elif isinstance(decision, Run):
                 await _Exchange(decision, receive, send).run(self._app, scope)
             else:
@@ -189,7 +189,7 @@ class AsgiCache:
                 self._pages.invalidate(request, message["status"], _lower(message.get("headers", ())))
             await send(message)
 
-        await self._app(scope, receive, invalidating)
+        await self._app(scope, receive, _untagged(invalidating))
 
     def _renew(self, run: Run, scope: Scope) -> None:
         """Renew a page in a task of its own, which knows nothing of the client."""
@@ -286,7 +286,7 @@ class _Exchange:
                 self._is_answered = True
                 await self._to_client(_send(self._client, reply))
             # Framing is the server's work. Some refuse a response with Transfer-Encoding.
-            return {**message, "headers": without(headers, {b"transfer-encoding"}) + run.announcement}
+            return {**message, "headers": without(headers, {b"transfer-encoding", CACHE_TAG}) + run.announcement}
         elif kind.startswith("http.response."):
             run.give_up("extension")
         return message
@@ -299,6 +299,17 @@ class _Exchange:
             if not self._run.is_recording:
                 raise
             self._is_client_lost = True
+
+
+def _untagged(send: Send) -> Send:
+    """Return a ``send`` that leaves out the header for the cache."""
+
+    async def send_untagged(message: Message) -> None:
+        if message["type"] == "http.response.start" and "headers" in message:
+            message = {**message, "headers": without(_lower(message["headers"]), {CACHE_TAG})}
+        await send(message)
+
+    return send_untagged
 
 
 async def _send(send: Send, reply: Reply) -> None:

@@ -7,36 +7,13 @@ Reading the counts adds the sizes up, as does a hit once in a while.
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
 from typing import Final
 
 from wheelcache.runtime.shared_objects import lazy_lock
+from wheelcache.stats import PageStats
 
 FOLDED_AT: Final = 4096
 """The number of hits that are added up together."""
-
-
-@dataclass(frozen=True, slots=True)
-class PageStats:
-    """The figures of an HTTP cache since it was made, or since the fork in a child process.
-
-    Attributes:
-        fresh: responses from a fresh page, including validated and collapsed ones.
-        stale: responses from a stale page, while it was renewed or because the application failed.
-        revalidated: pages that the application confirmed with a 304.
-        collapsed: requests that waited for the run of another request and got its page.
-        bytes_sent: the bytes of the bodies of all these responses.
-        stored: pages that were stored.
-        not_stored: responses that were not stored, by reason.
-    """
-
-    fresh: int = 0
-    stale: int = 0
-    revalidated: int = 0
-    collapsed: int = 0
-    bytes_sent: int = 0
-    stored: int = 0
-    not_stored: dict[str, int] = field(default_factory=dict)
 
 
 class Figures:
@@ -51,10 +28,11 @@ class Figures:
         self.served = self._sizes.append
         """Count a response from a fresh page; the argument is the size of its body."""
 
-    def count(self, name: str, number: int = 1) -> None:
-        """Add to a field of ``PageStats``."""
+    def count(self, name: str, size: int = 0) -> None:
+        """Add 1 to a field of ``PageStats``, and ``size`` to the bytes that were sent."""
         with self._lock.get():
-            self._counts[name] += number
+            self._counts[name] += 1
+            self._counts["bytes_sent"] += size
 
     def refused(self, reason: str) -> None:
         """Count a response that was not stored."""

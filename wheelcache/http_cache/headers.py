@@ -16,6 +16,9 @@ Headers = list[tuple[bytes, bytes]]
 Directives = Mapping[bytes, bytes | None]
 """The first argument of each directive of a Cache-Control field, by its name; None without an argument."""
 
+CACHE_TAG: Final = b"cache-tag"
+"""The response header that lists the tags of a page. It is for the cache, and not sent to clients."""
+
 FOREVER: Final = 2**31
 """Seconds. RFC 9111 lets a cache replace greater lifetimes and ages with this number."""
 
@@ -66,6 +69,19 @@ def directives(lines: Iterable[bytes]) -> Directives:
             argument = quoted[1]
         found.setdefault(name.strip().lower(), argument if has_argument else None)
     return found
+
+
+def cache_tags(lines: Iterable[str]) -> set[str]:
+    """Return the tags that the lines of a Cache-Tag field list."""
+    return {tag for line in lines for member in line.split(",") if (tag := member.strip())}
+
+
+def decoded(value: bytes) -> str:
+    """Return a value as text, which is UTF-8 or Latin-1."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 def delta_seconds(argument: bytes | None) -> int | None:

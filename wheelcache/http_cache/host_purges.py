@@ -1,16 +1,20 @@
 """Purges across the processes of a machine.
 
-Each process has its own pages. What they share are the stamps of ``coherence.shared_stamps``: a purge writes one, for
+Each process has its own pages. The processes share the stamps of ``coherence.shared_stamps``: a purge writes one, for
 the key of the page. A second, coherent cache contains the keys of all current pages, without values. A page is
-current as long as its key is there. So a purge costs other processes nothing, and renewing a page writes no stamp.
+current as long as its key is there. So a purge costs other processes nothing, and renewing a page writes no stamp. For
+each page with tags, it contains one more key, which has these tags.
 """
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterable
 from typing import Final
 
 from wheelcache.cache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.core.contract import STORED
 from wheelcache.runtime.clock import Clock
 
 MOST_KEYS: Final = 65_536
@@ -26,6 +30,7 @@ class HostPurges:
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._stamps = SharedStamps(f"pages {name}")
+        self.after_fork_in_child()
         self.keys = Cache(
             f"{name}: keys",
             max_entries=MOST_KEYS,
@@ -40,7 +45,7 @@ class HostPurges:
         return self._stamps.table[self._stamps.slot(key)]
 
     def is_current(self, key: str) -> bool:
-        """Whether no process has purged a page since it was stored."""
+        """Return whether no process has purged a page since it was stored."""
         return self.keys.find(key) is not None
 
     def add(self, key: str, stamp: int) -> bool:
@@ -51,8 +56,34 @@ class HostPurges:
         # If the key was missed by the line above, and is purged by now, it is not stored.
         return is_known or self.keys.set(key, True)
 
+    def add_tags(self, selected: str, tags: tuple[str, ...], since: int) -> str | None:
+        """Note the tags of a page that is stored.
+
+        Args:
+            selected: the key of the page, or of the variant.
+            since: the moment at which the run that made the page began.
+
+        Returns:
+            The key to pass to ``is_current``; None if one of the tags was dropped since that moment.
+        """
+        # A key of this process, since the page of another one may have other tags.
+        key, parts = f"{self._process} {selected}", self.keys.parts
+        known = self.keys.find(key)
+        if parts.core.dropped_since(parts.writer.tag_names(key, tags), since):
+            return None
+        if known != tags and not parts.writer.set(key, tags, None, tags=tags, since=since) & STORED:
+            return None
+        return key
+
     def purge(self, key: str) -> None:
         self.keys.delete(key)
+
+    def delete_tags(self, tags: Iterable[str]) -> None:
+        self.keys.delete_tags(*tags)
+
+    def after_fork_in_child(self) -> None:
+        """Give the process keys of its own for the tags of its pages."""
+        self._process = secrets.token_hex(8)
 
     def purge_all(self) -> None:
         self.keys.clear()

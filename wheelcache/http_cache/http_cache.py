@@ -10,13 +10,14 @@ from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.http_cache import asgi as asgi_driver
 from wheelcache.http_cache import wsgi as wsgi_driver
-from wheelcache.http_cache.figures import PageStats
 from wheelcache.http_cache.host_purges import HostPurges
-from wheelcache.http_cache.pages import Pages, weigh
+from wheelcache.http_cache.pages import Pages
 from wheelcache.http_cache.rules import Policy
+from wheelcache.http_cache.stored_pages import weigh
 from wheelcache.http_cache.variants import Normalization
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock
+from wheelcache.stats import PageStats
 
 
 class HTTPCache:
@@ -127,18 +128,30 @@ class HTTPCache:
         """
         if not urlsplit(url).netloc:
             raise ValueError(f"purge takes an absolute URL, such as https://example.com/news/, not {url!r}")
-        return self.pages.purge_url(url)
+        return self.pages.stored.purge_url(url)
 
     def purge_host(self, host: str) -> int:
         """Remove all pages of a host, such as ``"example.com"`` or ``"localhost:8000"``. Return how many there were."""
-        return self.pages.purge_host(host)
+        return self.pages.stored.purge_host(host)
 
     def purge_all(self) -> None:
-        """Remove all pages."""
-        self.pages.purge_all()
+        """Remove all pages, as ``cache.clear`` does. A run that began before stores nothing."""
+        self.cache.clear()
+
+    def delete_tags(self, *tags: str) -> None:
+        """Remove the pages with one of the tags. A run that began before stores no page with one of them.
+
+        A page has the tags that its response lists in ``Cache-Tag``, separated by commas, and those that the
+        application adds to ``PageNotes.tags``: in Django ``request.cache_tags``, in Flask ``g.cache_tags``. A page with
+        more than 64 tags is not stored. The header is not sent to clients.
+
+        Raises:
+            TypeError, ValueError: if a tag is not a string, or is empty.
+        """
+        self.pages.stored.delete_tags(tags)
 
     def stats(self) -> PageStats:
-        """Return the figures of the pages. Those of any cache are in ``cache.stats()``."""
+        """Return the figures of the pages. ``cache.stats()`` returns the figures that any cache has."""
         return self.pages.figures.stats()
 
     def before_fork(self) -> None:

@@ -1,7 +1,7 @@
 """Pages that turned out not to be storable ("hit-for-miss"): requests for them do not wait for each other.
 
 They are remembered outside the cache, so that requests for such pages evict no stored ones. Once a second, the headers
-of such a response are looked at. If it could be stored now, the next request stores it.
+of such a response are checked. If it could be stored now, the next request stores it.
 """
 
 from __future__ import annotations

@@ -30,12 +30,16 @@ class PageNotes:
         fields: request headers and cookies on which the page depends, in addition to those that its Vary names.
         refused: the reason why the page must not be stored; None if it may be.
         is_keyed: the application called ``vary_on``.
+        tags: the tags of the page, to which the application may add: see ``HTTPCache.delete_tags``.
     """
 
     # Attributes of the class until they are set: most runs set none, and a run should cost little.
     fields: frozenset[bytes] = frozenset()
     refused: str | None = None
     is_keyed = False
+
+    def __init__(self) -> None:
+        self.tags: set[str] = set()
 
     def vary_on(self, *, headers: Iterable[str] = (), cookies: Iterable[str] = ()) -> None:
         """Say that the page depends on these request headers and cookies.

@@ -6,6 +6,7 @@ and middleware append to it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
 
@@ -47,13 +48,15 @@ class Page:
         fresh_until: until when a hit needs no decision; it is in the past if every use needs one.
         fields: the request headers and cookies that it depends on.
         prepared_until: until when the prepared headers are up to date.
+        tags: see ``HTTPCache.delete_tags``.
+        tags_key: the key under which ``HostPurges`` knows the tags; None if it does not.
         asgi_headers, wsgi_headers: of a hit, prepared.
         weight: for the cache that contains it.
     """
 
     __slots__ = (
         *("asgi_headers", "body", "born", "fields", "fresh_until", "freshness", "headers", "headers_of_304"),
-        *("prepared_until", "reason", "shows_status", "size", "status", "weight", "wsgi_headers"),
+        *("prepared_until", "reason", "shows_status", "size", "status", "tags", "tags_key", "weight", "wsgi_headers"),
     )
 
     def __init__(
@@ -77,6 +80,8 @@ class Page:
         usable = not freshness.always_validate and freshness.lifetime is not None
         self.fresh_until = self.born + (freshness.lifetime or 0.0) if usable else now
         self.shows_status = shows_status
+        self.tags: Iterable[str] = ()
+        self.tags_key: str | None = None
         self.prepared_until = now
         self.asgi_headers: Headers = []
         self.wsgi_headers: WsgiHeaders = []

@@ -1,54 +1,50 @@
-"""The stored pages, and the decision for each request: answer it, run the application for it, or leave it alone."""
+"""The decision for each request: answer it with a page, run the application for it, or leave it alone."""
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from math import ceil
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
+from wheelcache import options
 from wheelcache.cache import Cache
-from wheelcache.errors import MissingKey
 from wheelcache.http_cache import rules
 from wheelcache.http_cache.figures import Figures
 from wheelcache.http_cache.flights import Flights
-from wheelcache.http_cache.headers import Directives, Headers, directives, single
+from wheelcache.http_cache.headers import (
+    CACHE_TAG,
+    Directives,
+    Headers,
+    cache_tags,
+    decoded,
+    directives,
+    single,
+    values,
+)
 from wheelcache.http_cache.host_purges import HostPurges
-from wheelcache.http_cache.keys import SEPARATOR, host_of, keys_of_url, root_of
+from wheelcache.http_cache.keys import SEPARATOR, host_of
 from wheelcache.http_cache.marks import SESSION, Marks
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import BODILESS, Page
-from wheelcache.http_cache.purges import Purges
 from wheelcache.http_cache.replies import Reply, not_cached, not_modified, stored_reply
 from wheelcache.http_cache.request import Request, bypasses, keyed_headers
 from wheelcache.http_cache.rules import Policy, Use
 from wheelcache.http_cache.run import Run
+from wheelcache.http_cache.stored_pages import Moment, StoredPages
 from wheelcache.http_cache.variants import COOKIE, Normalization, Variants, accepted_encodings, cookie_field, cookies
 from wheelcache.runtime.clock import Clock
-from wheelcache.runtime.shared_objects import lazy_lock
 
-MOST_ROOTS: Final = 64
+logger = logging.getLogger("wheelcache")
+
+TAG_BYTES: Final = 100
+"""Bytes that a tag of a page takes, besides its text."""
 
 NEVER: Final = b"(?!)"
 """The regular expression that matches nothing."""
-
-VALIDATABLE: Final = 3600.0
-"""Seconds for which a stale page is kept if the application can validate it."""
-
-
-class Moment(NamedTuple):
-    """The moment at which a run begins: a page that is purged later is not stored.
-
-    Attributes:
-        purges: the number of the last purge by this process.
-        stamp: of the page, in the stamps of all processes.
-    """
-
-    purges: int
-    stamp: int
 
 
 class Wait(NamedTuple):
@@ -78,7 +74,8 @@ class Pages:
         wall: seconds since 1970.
 
     Attributes:
-        find: ``find(key)`` returns the page or the variants with this key, or None.
+        stored: the stored pages.
+        find: see ``StoredPages``.
     """
 
     def __init__(
@@ -95,34 +92,21 @@ class Pages:
         wall: Clock,
     ) -> None:
         self.cache = cache
-        self.find: Callable[[str], Any] = cache.find if host_purges is None else self._find_current
         self.policy = policy
         self.clock = clock
         self.shows_status = shows_status
         self.figures = Figures()
+        cache.parts.observer.observe_pages(self.figures)
         self.flights = Flights()
         self.marks = Marks()
-        self.purges = Purges()
+        self.stored = StoredPages(cache, self.marks, normalization, host_purges)
+        self.find = self.stored.find
         self.session_cookies = session_cookies
         # Finds nothing in the cookies of requests that surely have no session.
         self.session_pattern = b"|".join(map(re.escape, session_cookies)) or NEVER
         self._normalization = normalization
         self._needs_notes = needs_notes
         self._wall = wall
-        self.host_purges = host_purges
-        self._lock = lazy_lock()
-        self._roots: set[str] = set()
-
-    def _find_current(self, key: str) -> Any:
-        found = self.cache.find(key)
-        is_variant = key.startswith(SEPARATOR)
-        if found is None or is_variant or self.host_purges is None or self.host_purges.is_current(key):
-            return found
-        return None
-
-    def moment(self, key: str) -> Moment:
-        """Return the moment at which a run begins, as ``store`` needs it."""
-        return Moment(self.purges.number, 0 if self.host_purges is None else self.host_purges.stamp(key))
 
     # Decisions.
 
@@ -175,12 +159,10 @@ class Pages:
         if page is not None:
             use = page.freshness.use(page.age(now), control if self.policy.request_directives else None)
             if use is Use.FRESH:
-                self.figures.count("fresh")
-                return self.reply(page, request, now)
+                return self.reply(page, request, now, "fresh")
             if use is Use.WHILE_REVALIDATING:
-                self.figures.count("stale")
                 renewal = self._renewal(request, key, page)
-                return self.reply(page, request, now, b"; detail=stale", renewal)
+                return self.reply(page, request, now, "stale", b"; detail=stale", renewal)
         if b"only-if-cached" in control:
             return not_cached()
         if request.method == "HEAD" or (page is None and request.value(b"range") is not None):
@@ -203,7 +185,7 @@ class Pages:
         return key, found
 
     def _may_use(self, page: Page, request: Request) -> bool:
-        """Whether a page depends on all headers on which the answer to this request may depend."""
+        """Return whether a page depends on all headers on which the answer to this request may depend."""
         return keyed_headers(request) <= page.fields and self._fits_session(page.fields, request)
 
     def is_keyed_by(self, page: Page | Variants, headers: Iterable[bytes], has_session: bool) -> bool:
@@ -217,7 +199,7 @@ class Pages:
         )
 
     def _fits_session(self, fields: frozenset[bytes], request: Request) -> bool:
-        """Whether a page that depends on ``fields`` may answer a request that may have a session."""
+        """Return whether a page that depends on ``fields`` may answer a request that may have a session."""
         if not self.session_cookies or COOKIE in fields:
             return True
         session = self.session_cookies & cookies(request.value(b"cookie") or b"").keys()
@@ -231,12 +213,31 @@ class Pages:
         return {} if control is None else directives([control])
 
     def _renewal(self, request: Request, key: str, page: Page) -> Run | None:
-        return self._run(request, key, page, leads=True) if self.flights.lead(key) else None
+        if not self.flights.lead(key):
+            return None
+        run = self._run(request, key, page, leads=True)
+        run.has_client = False
+        return run
 
-    def reply(self, page: Page, request: Request, now: float, detail: bytes = b"", renewal: Run | None = None) -> Reply:
-        """Answer a request with a stored page, and count the bytes."""
+    def reply(
+        self,
+        page: Page,
+        request: Request,
+        now: float,
+        counted_as: str | None,
+        detail: bytes = b"",
+        renewal: Run | None = None,
+    ) -> Reply:
+        """Answer a request with a stored page.
+
+        Args:
+            counted_as: the field of ``PageStats``; None if no client receives the answer.
+            detail: more parameters of Cache-Status.
+            renewal: a run to start in the background.
+        """
         answer = stored_reply(page, request, now, self._wall(), detail)
-        self.figures.count("bytes_sent", len(answer.body))
+        if counted_as is not None:
+            self.figures.count(counted_as, len(answer.body))
         return answer if renewal is None else replace(answer, renewal=renewal)
 
     def unchanged(self, page: Page, request: Request) -> Reply | None:
@@ -260,7 +261,9 @@ class Pages:
         if why is not None:
             return why
         stored = rules.storable_headers(headers)
-        return Page(status, reason, stored, freshness, fields, self.clock(), shows_status=self.shows_status)
+        page = Page(status, reason, stored, freshness, fields, self.clock(), shows_status=self.shows_status)
+        page.tags = cache_tags(map(decoded, values(headers, CACHE_TAG)))
+        return page
 
     def _other_refusal(
         self,
@@ -289,7 +292,7 @@ class Pages:
         return None if request.is_safe() else "unsafe request"
 
     def _has_unwanted_encoding(self, request: Request, page: Page) -> bool:
-        """Whether the application chose a content coding that the key of the page does not show as accepted."""
+        """Return whether the application chose a content coding that the key of the page does not show as accepted."""
         encoding = single(page.headers, b"content-encoding")
         if encoding is None or b"accept-encoding" not in page.fields:
             return False
@@ -302,54 +305,13 @@ class Pages:
         if why is None and self._has_unwanted_encoding(request, page):
             why = "encoding"
         if why is None:
+            why = _add_tags(page, notes)
+        if why is None:
             _complete(page)
-            with self._lock.get():
-                why = self._put(request, page, began)
+            why = self.stored.put(request, page, began)
         if why is None:
             self.figures.count("stored")
         return why
-
-    def _put(self, request: Request, page: Page, began: Moment) -> str | None:
-        key = request.key
-        # First: afterwards, variants that another process has purged would look current again.
-        found = self.find(key)
-        if self.purges.is_outdated(key, began.purges):
-            return "purged"
-        if self.host_purges is not None and not self.host_purges.add(key, began.stamp):
-            return "purged"
-        ttl = self._seconds_to_keep(page)
-        if page.fields or type(found) is Variants:
-            variants = self._variants(key, found, page.fields, ttl)
-            selected = variants.find(request.raw(variants.headers))
-            if selected is None:
-                return "unsafe request"
-            page.fields = variants.fields
-            self.cache.delete_many(variants.add(selected))
-            key = selected
-        self.marks.remove(key)
-        if len(self._roots) < MOST_ROOTS:
-            self._roots.add(root_of(request.key))
-        return None if self.cache.set(key, page, ttl) else "max_bytes"
-
-    def _variants(self, key: str, found: Any, fields: frozenset[bytes], ttl: int) -> Variants:
-        """Return the variants of a page whose new response depends on ``fields``."""
-        if type(found) is Variants and fields <= found.fields:
-            # A variant must not outlive the list of variants.
-            with suppress(MissingKey):
-                if (self.cache.expires_in(key) or 0.0) < ttl:
-                    self.cache.touch(key, ttl)
-            return found
-        if type(found) is Variants:
-            fields |= found.fields
-            self.cache.delete_many(found.keys())
-        variants = Variants(fields, self._normalization)
-        self.cache.set(key, variants, ttl)
-        return variants
-
-    def _seconds_to_keep(self, page: Page) -> int:
-        freshness = page.freshness
-        usable = max(0.0, freshness.usable_for - freshness.age)
-        return max(1, ceil(usable + (VALIDATABLE if freshness.has_validator else 0.0)))
 
     def updated(self, stored: Page, headers: Headers, seconds: float) -> Page:
         """Return a page that a 304 with these headers has validated."""
@@ -364,6 +326,7 @@ class Pages:
             stored.status, stored.reason, merged, freshness, fields, self.clock(), shows_status=self.shows_status
         )
         page.fill(stored.body)
+        page.tags = cache_tags(map(decoded, values(headers, CACHE_TAG))) or stored.tags
         return page
 
     # Pages that could not be stored.
@@ -372,9 +335,15 @@ class Pages:
         """Look at another response of a page that is marked. If it can be stored, the next request stores it."""
         page = self.page_of(request, notes, status, "", headers, 0.0)
         if isinstance(page, str):
-            self.figures.refused(page)
+            self.refused(page)
         else:
             self.marks.remove(key)
+            self.refused("could not be stored before")
+
+    def refused(self, reason: str) -> None:
+        """Count a response that was not stored, and publish the figures even if nothing is ever stored."""
+        self.figures.refused(reason)
+        self.cache.parts.jobs.cache_is_used()
 
     # Removing.
 
@@ -382,46 +351,11 @@ class Pages:
         """Remove a page, or a variant, that is no longer the application's answer."""
         self.cache.delete(key)
 
-    def purge_keys(self, keys: Iterable[str]) -> int:
-        """Remove pages with all their variants. Return how many of the keys were there."""
-        removed = 0
-        with self._lock.get():
-            for key in keys:
-                self.purges.note(key)
-                if self.host_purges is not None:
-                    self.host_purges.purge(key)
-                found = self.cache.find(key)
-                if type(found) is Variants:
-                    self.cache.delete_many(found.keys())
-                removed += self.cache.delete(key)
-        return removed
-
-    def purge_url(self, url: str) -> int:
-        """Remove the page at a URL with all its variants, for both schemes."""
-        return self.purge_keys(keys_of_url(url, self._roots))
-
-    def purge_host(self, host: str) -> int:
-        """Remove all pages of a host, and in the other processes all pages: they do not know which ones are meant."""
-        host = host.lower()
-        keys = [key for key in [*self.cache.keys()] if host_of(key) == host]
-        if self.host_purges is not None:
-            self.host_purges.purge_all()
-        with self._lock.get():
-            self.purges.note_all()
-        return self.purge_keys(keys)
-
-    def purge_all(self) -> None:
-        if self.host_purges is not None:
-            self.host_purges.purge_all()
-        with self._lock.get():
-            self.purges.note_all()
-            self.cache.clear()
-
     def invalidate(self, request: Request, status: int, headers: Headers) -> None:
         """Remove the pages that a successful request with an unsafe method has outdated."""
         if not (self.policy.invalidate and rules.is_invalidating(request.method, status)):
             return
-        self.purge_keys([request.key])
+        self.stored.purge_keys([request.key])
         for name in (b"location", b"content-location"):
             target = single(headers, name)
             if target is not None:
@@ -434,21 +368,27 @@ class Pages:
         with suppress(ValueError):
             url = urljoin(f"//{host}{quote(key.rpartition(SEPARATOR)[2], encoding='latin-1')}", target)
             if urlsplit(url).netloc.lower() == host:
-                self.purge_url(url)
+                self.stored.purge_url(url)
 
     def after_fork_in_child(self) -> None:
-        self._lock.forget()
+        self.stored.after_fork_in_child()
         self.flights.after_fork_in_child()
         self.marks.after_fork_in_child()
         self.figures.after_fork_in_child()
+
+
+def _add_tags(page: Page, notes: PageNotes) -> str | None:
+    """Add the tags that the application noted. Return the reason if the page must not be stored with its tags."""
+    try:
+        page.tags = options.tags("the tags of a page", sorted({*page.tags, *notes.tags}))
+    except (TypeError, ValueError) as error:
+        logger.warning("A page is not stored: %s", error)
+        return "tags"
+    page.weight += sum(TAG_BYTES + len(tag) for tag in page.tags)
+    return None
 
 
 def _complete(page: Page) -> None:
     """Add the length of the body to the headers, which servers would otherwise send in chunks."""
     if page.status not in BODILESS and single(page.headers, b"content-length") is None:
         page.headers.append((b"content-length", b"%d" % page.size))
-
-
-def weigh(key: str, value: Page | Variants) -> int:
-    """Return the bytes that an entry takes: the weigher of the cache."""
-    return len(key) + value.weight

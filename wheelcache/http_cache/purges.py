@@ -37,5 +37,5 @@ class Purges:
         self._of_all = self.number
 
     def is_outdated(self, key: str, number: int) -> bool:
-        """Whether a page was purged since the last purge was the one with this number."""
+        """Return whether a page was purged since the last purge was the one with this number."""
         return self._of_all > number or self._by_key.get(key, 0) > number

@@ -52,11 +52,17 @@ class Request(Protocol):
         """Return the values of headers as the server gives them."""
 
     def is_safe(self) -> bool:
-        """Whether no header is oversized, has control characters or has a name that frameworks confuse with another."""
+        """Return whether all headers are harmless.
+
+        A header is not if it is oversized, has control characters, or has a name that frameworks confuse with another.
+        """
 
 
 def bypasses(request: Request) -> bool:
-    """Whether a request needs the application itself, or may have a body, from which applications read parameters."""
+    """Return whether a request needs the application itself, or may have a body.
+
+    Applications read parameters from a body, and no key contains it.
+    """
     if request.is_plain:
         return False
     if any(request.value(name) is not None for name in BYPASSING):

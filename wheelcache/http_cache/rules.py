@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final
 
 from wheelcache.http_cache.headers import (
+    CACHE_TAG,
     FOREVER,
     Directives,
     Headers,
@@ -29,7 +30,7 @@ HOP_BY_HOP: Final = frozenset(
     b"connection keep-alive te transfer-encoding upgrade trailer proxy-connection proxy-authenticate "
     b"proxy-authentication-info proxy-authorization".split()
 )
-NOT_STORED: Final = HOP_BY_HOP | {b"age", b"cache-status"}
+NOT_STORED: Final = HOP_BY_HOP | {b"age", b"cache-status", CACHE_TAG}
 DESCRIBES_THE_BODY: Final = frozenset(b"content-length content-encoding content-range content-md5 etag".split())
 """A 304 has no body, so these fields of it do not replace those of the stored body (RFC 9111, 3.2 and 4.3.4)."""
 
@@ -182,7 +183,7 @@ class Freshness:
         return Use.WHILE_REVALIDATING if age < lifetime + self.while_revalidate else Use.VALIDATED
 
     def may_replace_an_error(self, age: float) -> bool:
-        """Whether the response may be used because the application failed."""
+        """Return whether the response may be used because the application failed."""
         return not self.always_validate and self.lifetime is not None and age < self.lifetime + self.if_error
 
 
@@ -248,7 +249,7 @@ def _opaque(tag: bytes) -> bytes:
 def is_not_modified(
     headers: Headers, if_none_match: bytes | None, if_modified_since: bytes | None, wall: float
 ) -> bool:
-    """Whether a client that sends these conditions has the response already."""
+    """Return whether a client that sends these conditions has the response already."""
     if if_none_match is not None:
         if if_none_match.strip() == b"*":
             return True
@@ -287,7 +288,7 @@ def byte_range(headers: Headers, length: int, wanted: bytes | None, if_range: by
 
 
 def _is_same(headers: Headers, if_range: bytes | None) -> bool:
-    """Whether the response is the one that the client has a part of, by the strong comparison."""
+    """Return whether the response is the one that the client has a part of, by the strong comparison."""
     if if_range is None:
         return True
     if if_range[:1] == b'"':
@@ -318,7 +319,7 @@ def updated_headers(stored: Headers, received: Headers) -> Headers:
 
 
 def is_invalidating(method: str, status: int) -> bool:
-    """Whether an unsafe method succeeded, so that stored responses of its URL are outdated."""
+    """Return whether an unsafe method succeeded, so that stored responses of its URL are outdated."""
     return method not in SAFE_METHODS and 200 <= status < 400
 
 

@@ -40,6 +40,7 @@ class Run:
         notes: for the application.
         stored: a stale page that the run validates or replaces; None if there is none.
         leads: other requests wait for this run, or may begin to.
+        has_client: the response is sent; False for a renewal in the background.
         conditions: headers that replace the client's ``CONDITIONS``; None if the application gets the client's.
         announcement: headers to add to the application's response.
         is_recording: the response may be stored, and the driver must report its body.
@@ -47,7 +48,7 @@ class Run:
 
     __slots__ = (
         *("_began", "_chunks", "_moment", "_page", "_pages", "_promised", "_size", "announcement", "conditions"),
-        *("is_recording", "key", "leads", "notes", "request", "stored"),
+        *("has_client", "is_recording", "key", "leads", "notes", "request", "stored"),
     )
 
     def __init__(
@@ -58,12 +59,13 @@ class Run:
         self.notes = PageNotes()
         self.stored = stored
         self.leads = leads
+        self.has_client = True
         self.conditions: Headers | None = None
         self.announcement: Headers = []
         self.is_recording = True
         self._pages = pages
         self._began = pages.clock()
-        self._moment = pages.moment(request.key)
+        self._moment = pages.stored.moment(request.key)
         self._page: Page | None = None
         self._chunks: list[bytes] = []
         self._size = 0
@@ -161,12 +163,12 @@ class Run:
         pages.figures.count("revalidated")
         page = pages.updated(stored, headers, now - self._began)
         self._end(refusal=pages.store(self.request, page, self.notes, self._moment))
-        return pages.reply(page, self.request, pages.clock(), b"; detail=validated")
+        counted_as = "fresh" if self.has_client else None
+        return pages.reply(page, self.request, pages.clock(), counted_as, b"; detail=validated")
 
     def _stale(self, stored: Page, now: float) -> Reply:
-        self._pages.figures.count("stale")
         self._end()
-        return self._pages.reply(stored, self.request, now, b"; detail=error")
+        return self._pages.reply(stored, self.request, now, "stale" if self.has_client else None, b"; detail=error")
 
     def _end(self, *, refusal: str | None = None, marks: bool = False) -> None:
         """End the recording, and release the waiting requests.
@@ -179,7 +181,7 @@ class Run:
         self.is_recording = False
         self._chunks = []
         if refusal is not None:
-            pages.figures.refused(refusal)
+            pages.refused(refusal)
         if self.leads:
             self.leads = False
             if refusal is not None and marks:

@@ -1,8 +1,8 @@
 """Variants: the responses that one page has for different values of the request headers in its Vary.
 
 The entry of a page with variants is a ``Variants``: the fields on which the page depends, and the keys of the variants,
-which are entries of their own. Those keys contain a random name of the ``Variants``, so removing it makes all variants
-unreachable in one step, also those that nobody lists.
+which are separate entries. The keys contain a random name of the ``Variants``. So all variants become unreachable in
+one step when it is removed, also those that it no longer lists.
 
 A page may also depend on single cookies. A field is therefore either a header (``b"accept-language"``) or a cookie
 (``b"cookie theme"``; no name of a header contains a space).
@@ -54,12 +54,12 @@ def cookie_field(name: bytes) -> bytes:
 
 
 def is_safe(value: bytes) -> bool:
-    """Whether a value may be a part of a key: not if it is oversized or has control characters."""
+    """Return whether a value may be a part of a key: not if it is oversized or has control characters."""
     return _SAFE.fullmatch(value) is not None
 
 
 def cookies(header: bytes) -> dict[bytes, bytes]:
-    """Return the cookies of a Cookie header. Of duplicates, frameworks use the first or the last one: both count."""
+    """Return the cookies of a Cookie header. Duplicates all count, since frameworks use the first or the last one."""
     found: dict[bytes, bytes] = {}
     for each in header.split(b";"):
         name, _, value = (part.strip() for part in each.partition(b"="))
@@ -112,7 +112,7 @@ class Normalization:
 
 
 def accepted_encodings(raw: bytes) -> list[bytes]:
-    """Return the content codings that a client accepts, of those that applications choose from."""
+    """Return the content codings that a client accepts, among those that applications choose from."""
     weights = {}
     for member in members([raw]):
         coding, _, parameters = member.partition(b";")

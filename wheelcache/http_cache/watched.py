@@ -1,4 +1,4 @@
-"""The cookies and the environ of a request that note what is read of them, so that it becomes a part of the page's key.
+"""The cookies and the environ of a request. They note which items are read, so that the key of the page contains these.
 
 For frameworks whose pages depend on more than their ``Vary`` names: an application gives these to its code in place of
 the originals, on the runs that have ``PageNotes``. Reading all items of one of them makes the page one that cannot be

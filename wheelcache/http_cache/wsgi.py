@@ -109,11 +109,11 @@ class WsgiCache:
                     start_response = self._watch(environ, key, selected, start_response)
                 else:
                     self._refused(mark.reason)
-                return self._app(environ, start_response)
+                return self._run(environ, start_response)
         host = environ.get("HTTP_HOST", "")
         method = environ["REQUEST_METHOD"]
         if not host or "," in host or not method.isupper():
-            return self._app(environ, start_response)
+            return self._run(environ, start_response)
         is_plain = is_get and not special
         return self._decide(WsgiRequest(method, key, environ, is_plain=is_plain), environ, start_response)
 
@@ -125,7 +125,7 @@ class WsgiCache:
         if isinstance(decision, Wait):
             decision = self._follow(request, decision.key)
         if decision is None:
-            return self._app(environ, start_response)
+            return self._run(environ, start_response)
         if isinstance(decision, Run):
             return _Exchange(decision, start_response).respond(self._app, environ)
         if decision.renewal is not None:
@@ -163,7 +163,11 @@ class WsgiCache:
             self._pages.invalidate(request, int(status[:3]), _as_bytes(headers))
             return start_response(status, headers, exc_info)
 
-        return self._app(environ, invalidating)
+        return self._run(environ, invalidating)
+
+    def _run(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Run the application for a response that is not stored."""
+        return self._app(environ, partial(_start_untagged, start_response))
 
     def _renew(self, run: Run, environ: Environ) -> None:
         """Renew a page in a thread of the pool, with an environ that knows nothing of the client."""
@@ -189,7 +193,7 @@ class _Exchange:
     def __init__(self, run: Run, start_response: StartResponse) -> None:
         self.run = run
         self.reply: Reply | None = None
-        self._start_response = start_response
+        self._start_response = partial(_start_untagged, start_response)
         self._has_started = False
         self._file: Iterable[bytes] | None = None
 
@@ -325,6 +329,14 @@ class _Recorded:
         close = getattr(self._iterable, "close", None)
         if close is not None:
             close()
+
+
+def _start_untagged(
+    start_response: StartResponse, status: str, headers: WsgiHeaders, exc_info: ExcInfo | None = None
+) -> Write:
+    """Call ``start_response`` without the header for the cache."""
+    sent = [pair for pair in headers if pair[0].lower() != "cache-tag"]
+    return start_response(status, sent, exc_info) if exc_info else start_response(status, sent)
 
 
 def _send(start_response: StartResponse, reply: Reply) -> list[bytes]:

@@ -15,8 +15,8 @@ started before, could still wait for each other, for as long as a lease lasts.
 value and joining the callers that wait are three separate moments, and any other write may come in between. A lease
 watches its key in the core, and the ``set`` that completes the watch ends the lease in that step, even if nothing was
 announced yet: only callers that joined before that step receive its value, and a caller that comes later gets a lease
-of its own. Writes of other processes break no watch; they show in the stamps. A caller that joins when the stamps of
-the key are no longer those that the watch has seen looks the key up again when a value is set.
+of its own. Writes of other processes break no watch; they show in the stamps. If the stamps of the key have changed
+since the watch began, a caller that joins looks the key up again when a value is set.
 
 After it got the lease, the holder looks the key up once more, to find a value that was set before the watch began. The
 key may be written again before the waiters receive this value, so they look it up themselves.
@@ -46,7 +46,7 @@ LOOK_AGAIN: Final = object()
 
 
 class Lease:
-    """The right to fill a key, until a time in seconds.
+    """The right to fill a key until a certain time.
 
     Attributes:
         value: the value that the waiters receive, or LOOK_AGAIN; MISSING until then.
@@ -170,8 +170,8 @@ class FillLeases:
         deadline: float | None = None,
         may_wait: bool,
     ) -> Waiter | None:
-        """Handle a miss of ``key`` by ``scope``. Return a waiter if the caller must wait. Return None if it continues:
-        with the lease on ``key``, if there was none.
+        """Handle a miss of ``key`` by ``scope``. Return a waiter if the caller must wait, otherwise None. In the latter
+        case, ``scope`` has the lease on ``key`` now, unless there was one.
 
         Args:
             slot: the slot of ``key`` in the stamps of the core.
@@ -236,7 +236,7 @@ class FillLeases:
         self.wake()
 
     def completed(self) -> None:
-        """Give the values that the core has reported to the waiters."""
+        """Give the waiters the values that the core has reported."""
         completed = self._core.completed
         while completed:
             try:
@@ -255,8 +255,8 @@ class FillLeases:
 
     def fill(self, watch: Watch, seen: Callable[[Any], Seen | None], value: Any) -> None:
         """Give ``value``, which was read or written elsewhere after ``watch`` began, to the callers that wait for its
-        key. If the key was written since, a caller may have joined after that: none receives the value, and the running
-        scope gives up the lease if it has it.
+        key. If the key was written since, a caller may have joined after that write. In that case, no caller receives
+        the value, and the running scope gives up the lease if it has it.
 
         Args:
             seen: returns the current stamps of a key.

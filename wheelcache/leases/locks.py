@@ -143,7 +143,7 @@ class MachineLocks:
         with self._step(name) as path:
             if self._holder(path) is not None:
                 return False
-            # Not the same file: the holder of a lock that has ended may still have it locked.
+            # A new file, because the holder of a lock that has ended may still have the old file locked.
             path.unlink(missing_ok=True)
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             not_for_children.add(file)
@@ -192,7 +192,7 @@ class MachineLocks:
 
     @contextmanager
     def _step(self, name: str) -> Iterator[Path]:
-        """Exclude all other steps of this table. The context is the path of the file of the lock ``name``."""
+        """Exclude all other steps of this table. The value of the context is the path of the file of ``name``."""
         path = self._path(name)
         make_private_again(path.parent)
         with locked_file(path.parent / "step"):
@@ -306,7 +306,7 @@ class Lock:
             raise LockNotOwned(f"cannot release the lock {self.name!r}: it has ended since it was acquired")
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> bool:
-        """Move the end of the held lock by ``additional_time`` seconds; with ``replace_ttl``, to so many from now.
+        """Move the end of the held lock by ``additional_time`` seconds. With ``replace_ttl``, count them from now.
 
         Raises:
             LockNotOwned: (a LockError) if it has ended, so that another caller may hold it.
@@ -321,7 +321,7 @@ class Lock:
         return True
 
     def reacquire(self) -> bool:
-        """Let the held lock end its whole ``timeout`` from now. Raise errors as ``extend`` does."""
+        """Let the held lock end after its whole ``timeout``, counted from now. Raise the errors of ``extend``."""
         return self.extend(0.0 if self._timeout == inf else self._timeout, replace_ttl=True)
 
     def locked(self) -> bool:

@@ -32,7 +32,7 @@ class Backoff:
         self._failures: dict[Hashable, tuple[int, float, float]] = {}
 
     def is_over(self, key: Hashable, now: float) -> bool:
-        """Return whether ``key`` may be tried at ``now`` seconds."""
+        """Return whether ``key`` may be loaded again at the time ``now``, in seconds."""
         failure = self._failures.get(key)
         # If ``now`` is before the failure, a test has moved the time back.
         return failure is None or failure[2] <= now or now < failure[1]
@@ -70,7 +70,7 @@ class Refreshes:
         return len(self._in_progress)
 
     def claim(self, request: LoadRequest) -> bool:
-        """Make ``request`` the refresh of its key, unless the key has one. Return whether it is."""
+        """Make ``request`` the refresh of its key. Return False, and do nothing, if the key has one."""
         loop = asyncio._get_running_loop()
         with self._lock:
             claimed = self._in_progress.get(request.key)

@@ -3,7 +3,7 @@
 The idea is that of Go's ``golang.org/x/sync/singleflight``, with three additions. A flight is *outdated* when its key
 was written or deleted during the load: the callers that wait already receive its value, which is not stored; callers
 that come later wait too, so that no two loads run at the same time, and then look again. A flight is *abandoned* when
-its leader was cancelled or interrupted: one of the waiters leads the next. And a wait that could never end is refused.
+its leader was cancelled or interrupted: a waiter leads the next flight. And a wait that could never end is refused.
 
 A leader claims the key in the table, then watches it, then looks again. It stores the value under that watch, leaves
 the table, and only then closes the watch: a caller that finds the flight in the table sees every write since.
@@ -64,7 +64,7 @@ class Flight:
 
 
 class Ticket:
-    """A caller's place on a flight, made before the caller joins, so that it can be given back in any case.
+    """A caller's place on a flight, made before the caller joins, so that the caller can always give it back.
 
     Attributes:
         own: the flight that the caller leads, if there is no other.
@@ -86,7 +86,7 @@ class FlightTable:
     """The flights in progress, at most one per key.
 
     Attributes:
-        lock: guards the table. Re-entrant, as the garbage collector may run a finalizer that loads, anywhere.
+        lock: guards the table. Re-entrant, since the garbage collector may at any point run a finalizer that loads.
     """
 
     __slots__ = ("_in_progress", "lock")
@@ -114,7 +114,7 @@ class FlightTable:
 
         Args:
             blocking: the caller's thread will wait, and with it any event loop that runs in it.
-            may_wait: False if the caller holds a lock that the flight may need to end.
+            may_wait: False if the caller holds a lock without which the flight may be unable to end.
 
         Raises:
             LoadDeadlock: if the flight waits for a loader that is calling this.

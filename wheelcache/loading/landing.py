@@ -16,7 +16,7 @@ from wheelcache.stats import Meter
 
 
 class Landing:
-    """How the flights of one cache end.
+    """Ends the flights of one cache.
 
     Args:
         flights: the table, whose lock guards ``backoff``.
@@ -55,7 +55,7 @@ class Landing:
                 if self._flights.leads(flight) and not flight.superseded:
                     stored = self._store(flight, request, value)
             if flight.superseded:
-                # Before the caller goes on: the one that superseded the flight may drop an older value only later.
+                # Drop an older value before the caller continues. The thread that superseded the flight may be slower.
                 self.drop_other(flight.key, value)
             self._counts.ended(self._core.now() - flight.started, "loads")
             with self._flights.lock:
@@ -89,7 +89,7 @@ class Landing:
         return self._target.store(flight.key, value, ttl, grace, cast("Watch", flight.watch), request.names)
 
     def drop_other(self, key: Any, value: Any) -> None:
-        """Delete the entry of ``key`` unless its value is known to be ``value``, which was read from the source."""
+        """Delete the entry of ``key`` unless its value is known to equal ``value``, which was read from the source."""
         record = self._core.peek(key)
         if record is not None and not _is_same(record.value, value):
             self._target.delete(key)

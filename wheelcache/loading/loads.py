@@ -111,7 +111,7 @@ class Loads:
     def request(
         self, key: Hashable, loader: Loader, ttl: Lifetime, policy: LoadPolicy, tags: tuple[str, ...] = ()
     ) -> LoadRequest:
-        """Return a request for ``load``, which answers the miss of ``key``: a later ``set`` by the caller does not.
+        """Return a request for ``load``. It answers the miss of ``key``, so no later ``set`` by the caller is a fill.
 
         Raises:
             TypeError, ValueError: if ``ttl`` is neither a number of seconds > 0 nor None.
@@ -139,9 +139,9 @@ class Loads:
     def load_apart(
         self, key: Hashable, loader: Loader, ttl: Lifetime, policy: LoadPolicy, tags: tuple[str, ...] = ()
     ) -> Steps:
-        """Load for callers that share their flights with each other, and not with other loads of ``key``.
+        """Load for callers that share flights only with each other, not with other loads of ``key``.
 
-        ``loader()`` returns an ``Unstored``. A write of ``key`` outdates its value all the same.
+        ``loader()`` returns an ``Unstored``. As in other loads, a write of ``key`` outdates its value.
         """
         request = self.request(("load", key), loader, ttl, policy, tags)
         request.watched = self._keys.adapt(key)
@@ -151,7 +151,7 @@ class Loads:
         """Return whether ``value``, which a ``find`` has found, is past the policy's ``refresh_ahead`` of its TTL.
 
         Raises:
-            TypeError, ValueError: if ``ttl`` is wrong, also if there is nothing to refresh.
+            TypeError, ValueError: if ``ttl`` is wrong, even if there is nothing to refresh.
         """
         if callable(ttl):
             check_has_no_refresh_ahead(ttl, policy)
@@ -165,7 +165,8 @@ class Loads:
         return times is not None and times.fresh_until - self._core.now() < (1 - policy.refresh_ahead) * seconds
 
     def get_stale(self, key: Hashable, default: Any = None) -> Any:
-        """Return the value of ``key`` within its grace, or of a past epoch of trust, for an outage of its source."""
+        """Return the old value of ``key`` during an outage of its source: one within its grace, or from a past epoch of
+        trust."""
         record = self._core.peek(self._keys.adapt(key))
         if record is None or self._core.now() >= record.times.expires_at:
             return default
@@ -208,8 +209,8 @@ class Loads:
         """Return the value of a key, after a ``find`` that missed.
 
         Raises:
-            LoadDeadlock: the loader asks, itself or through other loaders, for the key it is loading.
-            LoadTimeout: the timeout passed, and there is no stale value.
+            LoadDeadlock: if the loader needs the key that it loads, itself or through other loaders.
+            LoadTimeout: if the timeout has passed and there is no stale value.
         """
         background = yield BACKGROUND
         policy = request.policy
@@ -325,8 +326,8 @@ class Loads:
         )
 
     def _is_in_step(self) -> bool:
-        """Return whether the garbage collector runs this code during a step of the cache, for whose end the loads of
-        other threads may wait."""
+        """Return whether the garbage collector runs this code during a step of the cache. Loads of other threads may
+        wait for the end of that step."""
         return self._core.in_step or self._flights.in_step or wait_graph.in_step()
 
     def _find(self, request: LoadRequest) -> Any:
@@ -430,7 +431,7 @@ class Loads:
         return record.value
 
     def _stale_instead(self, request: LoadRequest, error: BaseException) -> Outcome:
-        """Return the stale value, if the caller's own load failed and it may have one; otherwise the error."""
+        """Return the stale value if the caller's own load failed and the caller may have it; otherwise the error."""
         if not request.policy.fail_safe or not isinstance(error, Exception):
             return None, error
         stale = self._stale(request, request.policy.grace)

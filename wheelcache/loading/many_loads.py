@@ -32,8 +32,8 @@ class ManyLoads:
         self._landing = landing
 
     def reconcile(self, key: Any, value: Any) -> None:
-        """Compare the entry with ``value``, which was read from the source of the loaders, or MISSING. Drop an entry
-        with another value, and do not store the value of a flight in progress, since either may be the older one."""
+        """Drop the entry of ``key`` unless its value equals ``value``, which was just read from the source (MISSING if
+        there was none). A flight in progress does not store its value, since either value may be the older one."""
         key = self._keys.adapt(key)
         self._flights.supersede(key)
         self._landing.drop_other(key, value)
@@ -45,8 +45,8 @@ class ManyLoads:
         ttl: TTL,
         policy: LoadPolicy,
     ) -> Steps:
-        """Return the result of ``read(keys)``, called once, without a look at the entries. Store its values, except for
-        keys that other callers are loading: see ``reconcile``. Count no look-ups."""
+        """Return the result of ``read(keys)``, which is called once, for all keys. Store its values, except for keys
+        that other callers are loading: see ``reconcile``. This counts no look-ups."""
         seconds = self._target.seconds(ttl)
         keys = {self._target.begin(key)[0]: key for key in callers_keys}
         flights: list[Flight] = []

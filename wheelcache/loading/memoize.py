@@ -85,9 +85,9 @@ class Groups:
         self._ambiguous: frozenset[str] = frozenset()
 
     def add(self, name: str) -> str:
-        """Return ``name``, or, if a group was added by that name before, the name and a number.
+        """Add a group, and return its name: ``name``, or ``name`` with a number if another group has that name.
 
-        Another process may give such a name to another function, and one that contains <locals>, <lambda> or <partial>.
+        Another process may give a numbered name, or one with <locals>, <lambda> or <partial>, to another function.
         """
         self._numbers[name] += 1
         number = self._numbers[name]
@@ -111,7 +111,7 @@ def memoizer(
     policy: LoadPolicy,
     tags_of: Callable[..., tuple[str, ...]],
 ) -> Callable[[Callable[P, R]], Memoized[P, R]]:
-    """Return the decorator that memoizes in ``cache``, whose other parameters are its parts. See ``Cache.memoize``."""
+    """Return the decorator that memoizes in ``cache``, given the loads and groups of it. See ``Cache.memoize``."""
 
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
         check_function(function)
@@ -121,7 +121,7 @@ def memoizer(
             make_key = _keys_by(key, name)
         else:
             as_called = signature_of(function, name, has_previous=has_previous)
-            # A call with all arguments by position needs only those, which saves 150 ns.
+            # If all arguments are given by position, they make the key as they are, which saves 150 ns.
             make_key, arity = keys_by_arguments(as_called, name), arity_of(as_called)
         find, ahead = cache.find, policy.refresh_ahead
         hits, misses, stale_hits, calls = Tally(), Tally(), Tally(), Tally()
@@ -221,8 +221,8 @@ def check_function(function: Any) -> None:
 def name_of(function: Callable[..., Any]) -> str:
     """Return the name of a memoized function, for keys and messages."""
     # A partial and an object with __call__ have no name of their own.
-    called_what = getattr(function, "__qualname__", f"<{type(function).__qualname__}>")
-    return f"{function.__module__}.{called_what}()"
+    name = getattr(function, "__qualname__", f"<{type(function).__qualname__}>")
+    return f"{function.__module__}.{name}()"
 
 
 _BY_POSITION: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
@@ -268,7 +268,7 @@ def keys_by_arguments(as_called: Signature, name: str) -> MakeKey:
                 if not others and not takes_names:
                     return (name, *args, *values.values())
                 if takes_names and all(each not in by_name for each, _ in others):
-                    # Names differ, so nothing but names is compared.
+                    # The names differ, so sorting never compares values.
                     return (name, *args, *values.values(), tuple(sorted(others)))
         try:
             bound = bind(*args, **kwargs)

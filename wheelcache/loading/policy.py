@@ -18,14 +18,14 @@ class LoadPolicy:
         grace: seconds past its TTL for which a value may still be served while it is loaded again; 0.0 for none.
         refresh_ahead: the fraction of the TTL after which a hit starts a refresh; None for never.
         fail_safe: whether a value within its grace is served if loading it again fails.
-        timeout: seconds that a caller waits for a load; None for as long as it takes.
+        timeout: seconds that a caller waits for a load; None for no limit.
         keep: seconds past its TTL for which a value stays for ``get_stale`` only.
         fill_grace: seconds past its TTL for which the callers that would wait for a load get the old value instead.
-        negative_ttl: seconds that a None is kept; None for as long as any other value.
+        negative_ttl: the TTL of a value that is None, in seconds; None for the TTL of all other values.
         is_for_waiters: decides whether the waiters of a load receive an error of its loader. Otherwise they look again.
             None if they receive every ``Exception``.
-        longest: returns the seconds that the loaded value of a key may be fresh at most; 0.0 if it is not to be stored.
-            None for no limit beyond the TTL.
+        longest: returns the most seconds for which the loaded value of a key may be fresh; 0.0 if the value must not be
+            stored. None for no limit beyond the TTL.
     """
 
     grace: float = 0.0
@@ -54,13 +54,13 @@ def load_policy(
     timeout: float | None = None,
     timeout_name: str = "timeout",
 ) -> LoadPolicy:
-    """Return the policy of these arguments, which ``Cache.get_or_load`` describes. None means that one is not given.
+    """Return the policy of these arguments, which ``Cache.get_or_load`` describes. None stands for "not given".
 
     Args:
-        timeout_name: the caller's name for ``timeout``. A backend uses ``load_timeout``, as its ``timeout`` is a TTL.
+        timeout_name: the caller's name for ``timeout``: ``load_timeout`` in a backend, where ``timeout`` is a TTL.
 
     Raises:
-        TypeError, ValueError: naming the option, the values it accepts and the value it got.
+        TypeError, ValueError: if an argument is wrong. The message names it, the accepted values and the given one.
     """
     if grace is refresh_ahead is negative_ttl is timeout is None and fail_safe is False:
         return PLAIN

@@ -14,7 +14,7 @@ TYPES: Final = 8
 
 OTHERS: Final = "exceptions of other types"
 
-LONGEST: Final = 200
+MAX_LENGTH: Final = 200
 """The number of characters of a message to keep."""
 
 
@@ -52,10 +52,10 @@ class RecentFailures:
         self.start_over()
 
     def note(self, error: BaseException) -> None:
-        """Record ``error``, unless it is about the leader of the load: a cancellation, an exit."""
+        """Record ``error``, unless it concerns only the leader of the load, such as a cancellation or an exit."""
         if not isinstance(error, Exception):
             return
-        kind = type(error).__name__[:LONGEST]
+        kind = type(error).__name__[:MAX_LENGTH]
         # Not under the lock: this is the user's code.
         message = "" if kind in self._found else message_of(error)
         now = SystemClock.time()
@@ -88,7 +88,7 @@ class RecentFailures:
     def start_over(self) -> None:
         """Forget everything. The child of a fork calls this, too: the failures, and perhaps the lock, are the
         parent's."""
-        # The garbage collector may run a loader that fails inside it.
+        # Re-entrant, since the garbage collector may run a failing loader while the lock is held.
         self._lock = threading.RLock()
         self._found = {}
 
@@ -96,7 +96,7 @@ class RecentFailures:
 def message_of(error: Exception) -> str:
     """Return the message on one line, shortened, in characters that UTF-8 can encode: file names may have others."""
     try:
-        message = " ".join(str(error)[: 2 * LONGEST].split())
-        return message.encode("utf-8", "backslashreplace").decode()[:LONGEST]
+        message = " ".join(str(error)[: 2 * MAX_LENGTH].split())
+        return message.encode("utf-8", "backslashreplace").decode()[:MAX_LENGTH]
     except Exception:
         return ""

@@ -23,7 +23,7 @@ Outcome = tuple[Any, BaseException | None]
 
 
 class Call:
-    """A step that runs a loader as the given leads. It sends an Outcome."""
+    """A step that runs a loader on behalf of ``leads``, and sends an Outcome."""
 
     __slots__ = ("_leads", "_loader")
 
@@ -64,7 +64,7 @@ Loader = Callable[[], Any] | InSteps
 
 
 class Wait:
-    """A step that waits for an alarm until ``deadline`` on the system's clock; None for as long as it takes."""
+    """A step that waits for an alarm until ``deadline`` on the system's clock; None for no limit."""
 
     __slots__ = ("_alarm", "_deadline")
 
@@ -127,7 +127,7 @@ Steps = StepsTo[Outcome]
 
 
 def call(loader: Loader, leads: tuple[Lead, ...] = ()) -> Steps:
-    """Run a loader as the given leads. Return its outcome."""
+    """Run a loader on behalf of ``leads``. Return its outcome."""
     if not isinstance(loader, InSteps):
         outcome: Outcome = yield Call(loader, leads)
         return outcome

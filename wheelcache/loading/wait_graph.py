@@ -36,7 +36,7 @@ class Lead:
 
     Attributes:
         table: the object that the key belongs to: equal keys of two caches are different loads.
-        loop: the event loop that the load runs on or blocks; None outside of one.
+        loop: the event loop that the load runs on or blocks; None if there is none.
         thread: the identifier of the thread that the load blocks; 0 if it runs on an event loop or is handed over.
         blocked_on: the leads that the loading code waits for.
         over: whether the loader returned or its flight ended. Code that it left running is not part of the load.
@@ -90,7 +90,7 @@ def in_step() -> bool:
 
 
 class Leading:
-    """``with Leading(leads):`` runs a loader."""
+    """A context manager: the code in its block loads on behalf of ``leads``."""
 
     __slots__ = ("_leads", "_token")
 

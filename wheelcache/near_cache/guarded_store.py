@@ -130,7 +130,7 @@ class GuardedStore:
     def write(
         self, function: Callable[[], Any], keys: Sequence[Any] = (), new_timeout: NewTimeout | None = None
     ) -> StepsTo[Any]:
-        """Return the result of ``function()``, which writes to the store, as ``read`` does.
+        """Do the same as ``read`` for a function that writes to the store.
 
         Args:
             keys: the keys whose timeouts the write changes.
@@ -182,7 +182,7 @@ class GuardedStore:
         self._cache_is_used()
         if self._watches_outages and not self._breaker.allows(self._clock()):
             meter.add("refused")
-            raise StoreUnavailable(f"the store behind the cache {self._name!r} failed recently and is left alone")
+            raise StoreUnavailable(f"the store behind the cache {self._name!r} failed recently and is not called yet")
         began = self._clock()
         outcome = yield Call(function)
         meter.ended(self._clock() - began, "errors" if self.rule.is_outage(outcome[1]) else None)
@@ -195,7 +195,9 @@ class GuardedStore:
             if self._breaker.succeeded():
                 logger.warning("The store behind the cache %r answers again.", self._name)
         elif self.rule.is_outage(error) and self._breaker.failed(self._clock()):
-            logger.warning("The store behind the cache %r fails, and is left alone: %r", self._name, error)
+            logger.warning(
+                "The store behind the cache %r fails (%r); calling it rarely until it answers.", self._name, error
+            )
 
 
 def _call_stats(meter: Meter) -> CallStats:

@@ -42,7 +42,7 @@ class TrustEpoch:
         """Do nothing: there is no file to open."""
 
     def open_in_child(self) -> None:
-        """Make suspect the entries that the child of a fork has inherited."""
+        """Make all inherited entries suspect, in the child of a fork."""
         self.write_all()
 
     def is_gone(self) -> bool:
@@ -78,7 +78,7 @@ class Invalidations:
 
     @property
     def is_notified(self) -> bool:
-        """Whether the writes of other processes are reported to this one."""
+        """Whether this process receives reports of the writes of other processes."""
         return self.stamps is not None
 
     def near_cache(self, copies: Cache, checked: Mapping[str, Any]) -> NearCache:

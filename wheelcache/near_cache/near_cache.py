@@ -1,10 +1,10 @@
 """A cache in front of another cache, the store: reads keep copies here, and writes go to the store and drop the copies.
 
 The store is the truth. A copy is kept for at most ``timeout`` seconds, no longer than the timeout that this process
-gave to the value (see ``written_timeouts``), and only until its key is known to be written: ``SharedStamps`` report the
+gave to the value (see ``written_timeouts``), and only until a write of its key is reported: ``SharedStamps`` report the
 writes by the processes of this machine, and ``redis_tracking`` the writes by any client of a Redis. A caller that reads
 during a write may get the old value. A caller that begins to read after the write and its invalidation have arrived
-does not get it: a copy that was read before that is not kept.
+does not get it: copies that were read earlier are not kept.
 
 The backends pass functions that call the store. ``outage_rule`` decides which of their exceptions are outages.
 """
@@ -51,10 +51,10 @@ class NearCache:
 
     Args:
         cache: holds the copies.
-        timeout: the most seconds that a copy is kept; the jitter of ``cache`` shortens them.
+        timeout: the maximum lifetime of a copy in seconds; the jitter of ``cache`` shortens it.
         rule: decides which errors of the store are outages.
         epoch: the stamps of ``cache`` if a connection reports every write to this process, and can be lost.
-        fail_safe: whether old copies are returned during an outage, for ``grace`` seconds past their end.
+        fail_safe: whether old copies are returned during an outage, until ``grace`` seconds past their expiry.
         drop_writes: whether a write that fails is dropped, with ``fail_safe``. Otherwise its error reaches the caller.
 
     Attributes:
@@ -84,7 +84,7 @@ class NearCache:
         self._epoch = epoch
         if epoch is not None:
             epoch.is_notified = False
-        # Copies past their end stay for outages. They are not returned while the store answers.
+        # Expired copies stay for outages. They are not returned while the store answers.
         timeouts = WrittenTimeouts(cache.parts.core.now)
         self._policy = LoadPolicy(
             keep=grace if fail_safe else 0.0, is_for_waiters=rule.is_of_the_call, longest=timeouts.left
@@ -143,7 +143,7 @@ class NearCache:
                 found = yield from self._get_untrusted([key], lambda keys: self._read_one(key, read))
                 stored = found.get(key, MISSING)
         except Exception as error:
-            return self._instead([key], error).get(key, MISSING)
+            return self._fallback([key], error).get(key, MISSING)
         self._store.answered(int(stored is not MISSING), 1)
         if stored is MISSING:
             self.cache.parts.discard_stale(key)
@@ -169,13 +169,14 @@ class NearCache:
                 self._store.answered(sum(key in found for key in missing), len(missing))
             return self._without_stale(keys, found)
         except Exception as error:
-            return self._instead(keys, error)
+            return self._fallback(keys, error)
 
     def lease(self, key: Any, read: Callable[[], Any], *, wait: float, may_wait: bool = True) -> StepsTo[Any]:
-        """Wait for another caller to set the missing ``key``, and return its value; otherwise MISSING, with a lease."""
+        """Wait for another caller to set the missing ``key``, or look it up again in the store. Return its value, or
+        MISSING if this caller must compute it."""
         stored = yield from self.cache.parts.look_up_leased(key, wait, may_wait)
         if stored is MISSING:
-            # This caller holds the lease now. Another process, or an earlier holder, may have set the key meanwhile.
+            # This caller may hold the lease now. Another process, or an earlier holder, may have set the key meanwhile.
             fill = self.cache.parts.lease_fill(key)
             stored = yield from self.read(read, key)
             self._store.answered(int(stored is not MISSING), 1)
@@ -184,7 +185,7 @@ class NearCache:
         return stored
 
     def has(self, key: Any, ask: Callable[[], Any]) -> StepsTo[bool]:
-        """Return whether there is a copy of ``key``, otherwise the result of ``ask()``."""
+        """Return True if there is a copy of ``key``, otherwise the result of ``ask()``."""
         if self.trusted and key in self.cache:
             return True
         try:
@@ -233,8 +234,8 @@ class NearCache:
         add: Callable[[Any], StepsTo[bool]],
         codec: Codec,
     ) -> Steps:
-        """Return the result of ``read()``, otherwise that of ``loader()``, which concurrent callers share and ``add``
-        stores."""
+        """Return the result of ``read()``. If it is MISSING, return the result of ``loader()``, which is stored by
+        ``add`` and shared by concurrent callers."""
 
         def compute() -> Steps:
             # A caller that arrived while another one computed the value finds it in the store.
@@ -264,7 +265,7 @@ class NearCache:
         value_of: ValueOf = _no_value,
         new_timeout: NewTimeout | None = None,
     ) -> StepsTo[T]:
-        """Return the result of ``write()`` and drop the copies of ``keys``.
+        """Call ``write()``, drop the copies of ``keys``, and return the result.
 
         Args:
             dropped: returned in an outage if failing writes are dropped. If not given, the error is raised.
@@ -278,13 +279,13 @@ class NearCache:
             # There are no copies of other keys, and comparing those may run the site's code.
             plain = [key for key in keys if type(key) is str]
             steps = self._store.write(write, plain, new_timeout)
-            outcome = yield ToTheEnd(steps, partial(self._written_after_all, keys))
+            outcome = yield ToTheEnd(steps, partial(self._written_after_cancellation, keys))
             value = MISSING if outcome[1] is not None else value_of(outcome[0])
             if value is not MISSING:
                 for fill in fills:
                     fill(value)
         finally:
-            # Also after a failure: whether the store applied the write is unknown.
+            # After a failure, too, since it is unknown whether the store applied the write.
             self._written(keys)
         try:
             return result(outcome)  # type: ignore[no-any-return]
@@ -295,7 +296,7 @@ class NearCache:
             return dropped  # type: ignore[no-any-return]
 
     def clear(self, write: Callable[[], Any]) -> StepsTo[Any]:
-        """Return the result of ``write()`` and drop all copies."""
+        """Call ``write()``, drop all copies, and return the result."""
         try:
             return (yield from self.write((), write, dropped=None))
         finally:
@@ -305,9 +306,9 @@ class NearCache:
         for key in keys:
             self.cache.delete(key)
 
-    def _written_after_all(self, keys: list[Any], done: asyncio.Future[Any]) -> None:
+    def _written_after_cancellation(self, keys: list[Any], done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
-            # Otherwise asyncio would log that the exception was never retrieved. The writer is gone.
+            # The writer was cancelled. Without this, asyncio would log that the exception was never retrieved.
             done.exception()
         with suppress(CacheClosed):
             self._written(keys)
@@ -319,7 +320,7 @@ class NearCache:
         return Unstored(MISSING) if value is MISSING else value, None
 
     def _read_one(self, key: Any, read: Callable[[], Any]) -> StepsTo[dict[Any, Any]]:
-        """Return the result of a read of many keys for a read of one."""
+        """Read one key. Return the result in the form of a read of many keys."""
         value = yield from self._store.read(read)
         return {} if value is MISSING else {key: value}
 
@@ -346,10 +347,10 @@ class NearCache:
                 self.cache.parts.discard_stale(key)
         return found
 
-    def _count_misses_if(self, is_known: bool, keys: list[Any]) -> None:
-        """Count misses of ``keys``. With ``fail_safe``, a look-up that fails may still become a stale hit, so it is
-        counted when it has ended."""
-        if is_known:
+    def _count_misses_if(self, is_certain: bool, keys: list[Any]) -> None:
+        """Count misses of ``keys`` if ``is_certain``. With ``fail_safe``, a look-up that fails may still become a stale
+        hit, so it is not certain until the look-up has ended."""
+        if is_certain:
             for _ in keys:
                 self.cache.parts.core.count(misses=1)
 
@@ -357,7 +358,7 @@ class NearCache:
         if not self.fail_safe or not self._store.rule.is_outage(error):
             raise error
 
-    def _instead(self, keys: list[Any], error: Exception) -> dict[Any, Any]:
+    def _fallback(self, keys: list[Any], error: Exception) -> dict[Any, Any]:
         """Return the copies that are kept for outages. This ends the look-ups and counts them.
 
         Raises:

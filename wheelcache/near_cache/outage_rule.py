@@ -98,7 +98,7 @@ class OutageRule:
         return any(module == package or module.startswith(f"{package}.") for module in modules for package in packages)
 
     def is_of_the_call(self, error: BaseException | None) -> bool:
-        """Return whether the store, the key or the value caused ``error``, so another caller would get it, too."""
+        """Return whether the store, the key or the value caused ``error``, so that other callers would get it, too."""
         return isinstance(error, Exception) and (_is_about_the_value(error) or self.is_outage(error))
 
     def _packages(self) -> Iterator[str]:

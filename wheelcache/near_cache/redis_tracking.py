@@ -15,7 +15,7 @@ needs the channel as well: ``+ping +subscribe +client|id +client|tracking &__red
 How stale a read can be: every ``interval`` this sends a PING, whose answer arrives after all earlier messages of the
 server. So while ``clock() < trusted_until``, the listener has received every write that was acknowledged more than
 ``interval + timeout`` ago (2 s by default), even if this thread, or the whole process, has not run in between. Usually
-the delay is that of one message: 0.1 ms on one machine. For a reader that relies on ``trust()`` alone, add the time
+the delay is the time of one message: 0.1 ms on one machine. For a reader that relies on ``trust()`` alone, add the time
 that the thread waits for the interpreter.
 
 ``SWAPDB`` is not reported, since no server sends anything for it. The expiry of a key is not reported until the server
@@ -60,7 +60,7 @@ LONGEST_PAUSE: Final = 10.0
 connection has lasted as long as the longest pause, the next pause is the first one again."""
 
 PAUSE_IF_REFUSED: Final = 60.0
-"""Seconds, times such a number, after a wrong password or an unknown command: an operator must change a setting."""
+"""Seconds, times such a random number, after a wrong password or an unknown command, which an operator must correct."""
 
 CHANNEL: Final = "__redis__:invalidate"
 
@@ -90,7 +90,7 @@ def client_of(cache: Any) -> redis.Redis:
     """Return the client that writes for ``cache``: Django's RedisCache, django-redis's, cachelib's or Flask-Caching's.
 
     Raises:
-        TypeError: if it is none of these, or its client is not a plain, synchronous ``redis.Redis``.
+        TypeError: if ``cache`` is none of these, or its client is not a plain, synchronous ``redis.Redis``.
     """
     if hasattr(cache, "_write_client"):
         client = cache._write_client
@@ -234,7 +234,7 @@ class Tracking:
                 logger.warning("The tracking thread cannot start (%s); no local copies are used.", error)
         except BaseException:
             if self._ticket is ticket and thread.ident is None:
-                # If the thread starts all the same, its ticket is not valid.
+                # If the thread starts nevertheless, its ticket is not valid.
                 self._thread = self._ticket = None
                 self._is_paused = True
             raise
@@ -363,7 +363,7 @@ class Tracking:
                 continue
             if link.waiting and self._clock() >= link.due:
                 # This thread did not run or the listener took long, so other messages may precede the answer.
-                # trusted_until has passed by now. There is one timeout to catch up before the connection is given up.
+                # trusted_until has passed by now. This thread gets one more timeout to catch up before it disconnects.
                 if link.behind:
                     raise Silent(f"more than {self._timeout} s behind")
                 link.behind, link.due = True, self._clock() + self._timeout
@@ -409,7 +409,7 @@ class Tracking:
             self,
             type(error).__name__,
             error,
-            "It takes Redis 6, and the rights to CLIENT TRACKING and its channel." if how == "refused" else "Retrying.",
+            "This needs Redis 6, and rights to CLIENT TRACKING and its channel." if how == "refused" else "Retrying.",
             exc_info=None if isinstance(error, EXPECTED) else error,
         )
 

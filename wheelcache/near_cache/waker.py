@@ -10,8 +10,8 @@ from contextlib import suppress
 class Waker:
     """Lets other threads wake the one thread that waits.
 
-    The waiting thread creates it, and it keeps the functions of ``select`` from that time. If gevent patches later, the
-    patched ones would create a hub in a thread that has none.
+    The waiting thread creates it. It keeps the functions of ``select`` from that time, because functions that gevent
+    patches later would create a hub in a thread that has none.
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ A store may return a value a little longer than this process expects: it receive
 memcached counts whole seconds. For ``SLACK`` seconds past the end, such a value is returned and no copy is kept of it.
 After that, a value that is still there was written by another process.
 
-The bound ``MOST`` limits the memory to a few megabytes. A key that is forgotten because of it is treated like a key
+The bound ``MAX_KEYS`` limits the memory to a few megabytes. A key that is forgotten because of it is treated like a key
 that another process wrote: its copy is kept for the timeout of the copies.
 """
 
@@ -30,8 +30,8 @@ from wheelcache.runtime.clock import Clock
 SLACK: Final = 2.0
 """Seconds."""
 
-MOST: Final = 16_384
-"""The most keys to remember. If there are more, keys that were not written for as many writes are forgotten."""
+MAX_KEYS: Final = 16_384
+"""The most keys to remember. With more keys, each write forgets a key that was not written recently."""
 
 
 def _always(result: object) -> bool:
@@ -82,7 +82,7 @@ class WrittenTimeouts:
         self.after_fork_in_child()
 
     def left(self, key: Any) -> float:
-        """Return the seconds that a copy of ``key`` may be kept: inf if there is no limit, 0.0 if none may be."""
+        """Return the seconds that a copy of ``key`` may be kept: inf without a limit, 0.0 if no copy may be kept."""
         known = self._known.get(key)
         if known is None:
             return inf
@@ -126,14 +126,14 @@ class WrittenTimeouts:
         if all_known:
             # Each write checks the oldest record, so that records of values that have ended are removed in time.
             oldest = next(iter(all_known))
-            if now >= all_known[oldest][1] or len(all_known) > MOST:
+            if now >= all_known[oldest][1] or len(all_known) > MAX_KEYS:
                 del all_known[oldest]
             else:
                 all_known.move_to_end(oldest)
 
 
 def _earlier(one: Known, other: Known, now: float) -> Known:
-    """Return the knowledge if the store has the value of either write; ``other`` ended later."""
+    """Combine the knowledge about two writes, either of which may have set the value. ``other`` ended later."""
     if now >= one[1]:
         return other
     is_over_at = one[1] if other[1] == inf else max(one[1], other[1])

@@ -1,4 +1,4 @@
-"""Collect events in one cache of this process that operators may want to see: failed loads, and clears by code."""
+"""Collect the events of one cache in this process that operators see: failed loads and clears."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ class CacheEvents:
         self.start_over()
 
     def note_clear(self, by: str) -> None:
-        """Note that the cache was cleared, by the code of the site if ``by`` is empty. This takes 0.5 us and no file
-        access.
+        """Record a clear by the operator ``by``; an empty string stands for the code of the site.
+
+        This takes 0.5 us and accesses no file.
         """
         now = SystemClock.time()
         with self._lock:
             first, _, count = self._clears.get(by, (now, now, 0))
             self._clears[by] = (first, now, count + 1)
 
-    def taken(self) -> list[Event]:
-        """Return the events since the last call."""
+    def take(self) -> list[Event]:
+        """Remove and return the events since the last call."""
         if not (self._clears or self._failures):
             return []
         with self._lock:

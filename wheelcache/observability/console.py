@@ -9,7 +9,7 @@ null. More keys may be added.
 - ``caches``: a list with an object for each cache:
 
   - ``name``.
-  - ``reset_at``: when the figures of this cache were reset, alone or with those of all caches, or null.
+  - ``reset_at``: when the figures of this cache were reset, alone or together with all others, or null.
   - ``total``: the figures of all its workers together, including workers that have exited.
   - ``workers``: its living workers, oldest first. Each has figures, and also ``pid``, ``started``, ``published``,
     ``thread`` (the state of the wheel thread), ``lag`` (of that thread, in seconds) and ``core`` ("compiled" or
@@ -25,9 +25,12 @@ null. More keys may be added.
   ``load_failures``, ``load_ms`` (the average load) and ``stampedes_prevented``.
 - At present: ``entries``, ``max_entries``, ``bytes``, ``max_bytes`` and ``bytes_are_estimated`` (true if the cache has
   no bound in bytes).
-- ``store``: the store behind a near cache, or null. It has ``hits`` and ``misses`` (look-ups that found no copy, and
-  for which the store had a value, or none), ``reads``, ``read_ms`` (the average read), ``writes``, ``write_ms``,
-  ``errors``, ``refused`` (calls that were not made) and ``open_breakers`` (processes that do not call the store now).
+- ``store``: the store behind a near cache, or null. It has ``hits`` and ``misses`` (look-ups without a copy for which
+  the store had a value, or had none), ``reads``, ``read_ms`` (the average read), ``writes``, ``write_ms``, ``errors``,
+  ``refused`` (calls that were not made) and ``open_breakers`` (processes that do not call the store now).
+- ``pages``: the pages of an HTTP cache, or null. It has ``fresh`` and ``stale`` (responses from stored pages),
+  ``revalidated`` (pages that the application confirmed), ``collapsed`` (requests that received the page of another
+  request's run), ``bytes_sent``, ``stored``, and ``not_stored`` (responses that were not stored, by reason).
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.site import Own, Site
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.stats import Stats, StoreStats
+from wheelcache.stats import PageStats, Stats, StoreStats
 
 if TYPE_CHECKING:
     # Only tables need rich.
@@ -75,7 +78,7 @@ def show(
     as_json: bool = False,
     styled: bool = True,
 ) -> None:
-    """Print what the workers of the site publish.
+    """Print the figures that the workers of the site publish.
 
     Args:
         caches: the caches of this process, which is not a worker itself.
@@ -104,7 +107,7 @@ def show(
         console.print(_view(caches, console))
         return
     if not console.is_terminal:
-        raise Unshowable("--watch needs a terminal, which the output is not: leave it out.")
+        raise Unshowable("--watch needs a terminal, and the output is not one: leave --watch out.")
     _watch(console, lambda: _view(caches, console), watch)
 
 
@@ -168,6 +171,7 @@ def _figures(stats: Stats, cache: CacheFigures | WorkerFigures) -> Figures:
         **{name: value for name, value in total.items() if name not in ("removals", "coalesced", "load_seconds")},
         "stampedes_prevented": total["coalesced"],
         "store": None if stats.store is None else _store(stats.store),
+        "pages": documents.pages(stats.pages),
     }
 
 
@@ -328,6 +332,20 @@ def store_in_words(name: str, store: Figures) -> str:
     return f"The store behind {name}: {'; '.join(parts)}."
 
 
+def pages_in_words(name: str, pages: PageStats) -> str:
+    """Return a line about the pages of the HTTP cache ``name``."""
+    parts = [
+        f"{_count(pages.fresh)} fresh and {_count(pages.stale)} stale responses",
+        f"{size_in_words(pages.bytes_sent, None)} sent",
+        f"{_count(pages.stored)} stored",
+        *(f"{_count(number)} {word}" for word in ("revalidated", "collapsed") if (number := getattr(pages, word))),
+    ]
+    if pages.not_stored:
+        by_number = sorted(pages.not_stored.items(), key=lambda each: -each[1])
+        parts.append(f"not stored: {', '.join(f'{_count(number)} {reason}' for reason, number in by_number)}")
+    return f"The pages of {name}: {'; '.join(parts)}."
+
+
 def _view(caches: Sequence[ObservedCache], console: Console) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
@@ -356,6 +374,7 @@ def _view(caches: Sequence[ObservedCache], console: Console) -> RenderableType:
     lines += [
         Text(store_in_words(each.name, _store(each.stats.store))) for each in found if each.stats.store is not None
     ]
+    lines += [Text(pages_in_words(each.name, each.stats.pages)) for each in found if each.stats.pages is not None]
     return Group(shown, *lines, Text(text, style="dim"))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Final
 
 from wheelcache.observability.figures import CacheFigures, Rate, WorkerFigures
-from wheelcache.stats import COUNTERS, LOAD_BOUNDS, Buckets, Stats, StoreStats
+from wheelcache.stats import COUNTERS, LOAD_BOUNDS, Buckets, PageStats, Stats, StoreStats
 
 # Evicted weights are reported as ``evicted_bytes``, if weights are bytes.
 SHOWN: Final = tuple(name for name in COUNTERS if name != "evicted_weight")
@@ -48,8 +49,13 @@ def store(stats: StoreStats | None) -> dict[str, Any] | None:
     }
 
 
+def pages(stats: PageStats | None) -> dict[str, Any] | None:
+    """Return the figures of the pages of an HTTP cache; None for any other cache."""
+    return None if stats is None else asdict(stats)
+
+
 def buckets(counts: Buckets) -> dict[str, Any]:
-    """Return the counts of calls by duration: the bounds in seconds, and one count more than bounds."""
+    """Return a histogram of the durations of calls: its bounds in seconds, and its counts, one more than the bounds."""
     return {"bounds": LOAD_BOUNDS, "counts": counts}
 
 

@@ -29,21 +29,21 @@ perhaps by a crash."""
 
 OF_PROCESSES: Final = (STARTED, EXITED, KILLED)
 
-MOST: Final = 100
+MAX_EVENTS: Final = 100
 """Number of events that are kept; the oldest are dropped first."""
 
-TOGETHER: Final = 60.0
+JOIN_SECONDS: Final = 60.0
 """Seconds within which equal events are joined into one."""
 
-LONGEST: Final = 200
+MAX_LENGTH: Final = 200
 """Characters after which a text is cut."""
 
-PROCESSES: Final = 50
+MAX_PROCESSES: Final = 50
 """Number of processes that an event keeps, to list them and to count each once. With 100 such events, reading takes
 1.5 ms."""
 
-LISTED: Final = 4
-"""Number of processes up to which their numbers are listed."""
+MAX_LISTED: Final = 4
+"""The most processes of an event whose numbers are listed."""
 
 Process = tuple[int, float]
 """The number of a process, and its start time, since the system reuses numbers."""
@@ -51,7 +51,7 @@ Process = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event, or several equal ones.
+    """An event, or several equal events joined into one.
 
     Attributes:
         kind: one of the constants above, or an action of ``worker_requests``.
@@ -85,16 +85,16 @@ class Event:
         count: int = 1,
     ) -> Event:
         """Return an event with long texts cut."""
-        cache = None if cache is None else cache[:LONGEST]
+        cache = None if cache is None else cache[:MAX_LENGTH]
         since = at if since is None else since
-        return cls(kind, at, since, cache, subject[:LONGEST], text[:LONGEST], processes, count)
+        return cls(kind, at, since, cache, subject[:MAX_LENGTH], text[:MAX_LENGTH], processes, count)
 
     def goes_on_with(self, later: Event) -> bool:
         """Return whether ``later`` is an occurrence of the same event."""
         return (
             (self.kind, self.cache, self.subject) == (later.kind, later.cache, later.subject)
-            and later.since <= self.at + TOGETHER
-            and self.since <= later.at + TOGETHER
+            and later.since <= self.at + JOIN_SECONDS
+            and self.since <= later.at + JOIN_SECONDS
         )
 
     def joined_with(self, later: Event) -> Event:
@@ -105,7 +105,7 @@ class Event:
             at=max(self.at, later.at),
             since=min(self.since, later.since),
             text=later.text or self.text,
-            processes=(*self.processes, *new)[-PROCESSES:],
+            processes=(*self.processes, *new)[-MAX_PROCESSES:],
             count=self.count + (len(new) if self.kind in OF_PROCESSES else later.count),
         )
 
@@ -113,7 +113,7 @@ class Event:
         """Return the details of the event, without its kind, cache and times."""
         many = f" ({self.count:,} times)" if self.count > 1 else ""
         if self.kind in OF_PROCESSES:
-            workers = self._workers() if self.count <= LISTED else f"{self.count:,} workers"
+            workers = self._workers() if self.count <= MAX_LISTED else f"{self.count:,} workers"
             return f"{workers}: killed, crashed, or left by os._exit" if self.kind == KILLED else workers
         if self.kind == LOAD_FAILED:
             return ": ".join(filter(None, (self.subject, self.text))) + many
@@ -136,14 +136,14 @@ class Event:
 
     def _workers(self, one: str = "worker", many: str = "workers") -> str:
         pids = [str(pid) for pid in sorted(pid for pid, _ in self.processes)]
-        if len(pids) > LISTED:
+        if len(pids) > MAX_LISTED:
             return f"{len(pids)} {many}"
         listed = " and ".join(filter(None, (", ".join(pids[:-1]), *pids[-1:])))
         return f"{one if len(pids) == 1 else many} {listed}"
 
 
 def merged(events: Iterable[Event], new: Iterable[Event]) -> list[Event]:
-    """Return the newest of both, oldest first, with equal events joined."""
+    """Return the newest events of both, oldest first, with equal events joined."""
     found = list(events)
     for event in new:
         for place in reversed(range(len(found))):
@@ -152,7 +152,7 @@ def merged(events: Iterable[Event], new: Iterable[Event]) -> list[Event]:
                 break
         else:
             found.append(event)
-    return sorted(found, key=lambda each: each.at)[-MOST:]
+    return sorted(found, key=lambda each: each.at)[-MAX_EVENTS:]
 
 
 class EventsInMemory:
@@ -162,7 +162,7 @@ class EventsInMemory:
 
     def __init__(self) -> None:
         # Unmerged: adding events is atomic, so no thread loses the events that another one adds.
-        self._events: deque[Event] = deque(maxlen=2 * MOST)
+        self._events: deque[Event] = deque(maxlen=2 * MAX_EVENTS)
 
     def add(self, events: Iterable[Event]) -> None:
         self._events.extend(list(events))
@@ -172,7 +172,7 @@ class EventsInMemory:
 
 
 def add_events(db: sqlite3.Connection, new: Iterable[Event]) -> None:
-    """Add events to those of the site, within a transaction."""
+    """Add ``new`` to the events of the site, within a transaction."""
     new = list(new)
     if new:
         found = merged(events_in(db), new)
@@ -180,7 +180,7 @@ def add_events(db: sqlite3.Connection, new: Iterable[Event]) -> None:
         db.executemany("INSERT INTO events VALUES (?, ?)", ((each.at, each.as_json()) for each in found))
 
 
-def events_in(db: sqlite3.Connection, most: int = MOST) -> list[Event]:
+def events_in(db: sqlite3.Connection, most: int = MAX_EVENTS) -> list[Event]:
     """Return the newest events of the site, oldest first."""
     found = []
     for (document,) in db.execute("SELECT document FROM events ORDER BY at DESC LIMIT ?", (most,)):

@@ -47,7 +47,7 @@ class Rate:
 
     @property
     def answered_ratio(self) -> float | None:
-        """The share that the cache or the store behind it answered, 0.0 to 1.0; None without a store or requests."""
+        """The share of look-ups that the cache or the store behind it answered; None without a store or requests."""
         return None if self.store_hits is None else self._share(self.hits + self.store_hits)
 
     def _share(self, count: int) -> float | None:
@@ -100,8 +100,8 @@ class WorkerFigures(Figures):
 class CacheFigures(Figures):
     """The figures of one cache in all processes of a site.
 
-    Bounds and bytes are sums over all living workers. Without a living worker, the bounds are those of the last one.
-    The lag is the greatest one.
+    Bounds and bytes are sums over all living workers. Without a living worker, the bounds are those of the last worker.
+    The lag is that of the slowest wheel.
 
     Attributes:
         counted: all counts, including those of processes that have exited; the gauges are those of living workers.
@@ -160,7 +160,7 @@ class Sum:
         self.settings = self.settings or other.settings
         if self.gauges and other.gauges:
             self.gauges = {
-                name: TOGETHER.get(name, _sum)((self.gauges[name], other.gauges[name])) for name in self.gauges
+                name: COMBINERS.get(name, _sum)((self.gauges[name], other.gauges[name])) for name in self.gauges
             }
         self.gauges = self.gauges or other.gauges
         self.processes |= other.processes
@@ -169,7 +169,7 @@ class Sum:
         self.minute = (*added(self.minute[:-1], other.minute[:-1]), max(self.minute[-1], other.minute[-1]))
 
     def of_cache(self, name: str) -> CacheFigures:
-        """Return the sum, as the figures of the cache ``name``."""
+        """Return the sum as the figures of the cache ``name``."""
         return CacheFigures(
             **self._common(),
             name=name,
@@ -184,7 +184,7 @@ class Sum:
         )
 
     def of_worker(self, **given: Any) -> WorkerFigures:
-        """Return the sum, as the figures of one process."""
+        """Return the sum as the figures of one process."""
         return WorkerFigures(**self._common(), **given)
 
     def _common(self) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class Sum:
         hits, stale_hits, misses, store_hits, seconds = map(int, self.minute)
         return {
             "stats": self._stats(subtracted(self.counts, self.base)),
-            "minute": Rate(hits, stale_hits, misses, store_hits if self._has_store() else None, seconds),
+            "minute": Rate(hits, stale_hits, misses, store_hits if self._has("store") else None, seconds),
             "max_entries": _whole(bounds.get("max_entries")),
             "max_weight": _whole(bounds.get("max_weight")),
             "weighs_bytes": bool(bounds.get("weighs_bytes")),
@@ -201,10 +201,11 @@ class Sum:
         }
 
     def _stats(self, counts: Row) -> Stats:
-        return Stats.of(counts, [self.gauges.get(name, 0) for name in GAUGES], has_store=self._has_store())
+        gauges = [self.gauges.get(name, 0) for name in GAUGES]
+        return Stats.of(counts, gauges, has_store=self._has("store"), has_pages=self._has("pages"))
 
-    def _has_store(self) -> bool:
-        return bool((self.gauges or self.settings).get("has_store"))
+    def _has(self, part: str) -> bool:
+        return bool((self.gauges or self.settings).get(f"has_{part}"))
 
 
 def _sum(numbers: Iterable[Any]) -> Any:
@@ -213,8 +214,8 @@ def _sum(numbers: Iterable[Any]) -> Any:
     return None if None in known else sum(known)
 
 
-TOGETHER: Final = {"lag": max, "weighs_bytes": min, "has_store": max, "minute_seconds": max}
-"""The functions that combine gauges of several workers, for gauges that are not added."""
+COMBINERS: Final = {"lag": max, "weighs_bytes": min, "has_store": max, "has_pages": max, "minute_seconds": max}
+"""The functions that combine the gauges of several workers. All other gauges are added."""
 
 
 def _latest(*times: float | None) -> float | None:

@@ -49,7 +49,7 @@ def directory_of(site: str) -> Path | None:
 def remove_forgotten() -> None:
     """Remove default directories that have not been used for a week.
 
-    Each SECRET_KEY, and each path of a Flask app, has its own directory, and some of them never return.
+    Each SECRET_KEY, and each path of a Flask app, has its own directory, and some of these are never used again.
     """
     with suppress(FileUnusable, OSError):
         for path in runtime_directory().glob(f"{OURS}*"):
@@ -65,7 +65,7 @@ def _remove_if_deserted(directory: Path) -> None:
         FileUnusable, OSError: if the directory stays, because another process uses it or it contains other files.
     """
     with locked_file(directory / LOCK, patience=0.0):
-        # This does not include the files of workers that start from here on, so their directory is not empty.
+        # If a worker starts after this, its file is not listed, so ``rmdir`` fails and the directory stays.
         there = list(directory.iterdir())
         if not any(path.suffix == ALIVE and lives(path) for path in there):
             for path in there:

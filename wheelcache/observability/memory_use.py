@@ -16,36 +16,39 @@ from wheelcache.errors import Unloaded
 SAMPLE: Final = 64
 """Number of entries in a sample, which takes 100 us. A smaller cache is weighed as a whole."""
 
-LONGEST: Final = 0.003
-"""Seconds of CPU time for a sample, 0.1% of the time between two. It takes 0.001 to weigh a tuple of 10,000 items.
-After a sample that takes n times as long, n samples are left out."""
+MAX_SECONDS: Final = 0.003
+"""The CPU time for a sample in seconds, 0.1% of the time between two samples. Weighing a tuple of 10,000 items takes
+0.001. If a sample takes n times as long, the next n samples are skipped."""
 
 SAMPLES: Final = 16
 """Number of samples whose mean is assumed to be the mean of all entries."""
 
 
 class MemoryUse:
-    """Measures the bytes that keys, values and their entries use. A job of ``periodic_jobs``, unless they are weighed.
+    """Measures the bytes that entries use with their keys and values. A job of ``periodic_jobs``, unless weights are
+    bytes.
 
     Args:
         core: the entries.
-        is_weighed: whether the weights of the entries are bytes.
         period: seconds between two samples.
+
+    Attributes:
+        is_weighed: whether the weights of the entries are bytes.
     """
 
-    __slots__ = ("_core", "_is_weighed", "_left_out", "_samples", "period")
+    __slots__ = ("_core", "_samples", "_to_skip", "is_weighed", "period")
 
     matters: Final = SAMPLES
 
     def __init__(self, core: Core, period: float, *, is_weighed: bool) -> None:
         self.period = period
         self._core = core
-        self._is_weighed = is_weighed
+        self.is_weighed = is_weighed
         self.start_over()
 
     def __call__(self) -> int | None:
-        """Return the bytes; None if they are unknown, before the first sample or if objects are kept by reference."""
-        if self._is_weighed:
+        """Return the number of bytes; None if there is no sample yet, or if objects are kept by reference."""
+        if self.is_weighed:
             return self._core.weight
         entries = len(self._core)
         if not entries:
@@ -59,12 +62,14 @@ class MemoryUse:
         return round(entries * sum(known) / len(known)) if known and len(known) == len(sizes) else None
 
     def begin(self) -> None:
-        """Drop the samples, because the entries after a pause are different ones."""
+        """Drop the samples, because the entries are different after a pause."""
         self.start_over()
 
     def run(self) -> None:
-        if self._left_out > 0:
-            self._left_out -= 1
+        if self.is_weighed:
+            return
+        if self._to_skip > 0:
+            self._to_skip -= 1
             return
         # The entries cannot be read while a snapshot is being loaded.
         with suppress(Unloaded):
@@ -72,7 +77,7 @@ class MemoryUse:
 
     def start_over(self) -> None:
         self._samples: deque[list[int | None]] = deque(maxlen=SAMPLES)
-        self._left_out = 0
+        self._to_skip = 0
 
     def close(self) -> None:
         """Do nothing: this holds no resources."""
@@ -86,10 +91,10 @@ class MemoryUse:
         for record in self._core.scan(start=start).step(SAMPLE):
             sizes.append(self._size(record.key, record.value))
             seconds = time.thread_time() - began
-            if seconds > LONGEST:
+            if seconds > MAX_SECONDS:
                 break
         self._samples.append(sizes)
-        self._left_out = int(seconds / LONGEST)
+        self._to_skip = int(seconds / MAX_SECONDS)
 
     def _size(self, key: object, value: object) -> int | None:
         if type(value) is not Serialized and not is_immutable(value):

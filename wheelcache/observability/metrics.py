@@ -19,11 +19,11 @@ from typing import Final
 from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.site import Own, Site, own_figures
-from wheelcache.stats import CallStats, Stats, StoreStats
+from wheelcache.stats import REASONS, CallStats, PageStats, Stats, StoreStats
 
 
 class Kind(Enum):
-    """How the values of several caches or processes are combined.
+    """The way in which the values of several processes are combined.
 
     COUNTER: they are added and only grow. LEVEL: they are added and go up and down. WORST: the greatest is reported.
     """
@@ -35,7 +35,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric, with a value for each cache, or several.
+    """A metric, with one or several values for each cache.
 
     Attributes:
         name: the name without the common prefix, and without the suffixes that a system adds for kind and unit.
@@ -73,6 +73,14 @@ def _of_store_calls(name: str) -> Callable[[CacheFigures], Mapping[str, float]]:
     return lambda reading: {operation: getattr(calls, name) for operation, calls in store_calls(reading).items()}
 
 
+def _of_pages(read: Callable[[PageStats], Mapping[str, float]]) -> Callable[[CacheFigures], Mapping[str, float]]:
+    return lambda reading: {} if reading.counted.pages is None else read(reading.counted.pages)
+
+
+def _page_count(name: str) -> Callable[[PageStats], Mapping[str, float]]:
+    return lambda pages: {"": getattr(pages, name)}
+
+
 def store_calls(reading: CacheFigures) -> Mapping[str, CallStats]:
     """Return the calls of the store behind a near cache by operation; empty if there is no such store."""
     store = reading.counted.store
@@ -84,7 +92,7 @@ METRICS: Final = (
         "requests",
         "request",
         Kind.COUNTER,
-        "Look-ups of a key, by what they found: a value within its TTL, a stale one within its grace, or none.",
+        "Look-ups of a key, by result: a value within its TTL, a stale value within its grace, or none.",
         lambda reading: {
             "hit": reading.counted.hits,
             "stale": reading.counted.stale_hits,
@@ -98,10 +106,31 @@ METRICS: Final = (
         if (text := each.metadata.get("description"))
     ),
     Metric(
+        "page_responses",
+        "response",
+        Kind.COUNTER,
+        "Responses from the stored pages of an HTTP cache, by the state of the page: fresh or stale.",
+        _of_pages(lambda pages: {"fresh": pages.fresh, "stale": pages.stale}),
+        "state",
+    ),
+    *(
+        Metric(each.metadata["name"], each.metadata["unit"], Kind.COUNTER, text, _of_pages(_page_count(each.name)))
+        for each in fields(PageStats)
+        if (text := each.metadata.get("description"))
+    ),
+    Metric(
+        "pages_not_stored",
+        "response",
+        Kind.COUNTER,
+        "Responses that an HTTP cache did not store, by reason.",
+        _of_pages(lambda pages: dict(zip(REASONS, pages.counts()[-len(REASONS) :], strict=True))),
+        "reason",
+    ),
+    Metric(
         "removals",
         "entry",
         Kind.COUNTER,
-        "Entries that left, by cause.",
+        "Entries that were removed, by cause.",
         lambda reading: reading.counted.removals,
         "cause",
     ),
@@ -109,7 +138,7 @@ METRICS: Final = (
         "evicted_bytes",
         "bytes",
         Kind.COUNTER,
-        "Bytes that the evicted entries took; absent where they are not weighed.",
+        "Bytes of the evicted entries; absent unless entries are weighed in bytes.",
         lambda reading: _if_any(reading.counted.evicted_weight if reading.weighs_bytes else None),
     ),
     Metric("entries", "entry", Kind.LEVEL, "Entries in memory.", _count("size")),
@@ -117,21 +146,21 @@ METRICS: Final = (
         "max_entries",
         "entry",
         Kind.LEVEL,
-        "Entries that may be in memory; absent without a bound.",
+        "The limit on the number of entries; absent without a limit.",
         lambda reading: _if_any(reading.max_entries if reading.workers else None),
     ),
     Metric(
         "bytes",
         "bytes",
         Kind.LEVEL,
-        "Bytes that the entries take: estimated from samples without a bound, absent where they are not known.",
+        "Bytes of the entries in memory: estimated from samples unless there is a limit in bytes; absent if unknown.",
         lambda reading: _if_any(reading.memory if reading.workers else None),
     ),
     Metric(
         "max_bytes",
         "bytes",
         Kind.LEVEL,
-        "Bytes that the entries may take; absent without a bound.",
+        "The limit on the bytes of the entries; absent without a limit.",
         lambda reading: _if_any(reading.max_weight if reading.workers and reading.weighs_bytes else None),
     ),
     Metric(
@@ -145,7 +174,7 @@ METRICS: Final = (
         "store_requests",
         "request",
         Kind.COUNTER,
-        "Look-ups that a near cache could not answer, by what the store behind it had: a value, or none.",
+        "Look-ups that a near cache passed to the store behind it, by result: a value, or none.",
         lambda reading: (
             {}
             if reading.counted.store is None
@@ -157,7 +186,7 @@ METRICS: Final = (
         "store_errors",
         "call",
         Kind.COUNTER,
-        "Calls of the store behind a near cache that found it failing.",
+        "Calls of the store behind a near cache that failed because of the store.",
         _of_store_calls("errors"),
         "operation",
     ),
@@ -193,7 +222,7 @@ STORE_TIME: Final = "Seconds that calls of the store behind a near cache took, i
 
 INFO: Final = (
     "Always 1: the version of wheelcache and the core in use, compiled or python. WHEELCACHE_CORE in the environment "
-    "selects the core; the compiled one is there if there was a C compiler when wheelcache was installed."
+    "selects the core; the compiled core exists if there was a C compiler when wheelcache was installed."
 )
 
 

@@ -15,6 +15,11 @@ registry: Final[WeakRegistry[ObservedCache]] = WeakRegistry()
 """Every cache of this process."""
 
 
+def page_caches() -> list[ObservedCache]:
+    """Return the caches of the pages of HTTP caches, as ``observed_caches`` does."""
+    return [cache for cache in observed_caches() if cache.observer.stats.pages is not None]
+
+
 def observed_caches() -> list[ObservedCache]:
     """Return the caches of this process that are not closed, oldest first."""
     return [cache for cache in registry if not cache.is_closed]

@@ -21,11 +21,13 @@ from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.stats import (
     COUNTERS,
+    NO_PAGES,
     NO_STORE,
     NO_STORE_GAUGES,
     REMOVALS,
     STORE_GAUGES,
     Meter,
+    PageStats,
     Row,
     Stats,
     StoreStats,
@@ -39,23 +41,31 @@ class ObservedStore(Protocol):
     def after_fork_in_child(self) -> None: ...
 
 
+class ObservedPages(Protocol):
+    """The pages of an HTTP cache, as its observers see them."""
+
+    def stats(self) -> PageStats: ...
+
+
 class StatsReader:
-    """Reads the figures of a cache from its core, its loads and the store behind it, if there is one.
+    """Reads the figures of a cache from its core and its loads, and from its store behind or its pages if it has them.
 
     Attributes:
         store: the store behind, or None.
+        pages: the pages of an HTTP cache, or None.
     """
 
-    __slots__ = ("_core", "_loads", "store")
+    __slots__ = ("_core", "_loads", "pages", "store")
 
     def __init__(self, core: Core, loads: Meter) -> None:
         self._core = core
         self._loads = loads
         self.store: ObservedStore | None = None
+        self.pages: ObservedPages | None = None
 
     def __call__(self) -> Stats:
         counts, gauges = self.read()
-        return Stats.of(counts, gauges, has_store=self.store is not None)
+        return Stats.of(counts, gauges, has_store=self.store is not None, has_pages=self.pages is not None)
 
     def read(self) -> tuple[Row, Row]:
         """Return the counts and the gauges of the cache."""
@@ -63,7 +73,8 @@ class StatsReader:
         values: dict[str, Any] = loads | core._asdict() | {"load_seconds": seconds}
         values.update((name, core.removals[cause]) for cause, name in _REMOVALS)
         store = None if self.store is None else self.store.stats()
-        counts = (*_counters(values), *buckets, *(NO_STORE if store is None else store.counts()))
+        of_pages = NO_PAGES if self.pages is None else self.pages.stats().counts()
+        counts = (*_counters(values), *buckets, *(NO_STORE if store is None else store.counts()), *of_pages)
         of_store = NO_STORE_GAUGES if store is None else _store_gauges(store)
         return counts, (len(self._core), self._core.weight, *of_store)
 
@@ -114,7 +125,7 @@ class Observer:
         stats: StatsReader,
         failures: RecentFailures,
         driver: WheelDriver,
-        actions: Mapping[str, Callable[[], object]],
+        actions: Mapping[str, Callable[..., object]],
         is_in_use: Callable[[], bool],
     ) -> None:
         self._options = options
@@ -142,14 +153,24 @@ class Observer:
     def state(self) -> State:
         """Return the state of the cache that is not part of its counts."""
         options = self._options
-        weighs_bytes, has_store = options.weigher is size_of, self.stats.store is not None
         return State(
-            self.memory_use(), self._driver.lag, options.max_entries, options.max_weight, weighs_bytes, has_store
+            memory=self.memory_use(),
+            lag=self._driver.lag,
+            max_entries=options.max_entries,
+            max_weight=options.max_weight,
+            weighs_bytes=self.memory_use.is_weighed,
+            has_store=self.stats.store is not None,
+            has_pages=self.stats.pages is not None,
         )
+
+    def observe_pages(self, pages: ObservedPages) -> None:
+        """Include the statistics of ``pages``, whose weights are bytes."""
+        self.stats.pages = pages
+        self.memory_use.is_weighed = True
 
     def recent_events(self) -> list[Event]:
         """Return the events of a cache that does not publish, oldest first."""
-        self.memory_log.add(self.events.taken())
+        self.memory_log.add(self.events.take())
         return self.memory_log.read()
 
     def after_fork_in_child(self) -> None:
@@ -173,8 +194,8 @@ class Observer:
 class IdleChecker:
     """Checks whether a cache is idle: it was already empty at the last call, and has not been used since.
 
-    Between two calls, every job runs. So the publication has seen that the cache is empty before the jobs are paused,
-    also if an operator's clear or an expiry emptied it.
+    Between two calls, every job runs. So the cache has been published as empty before its jobs are paused, even if an
+    operator's clear or an expiry emptied it.
     """
 
     __slots__ = ("_before", "_expect_write", "_stats")

@@ -14,12 +14,13 @@ from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.site import Own, Site
 from wheelcache.observability.snapshot_commands import Undone
-from wheelcache.observability.worker_requests import CLEAR
+from wheelcache.observability.worker_requests import CLEAR, PURGE, NotPurgeable, purge_request
 
 ACTIONS: Final = {
     "save": "Ask all workers to save their entries, and wait until they have.",
     "load": "Ask all workers to load the newest snapshot, in addition to their entries.",
     "clear": "Ask all workers to clear their entries.",
+    "purge": "Ask all workers to remove the pages of a URL, or of a host, from the HTTP cache.",
     "reset": "Reset the figures to zero, here and on the dashboard.",
     "inspect": "List the snapshots, their age, and whether they are whole.",
 }
@@ -34,22 +35,26 @@ def run(
     error: Callable[[str], Exception],
     *,
     name: str | None = None,
+    target: str | None = None,
     watch: float | None = None,
     as_json: bool = False,
     styled: bool = True,
 ) -> None:
-    """Run one of ``ACTIONS``; show the figures if it is None.
+    """Run ``action``, one of ``ACTIONS``, or show the figures if it is None.
 
     Args:
         caches: the caches of the site.
         option: the name of the option that sets the directory of snapshots, as the user writes it.
-        error: makes the exception to raise if the action is impossible, from the reason.
-        name: the cache to clear or reset; None for all.
+        error: returns the exception to raise if the action is impossible, for a reason in words.
+        name: the cache to clear, purge or reset; None for all.
+        target: the URL or the host to purge.
         watch, as_json, styled: see ``console.show``.
     """
     try:
-        if name is not None and action not in ("clear", "reset"):
-            raise Undone("--cache is only for clear and reset.")
+        if name is not None and action not in ("clear", "purge", "reset"):
+            raise Undone("--cache is only for clear, purge and reset.")
+        if target is not None and action != "purge":
+            raise Undone(f"A URL or a host is only for purge: leave {target!r} out.")
         if watch is not None and action is not None:
             raise Undone(f"--watch is only for the figures: leave it out of {action}.")
         if as_json and action not in (None, "inspect"):
@@ -58,11 +63,13 @@ def run(
             console.show(caches, out, watch=watch, as_json=as_json, styled=styled)
         elif action == "inspect":
             snapshot_commands.inspect(caches, option, out, as_json=as_json, styled=styled)
+        elif action == "purge":
+            purge(caches, name, target or "", out)
         elif action in ("clear", "reset"):
             (clear if action == "clear" else reset)(caches, name, out)
         else:
             (snapshot_commands.save if action == "save" else snapshot_commands.load)(caches, option, out)
-    except (console.Unshowable, Undone, FileUnusable) as reason:
+    except (console.Unshowable, Undone, NotPurgeable, FileUnusable) as reason:
         raise error(str(reason)) from None
 
 
@@ -81,10 +88,31 @@ def clear(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> Non
     site.note(CLEARED, user_name(), name)
     for each in wanted:
         site.ask(CLEAR, each.name)
-        many = f"{each.workers} workers" if each.workers > 1 else f"worker {each.pids[0]}"
-        out.write(
-            f"{each.name!r}: asked {many} to remove {each.stats.size:,} entries, within {2 * INTERVAL:g} seconds.\n"
-        )
+        _report(each, f"remove {each.stats.size:,} entries", out)
+
+
+def purge(caches: Iterable[ObservedCache], name: str | None, target: str, out: TextIO) -> None:
+    """Ask all workers to remove the pages of a URL or a host from the HTTP cache ``name``, or from all if it is None.
+
+    Raises:
+        NotPurgeable: if ``target`` is neither a URL nor a host.
+        Undone: if no worker has the HTTP cache.
+        OSError, FileUnusable: if the workers cannot be asked.
+    """
+    request = purge_request(target)
+    site = Site(caches, Own.NONE)
+    wanted = [each for each in _wanted(site, name) if each.workers and each.counted.pages is not None]
+    if not wanted:
+        raise Undone("There is no worker with an HTTP cache to ask.")
+    for each in wanted:
+        site.note(PURGE, f"{user_name()}: {target}", each.name)
+        site.ask(request, each.name)
+        _report(each, f"purge {target}", out)
+
+
+def _report(asked: CacheFigures, request: str, out: TextIO) -> None:
+    many = f"{asked.workers} workers" if asked.workers > 1 else f"worker {asked.pids[0]}"
+    out.write(f"{asked.name!r}: asked {many} to {request}, within {2 * INTERVAL:g} seconds.\n")
 
 
 def reset(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> None:

@@ -17,20 +17,20 @@ from wheelcache.observability.site import RECENTLY, Glance
 from wheelcache.observability.tables import DAY
 from wheelcache.stats import StoreStats
 
-A_FEW: Final = 3
-"""Failures in the last minute from which they are a problem."""
+MIN_FAILURES: Final = 3
+"""The number of failures in the last minute that counts as a problem, if their share is above ``MAX_SHARE``."""
 
-SHARE: Final = 0.05
+MAX_SHARE: Final = 0.05
 """The share of loads, or of calls of the store, that may fail."""
 
-A_MINUTE: Final = 6
-"""Timeouts, or dropped refreshes, in the last minute from which they are a problem."""
+MIN_EVENTS: Final = 6
+"""The number of timeouts, or of dropped refreshes, in the last minute that counts as a problem."""
 
 LATE: Final = 10.0
 """Seconds that a timing wheel may be late."""
 
 FULL: Final = 0.95
-"""The share of its limit from which a cache is full."""
+"""The share of its limit from which on a cache counts as full."""
 
 KILLED_RECENTLY: Final = 300.0
 """Seconds for which the abrupt end of a worker is a problem."""
@@ -70,7 +70,7 @@ class Recently:
         return sum(getattr(step, name) for step in list(self.steps.values())[-MINUTE:] for name in names)
 
     def lasts(self, bad: Iterable[str], calls: Iterable[str]) -> str:
-        """Return a phrase that says for how long every step with ``calls`` has had ``bad`` counts.
+        """Return, as a phrase, the time for which every step with any of ``calls`` has also had any of ``bad``.
 
         Args:
             bad: the names of the counts that are a problem.
@@ -146,7 +146,7 @@ def _store_is_down(cache: Recently) -> str:
 
 def _store_fails(cache: Recently) -> str:
     errors, calls = cache.minute("read_errors", "write_errors"), cache.minute("misses", "puts")
-    if cache.store.open_breakers or errors < A_FEW or errors <= SHARE * calls:
+    if cache.store.open_breakers or errors < MIN_FAILURES or errors <= MAX_SHARE * calls:
         return ""
     return f"{errors:,} calls of its store failed in the last minute"
 
@@ -160,26 +160,26 @@ def _has_no_worker(cache: Recently) -> str:
 
 def _loads_fail(cache: Recently) -> str:
     failures, loads = cache.minute("load_failures"), cache.minute("loads", "load_failures")
-    if failures < A_FEW or failures <= SHARE * loads:
+    if failures < MIN_FAILURES or failures <= MAX_SHARE * loads:
         return ""
     return f"{failures / loads:.0%} of its loads fail{cache.lasts(('load_failures',), ('loads',))}"
 
 
 def _loads_time_out(cache: Recently) -> str:
     number = cache.minute("load_timeouts")
-    return f"{number:,} callers did not wait for its loads in the last minute" if number >= A_MINUTE else ""
+    return f"{number:,} callers gave up waiting for its loads in the last minute" if number >= MIN_EVENTS else ""
 
 
 def _refreshes_are_dropped(cache: Recently) -> str:
     number = cache.minute("refreshes_dropped")
     return (
-        f"{number:,} refreshes in the last minute were dropped: its loads take too long" if number >= A_MINUTE else ""
+        f"{number:,} refreshes in the last minute were dropped: its loads take too long" if number >= MIN_EVENTS else ""
     )
 
 
 def _is_not_notified(cache: Recently) -> str:
     lost = cache.store.trackers - cache.store.trusted
-    # If the store is down, that is the problem that is reported.
+    # If the store is down, only that problem is reported.
     if lost <= 0 or cache.store.open_breakers:
         return ""
     return f"{lost} of {cache.store.trackers} workers receive no invalidations and read through to its store"

@@ -45,8 +45,8 @@ class Collector:
     It writes nothing to that directory, so nothing is counted twice.
 
     Args:
-        caches: returns the caches of this process, through which those of the other processes are found. If it raises
-            an exception, the scrape fails with that exception.
+        caches: returns the caches of this process, through which the caches of the other processes are found. If it
+            raises an exception, the scrape fails with that exception.
     """
 
     def __init__(self, caches: Callable[[], Iterable[ObservedCache]] = observed_caches) -> None:

@@ -10,6 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -61,7 +62,7 @@ TIDY_EVERY: Final = 60.0
 """Seconds between two searches for killed processes and outdated rows."""
 
 LATE: Final = 3
-"""Successive publications that may be blocked by other processes before it counts as a failure. Nothing is lost."""
+"""Successive publications that other processes may block before this counts as a failure. No counts are lost."""
 
 LAST_PATIENCE: Final = 5.0
 """Seconds that an exiting process waits for others that exit at the same time. It cannot retry later."""
@@ -157,25 +158,7 @@ class SitePublisher:
             FileUnusable, OSError: if nothing was published. The next publication includes this one.
             FileLocked: if other processes were writing. A later attempt may succeed.
         """
-        batch: _Batch | None = None
-
-        def change(db: sqlite3.Connection) -> None:
-            nonlocal batch
-            batch = self._publish(db, closed)
-
-        try:
-            self.file.write(change, patience)
-        except (FileUnusable, OSError):
-            with USE.lock:
-                if self._in_doubt is batch:
-                    self._in_doubt = None
-            raise
-        with USE.lock:
-            # Otherwise another thread has already found the batch in the database.
-            if batch is not None and self._in_doubt is batch:
-                self._settle(batch)
-            if batch is not None and not batch.stays:
-                self._hide()
+        self.file.write(partial(self._publish, closed=closed), patience, self._committed)
 
     def end(self) -> None:
         """Publish before the process exits. Later counts are still published, but the process is no longer listed."""
@@ -226,8 +209,17 @@ class SitePublisher:
                     recorder.mark()
                     gauges = tuple(map(storable, recorder.now))
                     parts.append((each, _Counted(recorder.row, dict(recorder.steps), gauges)))
-            self._events += each.events.taken()
+            self._events += each.events.take()
         return _Batch(self._number + 1, parts, list(self._gone), list(self._events), stays and bool(parts))
+
+    def _committed(self, batch: _Batch) -> None:
+        """Record that ``batch`` is in the database, before another thread publishes.
+
+        That thread would not find the number of the last batch of a process, and would add its counts again.
+        """
+        self._settle(batch)
+        if not batch.stays:
+            self._hide()
 
     def _settle(self, batch: _Batch) -> None:
         """Record that ``batch`` is in the database. It is safe to call this again if it was interrupted."""
@@ -284,7 +276,7 @@ class SitePublisher:
             for where in ("processes WHERE id", "workers WHERE process", OF_WORKER):
                 db.execute(f"DELETE FROM {where} = ?", (self.process,))
         if gone:
-            # Otherwise the time is up to a minute old: see ``tidy``.
+            # Without this, the stored time would be up to a minute old: see ``tidy``.
             db.executemany(f"{PUBLISHED} (?)", gone)
         add_events(db, events)
 

@@ -41,6 +41,7 @@ class State(NamedTuple):
     max_weight: int | None
     weighs_bytes: bool
     has_store: bool
+    has_pages: bool
 
 
 _epochs: Final[WeakKeyDictionary[ManualClock, float]] = WeakKeyDictionary()
@@ -142,9 +143,9 @@ class Recorder:
         return (*gauges, *self.minute(), *state)
 
     def published(self, steps: Steps) -> None:
-        """Drop the completed ones of the published ``steps``.
+        """Forget the published ``steps`` that are over.
 
-        They are also removed from ``steps``, because a step may begin again.
+        They are removed from the argument as well, because a later count may begin such a step again.
         """
         time = self.time()
         for place, row in list(steps.items()):

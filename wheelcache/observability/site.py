@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.observability.event_log import Event, add_events, events_in
-from wheelcache.observability.figures import TOGETHER, CacheFigures, Sum, WorkerFigures
+from wheelcache.observability.figures import COMBINERS, CacheFigures, Sum, WorkerFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.recorder import Steps, last_steps
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 SETTLED: Final = INTERVAL + 1.0
-"""Seconds after the end of a step by which a worker that started during the step has published."""
+"""Seconds after the end of a step until every worker that started during the step has published."""
 
 AT_WORK: Final = 2.5 * INTERVAL
 """Seconds without a publication after which a process is assumed to be idle or stopped."""
@@ -100,7 +100,7 @@ class Site:
     """The figures of a site, and the actions of its operators, from the point of view of this process.
 
     Args:
-        own: the caches of this process. They publish to the same databases as those of the other processes.
+        own: the caches of this process. They publish to the same databases as the other processes.
         include: the figures of this process that are added to the published ones.
 
     Attributes:
@@ -136,7 +136,7 @@ class Site:
         return self._caches
 
     def look(self, spelled: Callable[[str], str]) -> list[CacheFigures]:
-        """Return the figures of all caches, sorted by ``spelled(name)``. Caches with an equal result count as one."""
+        """Return the figures of all caches, sorted by ``spelled(name)``. Caches that are spelled alike count as one."""
         found: dict[str, Sum] = {}
         known: set[str] = set()
         for file in self.files:
@@ -247,14 +247,14 @@ class Site:
         return {bytes(name).decode(errors="surrogatepass"): found[number] for number, name in names if number in found}
 
     def _edge_in(self, file: SiteFile, db: sqlite3.Connection) -> int:
-        """Return the end of the last complete step, found once: all figures of a page end there."""
+        """Return the end of the last complete step. It is determined once, so that all figures of a page end there."""
         if file.path not in self._edges:
             living, _ = _processes(db, file)
             self._edges[file.path] = self._edge(each.published for each in living.values())
         return self._edges[file.path]
 
     def _edge(self, published: Iterable[float]) -> int:
-        """Return the end of the last complete step: every process at work has published since then."""
+        """Return the end of the last step after which every process at work has published."""
         at_work = [each for each in published if each > self.time - AT_WORK]
         return floor(min([self.time - SETTLED, *at_work]) / STEP) * STEP
 
@@ -313,7 +313,7 @@ class Site:
     # Events, requests, resets.
 
     def is_shared(self, name: str) -> bool:
-        """Return whether the workers of the site share the figures of, and requests to, the cache ``name``."""
+        """Return whether the workers of the site share figures and requests of the cache ``name``."""
         own = [each.observer.publication for each in self.own if each.name == name]
         return None not in own and bool(self.files)
 
@@ -337,7 +337,7 @@ class Site:
         return sorted(found, key=lambda event: event.at, reverse=True)[:most]
 
     def note(self, kind: str, by: str, name: str | None = None) -> None:
-        """Note an operator's action on the cache ``name``, or on all caches, as an event, if that is possible."""
+        """Record an operator's action on the cache ``name``, or on all caches, as an event. Ignore failures."""
         event = Event.of(kind, SystemClock.time(), cache=name, subject=by)
         for file in self.files:
             with suppress(OSError, FileUnusable):
@@ -395,7 +395,7 @@ _OF_NAME: Final = "cache = (SELECT id FROM caches WHERE name = ?)"
 
 _GLANCE: Final = tuple(map(NUMBERS.index, Glance._fields))
 
-_HOW: Final = {name: f"{how.__name__}({name})" for name, how in TOGETHER.items()}
+_HOW: Final = {name: f"{how.__name__}({name})" for name, how in COMBINERS.items()}
 
 _TOGETHER: Final = ", ".join(
     _HOW.get(name, f"CASE WHEN count({name}) = count(*) THEN sum({name}) END") for name in GAUGES_OF_WORKER

@@ -132,7 +132,7 @@ def check_sqlite() -> None:
     """Check that SQLite is present and new enough.
 
     Raises:
-        FileUnusable: if it is not, so that figures cannot be shared.
+        FileUnusable: if SQLite is missing or too old.
     """
     if sys.platform == "win32":
         raise FileUnusable(f"sharing figures between processes {NEEDS_UNIX}")
@@ -177,19 +177,33 @@ class SiteFile:
         """
         make_private_again(self.directory)
 
-    def write(self, change: Callable[[sqlite3.Connection], T], patience: float = PATIENCE) -> T:
-        """Call ``change(connection)`` in a transaction, and return its result. It may be called several times.
+    def write(
+        self,
+        change: Callable[[sqlite3.Connection], T],
+        patience: float = PATIENCE,
+        committed: Callable[[T], object] = lambda result: None,
+    ) -> T:
+        """Call ``change(connection)`` in a transaction, and return its result. ``change`` may be called several times.
+
+        Args:
+            committed: called with the result after the commit, still under ``USE``.
 
         Raises:
             FileUnusable: if the file cannot be written. Nothing was changed.
             FileLocked: if others hold the file for longer than ``patience`` seconds. Nothing was changed.
         """
+
+        def step() -> T:
+            result = self._write(change)
+            committed(result)
+            return result
+
         until = SystemClock.steady() + patience
         if not self.directory.exists():
             self.make_again()
         with locked_file(self.directory / QUEUE, patience):
             try:
-                return self._insist(until, lambda: self._write(change))
+                return self._insist(until, step)
             except Damaged:
                 pass
             except FileNotFoundError:
@@ -197,7 +211,7 @@ class SiteFile:
             try:
                 with USE.lock, locked_file(self.directory / LOCK, PATIENCE):
                     self._replace_if_damaged()
-                return self._insist(until, lambda: self._write(change))
+                return self._insist(until, step)
             except (Busy, Damaged, FileNotFoundError) as error:
                 raise FileUnusable(f"{self.path} cannot be used: {error}") from error
 
@@ -217,7 +231,7 @@ class SiteFile:
     def _insist(self, until: float, step: Callable[[], T]) -> T:
         while True:
             try:
-                # Not held during the pause, because a fork waits for it.
+                # The lock is not held during the pause, because a fork waits for it.
                 with USE.lock, locked_file(self.directory / LOCK, 0.0, shared=True):
                     return step()
             except (Busy, FileUnusable) as error:
@@ -366,7 +380,7 @@ def _checked(step: Callable[[], T], path: Path) -> T:
 
 
 class Failed(OSError):
-    """SQLite cannot read or write the file: the disk is full, for instance."""
+    """SQLite cannot read or write the file, for instance because the disk is full."""
 
 
 def _is_busy(error: Exception) -> bool:

@@ -202,7 +202,7 @@ def _kept(caches: Iterable[ObservedCache], option: str) -> list[Kept]:
 def _ask(
     action: str, kept: Sequence[Kept], caches: Sequence[ObservedCache], out: TextIO
 ) -> dict[Kept, list[WorkerFigures]]:
-    """Ask the workers for ``action``, and return the workers that will carry it out. Report those that are idle."""
+    """Ask the workers for ``action``, and return the workers that will carry it out. Report the idle workers."""
     silent = [each for each in kept if not each.is_published]
     if silent:
         names = " and ".join(repr(each.name) for each in silent)

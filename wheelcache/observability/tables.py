@@ -52,7 +52,7 @@ NUMBERS: Final = (*LEVELS, *COUNTS)
 LOOKUPS: Final = ("hits", "stale_hits", "misses", "store_hits")
 """The counts of the last minute."""
 
-SETTINGS: Final = ("max_entries", "max_weight", "weighs_bytes", "has_store")
+SETTINGS: Final = ("max_entries", "max_weight", "weighs_bytes", "has_store", "has_pages")
 
 MINUTE: Final = (*(f"minute_{name}" for name in LOOKUPS), "minute_seconds")
 
@@ -103,7 +103,7 @@ def encoded(name: str) -> bytes:
 
 
 def add_counts(db: sqlite3.Connection, rows: Sequence[tuple[float, ...]]) -> None:
-    """Add rows to those of the database with the same kind, place and cache.
+    """Add each row to the row of the database with the same kind, place and cache.
 
     Only columns with new counts are named, because most have none, and each named column costs a microsecond.
 
@@ -135,7 +135,7 @@ def put(db: sqlite3.Connection, table: str, rows: Iterable[Sequence[Any]]) -> No
 def cache_ids(
     db: sqlite3.Connection, settings: Mapping[str, Sequence[Any]], started: float, step: int, now: float
 ) -> dict[str, int]:
-    """Return the numbers of caches by their names, and store their settings.
+    """Return the numbers of caches by name, and store their settings. Add the caches that are missing.
 
     Args:
         settings: the values of ``SETTINGS``, by the name of the cache.

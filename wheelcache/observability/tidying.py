@@ -22,7 +22,7 @@ LEFT_OVER: Final = 60.0
 
 
 def tidy(db: sqlite3.Connection, file: SiteFile, own: int) -> None:
-    """Remove them within a transaction, and note an event for each killed process.
+    """Remove the remains and the outdated rows within a transaction, and record an event for each killed process.
 
     Args:
         own: the number of this process.
@@ -54,7 +54,7 @@ _LEFT: Final = (
 
 def _shorten_steps(db: sqlite3.Connection, time: float) -> None:
     """Add the steps that are older than an hour to longer ones, and drop those that no chart shows."""
-    # Allow for charts that end some seconds ago.
+    # Keep a little more, since charts may end some seconds ago.
     old = f"kind = {STEP} AND place < {time - HOUR - LONG_STEP!r}"
     if db.execute(f"SELECT 1 FROM counts WHERE {old} LIMIT 1").fetchone():
         sums = ", ".join(f"sum({name})" for name in NUMBERS)

@@ -66,7 +66,7 @@ class Autosave:
         exit_save.add(self)
 
     def load(self) -> None:
-        """Load the newest readable snapshot. If it is damaged, load the records before the damage and the next one."""
+        """Load the newest readable snapshot. If it is damaged, load its good records, and then the next snapshot."""
         try:
             with opened(self.directory) as directory:
                 self._load_newest(directory)

@@ -82,7 +82,7 @@ Seal = Callable[[int, int, bytes], bytes]
 
 
 class SnapshotWriter:
-    """A context manager that writes a snapshot. If the block ends without an exception, the file is at ``path``.
+    """A context manager that writes a snapshot. The file appears at ``path`` if the block ends without an exception.
 
     Only one thread may use it. A million records of 100 bytes take 0.7 s, and 1.8 s with a secret, most of it in HMACs
     (CPython 3.11, OpenSSL 3.0). One MiB is buffered.
@@ -90,7 +90,7 @@ class SnapshotWriter:
     Args:
         path: the path of the snapshot, in an existing directory. An existing file is replaced as the last step, and
             stays unchanged if anything fails.
-        header: a mapping that JSON can represent. Its "kind" is a string that the reader must pass, too.
+        header: a mapping that JSON can represent. The reader must pass the same "kind", a string.
         secret: the secret that the checks are keyed with, or None.
         dir_fd: a descriptor of the directory, which is then not looked up by its name.
 
@@ -223,7 +223,7 @@ class Snapshot:
                     raise self._damaged(index, "it ends too early")
                 (length,) = LENGTH.unpack_from(head)
                 if length != END and length > left:
-                    raise self._damaged(index, "the next is longer than what is left of the file")
+                    raise self._damaged(index, "the next is longer than the rest of the file")
                 payload = b"" if length == END else file.read(length)
                 left -= len(payload)
             except OSError as error:

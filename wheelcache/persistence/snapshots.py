@@ -90,8 +90,8 @@ class Snapshots:
         Values are pickled outside of the core's steps, since pickling may run user code. An entry that is written or
         deleted during the save may be in the file or not. An entry that is used during the save may be in the file
         twice, and is then counted twice; the first record, which is the older one, will be loaded. Entries that are not
-        current or past their grace are left out. Values that cannot be pickled are left out and logged. A million short
-        strings take 3 seconds, 4 with a secret.
+        current, or are past their grace, are left out. Values that cannot be pickled are left out and logged. A million
+        short strings take 3 seconds, 4 with a secret.
 
         Args:
             path: the file. It is replaced after everything was written and synced; otherwise the old file stays.
@@ -276,8 +276,8 @@ def _batches(scan: Scan) -> Iterator[list[Record]]:
             return
         began = SystemClock.steady()
         if began - asked > SLOW:
-            # Another thread ran during the step, and may have waited for the core's lock: without this, it would wait
-            # for the interpreter a second time.
+            # Another thread may have waited for the core's lock during the step. This lets it run now; otherwise it
+            # would also wait for the interpreter.
             time.sleep(0)
         yield records
         slow = SystemClock.steady() - began > SLOW

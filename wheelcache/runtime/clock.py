@@ -21,11 +21,11 @@ from wheelcache.runtime.shared_objects import WeakRegistry
 Clock = Callable[[], float]
 
 LATEST: Final = float(1 << 40)
-"""The largest time of a ``ManualClock`` in seconds: 34,865 years, where a float still resolves a quarter of a
-millisecond. If adding a period did not change the time, a periodic job would be due again and again, forever."""
+"""The largest time of a ``ManualClock`` in seconds: 34,865 years, at which a float still resolves a quarter of a
+millisecond. At much later times, adding a period would not change the time, and a periodic job would be due forever."""
 
 
-def _of_the_system(name: str) -> Clock:
+def _system_clock(name: str) -> Clock:
     """Return ``time.<name>``, even if this is imported while freezegun has replaced it."""
     freezegun = sys.modules.get("freezegun.api")
     function: Clock = getattr(freezegun, f"real_{name}", None) or getattr(time, name)
@@ -37,15 +37,15 @@ class SystemClock:
 
     Attributes:
         monotonic: ``time.monotonic``, the fastest. time-machine moves it before its version 3.0.
-        steady: the same clock, which no test moves: for the wheel and for waiting.
+        steady: the same clock, but no test moves it. Wheels and waiting threads use it.
         travelling_time: ``time.time``, which time-machine moves.
     """
 
-    monotonic = staticmethod(_of_the_system("monotonic"))
+    monotonic = staticmethod(_system_clock("monotonic"))
     steady: Clock = staticmethod(
         partial(time.clock_gettime, time.CLOCK_MONOTONIC) if sys.platform == "linux" else monotonic
     )
-    travelling_time = staticmethod(_of_the_system("time"))
+    travelling_time = staticmethod(_system_clock("time"))
 
     @classmethod
     def time(cls) -> float:
@@ -161,7 +161,7 @@ _started: Final[dict[int, float]] = {}
 def process_started() -> float:
     """Return the time at which this process was started or forked, in seconds since 1970.
 
-    On other systems than Linux, return the time at which this module was imported.
+    On systems other than Linux, return the time at which this module was imported.
     """
     pid = os.getpid()
     if pid not in _started:

@@ -48,7 +48,7 @@ class ExitSave:
         self._saved.add(saved)
 
     def start(self) -> None:
-        """Start the thread, since there is something to save at the exit, unless it was started."""
+        """Start the thread unless it was started, since there is something to save at the exit."""
         self._is_wanted = True
         watch = self._watch.get()
         with watch.starting:

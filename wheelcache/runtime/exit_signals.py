@@ -33,8 +33,8 @@ def exit_on_sigterm() -> None:
         elif str(getattr(handler, "__module__", "")).partition(".")[0] == "uvicorn" and sys.platform != "win32":
 
             def shut_down(number: int, frame: FrameType | None) -> None:
-                # Blocked for this thread, in which uvicorn raises the signal again. The system delivers a signal from
-                # another process to another thread.
+                # Block the signal in this thread, in which uvicorn raises it again. A signal from another process still
+                # reaches another thread.
                 signal.pthread_sigmask(signal.SIG_BLOCK, {number})
                 handler(number, frame)
 

@@ -2,9 +2,9 @@
 
 This adds no work to a hit. Instead, each cache that uses the system's clock exchanges the clock of its core when the
 time is frozen and when it thaws. The frozen clock shows the wall clock as the test set it, on the scale of the
-monotonic clock: an entry with a TTL of 300 s that was set before a freeze is expired in a freeze 301 s later, and an
-entry that was set in a freeze expires after it when the real time comes to that. Entries of Django's LocMemCache behave
-in the same way. Caches with a clock of their own are not affected.
+monotonic clock. So an entry with a TTL of 300 s that was set before a freeze is expired in a freeze 301 s later. An
+entry that was set in a freeze expires, after the thaw, when the real time reaches its expiry. Entries of Django's
+LocMemCache behave in the same way. Caches with a clock of their own are not affected.
 
 The methods ``start`` and ``stop`` of a library are wrapped if the process has imported the library. This is checked in
 ``sys.modules`` when wheelcache is imported, when a cache is made, and when a timed entry is added to a cache that had
@@ -27,11 +27,12 @@ LIBRARIES: Final = (("freezegun.api", "_freeze_time"), ("time_machine", "travel"
 """The modules that freeze the time, and their classes with ``start`` and ``stop``."""
 
 DRIFT: Final = 0.5
-"""Seconds by which the two system clocks may drift apart, when the wall clock is set, before the difference is measured
-again. Until then, all freezes use the same difference: an entry of 300 s expires when exactly 300 s were travelled."""
+"""Seconds. A smaller change of the difference between the two system clocks is ignored. While all freezes use the same
+difference, an entry of 300 s expires after a travel of exactly 300 s."""
 
 GRAIN: Final = 2.0**22
-"""The difference is a multiple of 1 / GRAIN s, as every time.time() from 2004 to 2038 is. So no subtraction rounds."""
+"""The difference is rounded to a multiple of 1 / GRAIN s. So is every time.time() from 2004 to 2038, which makes
+subtractions exact."""
 
 
 class Freezable(Protocol):

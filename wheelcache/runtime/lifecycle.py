@@ -17,8 +17,8 @@ stage                 members                                  why here
 ====================  =======================================  =======================================================
 
 A fork copies only the calling thread. Idle threads therefore end first: Python >= 3.12 warns about a fork of a process
-with other threads. A thread that runs user code, such as a loader or a listener, cannot be ended; then Python warns
-rightly. Held members are consistent while the memory is copied. A cache holds its parts first, and then its core.
+with other threads. A thread that runs user code, such as a loader or a listener, cannot be ended; then the warning is
+justified. Held members are consistent while the memory is copied. A cache holds its parts first, and then its core.
 Members of ``HELD`` are held in order of registration. No thread waits for one of them while it is inside a later one,
 so their order cannot cause a deadlock.
 
@@ -35,14 +35,14 @@ A subinterpreter that ends before one of its threads aborts the process:
 =================  =================================================================================================
 stage              effect, and why here
 =================  =================================================================================================
-``PUBLISH``        publishes the last figures. It takes a millisecond, so a server that kills the process during the
-                   next stage does not cost them.
+``PUBLISH``        publishes the last figures. It takes a millisecond and comes first, so the figures are not lost if a
+                   server kills the process during the next stage.
 ``SAVE``           saves the caches, in at most ten seconds. Everything else works until then: the values of loads that
                    end during the save are saved too.
 ``STOP_WHEEL``     ends the wheel thread. If the pools stopped first, they would refuse its jobs.
 ``STOP_POOLS``     stops the pools and ends their idle threads: refreshes are dropped, and timed loads run in the
                    threads of their callers.
-``STOP_TRACKING``  disconnects from Redis. Each waits for its listener, so this delays none of the stages above.
+``STOP_TRACKING``  disconnects from Redis. It comes last, because each connection waits for its listener.
 =================  =================================================================================================
 
 **Asynchronous exceptions.** A signal handler may raise anywhere in these hooks, and Python forks nevertheless. Each
@@ -189,7 +189,7 @@ def is_forking() -> bool:
 
 
 def _own_fork() -> _Fork | None:
-    """Return the fork that this thread is in."""
+    """Return the fork that this thread is in; None if it is in none."""
     thread = threading.get_ident()
     return next((fork for fork in reversed(_forks) if fork.thread == thread), None)
 

@@ -64,7 +64,7 @@ _Runnable = PeriodicJob | _IdleChecker
 
 
 class PeriodicJobs:
-    """Runs jobs while their cache is used. While it is idle, they are paused, so the wheel thread can sleep.
+    """Runs jobs while their cache is used. While the cache is idle, they are paused, so the wheel thread can sleep.
 
     Args:
         clock: returns seconds.
@@ -97,8 +97,8 @@ class PeriodicJobs:
     def cache_is_used(self) -> None:
         """Start the jobs. Each runs for the first time after its period. Do nothing unless they are paused.
 
-        This is called at the first write, at a failed load, and at a call of the store behind: the cache of a failing
-        store is not written to.
+        This is called at the first write, at a failed load, and at a call of the store behind: while that store fails,
+        there are no writes.
         """
         # One line without a call: no other thread and no asynchronous exception can come in between.
         self.paused, was_paused = False, self.paused

@@ -1,4 +1,4 @@
-"""Private files of this user, and the directory of those that the user's processes share while they run."""
+"""Private files of this user, and the directory for files that the user's processes share while they run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FALLBACK_PATIENCE: Final = 1.0
 """Seconds to wait for another process that chooses a fallback directory. Any user can hold that lock."""
 
 
-NEEDS_UNIX: Final = "needs file locks and permissions as Unix has them, which Windows does not"
+NEEDS_UNIX: Final = "needs the file locks and permissions of Unix, which Windows does not have"
 """The end of the error message of each feature that shares files between processes, or loads only safe files."""
 
 
@@ -87,7 +87,7 @@ def _fallback(taken: Path, owner: int) -> Path:
     try:
         there = _fallbacks(taken)
         if not there:
-            with _one_chooses(taken.parent):
+            with _choosing(taken.parent):
                 there = _fallbacks(taken) or [Path(tempfile.mkdtemp(prefix=f"{taken.name}.", dir=taken.parent))]
     except OSError as error:
         raise FileUnusable(
@@ -105,7 +105,7 @@ _warned_of: Final[set[Path]] = set()
 def _fallbacks(taken: Path) -> list[Path]:
     """Return the private directories of this user to use instead of ``taken``, in the same order in every process.
 
-    There is at most one, unless another user held the lock of ``_one_chooses`` while several processes chose.
+    There is at most one, unless another user held the lock of ``_choosing`` while several processes chose.
     """
     found = []
     for path in sorted(taken.parent.glob(f"{taken.name}.*")):
@@ -116,7 +116,7 @@ def _fallbacks(taken: Path) -> list[Path]:
 
 
 @contextmanager
-def _one_chooses(place: Path) -> Iterator[None]:
+def _choosing(place: Path) -> Iterator[None]:
     """Let one process at a time choose a directory, unless another user holds the lock.
 
     In that case two processes may choose different directories. They use the same one after their next look-up.
@@ -201,7 +201,7 @@ def check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bo
 
 @contextmanager
 def locked_file(path: Path, patience: float | None = None, *, shared: bool = False) -> Iterator[int]:
-    """Open and lock a private file, for reading and writing. Create it unless it exists. The context is its descriptor.
+    """Open and lock a private file for reading and writing, and yield its descriptor. Create the file if necessary.
 
     Args:
         patience: seconds to wait for the lock; 5 if not given. 0.0 means to try once.

@@ -27,7 +27,7 @@ class RequestScope:
 
     Attributes:
         leases: the leases that the scope holds on keys of any cache, oldest first.
-        parent: the scope that this one acts for; None for a thread, or for a task that no task with leases started.
+        parent: the scope that this one acts for, whose context its thread or task inherited; None if there is none.
         held_back: by cache and key, functions that store entries which must be stored after another entry.
     """
 
@@ -71,7 +71,7 @@ class RequestScope:
         self._misses[key] = note
 
     def take_miss(self, key: tuple[object, Hashable]) -> Any:
-        """Remove and return the note of a miss of ``key`` from this scope or one that it acts for. None without one."""
+        """Remove and return the note of a miss of ``key`` in this scope or one that it acts for; otherwise None."""
         for scope in self.with_parents():
             note = scope._misses.pop(key, None)
             if note is not None:
@@ -79,7 +79,7 @@ class RequestScope:
         return None
 
     def forget_misses(self, cache: object = None) -> None:
-        """Forget the misses of one cache; those of all caches if none is given."""
+        """Forget the misses of ``cache``, or of all caches if it is not given."""
         for scope in self.with_parents():
             scope._misses = (
                 {} if cache is None else {key: note for key, note in list(scope._misses.items()) if key[0] is not cache}

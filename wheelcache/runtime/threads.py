@@ -16,12 +16,12 @@ PATIENCE: Final = 1.0
 PATIENCE_IF_BUSY: Final = 0.1
 """Seconds to wait for a thread that runs a listener. It may be waiting for a lock that the forking thread holds."""
 
-LOOK: Final = 0.01
+CHECK_INTERVAL: Final = 0.01
 """Seconds between two checks of whether the thread is busy."""
 
-KERNEL_LOOK: Final = 0.0001
-KERNEL_LOOKS: Final = 1000
-"""Seconds between two checks of whether the kernel still lists a thread, and the number of checks."""
+KERNEL_CHECK_INTERVAL: Final = 0.0001
+KERNEL_CHECKS: Final = 1000
+"""Seconds between two checks of whether the kernel still lists a thread, and the maximum number of checks."""
 
 
 resetters: Final[list[Callable[[], object]]] = []
@@ -50,8 +50,8 @@ def start(thread: threading.Thread) -> None:
     """Start ``thread`` as a daemon.
 
     Raises:
-        RuntimeError: the system or the interpreter refuses the thread.
-        BaseException: an asynchronous exception interrupted the call. The thread may start nevertheless; it has not
+        RuntimeError: if the system or the interpreter refuses the thread.
+        BaseException: if an asynchronous exception interrupts the call. The thread may start nevertheless; it has not
             started as long as its ``ident`` is None.
     """
     handled = sys.exception()
@@ -62,22 +62,22 @@ def start(thread: threading.Thread) -> None:
         interruption = error.__context__
         if interruption is None or interruption is handled:
             raise
-        # If start() is interrupted while it waits for the thread, it releases a lock that it no longer holds, or
-        # removes the thread from a list that the thread has already left.
+        # This error is a consequence. An interrupted start() releases a lock that it no longer holds, or removes the
+        # thread from a list that the thread has already left.
         raise interruption from None
 
 
 def wait_for_end(thread: threading.Thread, is_busy: Callable[[], bool] = lambda: False) -> None:
-    """Wait until ``thread``, which was asked to end, has ended, but at most ``PATIENCE``, or less while it is busy."""
+    """Wait until ``thread``, which was asked to end, has ended: for at most ``PATIENCE``, or less while it is busy."""
     if thread.ident == threading.get_ident():
         return
-    looks = 0
+    checks = 0
     while thread.is_alive():
         # Count the checks instead of reading a clock: a test may have frozen the time.
-        if looks * LOOK >= (PATIENCE_IF_BUSY if is_busy() else PATIENCE):
+        if checks * CHECK_INTERVAL >= (PATIENCE_IF_BUSY if is_busy() else PATIENCE):
             return
-        thread.join(LOOK)
-        looks += 1
+        thread.join(CHECK_INTERVAL)
+        checks += 1
     if sys.platform == "linux":
         _wait_for_kernel(thread)
 
@@ -92,16 +92,17 @@ def _wait_for_kernel(thread: threading.Thread) -> None:
     if thread.native_id is None or thread.native_id in (os.getpid(), threading.get_native_id()):
         return
     task = f"/proc/self/task/{thread.native_id}"
-    for _ in range(KERNEL_LOOKS):
+    for _ in range(KERNEL_CHECKS):
         if not os.path.exists(task):
             return
-        time.sleep(KERNEL_LOOK)
+        time.sleep(KERNEL_CHECK_INTERVAL)
 
 
 def end_under_a_patch() -> None:
     """Prepare the end of the running thread, which may have been started before gevent patched ``threading``.
 
-    Such a thread has another number than the one that it was registered with, and ``threading`` would print a KeyError
-    when it removes the thread from its list. Looking up the current thread registers a dummy under the new number.
+    The number of such a thread differs from the number that it was registered with, and ``threading`` would print a
+    KeyError when it removes the thread from its list. Looking up the current thread registers a dummy under the new
+    number.
     """
     threading.current_thread()

@@ -125,7 +125,7 @@ class WheelDriver:
 
     def freeze(self, clock: Clock) -> None:
         """Let ``clock`` decide which entries have expired, and stop the wheel, until ``thaw``."""
-        # Under the lock: no step that began earlier may remove entries that expire by the frozen clock.
+        # Under the lock, so that a step that began earlier does not remove entries by the frozen clock.
         with self._turning:
             self.is_frozen = True
             self._wheel.use_clock(clock)

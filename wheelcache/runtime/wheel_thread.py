@@ -56,7 +56,7 @@ class _Sleep:
         self.parked = False
         self.advancing = False
 
-    def is_taken(self) -> bool:
+    def has_thread(self) -> bool:
         """Return whether a thread runs or is being started (then it has no identity yet)."""
         return self.thread is not None and (self.thread.ident is None or self.thread.is_alive())
 
@@ -93,12 +93,12 @@ class WheelThread:
         """Notify the thread that something may be due earlier than it knows. Start the thread if there is none."""
         sleep = self._sleeps.get()
         sleep.wake()
-        if not sleep.is_taken() and not self._is_patched_under(sleep):
+        if not sleep.has_thread() and not self._is_patched_under(sleep):
             self._start(sleep)
             self._dismiss_all_but(sleep)
 
     def is_alive(self) -> bool:
-        return any(sleep.is_taken() for sleep in self._sleeps.all())
+        return any(sleep.has_thread() for sleep in self._sleeps.all())
 
     @property
     def state(self) -> str:
@@ -133,7 +133,7 @@ class WheelThread:
     def _is_patched_under(self, sleep: _Sleep) -> bool:
         """Return whether the caller is a wheel thread that was started before gevent patched threading.
 
-        A greenlet that it starts would never run, and it checks the wheels itself.
+        It must not start another thread: that would be a greenlet, which never runs. It checks the wheels itself.
         """
         return any(
             each is not sleep and each.thread is not None and each.thread.native_id == threading.get_native_id()
@@ -152,7 +152,7 @@ class WheelThread:
         is_started = False
         try:
             with sleep.lock:
-                if sleep.is_taken() or self._exiting or is_forking():
+                if sleep.has_thread() or self._exiting or is_forking():
                     return
                 sleep.thread, sleep.ticket = thread, ticket
             # Without the lock: under gevent, start() runs the new greenlet, which acquires it.

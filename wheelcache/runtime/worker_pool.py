@@ -27,8 +27,8 @@ logger = logging.getLogger("wheelcache")
 
 REFRESHES: Final = 4
 TIMED_LOADS: Final = 32
-"""Threads. Loads with a timeout have more of them, since a caller waits for each load, and a pool of their own, since a
-load that hangs occupies its thread."""
+"""Threads of the two pools. Loads with a timeout have more threads, since a caller waits for each load, and a separate
+pool, since a load that hangs occupies its thread."""
 
 QUEUE: Final = 128
 """Waiting jobs per pool; also the number of tasks that run on event loops."""

@@ -46,7 +46,7 @@ Weigher = Callable[[Any, Any], int]
 NO_GRACES: Final[Mapping[Any, float]] = MappingProxyType({})
 
 NOTHING_YET: Final = -1
-"""Unlike every outcome."""
+"""A number that differs from every outcome."""
 
 
 class EntryWriter(WriteState):
@@ -220,7 +220,7 @@ class EntryWriter(WriteState):
         return refused
 
     def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
-        """Replace a value by ``function(value)``, keeping its times. Return the new value; MISSING without an entry."""
+        """Replace a value by ``function(value)``; keep its times. Return the new value, or MISSING without an entry."""
         key, _ = self.begin(key)
         while (record := self._core.peek(key)) is not None:
             times = record.times
@@ -247,7 +247,7 @@ class EntryWriter(WriteState):
         return bool(outcome & STORED)
 
     def renew(self, key: Any, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
-        """Give an entry whose value equals ``value`` a new TTL from now, without jitter. Return False if there is none.
+        """Give an entry whose value equals ``value`` a new TTL from now, without jitter. Return whether it was found.
 
         Unlike ``touch``, this does not affect entries of other processes or notes of misses.
         """
@@ -273,7 +273,7 @@ class EntryWriter(WriteState):
         return value
 
     def delete_many(self, keys: Iterable[Any]) -> int:
-        """Remove entries. Return the number of those that were fresh and current."""
+        """Remove entries. Return the number of removed entries that were fresh and current."""
         return sum(self.delete(key) is not MISSING for key in keys)
 
     # Other writes, with keys of the core.
@@ -288,8 +288,8 @@ class EntryWriter(WriteState):
         since: int,
         tags: tuple[str, ...],
     ) -> int:
-        """Store a value from a snapshot that was begun at the moment ``since``, unless there is a newer one or no room.
-        Return the core's outcome."""
+        """Store a value from a snapshot that was begun at the moment ``since``, unless the key has a newer value or
+        there is no room. Return the core's outcome."""
         return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, answered=(seen, since), tags=tags)
 
     def _set(
@@ -353,9 +353,9 @@ class EntryWriter(WriteState):
         return outcome
 
     def drop_tag(self, name: str) -> int:
-        """Make all entries with a tag, given by the core's name, misses. Return the number of those in memory.
+        """Turn all entries with a tag, given by the core's name, into misses. Return how many of them are in memory.
 
-        The wheel thread removes them, and notifies the listener.
+        The wheel thread removes the entries and notifies the listener.
         """
         try:
             return self._core.drop_tag(name, self.stamps.slot(name))
@@ -400,7 +400,7 @@ class EntryWriter(WriteState):
             raise
 
     def _drain(self) -> None:
-        """Notify the listener of all detached entries; without one, the wheel thread drops the rest of them."""
+        """Notify the listener of all detached entries. Without a listener, the wheel thread drops the rest of them."""
         if self.listener.function is None:
             self._core.drain()
             self._driver.wake()
@@ -440,7 +440,7 @@ class EntryWriter(WriteState):
     def interrupted(self) -> None:
         """Handle an exception that came between a step of the core and the end of ``announce``.
 
-        Wake the wheel thread for the timers that the step scheduled, and notify the waiters that it completed.
+        Wake the wheel thread for the timers that the step scheduled, and the waiters whose watches it completed.
         """
         self._driver.wake()
         self.leases.completed()

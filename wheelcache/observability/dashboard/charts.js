@@ -43,7 +43,7 @@ function niceCeiling(n) {
   return power * [1, 2, 5, 10].find((step) => n <= step * power * (1 + 1e-9));
 }
 
-/** Does the same in the unit that ``bytes`` uses. */
+/** Returns a nice ceiling for a number of bytes, in the unit that ``bytes`` chooses for it. */
 function niceBytes(n) {
   const unit = 1024 ** bytePower(n);
   return unit * niceCeiling(n / unit);
@@ -118,7 +118,7 @@ export class Charts {
     shown[0].figure.style.gridColumn = `span ${left + 1}`;
   }
 
-  /** Points at a step in all charts; null for the last one. */
+  /** Points at a step in all charts; null stands for the last step. */
   point(at) {
     this.pointed = at;
     for (const chart of this.charts) chart.pointAt?.(at);
@@ -213,7 +213,7 @@ class Plot {
     this.svg.replaceChildren(...drawn, this.cursor);
   }
 
-  /** Shows the tooltip above ``x``; no lines hide it. */
+  /** Shows ``lines`` in the tooltip above ``x``, or hides the tooltip if there are none. */
   showTooltip(lines, x) {
     this.tooltip.hidden = !lines.length;
     write(this.tooltip, lines.join("\n"));
@@ -223,16 +223,16 @@ class Plot {
   }
 }
 
-/** A run of one point becomes a line of no length, which round caps turn into a dot. */
+/** Returns the path of a line. A run of one point becomes a line of no length, which round caps turn into a dot. */
 const line = (runs) => runs.map((run) => `M${(run.length > 1 ? run : [...run, ...run]).map((p) => p.slice(0, 2)).join("L")}`).join("");
 
-/** From each point down to its third coordinate, which is where the band begins. */
+/** Returns the path of a band. At each point, the band reaches down to the third coordinate. */
 const band = (runs) => runs.map((run) => {
   const back = [...run].reverse().map(([x, , floor]) => `${x},${floor}`);
   return `M${run.map(([x, y]) => `${x},${y}`).join("L")}L${back.join("L")}Z`;
 }).join("");
 
-/** Up to three series over time. A step without a value, or without a point, is a gap in the line. */
+/** A chart of up to three series over time. Missing steps, and steps without a value, are gaps in the line. */
 class TimeChart extends Plot {
   constructor(spec, grid) {
     super(spec, grid);
@@ -290,7 +290,7 @@ class TimeChart extends Plot {
     set(this.svg, { "aria-label": `${this.spec.title}${span}: ${said.join("; ")}` });
   }
 
-  /** Writes the values of a step into the legend, or those of the last step for null. */
+  /** Writes the values of a step into the legend; null stands for the last step. */
   updateLegend(at) {
     const place = at === null ? this.history.at.length - 1 : this.history.at.indexOf(at);
     const isKnown = at !== null || this.grid.isNow;

@@ -58,10 +58,10 @@ async function refresh() {
   poll.again = false;
   try {
     show(await ask(config.figures + query()));
-    fresh();
+    showFresh();
   } catch (error) {
     if (!(error instanceof Failure)) console.error(error);
-    old(error instanceof Failure ? error : new Failure("this page could not display the figures"));
+    showOutdated(error instanceof Failure ? error : new Failure("this page could not display the figures"));
   }
   poll.asking = false;
   const wait = Math.min(Math.max(LONGEST_WAIT, poll.refresh), poll.refresh * 2 ** poll.failures);
@@ -87,7 +87,8 @@ function select(name, { byReader = false } = {}) {
   if (view.selected !== name) {
     view.selected = name;
     view.details?.forget();
-    view.details = new Details(name, { mayOperate: config.may_operate, clear: clearCache, save: saveCache });
+    view.details = new Details(name, { mayOperate: config.may_operate, clear: clearCache,
+      save: saveCache, purge: purgePages });
     byId("details").append(view.details.root);
     if (byReader) refresh();
   }
@@ -156,7 +157,7 @@ function showProblems({ headline, problems }) {
   document.title = `${mark}Caches of ${view.figures.title} – wheelcache`;
 }
 
-const KINDS = { cleared: "Cleared", reset: "Figures reset", save: "Save requested", load: "Load requested",
+const KINDS = { cleared: "Cleared", reset: "Figures reset", purge: "Purged", save: "Save requested", load: "Load requested",
   "load failed": "Load failed", started: "Started", exited: "Exited", killed: "Ended abruptly" };
 const OF_ALL = new Set(["cleared", "reset"]); // events that concern all caches if they name none
 
@@ -180,14 +181,14 @@ function showEvents({ events, problems, at }) {
   write(more, showsAll ? "Show only the latest" : `Show all ${events.length}`);
 }
 
-function fresh() {
+function showFresh() {
   if (poll.problem) announce("The figures are up to date again.");
   Object.assign(poll, { failures: 0, received: performance.now(), problem: null });
   document.body.dataset.state = "fresh";
   byId("banner").hidden = true;
 }
 
-function old(failure) {
+function showOutdated(failure) {
   poll.failures += 1;
   const isNew = poll.problem?.message !== failure.message;
   poll.problem = failure;
@@ -199,7 +200,7 @@ function old(failure) {
   if (isNew) announce(byId("banner-text").textContent);
 }
 
-/** The banner counts the seconds. It is not a live region; the announcer reads its text once. */
+/** Shows the age of the figures in the banner. It is not a live region; the announcer reads its text once. */
 function showAge() {
   if (!poll.problem) return;
   const age = Math.round((performance.now() - poll.received) / 1000);
@@ -210,7 +211,7 @@ function showAge() {
 
 // --- actions
 
-/** Resolves to whether the user confirms. Escape and Cancel decline; the browser returns the focus to the button. */
+/** Asks the user, and resolves to true or false. Escape and Cancel decline; the browser returns the focus to the button. */
 function confirmed(heading, text, verb) {
   const dialog = byId("confirm");
   write(byId("confirm-heading"), heading);
@@ -254,6 +255,7 @@ async function clearCache(button, { name, clear_effect: effect, total }) {
   if (await confirmed(`Clear “${name}”?`, text, "Clear")) post(button, config.clear, { cache: name });
 }
 
+const purgePages = (button, { name }, target) => post(button, config.purge, { cache: name, target });
 const saveCache = (button, { name }) => post(button, config.save, { cache: name });
 
 async function resetFigures() {

@@ -1,7 +1,7 @@
 """The dashboard: a page that shows the figures of a site's caches, and its buttons, independent of the framework.
 
 The framework answers ``GET`` requests for the page, for ``figures.json`` and for the names in ``ASSETS``, and ``POST``
-requests for ``clear``, ``save`` and ``reset``, all under one prefix that ends with a slash. It checks the
+requests for ``clear``, ``purge``, ``save`` and ``reset``, all under one prefix that ends with a slash. It checks the
 ``Permission`` of the user for each request, and for a ``POST`` request also the token in the page.
 """
 
@@ -27,7 +27,7 @@ from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.recorder import MINUTE
 from wheelcache.observability.site import RECENTLY, Glance, Site, Step
 from wheelcache.observability.tables import LEVELS, STEP
-from wheelcache.observability.worker_requests import CLEAR, SAVE
+from wheelcache.observability.worker_requests import CLEAR, PURGE, SAVE, NotPurgeable, purge_request
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import NOTHING, Stats
 
@@ -55,8 +55,7 @@ LATEST_EVENTS: Final = 30
 """Number of events that the page shows. All stored events would take 25 KB, every three seconds."""
 
 WITHIN: Final = 2 * INTERVAL
-"""Seconds within which another process clears its cache. It looks for requests every ``INTERVAL``, up to one tick late,
-and a tick is not longer."""
+"""Seconds within which another process clears its cache: twice the interval at which it looks for requests."""
 
 _FOLDER: Final = files("wheelcache.observability.dashboard")
 
@@ -75,8 +74,15 @@ class NotKept(RuntimeError):
         return f"The cache {self.args[0]!r} has no snapshots: set SNAPSHOT to a directory"
 
 
+class NoPages(RuntimeError):
+    """The cache is not that of an HTTP cache."""
+
+    def __str__(self) -> str:
+        return f"The cache {self.args[0]!r} has no pages to purge"
+
+
 class NotPublished(RuntimeError):
-    """The caches do not publish their figures, so nothing can be noted for all pages."""
+    """The caches do not publish their figures, so a reset cannot be stored for all users."""
 
     def __str__(self) -> str:
         return "These caches do not publish their figures, so they cannot be reset for all users"
@@ -114,6 +120,7 @@ class Dashboard:
             "may_operate": may_operate,
             "figures": "figures.json",
             "clear": "clear",
+            "purge": "purge",
             "save": "save",
             "reset": "reset",
             "token_header": token_header,
@@ -167,7 +174,7 @@ class Dashboard:
         }
 
     def clear(self, name: str, by: str) -> str:
-        """Clear a cache in all processes, and return a sentence that says so.
+        """Clear a cache in all processes, and return a message for the user.
 
         Args:
             by: the name of the operator, for the recent events.
@@ -185,8 +192,30 @@ class Dashboard:
 
         return f"Cleared {name}. {self._run_everywhere(CLEAR, name, clear, CLEARED, by)}"
 
+    def purge(self, name: str, target: str, by: str) -> str:
+        """Remove the pages of a URL or a host in all processes, and return a sentence that says so.
+
+        Args:
+            by: the name of the operator, for the recent events.
+
+        Raises:
+            NotPurgeable: if ``target`` is neither a URL nor a host.
+            UnknownCache: if no process has the cache.
+            NoPages: if it is not the cache of an HTTP cache.
+            FileUnusable, OSError: if the other processes cannot be asked.
+        """
+        target = target.strip()
+        request = purge_request(target)
+        if _named(name, Site(self._caches())).counted.pages is None:
+            raise NoPages(name)
+
+        def purge(cache: ObservedCache) -> None:
+            cache.parts.actions[PURGE](target)
+
+        return f"Purged {target}. {self._run_everywhere(request, name, purge, PURGE, f'{by}: {target}')}"
+
     def save(self, name: str, by: str) -> str:
-        """Ask all processes to save a cache, which takes seconds, and return a sentence that says so.
+        """Ask all processes to save a cache, which takes seconds, and return a message for the user.
 
         Args:
             by: the name of the operator, for the recent events.
@@ -209,7 +238,7 @@ class Dashboard:
         return f"{name} is being saved. {self._run_everywhere(SAVE, name, save, SAVE, by)}"
 
     def reset(self, by: str) -> str:
-        """Reset the figures to zero on all pages, and return a sentence that says so.
+        """Reset the figures to zero on all pages, and return a message for the user.
 
         Args:
             by: the name of the operator, for the recent events.
@@ -260,7 +289,9 @@ def answer(figures_or_message: Callable[[], Any]) -> tuple[int, dict[str, Any]]:
         found = figures_or_message()
     except UnknownCache as error:
         return 404, {"error": str(error)}
-    except (NotKept, NotPublished) as error:
+    except NotPurgeable as error:
+        return 400, {"error": str(error)}
+    except (NotKept, NoPages, NotPublished) as error:
         return 409, {"error": str(error)}
     except (FileUnusable, OSError) as error:
         return 503, {"error": str(error)}
@@ -318,6 +349,7 @@ def _card(figures: CacheFigures, site: Site) -> dict[str, Any]:
         "now": documents.last_minute(figures.minute),
         "total": documents.totals(figures.stats, figures),
         "store": documents.store(figures.stats.store),
+        "pages": documents.pages(figures.stats.pages),
         "worker_count": figures.workers,
     }
 
@@ -329,7 +361,7 @@ def _latest_steps(recent: Mapping[str, Mapping[int, Glance]]) -> range:
 
 
 def _glance(steps: Sequence[Glance | None]) -> dict[str, Any]:
-    """Return the values of the sparklines, with None for steps without the cache, and the sums of the last minute."""
+    """Return the values of the sparklines (None for a step without the cache) and the sums over the last minute."""
     last_minute = [each for each in steps[-MINUTE:] if each is not None]
     answered_ratio, stale_ratio, requests_per_second = zip(*map(_ratios, steps), strict=True)
     return {

@@ -28,18 +28,18 @@ const WORKER_VALUES = [
   (worker) => worker.lag,
 ];
 
-/** The distance from the median of all workers that is ordinary, by column: ratios, a second, entries, seconds. */
+/** The ordinary distance from the median of all workers, by column: hit ratio, look-ups per second, entries, lag. */
 const ORDINARY = new Map([[3, () => 0.1], [5, (median) => Math.max(1, median / 2)],
   [7, (median) => Math.max(100, median / 2)], [9, () => 1]]);
 const ENOUGH = 4; // workers; among fewer, there are no outliers
 const SETTLED = 60; // seconds; a worker that has just started differs from the others
-const MANY = 0.5; // look-ups a second; a hit ratio of fewer in a minute is not significant
+const MANY = 0.5; // look-ups a second; with fewer, the hit ratio of a minute is not significant
 
-const middle = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
+const medianOf = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
 
 /**
- * Returns the outliers among the workers by pid, with "▲" or "▼" by column. An outlier is further from the median than
- * is ordinary, and than four times the median distance, so that a widely spread figure has no outliers.
+ * Returns the outliers among the workers by pid, with "▲" or "▼" by column. The distance of an outlier from the median
+ * is above the ordinary one, and above four times the median distance, so that a widely spread figure has no outliers.
  */
 function findOutliers(workers, at) {
   const found = new Map();
@@ -48,8 +48,8 @@ function findOutliers(workers, at) {
     const busy = column === 3 ? settled.filter(({ now }) => now.requests_per_second >= MANY) : settled;
     const values = busy.map((worker) => [worker.pid, WORKER_VALUES[column](worker)]).filter(([, value]) => value >= 0);
     if (values.length < ENOUGH) continue;
-    const median = middle(values.map(([, value]) => value));
-    const most = Math.max(ordinary(median), 4 * middle(values.map(([, value]) => Math.abs(value - median))));
+    const median = medianOf(values.map(([, value]) => value));
+    const most = Math.max(ordinary(median), 4 * medianOf(values.map(([, value]) => Math.abs(value - median))));
     for (const [pid, value] of values) {
       if (Math.abs(value - median) <= most) continue;
       if (!found.has(pid)) found.set(pid, new Map());
@@ -62,7 +62,8 @@ function findOutliers(workers, at) {
 export class Details {
   /**
    * @param {string} name the name of the cache
-   * @param {Object} site ``mayOperate``, and the functions ``clear`` and ``save`` of a button and the cache's figures
+   * @param {Object} site ``mayOperate``, and the functions ``clear``, ``save`` and ``purge`` of a button and the cache's
+   *   figures
    */
   constructor(name, site) {
     this.name = name;
@@ -82,6 +83,11 @@ export class Details {
       button.addEventListener("click", () => site[action](button, this.cache));
       this.buttons[action] = button;
     }
+    const purge = part(this.root, "purge");
+    purge.addEventListener("submit", (event) => {
+      event.preventDefault();
+      site.purge(purge.querySelector("button"), this.cache, purge.elements.target.value);
+    });
     this.charts = new Charts(this.root, name);
     this.workers = part(this.root, "workers");
     this.table = new SortedTable(this.workers, WORKER_VALUES, (pid) => node("tr", { "data-worker": pid }));
@@ -104,6 +110,7 @@ export class Details {
     this.showNow(cache, since, at);
     this.showTotals(cache);
     this.showStore(cache);
+    this.showPages(cache);
     this.foldZeros();
     this.charts.show(cache, events, at, span);
     this.showWorkers(cache, at);
@@ -141,7 +148,7 @@ export class Details {
     this.showMeter("bytes", total.bytes, total.max_bytes, bytes, total.bytes_are_estimated);
   }
 
-  /** Returns since when the cache has counted. The top of the page shows when all caches were reset together. */
+  /** Returns the start of the counts in words. The top of the page shows when all caches were reset together. */
   sinceWhen(since, at) {
     const { reset_at: reset } = this.cache;
     if (reset === null) return "since start";
@@ -211,6 +218,18 @@ export class Details {
     this.mark("store_breaker", open, breakers, "open", closed);
     this.mark("store_tracking", trackers - trusted, trackers, "not", "yes");
     part(this.root, "tracking").toggleAttribute("data-absent", !trackers);
+  }
+
+  showPages({ pages }) {
+    part(this.root, "pages").hidden = pages === null;
+    if (pages === null) return;
+    part(this.root, "purge").hidden = !this.site.mayOperate;
+    const { not_stored: reasons, bytes_sent: sent, ...counts } = pages;
+    for (const [name, n] of Object.entries(counts)) this.write(`pages_${name}`, count(n));
+    this.write("pages_bytes_sent", bytes(sent));
+    const sorted = Object.entries(reasons).sort(([, one], [, other]) => other - one);
+    this.write("pages_not_stored", count(sorted.reduce((sum, [, n]) => sum + n, 0)));
+    this.write("pages_reasons", sorted.length ? `Not stored: ${sorted.map(([why, n]) => `${why} ${count(n)}`).join(", ")}` : "");
   }
 
   /** Shows a state of the workers, marked if it is bad in some of them. */

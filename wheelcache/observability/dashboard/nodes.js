@@ -60,7 +60,7 @@ export function announce(text) {
   byId("announcer").textContent = text;
 }
 
-/** A table that is sorted by a click on a header: texts from A to Z, numbers in descending order; reversed by a second. */
+/** A table that a click on a header sorts: texts from A to Z, numbers in descending order. A second click reverses it. */
 export class SortedTable {
   /**
    * @param {Element} root the element that contains the table

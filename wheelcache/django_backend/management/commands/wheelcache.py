@@ -9,6 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from wheelcache.django_backend.aliases import engines
+from wheelcache.django_backend.pages import stand_in
 from wheelcache.observability import console, operator_commands
 
 
@@ -24,10 +25,12 @@ class Command(BaseCommand):
             nargs="?",
             choices=tuple(operator_commands.ACTIONS),
             help="save: all workers save their entries. load: all workers load the newest snapshot, in addition to "
-            "their entries. clear: all workers clear their entries. reset: the figures start from zero. inspect: list "
-            "the snapshots. Without an action, the figures are shown",
+            "their entries. clear: all workers clear their entries. purge: all workers remove the pages of a URL or a "
+            "host. reset: the figures start from zero. inspect: list the snapshots. Without an action, the figures are "
+            "shown",
         )
-        parser.add_argument("--cache", metavar="NAME", help="the cache to clear or reset (default: all caches)")
+        parser.add_argument("target", nargs="?", help="the URL or the host to purge")
+        parser.add_argument("--cache", metavar="NAME", help="the cache to clear, purge or reset (default: all caches)")
         parser.add_argument("--json", action="store_true", help="print a JSON document instead of a table")
         parser.add_argument(
             "--watch",
@@ -40,15 +43,20 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            caches = engines()
+            caches = engines() or stand_in()
         except ImproperlyConfigured as error:
             # For instance, the snapshot directory belongs to the user that runs the site, not to this user.
             raise CommandError(str(error)) from None
         if not caches:
-            raise CommandError("None of CACHES is a cache of wheelcache.django_backend.")
+            raise CommandError("None of CACHES is a cache of wheelcache.django_backend, and no pages are cached.")
         # Rich writes the line endings itself.
         self.stdout.ending = ""
-        given = {"name": options["cache"], "watch": options["watch"], "as_json": options["json"]}
+        given = {
+            "name": options["cache"],
+            "target": options["target"],
+            "watch": options["watch"],
+            "as_json": options["json"],
+        }
         styled = not options["no_color"]
         action, out = options["action"], cast(TextIO, self.stdout)
         operator_commands.run(action, caches, "SNAPSHOT", out, CommandError, **given, styled=styled)
