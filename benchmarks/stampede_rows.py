@@ -12,9 +12,9 @@ With ``refresh_ahead`` no value expires, and a burst is a refresh.
 A round has some expiries of one contender, on a key that no contender has used before. All use the exact TTL, ours with
 a jitter of 0. Each contender is compared with peers that treat readers in the same way while the value is computed:
 ``get_or_load``, cachetools and Django let the reader wait, or compute the value as well; ``grace``, ``FILL_GRACE`` and
-dogpile.cache serve the expired value, the latter two except to the reader that computes.
+dogpile.cache serve the expired value, but the latter two not to the reader that computes.
 
-In addition, 100 visitors ask for an expired view of Flask while it runs for a second, each at a time of its own.
+In addition, 100 visitors ask for an expired view of Flask while it runs for a second, each at a random moment.
 """
 
 import gc
@@ -74,7 +74,7 @@ ONE = "the minimum: one call"
 PEERS = {
     LOAD: (LOCMEM_GET_OR_SET, LOCKED, CONDITION),
     FILL_WAIT: (NO_FILL_WAIT, LOCMEM),
-    FILL_GRACE: (FILL_WAIT, DOGPILE),
+    FILL_GRACE: (DOGPILE,),
     GRACE: (DOGPILE,),
     REFRESH_AHEAD: (DOGPILE,),
 }
