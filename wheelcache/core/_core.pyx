@@ -369,7 +369,7 @@ cdef class CompiledCore:
             index = next_expired(map, now, budget, &looked)
             if index == 0:
                 break
-            take(map, index, EXPIRED, now, &gone)
+            remove_entry(map, index, EXPIRED, now, &gone)
         find_next_due(&map.wheel)
         shrink(map, 2 * gone.count)
         finish(&gone)
