@@ -250,6 +250,16 @@ def test_no_visitor_gets_the_token_of_another(site):
     assert site.stats().stored == 0
 
 
+def test_a_page_with_a_token_is_stored_for_its_visitor_if_the_token_is_in_the_session(make_site, site_settings):
+    site_settings.CSRF_USE_SESSIONS = True
+    site = make_site()
+    ada, bob = ({"Cookie": site.get("/token?new")["set-cookie"].partition(";")[0].strip()} for _ in range(2))
+    assert is_stored(site, "/token", ada)
+    assert is_stored(site, "/token", bob)
+    assert site.get("/token", ada).body != site.get("/token", bob).body
+    assert site.stats().stored == 2
+
+
 def test_a_page_of_cache_page_that_depends_on_cookies_is_for_the_worker_that_made_it(make_site):
     """A worker that gets it from Django's cache cannot know which cookies the view has read."""
     maker, other = make_site(), make_site()
