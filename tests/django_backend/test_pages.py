@@ -1,6 +1,7 @@
 """A Django site behind an HTTP cache: no visitor gets a page that was made for another one."""
 
 import re
+from io import StringIO
 
 import pytest
 from django.conf import settings
@@ -8,6 +9,8 @@ from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
+from django.core.management import call_command
+from django.core.management.base import CommandError
 from django.utils import timezone, translation
 
 from tests.django_backend.conftest import BACKEND
@@ -374,6 +377,23 @@ def test_a_wrong_setting_of_the_middleware_is_named_with_its_value(settings, giv
         match=re.escape(f"WHEELCACHE_PAGES must be a dict of options of HTTPCache, not {given!r}: "),
     ):
         PageCacheMiddleware(lambda request: None)
+
+
+@pytest.mark.parametrize(
+    ("middleware", "complaint"),
+    [
+        ([NAME], r"No worker of this site publishes figures\. Looked in .+"),
+        ([COMPANION], r"No worker of this site publishes figures\. Looked in .+"),
+        ([], "None of CACHES is a cache of wheelcache.django_backend, and no pages are cached"),
+    ],
+)
+def test_the_command_finds_the_pages_of_a_site_without_another_cache(settings, tmp_path, middleware, complaint):
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    settings.MIDDLEWARE = middleware
+    settings.BASE_DIR = tmp_path
+    for action in (["--json"], ["purge", "example.com"]):
+        with pytest.raises(CommandError, match=complaint):
+            call_command("wheelcache", *action, stdout=StringIO())
 
 
 def check_ids():
