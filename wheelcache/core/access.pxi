@@ -292,9 +292,9 @@ cdef class CacheAccess:
         that are already waiting receive the loaded value, but it is not stored.
 
         Args:
-            loader: the function that computes the value. If it has a parameter named ``previous``, it receives the value
-                that it replaces by keyword: a value that is fresh or within its grace, or None. It may return
-                ``wheelcache.KEEP`` to renew that value.
+            loader: the function that computes the value. If it has a parameter ``previous``, it receives the value that
+                it replaces, which is fresh or within its grace, or None. It may return ``wheelcache.KEEP`` to renew
+                that value.
             ttl: as for ``set``, or a function that receives the value and returns seconds. If it returns None, 0 or
                 less, the value is not kept. Its exceptions are treated like those of the loader.
             grace: the seconds after its TTL for which the value may still be returned, while one refresh in the
