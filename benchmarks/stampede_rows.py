@@ -11,8 +11,10 @@ With ``refresh_ahead`` no value expires, and a burst is a refresh.
 
 A round has some expiries of one contender, on a key that no contender has used before. All use the exact TTL, ours with
 a jitter of 0. Each contender is compared with peers that treat readers in the same way while the value is computed:
-``get_or_load``, cachetools and Django let the reader wait, or compute the value as well; ``grace`` and dogpile.cache
-serve the expired value, but dogpile not to the reader that computes.
+``get_or_load``, cachetools and Django let the reader wait, or compute the value as well; ``grace``, ``FILL_GRACE`` and
+dogpile.cache serve the expired value, but the latter two not to the reader that computes.
+
+In addition, 100 visitors ask for an expired view of Flask while it runs for a second, each at a random moment.
 """
 
 import gc
@@ -31,12 +33,15 @@ import cachetools
 from django.core.cache.backends.base import BaseCache
 from django.core.cache.backends.locmem import LocMemCache
 from dogpile.cache import make_region
+from flask import Flask
+from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from benchmarks.django_rows import configure_django
 from benchmarks.report import Row, Section, costlier, faster
 from benchmarks.timing import Step
 from wheelcache import Cache
 from wheelcache.django_backend import WheelCache
+from wheelcache.flask_backend import Cache as FlaskCache
 
 THREADS = 64
 TTL = 0.5
@@ -46,12 +51,18 @@ EXPIRIES = 3
 ROUNDS = 3
 ROUND_SECONDS = EXPIRIES * (TTL + LOAD_SECONDS) + 2 * LOAD_SECONDS
 
+VISITORS = 100
+VIEW_SECONDS = 1
+LONGEST_WAIT = 5
+"""Milliseconds that a visitor may wait for an old page."""
+
 VALUE = "a name and an address, such as a cache might hold"
 
 LOAD = "get_or_load"
 GRACE = "get_or_load with grace"
 REFRESH_AHEAD = "get_or_load with refresh_ahead"
 FILL_WAIT = "Django get and set with FILL_WAIT"
+FILL_GRACE = "Django get and set with FILL_GRACE"
 NO_FILL_WAIT = "the same without FILL_WAIT"
 LOCMEM = "LocMemCache get and set"
 LOCMEM_GET_OR_SET = "LocMemCache get_or_set"
@@ -63,6 +74,7 @@ ONE = "the minimum: one call"
 PEERS = {
     LOAD: (LOCMEM_GET_OR_SET, LOCKED, CONDITION),
     FILL_WAIT: (NO_FILL_WAIT, LOCMEM),
+    FILL_GRACE: (DOGPILE,),
     GRACE: (DOGPILE,),
     REFRESH_AHEAD: (DOGPILE,),
 }
@@ -136,6 +148,9 @@ def measure(step: Step) -> Section:
         ]
         return ", ".join(equals) or "none"
 
+    runs, waits = expired_view()
+    step()
+    view = f"expired @cached view of {VIEW_SECONDS:g} s with fill_grace, {VISITORS} visitors"
     reads = [each.reads for each in chain.from_iterable(rounds.values())]
     return Section(
         "Stampede",
@@ -147,8 +162,10 @@ def measure(step: Step) -> Section:
             *rows("loader calls per expiry", "calls", "calls", 1),
             *rows("99th percentile of reads", "p99", "ms"),
             *rows("longest read", "longest", "ms"),
+            costlier(f"runs, {view}", runs, ONE, 1, 1, "runs"),
+            costlier(f"longest wait of all but one, {view}", waits[-2], "a wait of 5 ms", LONGEST_WAIT, 1, "ms"),
         ],
-        rounds,
+        rounds | {"expired view": waits},
     )
 
 
@@ -192,6 +209,37 @@ def stampede(read: Callable[[], Any], loader: Loader) -> Stampede:
     )
 
 
+def expired_view() -> tuple[int, list[float]]:
+    """Let visitors ask for a view that has expired. Return the number of its runs, and the milliseconds of each
+    visitor, shortest first."""
+    app = Flask("expired view")
+    options = {"fill_wait": 10 * VIEW_SECONDS, "fill_grace": 60, "jitter": 0}
+    cache = FlaskCache(app, config={"CACHE_TYPE": "wheelcache.flask_backend.WheelCache", "CACHE_OPTIONS": options})
+    runs: list[float] = []
+
+    def view() -> str:
+        runs.append(time.monotonic())
+        if len(runs) > 1:
+            time.sleep(VIEW_SECONDS)
+        return VALUE
+
+    app.add_url_rule("/", view_func=cache.cached(VIEW_SECONDS)(view))
+    environ = EnvironBuilder("/").get_environ()
+    run_wsgi_app(app.wsgi_app, dict(environ), buffered=True)
+    time.sleep(VIEW_SECONDS)
+    arrival = random.Random(0).uniform
+
+    def visit(seconds: float) -> float:
+        time.sleep(seconds)
+        started = time.perf_counter()
+        run_wsgi_app(app.wsgi_app, dict(environ), buffered=True)
+        return 1_000 * (time.perf_counter() - started)
+
+    with ThreadPoolExecutor(VISITORS) as visitors:
+        waits = sorted(visitors.map(visit, [arrival(0, VIEW_SECONDS) for _ in range(VISITORS)]))
+        return len(runs) - 1, waits
+
+
 def _loading(load: Load, **options: Any) -> Read:
     return partial(Cache("stampede", jitter=0.0).get_or_load, loader=load, ttl=TTL, **options)
 
@@ -229,6 +277,7 @@ MAKERS: dict[str, Callable[[Load], Read]] = {
     GRACE: partial(_loading, grace=TTL),
     REFRESH_AHEAD: partial(_loading, refresh_ahead=0.8),
     FILL_WAIT: lambda load: _getting_and_setting(_wheel("filling", FILL_WAIT=1), load),
+    FILL_GRACE: lambda load: _getting_and_setting(_wheel("gracing", FILL_WAIT=1, FILL_GRACE=TTL), load),
     NO_FILL_WAIT: lambda load: _getting_and_setting(_wheel("setting"), load),
     LOCMEM: lambda load: _getting_and_setting(LocMemCache("setting", {}), load),
     LOCMEM_GET_OR_SET: lambda load: partial(LocMemCache("get_or_set", {}).get_or_set, default=load, timeout=TTL),
@@ -236,4 +285,4 @@ MAKERS: dict[str, Callable[[Load], Read]] = {
     CONDITION: lambda load: _cached(load, condition=threading.Condition()),
     DOGPILE: _dogpile,
 }
-STEPS = ROUNDS * len(MAKERS)
+STEPS = ROUNDS * len(MAKERS) + 1

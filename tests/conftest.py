@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import logging
 import os
 import tempfile
@@ -68,6 +69,14 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture
 def clock():
     return ManualClock()
+
+
+@pytest.fixture
+def small_heap():
+    """Collections do not look at what thousands of other tests have left, which takes a second for each."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ class BackendAccess(PrefixAccess):
 
     Attributes:
         _cache: the cache of the entries, or of the copies of entries of another cache.
-        _fill_waits: see ``ByPrefix``: how long a ``get`` waits for another caller to set such a key.
-        _fill_graces: how long after its timeout a ``get`` returns the old value instead of waiting.
+        _fill_waits: the seconds that a ``get`` waits for another caller to set the key: see ``ByPrefix``.
+        _fill_graces: the seconds after the timeout of a value for which a ``get`` returns it instead of waiting.
     """
 
     _cache: Cache

@@ -182,6 +182,17 @@ class Cache(CacheAccess):
         """Delete many keys. Return the number of existing ones."""
         return self._writer.delete_many(keys)
 
+    def delete_where(self, predicate: Callable[[Any], object]) -> int:
+        """Delete every key for which ``predicate(key)`` is true. Return the number of existing ones.
+
+        The keys are read in batches, and ``predicate`` runs without a lock. Every key that exists during the whole call
+        is looked at; one that is set meanwhile may be deleted or kept. The result of a load that began before the call
+        is not stored. With ``stamps``, only the keys that this process has are looked at; those for which ``predicate``
+        is true are deleted in all processes.
+        """
+        options.function("predicate", predicate)
+        return sum(self.parts.deletions(lambda keys: filter(predicate, keys)))
+
     def delete_tags(self, *tags: str) -> None:
         """Delete every entry that was stored with one of the tags, in O(1) per tag.
 

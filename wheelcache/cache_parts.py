@@ -20,6 +20,7 @@ from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.memoize import Groups
 from wheelcache.loading.steps import StepsTo
+from wheelcache.observability.inquiries import Inspector
 from wheelcache.observability.observers import IdleChecker, Observer, StatsReader
 from wheelcache.observability.stats_log import log_core
 from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
@@ -122,8 +123,11 @@ class CacheParts:
         stats = StatsReader(self.core, self.loads.counts)
         self.actions, in_use = self._actions(), self.gate.is_in_use
         self.before_clear: Callable[[], object] | None = None
+        inspector = Inspector(self.core, self.writer.delete_many, self.deletions, self.delete_tags)
         with _naming("figures_dir"):
-            self.observer = Observer(options, self.core, stats, self.loads.failures, self.driver, self.actions, in_use)
+            self.observer = Observer(
+                options, self.core, stats, self.loads.failures, self.driver, self.actions, inspector, in_use
+            )
         jobs = self.observer.jobs if self.keeper is None else [*self.observer.jobs, self.keeper]
         idle_checker = IdleChecker(stats, self.writer.expect_first_write)
         self.jobs = PeriodicJobs(self.driver.clock, driver_of(options.clock), idle_checker, jobs)

@@ -221,7 +221,7 @@ class PageStats:
 
     @classmethod
     def of(cls, counts: Sequence[Any]) -> PageStats:
-        """Return the figures whose ``counts()`` these are."""
+        """Return the statistics of pages that have these ``counts()``."""
         counters = dict(zip(_PAGE_COUNTERS, counts, strict=False))
         reasons = zip(REASONS, counts[len(counters) :], strict=True)
         return cls(**counters, not_stored={reason: number for reason, number in reasons if number})
@@ -337,7 +337,7 @@ class Stats:
         Args:
             gauges: zeros unless given.
             has_store: whether there is a store behind.
-            has_pages: whether the cache is that of an HTTP cache.
+            has_pages: whether the cache belongs to an HTTP cache.
         """
         size, weight, *of_store = gauges or (0,) * len(GAUGES)
         first, pages_at = len(COUNTERS) + len(NO_BUCKETS), -len(NO_PAGES)

@@ -13,6 +13,7 @@ import redis
 from tests.backends.tiers import TIERS, WITH_ASYNC, made_tiers
 from tests.backends.wrong_timeouts import WRONG_TIMEOUTS, refused_timeout
 from tests.waiting import PATIENCE, THREADS, until, until_waiting
+from wheelcache import KEEP
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
 
@@ -215,6 +216,13 @@ def test_a_wrong_timeout_is_a_type_error_that_names_it_and_never_reaches_the_cac
             call()
     assert tier.noted.calls == []
     assert tier.get("k") == 1
+
+
+def test_a_loader_that_keeps_a_previous_value_is_refused(make):
+    tier = make()
+    with pytest.raises(ValueError, match="returned KEEP, but this cache does not pass the previous value"):
+        tier.load("k", lambda: KEEP)
+    assert tier.get("k") is None
 
 
 @with_async

@@ -23,6 +23,7 @@ class Node:
         self.others = [self, *others]
 
 
+@pytest.mark.usefixtures("small_heap")
 class TestReferences:
     @compiled
     def test_a_core_in_a_cycle_with_its_values_is_collected(self, make):

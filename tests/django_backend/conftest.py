@@ -34,6 +34,9 @@ def _forget_entries():
     for each in caches():
         if len(each):
             each.clear()
+            # Otherwise the wheel thread would remove them during the next tests, which may listen to removals.
+            while each.parts.core.drain():
+                pass
 
 
 @pytest.fixture(autouse=True)

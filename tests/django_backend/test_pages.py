@@ -1,6 +1,7 @@
 """A Django site behind an HTTP cache: no visitor gets a page that was made for another one."""
 
 import re
+from io import StringIO
 
 import pytest
 from django.conf import settings
@@ -8,6 +9,8 @@ from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
+from django.core.management import call_command
+from django.core.management.base import CommandError
 from django.utils import timezone, translation
 
 from tests.django_backend.conftest import BACKEND
@@ -247,6 +250,16 @@ def test_no_visitor_gets_the_token_of_another(site):
     assert site.stats().stored == 0
 
 
+def test_a_page_with_a_token_is_stored_for_its_visitor_if_the_token_is_in_the_session(make_site, site_settings):
+    site_settings.CSRF_USE_SESSIONS = True
+    site = make_site()
+    ada, bob = ({"Cookie": site.get("/token?new")["set-cookie"].partition(";")[0].strip()} for _ in range(2))
+    assert is_stored(site, "/token", ada)
+    assert is_stored(site, "/token", bob)
+    assert site.get("/token", ada).body != site.get("/token", bob).body
+    assert site.stats().stored == 2
+
+
 def test_a_page_of_cache_page_that_depends_on_cookies_is_for_the_worker_that_made_it(make_site):
     """A worker that gets it from Django's cache cannot know which cookies the view has read."""
     maker, other = make_site(), make_site()
@@ -374,6 +387,23 @@ def test_a_wrong_setting_of_the_middleware_is_named_with_its_value(settings, giv
         match=re.escape(f"WHEELCACHE_PAGES must be a dict of options of HTTPCache, not {given!r}: "),
     ):
         PageCacheMiddleware(lambda request: None)
+
+
+@pytest.mark.parametrize(
+    ("middleware", "complaint"),
+    [
+        ([NAME], r"No worker of this site publishes figures\. Looked in .+"),
+        ([COMPANION], r"No worker of this site publishes figures\. Looked in .+"),
+        ([], "None of CACHES is a cache of wheelcache.django_backend, and no pages are cached"),
+    ],
+)
+def test_the_command_finds_the_pages_of_a_site_without_another_cache(settings, tmp_path, middleware, complaint):
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    settings.MIDDLEWARE = middleware
+    settings.BASE_DIR = tmp_path
+    for action in (["--json"], ["purge", "example.com"]):
+        with pytest.raises(CommandError, match=complaint):
+            call_command("wheelcache", *action, stdout=StringIO())
 
 
 def check_ids():

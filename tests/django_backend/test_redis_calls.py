@@ -86,6 +86,16 @@ def test_a_key_whose_time_has_passed_is_deleted(make, call, name, over):
 
 
 @pytest.mark.parametrize("name", ["expire", "pexpire", "expire_at", "pexpire_at"])
+def test_a_time_beyond_all_clocks_is_none_or_over(make, call, name):
+    cache = make()
+    cache.set("key", 1, 10)
+    assert call(cache, name, "key", 10**400) is True
+    assert cache.ttl("key") is None
+    assert call(cache, name, "key", -(10**400)) is True
+    assert cache.get("key") is None
+
+
+@pytest.mark.parametrize("name", ["expire", "pexpire", "expire_at", "pexpire_at"])
 @pytest.mark.parametrize("wrong", ["10", None, True, float("nan"), [1]])
 def test_a_wrong_time_is_an_error(make, clock, call, name, wrong):
     cache = make()

@@ -85,6 +85,7 @@ def test_an_unhashable_key_among_others_changes_and_counts_nothing():
     assert (cache.stats().hits, cache.stats().misses, len(cache)) == (0, 0, 1)
 
 
+@pytest.mark.usefixtures("small_heap")
 def test_each_value_of_many_stays_with_its_key_if_a_collection_changes_the_dict():
     cache, values, armed = Cache(), {}, []
 

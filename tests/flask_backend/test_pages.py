@@ -9,6 +9,8 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 from tests.http_cache.site import EPOCH, WsgiSite, answer_of
 from wheelcache.flask_backend import HTTPCache
 from wheelcache.flask_backend.app_contexts import figures_directory
+from wheelcache.flask_backend.commands import wheelcache
+from wheelcache.flask_backend.dashboard import dashboard
 
 numbers = count()
 
@@ -150,6 +152,20 @@ def test_a_view_may_assign_its_tags(site):
 def test_a_view_whose_pages_are_not_stored_may_have_tags_as_well(site):
     answers = [site.get("/not-stored", method=method) for method in ("GET", "GET", "GET", "HEAD")]
     assert {(answer.status, answer.headers.get("cache-tag")) for answer in answers} == {(200, None)}
+
+
+def test_the_command_and_the_dashboard_find_the_pages_of_an_app_without_another_cache(site, tmp_path):
+    app = flask.Flask("app", instance_path=str(tmp_path))
+    pages = HTTPCache(figures_dir=tmp_path / "figures")
+    pages.init_app(app)
+    for arguments in (["--json"], ["purge", "example.com"]):
+        done = app.test_cli_runner().invoke(wheelcache, arguments)
+        assert done.exit_code == 1
+        assert f"No worker of this site publishes figures. Looked in {tmp_path / 'figures'}" in done.output
+    app.register_blueprint(dashboard(lambda: True))
+    found = app.test_client().get("/wheelcache/figures.json").json["caches"]
+    assert [(each["name"], each["pages"]["stored"]) for each in found] == [("pages", 0)]
+    pages.cache.close()
 
 
 def test_the_figures_are_published_where_the_app_publishes_those_of_its_caches(clock, tmp_path):

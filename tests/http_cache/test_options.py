@@ -13,7 +13,7 @@ FOR_TESTS = {"self", "clock", "wall_clock"}
 
 
 def test_the_page_lists_every_option():
-    table = PAGE.read_text().partition("| option |")[2].partition("\n\n")[0]
+    table = PAGE.read_text().partition("| Option |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
     documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     assert documented == inspect.signature(HTTPCache.__init__).parameters.keys() - FOR_TESTS

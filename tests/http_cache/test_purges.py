@@ -145,8 +145,10 @@ def test_a_run_that_began_before_an_operator_purged_its_page_stores_nothing(work
     site.respond = purge_meanwhile
     site.get()
     assert site.stats().not_stored == {"purged": 1}
+    runs = site.runs
     site.respond = answering({"cache-control": "max-age=60"}, b"new")
     assert [site.get().body for _ in range(2)] == [b"new"] * 2
+    assert site.runs == runs + 1
 
 
 def test_a_page_or_a_host_is_purged_in_all_workers(workers, ask):

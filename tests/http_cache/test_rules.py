@@ -159,3 +159,12 @@ def test_a_304_updates_all_headers_that_do_not_describe_the_body():
         (b"y", b"1"),
         (b"x", b"2"),
     ]
+
+
+def test_a_304_takes_no_name_from_vary():
+    # A 304 of Django lacks those of middleware that changes the body, such as GZipMiddleware.
+    stored = [(b"vary", b"Accept-Language, Accept-Encoding")]
+    updated = rules.updated_headers(stored, [(b"vary", b"Accept-Language, Cookie")])
+    assert rules.vary_fields(updated) == {b"accept-language", b"accept-encoding", b"cookie"}
+    assert len(updated) == 1
+    assert rules.updated_headers(stored, []) == stored

@@ -4,7 +4,9 @@ import asyncio
 import gc
 import os
 import signal
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from tests.waiting import PATIENCE, THREADS, until_waiting
 from wheelcache import ManualClock
 from wheelcache.errors import FileUnusable, LockError, LockNotOwned
 from wheelcache.leases.locks import Lock, MachineLocks, ProcessLocks
+from wheelcache.runtime.private_files import runtime_directory
 
 pytestmark = pytest.mark.usefixtures("own_stamps")
 
@@ -90,6 +93,25 @@ def test_a_lock_that_has_ended_is_not_released(lock, clock):
         first.release()
     with pytest.raises(LockError, match="not held"):
         first.release()
+
+
+def test_locks_that_end_by_themselves_leave_nothing_behind(lock, clock, table):
+    """Such as those of a job that runs at most once a minute for each of many objects."""
+    descriptors = len(os.listdir("/proc/self/fd"))
+    tracemalloc.start()
+    try:
+        for number in range(2000):
+            assert lock(f"job {number % 1000}", timeout=60).acquire(blocking=False)
+            clock.advance(60)
+            if number == 500:
+                before, _ = tracemalloc.get_traced_memory()
+        assert tracemalloc.get_traced_memory()[0] - before < 50_000
+    finally:
+        tracemalloc.stop()
+    assert len(os.listdir("/proc/self/fd")) - descriptors <= 100
+    if isinstance(table, MachineLocks):
+        (folder,) = Path(runtime_directory()).glob("*.locks")
+        assert len(list(folder.iterdir())) <= 100
 
 
 @pytest.mark.parametrize("timeout", [None, 0])
@@ -309,6 +331,16 @@ def test_the_lock_of_a_killed_process_is_free(holder, how):
     process.wait(PATIENCE)
     assert not lock.locked()
     assert lock.acquire(blocking=False)
+
+
+def test_the_next_process_removes_the_file_of_a_killed_one(holder, tmp_path):
+    process = holder()
+    process.kill()
+    process.wait(PATIENCE)
+    (folder,) = tmp_path.glob("*.locks")
+    files = set(folder.iterdir())
+    assert Lock(MachineLocks("test"), "b").acquire()
+    assert len(set(folder.iterdir()) & files) == 1
 
 
 def test_the_lock_of_a_suspended_process_ends_and_is_not_released_by_it(holder):

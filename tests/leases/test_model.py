@@ -18,6 +18,7 @@ WAITS = st.sampled_from([1, 3, 10])
 SECONDS = st.integers(0, 48).map(lambda quarters: quarters / 4)
 """Sums of these are exact."""
 
+GRACE = 2
 MISS = "a miss"
 
 
@@ -76,7 +77,8 @@ class Waiting:
 
 
 class LeasesAgainstAModel(RuleBasedStateMachine):
-    """The model: for each key the caller that has the lease, until when, and which callers wait, in order."""
+    """The model: for each key the caller that has the lease, until when, which callers wait, in order, and until when
+    there is an old value."""
 
     @initialize()
     def make(self):
@@ -86,6 +88,7 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
         self.callers = [Caller(self.loop) for _ in range(CALLERS)]
         self.held = {}
         self.waiting = {}
+        self.old = {}
 
     def teardown(self):
         if hasattr(self, "loop"):
@@ -132,10 +135,12 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
             return
         is_holder = bool(self.leases_of(which))
         if may_wait:
-            found = self.does(which, lambda: aget_or_lease(self.cache, key, MISS, wait=wait))
+            found = self.does(which, lambda: aget_or_lease(self.cache, key, MISS, wait=wait, grace=GRACE))
         else:
-            found = self.does(which, lambda: get_or_lease(self.cache, key, MISS, wait=wait))
-        if key in self.held and may_wait and not is_holder:
+            found = self.does(which, lambda: get_or_lease(self.cache, key, MISS, wait=wait, grace=GRACE))
+        if key in self.held and self.held[key].which != which and self.old.get(key, 0) > self.clock():
+            assert found == "old"
+        elif key in self.held and may_wait and not is_holder:
             assert found is None
             self.waiting[which] = Waiting(which, key, self.clock(), wait)
             self.held[key].waiting.append(self.waiting[which])
@@ -151,17 +156,30 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
             return
         self.does(which, lambda: self.cache.set(key, value))
         Context().run(self.cache.delete, key)
+        self.old.pop(key, None)
         if key in self.held:
             for waiter in self.held.pop(key).waiting:
                 self.ends(waiter, value)
+
+    @rule(key=KEYS)
+    def a_value_expires(self, key):
+        """The entry's grace may be longer than that of the callers."""
+        if key in self.held:
+            return
+        Context().run(self.cache.parts.writer.set, key, "old", 0.25, grace=2 * GRACE, exact=True)
+        self.time_passes(0.25)
+        self.old[key] = self.clock() + GRACE
 
     @rule(which=WHICH, how=st.sampled_from(["delete a", "delete b", "clear", "the request ends", "the task ends"]))
     def gives_up(self, which, how):
         if which in self.waiting:
             return
         keys = self.leases_of(which)
+        if how == "clear":
+            self.old.clear()
         if how.startswith("delete"):
             key = how[-1]
+            self.old.pop(key, None)
             self.does(which, lambda: self.cache.delete(key))
             keys = [each for each in keys if each == key]
         elif how == "clear":

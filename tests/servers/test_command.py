@@ -180,8 +180,13 @@ def test_without_rich_json_is_as_ever_and_a_table_says_what_to_install(site):
         (["--watch", "nan"], 2, "a number of seconds above 0, not 'nan'"),
         (["save"], 1, "set the option snapshot to a directory"),
         (["save", "--cache", "a"], None, "--cache"),
-        (["--json", "save"], 1, "--json is only for the figures and inspect"),
+        (["--json", "save"], 1, "--json is only for the figures, inspect and the entries"),
         (["--cache", "a"], None, "--cache"),
+        (["delete"], 1, "Give delete one key, or --pattern, or --tag."),
+        (["delete", "a", "--tag", "b"], 1, "Give delete one key, or --pattern, or --tag."),
+        (["keys", "--show-value"], None, "--show-value"),
+        (["save", "a"], None, "a"),
+        (["get", "a", "--cache", "another"], 1, "No worker has a cache 'another'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -192,6 +197,27 @@ def test_what_makes_no_sense_is_refused(site, options, code, complaint):
     assert done.returncode == (code or done.returncode) > 0
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_from_the_terminal_entries_of_all_workers_are_seen_and_deleted(site):
+    site.figures()
+    listed = site.run("keys", "*there")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    (key,) = listed.stdout.split()
+    document = json.loads(site.run("get", key, "--json").stdout)
+    assert {each["pid"] for each in document["workers"]} == site.gets.keys()
+    assert all(each["found"] and each["type"] == "int" and "value" not in each for each in document["workers"])
+    assert site.run("get", key, "--show-value").stdout.splitlines()[1::2] == ["  1"] * WORKERS
+    assert all(" s left" in line for line in site.run("ttl", key).stdout.splitlines())
+    assert site.run("tags").returncode == 1
+    deleted = site.run("delete", key)
+    assert [line.partition(": ")[2] for line in deleted.stdout.splitlines()] == ["1 entries"] * WORKERS
+    gone = site.run("get", key)
+    assert gone.returncode == 1
+    assert "No worker has such an entry" in gone.stderr
+    # The next test needs entries.
+    pids = set()
+    assert until(lambda: pids.add(site.ask(1, 0)) or len(pids) == WORKERS)
 
 
 def test_from_the_terminal_a_cache_is_cleared_in_all_workers_and_the_figures_are_reset(site):

@@ -71,7 +71,7 @@ class Answer:
 def lasting(name, value):
     """Return the part of a header that is the same in all equal answers."""
     if name == "vary":
-        return sorted(value.split(", "))
+        return sorted(value.lower().split(", "))
     return re.sub(r"(?i)(expires=[^;]*|^(csrftoken|sessionid)=\w+)", "", value)
 
 
@@ -378,6 +378,21 @@ def test_no_order_of_visits_mixes_pages(site, form):
         url = url_of(path)
         for visitor in chance.sample([*site.visitors], len(site.visitors)):
             site.visit(form, url, visitor, chance.choice(site.methods))
+
+
+def test_pages_that_are_renewed_in_the_background_stay_those_of_their_visitors(site):
+    """A renewal sends only the headers on which the page depends."""
+    chance = random.Random(0)
+    hits = 0
+    for path in CACHED:
+        url = url_of(path)
+        for visitor in chance.sample([*site.visitors] * 2, 2 * len(site.visitors)):
+            headers = site.visitors[visitor]
+            answer = site.ask("renewed", url, headers)
+            # The lifetime is another one.
+            assert answer.shown(headers.get("Cookie"))[::2] in [each[::2] for each in site.expected(path, visitor)]
+            hits += answer.is_hit
+    assert hits > len(CACHED) * len(site.visitors) / 4
 
 
 WHOLE_SITE = [pair for pair in PAIRS if pair[0] in ("/plain/", "/user/", "/kept/", "/kept_user/", "/fresh/")]

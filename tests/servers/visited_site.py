@@ -108,6 +108,18 @@ from django.views.decorators.vary import vary_on_cookie  # noqa: E402
 for_a_minute = cache_control(max_age=60)
 
 
+def renew(get_response):
+    """Let every page that may be stored be renewed after each use."""
+
+    def middleware(request):
+        response = get_response(request)
+        if response.get("Cache-Control") == "max-age=60":
+            response["Cache-Control"] = "max-age=0, stale-while-revalidate=600"
+        return response
+
+    return middleware
+
+
 def choose_zone(get_response):
     def middleware(request):
         with timezone.override(request.COOKIES.get("zone", "UTC")):
@@ -271,6 +283,7 @@ KINDS = {
     "wrapper": behind([COMPANION, *MIDDLEWARE], page_cache),
     "middleware": behind([NAME, *MIDDLEWARE]),
     "whole site": behind([COMPANION, WHOLE_SITE[0], *MIDDLEWARE, WHOLE_SITE[1]], page_cache),
+    "renewed": behind([COMPANION, f"{__name__}.renew", *MIDDLEWARE], page_cache),
     "bare": behind(MIDDLEWARE, HTTPCache),
     "uncached": behind(MIDDLEWARE),
 }

@@ -2,11 +2,10 @@
 # cython: freethreading_compatible=True, embedsignature=True, embedsignature.format=clinic
 """The core, compiled: see ``contract.Core``.
 
-The global interpreter lock makes a step atomic as long as no Python code runs within it. Two things could run Python
-code. The garbage collector starts at allocations of objects that it tracks: a step makes none, or pauses the collector.
-Dropping the last reference to an object runs its finalizer: a step collects the references that it gives up in
-``Gone``, and drops them at its end. Allocations, which may fail, come before the first change. Each part is a C struct
-in a file of its own, and a member of the core's ``Map``.
+The global interpreter lock makes a step atomic as long as no Python code runs within it. The garbage collector starts
+at allocations of objects that it tracks, so a step makes none, or pauses it. Dropping a last reference runs finalizers,
+so a step drops references at its end: see ``Gone``. Allocations, which may fail, come before the first change. Each
+part is a C struct in a file of its own, and a member of the core's ``Map``.
 """
 
 cimport cython
@@ -27,7 +26,7 @@ from wheelcache.core.contract import Counts, Record, RemovalCause, Times
 from wheelcache.keys import is_plain
 
 if not getattr(sys, "_is_gil_enabled", lambda: True)():
-    # freethreading_compatible is set nevertheless: otherwise the import would enable the lock for the whole process.
+    # freethreading_compatible is set all the same: otherwise the import would enable the lock for the whole process.
     raise ImportError("the compiled core of wheelcache needs the global interpreter lock, which is off")
 
 include "platform.pxi"
@@ -122,8 +121,7 @@ cdef class CompiledCore:
         return <object>value
 
     cdef inline PyObject *found(self, object key) except NULL:
-        """Return the value of a fresh and current entry, count a hit and move the entry; otherwise return MISSING. This
-        ignores the gate. The reference is borrowed from the entry."""
+        """Do a ``find`` that ignores the gate. Return a borrowed reference to the entry's value, or MISSING."""
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
         cdef double now
         if likely(self.clock is None):
@@ -297,7 +295,6 @@ cdef class CompiledCore:
         if self.watches.count:
             watches = watches_on(self.watches, <object>write.key, write.hash)
         begin_removals(&gone, removed)
-        # If this raises an exception, nothing was removed.
         outcome = put(self, write, watches, watch, &gone)
         if unlikely(outcome & COMPLETED):
             return self.finish_set(outcome, watches, &gone)
@@ -369,7 +366,7 @@ cdef class CompiledCore:
             index = next_expired(map, now, budget, &looked)
             if index == 0:
                 break
-            take(map, index, EXPIRED, now, &gone)
+            remove_entry(map, index, EXPIRED, now, &gone)
         find_next_due(&map.wheel)
         shrink(map, 2 * gone.count)
         finish(&gone)

@@ -1,4 +1,4 @@
-# The short ways to a core: the twins of those in access.py, which has what they do. A look-up is a call of C.
+# The fast paths to a core, compiled. access.py documents them. A look-up is a call of a C function.
 
 from itertools import islice
 
@@ -27,7 +27,7 @@ cdef class CacheAccess:
 
     def _bind(self, CompiledCore core not None, WriteState writes not None):
         if self._core is not None:
-            # A call that is in progress may be reading the other one.
+            # A call in progress may be using the present core.
             raise RuntimeError(f"this {type(self).__name__} has a core already")
         self._core = core
         self.writes = writes
@@ -42,7 +42,7 @@ cdef class CacheAccess:
         self.ttl = value
 
     def get(self, key, default=None):
-        """The value of ``key``, or ``default``. Never an expired one."""
+        """Return the value of ``key``, or ``default`` if it is missing or expired."""
         cdef PyObject *value
         if self._core is None:
             raise unbound(self)
@@ -62,7 +62,8 @@ cdef class CacheAccess:
         return default
 
     def find(self, key, default=None):
-        """``get``, without counting a miss: for a caller that goes on with ``loading.load``, which counts it."""
+        """Return the value as ``get`` does, but count no miss: the caller continues with ``loading``, which counts
+        it."""
         cdef PyObject *value
         if self._core is None:
             raise unbound(self)
@@ -81,7 +82,7 @@ cdef class CacheAccess:
         return default
 
     def get_many(self, keys):
-        """Return the values of those ``keys`` that are there, as a dict."""
+        """Return a dict of the given ``keys`` that exist and their values."""
         cdef list batch = keys if type(keys) is list else list(keys)
         cdef dict found
         cdef PyObject *value
@@ -106,29 +107,29 @@ cdef class CacheAccess:
         return found
 
     cdef inline bint reads_at_once(self) noexcept:
-        """Whether a look-up concerns nothing but the core, by the system's clock: no Python code runs."""
+        """Return whether only the core handles a look-up, with the system's clock, so that no Python code runs."""
         return self._core.clock is None and not self._core.barrier and not self._core.map.stamps.given
 
     cdef inline bint writes_at_once(self) noexcept:
-        """Whether a write concerns nothing but the core, by the system's clock."""
+        """Return whether only the core handles a write, with the system's clock."""
         return self.writes.is_plain and self.reads_at_once()
 
     cdef inline int missed(self, object key) except -1:
-        # With the system's clock and without stamps no miss is heard: in a test that freezes the time the clock is
-        # another one.
+        # With the system's clock and without stamps, misses are not recorded. In a test that freezes the time, the
+        # clock is not the system's.
         if (self._core.clock is not None or self._core.map.stamps.given) and self.writes.records_misses:
             self.writes.missed(key)
         return 0
 
-    # The default is no constant that a signature in a docstring could show. As fast as without, by measurement.
+    # ``binding``, since the signature in a docstring cannot show this default. It makes no measurable difference.
     @cython.binding(True)
     def set(self, key, value, ttl=OWN_TTL, *, tags=()):
-        """Store ``value``, in place of any other. False if it is not stored: it alone outweighs ``max_weight``, or, in
-        a coherent cache, another process wrote the key since this caller missed it.
+        """Store ``value`` and replace any other value of ``key``. Return whether it was stored: False if it is heavier
+        than ``max_weight``, or if, in a coherent cache, another process wrote the key since this caller missed it.
 
         Args:
-            ttl: seconds, > 0; None for never; the cache's own if not given.
-            tags: at most 64 non-empty strings, with each of which ``delete_tags`` removes the entry.
+            ttl: seconds > 0; None means that the entry never expires. The default is the TTL of the cache.
+            tags: at most 64 non-empty strings. ``delete_tags`` with any of them removes the entry.
         """
         cdef double seconds
         if self._core is None:
@@ -142,7 +143,7 @@ cdef class CacheAccess:
         return self.store(key, value, seconds, ttl, ANY)
 
     cdef bint store(self, object key, object value, double seconds, object ttl, int mode) except -1:
-        """``set``, or with ABSENT ``add``, with a key that is a string, where nothing but the core has a part in it."""
+        """Do a ``set``, or with ABSENT an ``add``, for a string as the key, if only the core handles it."""
         cdef int outcome
         try:
             outcome = self._core.store(key, value, seconds, 0, mode, mode == ABSENT)
@@ -157,16 +158,16 @@ cdef class CacheAccess:
 
     cdef inline int announce(self, int outcome, Py_ssize_t count) except -1:
         cdef WriteState writes = self.writes
-        # A value that is not stored is no event; but the first write of a process starts something, whatever it does.
+        # A value that is not stored needs no announcement, except the first write of a process, which starts threads.
         if outcome != writes.quiet and (outcome != PRESENT or writes.quiet != STORED):
             writes.announce(outcome, None, count)
         return 0
 
     @cython.binding(True)
     def add(self, key, value, ttl=OWN_TTL, *, tags=()):
-        """Store ``value`` unless the key is there. Return whether it was stored.
+        """Store ``value`` unless the key exists. Return whether it was stored.
 
-        The TTL is kept exactly, as locks, rate windows and one-time codes need it: no jitter.
+        Jitter does not shorten the TTL, since locks, rate limits and one-time codes depend on it.
         """
         cdef double seconds
         if self._core is None:
@@ -181,7 +182,7 @@ cdef class CacheAccess:
 
     @cython.binding(True)
     def set_many(self, values, ttl=OWN_TTL, *, jitter=True, tags=()):
-        """``set`` for many. Return the keys that were not stored.
+        """Store many values, as ``set`` does. Return the keys that were not stored.
 
         Args:
             jitter: False to keep the TTL exactly, as ``add`` does.
@@ -219,7 +220,8 @@ cdef class CacheAccess:
 
     @cython.binding(True)
     def touch(self, key, ttl=OWN_TTL):
-        """Give an entry a new TTL from now, exactly, without jitter. Return False if the key is not there."""
+        """Give an entry a new TTL, which begins now and is not shortened by jitter. Return False if the key does not
+        exist."""
         cdef double seconds = self.seconds
         if self._core is None:
             raise unbound(self)
@@ -239,11 +241,11 @@ cdef class CacheAccess:
         return outcome & STORED
 
     def incr(self, key, delta=1):
-        """Add ``delta`` to a value, keep its expiry, and return the sum. Atomic.
+        """Add ``delta`` to a value, keep its expiry, and return the sum. The call is atomic.
 
         Raises:
-            MissingKey: (a KeyError) the key is not there.
-            TypeError: the value and ``delta`` cannot be added.
+            MissingKey: (a KeyError) if the key does not exist.
+            TypeError: if the value and ``delta`` cannot be added.
         """
         if self._core is None:
             raise unbound(self)
@@ -254,7 +256,8 @@ cdef class CacheAccess:
         return self._incr(key, delta)
 
     cdef object add_to_int(self, str key, object delta):
-        """``incr`` of an int by an int. None if the value is no int, or is not there."""
+        """Do an ``incr`` of an int by an int, and return the sum. Return None if the key is missing or has another
+        value."""
         cdef CompiledCore core = self._core
         cdef Write write
         cdef uint32_t index = core.index_of(key)
@@ -282,32 +285,33 @@ cdef class CacheAccess:
         self, key, loader, ttl=OWN_TTL, *, grace=None, refresh_ahead=None, fail_safe=False, timeout=None,
         negative_ttl=None, tags=(),
     ):
-        """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
+        """Return the value of ``key``. If it is missing, call ``loader()``, and store and return its result.
 
-        However many threads and tasks miss a key together, one runs its loader, and the others get its value or its
-        exception. A failed load stores nothing. If the key is set or deleted meanwhile, the loaded value is for the
-        callers that waited by then, and is not stored.
+        If many threads and tasks miss a key at the same time, one of them calls its loader, and the others receive the
+        value or the exception. A failed load stores nothing. If the key is set or deleted during the load, the callers
+        that are already waiting receive the loaded value, but it is not stored.
 
         Args:
-            loader: if it has a parameter named ``previous``, it receives the value that it replaces, which is fresh or
-                within its grace, by keyword; None if there is none. It may return ``wheelcache.KEEP`` to renew that
-                value.
-            ttl: as for ``set``; or a function of the value that returns seconds. If it returns None, or 0 or less, the
-                value is not kept. Its exceptions are those of the loader.
-            grace: seconds past its TTL for which the value may still be returned while one refresh in the background
-                loads it anew. If that fails, the next caller gets what the loader raises.
-            refresh_ahead: a fraction of ``ttl``. The first hit past it starts a refresh.
-            fail_safe: if a refresh fails, the stale value is returned on, within its grace; the next try waits for 1
-                second, then 2, 4 ... 60. Needs ``grace``.
-            timeout: seconds to wait for a load, which runs in another thread, one of at most 32. After that the caller
-                gets the stale value, if there is one; the load goes on, and its value is stored. Where the system
-                refuses threads, the caller loads, for as long as it takes.
-            negative_ttl: seconds to remember that the loader returned None, in place of ``ttl`` and without grace.
+            loader: the function that computes the value. If it has a parameter ``previous``, it receives the value that
+                it replaces, which is fresh or within its grace, or None. It may return ``wheelcache.KEEP`` to renew
+                that value.
+            ttl: as for ``set``, or a function that receives the value and returns seconds. If it returns None, 0 or
+                less, the value is not kept. Its exceptions are treated like those of the loader.
+            grace: the seconds after its TTL for which the value may still be returned, while one refresh in the
+                background loads a new value. If the refresh fails, the next caller receives the loader's exception.
+            refresh_ahead: a fraction of ``ttl``. The first hit after this part of the TTL starts a refresh.
+            fail_safe: if a refresh fails, keep returning the stale value within its grace. The next attempt follows
+                after 1 second, then after 2, 4 ... 60. Requires ``grace``.
+            timeout: the seconds to wait for a load, which runs in another thread, one of at most 32. After that, the
+                caller receives the stale value, if there is one. The load continues, and its result is stored. If the
+                system refuses threads, the caller itself loads, without a time limit.
+            negative_ttl: the seconds for which to remember that the loader returned None, instead of ``ttl``, and
+                without grace.
             tags: as in ``set``. If one of them is dropped during the load, the value is not stored.
 
         Raises:
-            LoadDeadlock: the loader takes, itself or through other loaders, the key it is loading.
-            LoadTimeout: (a TimeoutError) the timeout passed, and there is no stale value.
+            LoadDeadlock: if the loader, directly or through other loaders, loads the same key.
+            LoadTimeout: (a TimeoutError) if the timeout has passed and there is no stale value.
         """
         cdef double seconds
         found = self.find(key, MISSING)
@@ -321,7 +325,7 @@ cdef class CacheAccess:
         return self._load(key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl, tags)
 
     def delete(self, key):
-        """Remove an entry. Whether it was there."""
+        """Remove the entry of ``key``. Return whether there was a fresh one."""
         cdef WriteState writes = self.writes
         if self._core is None:
             raise unbound(self)
@@ -376,7 +380,7 @@ cdef class PrefixAccess:
 
     cdef inline object store_encoded(self, str key, object value, double seconds, object ttl, int mode):
         if type(value) not in self._atoms:
-            # What serializes may be Python code, which may give the cache a listener.
+            # The serializer may be Python code that gives the cache a listener.
             value = self._encode(value)
             if not self.cache.writes.is_plain:
                 return None
@@ -430,7 +434,7 @@ cdef class PrefixAccess:
             return False
         if self.core is None or self._prefix is None:
             return False
-        # At once, since what serializes may be Python code, and another thread that changes the dict may run meanwhile.
+        # Copied before serialization: the serializer may be Python code, and another thread may then change the dict.
         keys, values = items_of(data)
         for key in keys:
             if type(key) is not str or not self.is_storable(key):
@@ -446,7 +450,7 @@ cdef class PrefixAccess:
         return True
 
     cdef inline bint is_storable(self, str key) noexcept:
-        """Whether a key, after the prefix, is stored as it is."""
+        """Return whether a key with the prefix is stored as it is."""
         cdef Py_ssize_t longest = self._max_key_length
         return not longest or (
             PyUnicode_GET_LENGTH(self._prefix) + PyUnicode_GET_LENGTH(key) <= longest
@@ -454,7 +458,7 @@ cdef class PrefixAccess:
         )
 
     cdef inline object usual_key(self, object key):
-        """The key of the core for a string; None if it is stored otherwise, or there is no core."""
+        """Return the core's key for a string; None if the key is not stored as it is, or if there is no core."""
         if type(key) is not str or self.core is None or self._prefix is None or not self.is_storable(key):
             return None
         return PyUnicode_Concat(self._prefix, key)

@@ -1,7 +1,7 @@
-"""The short ways to a core: ``get``, ``set`` and ``delete`` of a plain key, which ``Cache`` and the backends inherit.
+"""The fast paths to a core: ``get``, ``set`` and other calls with usual keys, which ``Cache`` and the backends inherit.
 
-They bind the core's methods once. A hit is one call of the core and a few comparisons; everything that is rare (a key
-that is no string, a listener, a lease, the first use of a process) goes to the methods below with a name of their own.
+They bind the core's methods once. A hit is one call of the core and a few comparisons. Methods such as ``_set``, which
+``Cache`` defines, handle rare cases: a key that is not a string, a listener, a lease, the first use of a process.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from wheelcache.errors import Unloaded
 
 
 class _Default(Enum):
-    TTL = "the cache's own TTL"
+    TTL = "the TTL of the cache"
 
     def __repr__(self) -> str:
         return self.value
 
 
 DEFAULT_TTL: Final = _Default.TTL
-"""What ``ttl`` is when it isn't given: the TTL that the cache was made with."""
+"""The default of ``ttl``: the TTL with which the cache was created."""
 
 TTL = float | None | _Default
 
@@ -32,25 +32,25 @@ Lifetime = TTL | Callable[[Any], float | None]
 """A TTL, or a function that returns the seconds for which its argument, a loaded value, is kept."""
 
 MAX_FAST_TTL: Final = 1 << 40
-"""Seconds. Longer TTLs, among them ints that no float can hold, are checked."""
+"""In seconds. Only longer TTLs need a check, for example for ints that no float can hold."""
 
 
 SECONDS: Final = (int, float)
 
 
 class Serialized(bytes):
-    """A serialized value, as distinct from bytes that a caller has cached."""
+    """A serialized value, to distinguish it from bytes that a caller has cached."""
 
     __slots__ = ()
 
 
 class WriteState:
-    """The work around the core when an entry is missed or written.
+    """The work around the core after a miss or a write.
 
     Attributes:
-        is_plain: nothing but the core has a part in a ``set`` or ``delete``.
-        quiet: the outcome of a ``set`` after which there is nothing more to do.
-        leases: the waits for values, if any are ``in_force``.
+        is_plain: whether only the core handles a ``set`` or ``delete``.
+        quiet: the outcome of a ``set`` that requires no further work.
+        leases: the leases on keys, if they are ``in_force``.
         records_misses: whether misses must be reported to ``missed``. False with the system's clock and without stamps.
     """
 
@@ -75,7 +75,7 @@ class WriteState:
 
 
 class CacheAccess:
-    """What a hit, a miss and a plain write of ``Cache`` take."""
+    """The fast paths of ``Cache``: hits, misses and plain writes."""
 
     __slots__ = ("__weakref__", "_core", "_core_delete", "_core_find", "_core_set", "_ttl", "_writes")
 
@@ -90,7 +90,7 @@ class CacheAccess:
         self._writes = writes
 
     def get(self, key: Hashable, default: Any = None) -> Any:
-        """The value of ``key``, or ``default``. Never an expired one."""
+        """Return the value of ``key``, or ``default`` if it is missing or expired."""
         if type(key) is not str and type(key) is not int:
             key = self._adapt(key)
         try:
@@ -107,7 +107,8 @@ class CacheAccess:
         return default
 
     def find(self, key: Hashable, default: Any = None) -> Any:
-        """``get``, without counting a miss: for a caller that goes on with ``loading.load``, which counts it."""
+        """Return the value as ``get`` does, but count no miss: the caller continues with ``loading``, which counts
+        it."""
         if type(key) is not str:
             key = self._adapt(key)
         try:
@@ -123,12 +124,12 @@ class CacheAccess:
         return default
 
     def set(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL, *, tags: Iterable[str] = NO_TAGS) -> bool:
-        """Store ``value``, in place of any other. False if it is not stored: it alone outweighs ``max_weight``, or, in
-        a coherent cache, another process wrote the key since this caller missed it.
+        """Store ``value`` and replace any other value of ``key``. Return whether it was stored: False if it is heavier
+        than ``max_weight``, or if, in a coherent cache, another process wrote the key since this caller missed it.
 
         Args:
-            ttl: seconds, > 0; None for never; the cache's own if not given.
-            tags: at most 64 non-empty strings, with each of which ``delete_tags`` removes the entry.
+            ttl: seconds > 0; None means that the entry never expires. The default is the TTL of the cache.
+            tags: at most 64 non-empty strings. ``delete_tags`` with any of them removes the entry.
         """
         if ttl is DEFAULT_TTL:
             ttl = self._ttl
@@ -151,7 +152,7 @@ class CacheAccess:
         return True
 
     def delete(self, key: Hashable) -> bool:
-        """Remove an entry. Whether it was there."""
+        """Remove the entry of ``key``. Return whether there was a fresh one."""
         writes = self._writes
         if type(key) is not str or not writes.is_plain or writes.leases.in_force:
             return self._delete(key) is not MISSING
@@ -163,13 +164,13 @@ class CacheAccess:
             return self.delete(key)
 
     def get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
-        """Return the values of those ``keys`` that are there, as a dict."""
+        """Return a dict of the given ``keys`` that exist and their values."""
         return self._get_many(keys)
 
     def add(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL, *, tags: Iterable[str] = NO_TAGS) -> bool:
-        """Store ``value`` unless the key is there. Return whether it was stored.
+        """Store ``value`` unless the key exists. Return whether it was stored.
 
-        The TTL is kept exactly, as locks, rate windows and one-time codes need it: no jitter.
+        Jitter does not shorten the TTL, since locks, rate limits and one-time codes depend on it.
         """
         return self._add(key, value, ttl, tags)
 
@@ -181,7 +182,7 @@ class CacheAccess:
         jitter: bool = True,
         tags: Iterable[str] = NO_TAGS,
     ) -> list[Any]:
-        """``set`` for many. Return the keys that were not stored.
+        """Store many values, as ``set`` does. Return the keys that were not stored.
 
         Args:
             jitter: False to keep the TTL exactly, as ``add`` does.
@@ -190,15 +191,16 @@ class CacheAccess:
         return self._set_many(values, ttl, jitter=jitter, tags=tags)
 
     def touch(self, key: Hashable, ttl: TTL = DEFAULT_TTL) -> bool:
-        """Give an entry a new TTL from now, exactly, without jitter. Return False if the key is not there."""
+        """Give an entry a new TTL, which begins now and is not shortened by jitter. Return False if the key does not
+        exist."""
         return self._touch(key, ttl)
 
     def incr(self, key: Hashable, delta: Any = 1) -> Any:
-        """Add ``delta`` to a value, keep its expiry, and return the sum. Atomic.
+        """Add ``delta`` to a value, keep its expiry, and return the sum. The call is atomic.
 
         Raises:
-            MissingKey: (a KeyError) the key is not there.
-            TypeError: the value and ``delta`` cannot be added.
+            MissingKey: (a KeyError) if the key does not exist.
+            TypeError: if the value and ``delta`` cannot be added.
         """
         return self._incr(key, delta)
 
@@ -215,32 +217,33 @@ class CacheAccess:
         negative_ttl: float | None = None,
         tags: Iterable[str] = NO_TAGS,
     ) -> Any:
-        """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
+        """Return the value of ``key``. If it is missing, call ``loader()``, and store and return its result.
 
-        However many threads and tasks miss a key together, one runs its loader, and the others get its value or its
-        exception. A failed load stores nothing. If the key is set or deleted meanwhile, the loaded value is for the
-        callers that waited by then, and is not stored.
+        If many threads and tasks miss a key at the same time, one of them calls its loader, and the others receive the
+        value or the exception. A failed load stores nothing. If the key is set or deleted during the load, the callers
+        that are already waiting receive the loaded value, but it is not stored.
 
         Args:
-            loader: if it has a parameter named ``previous``, it receives the value that it replaces, which is fresh or
-                within its grace, by keyword; None if there is none. It may return ``wheelcache.KEEP`` to renew that
-                value.
-            ttl: as for ``set``; or a function of the value that returns seconds. If it returns None, or 0 or less, the
-                value is not kept. Its exceptions are those of the loader.
-            grace: seconds past its TTL for which the value may still be returned while one refresh in the background
-                loads it anew. If that fails, the next caller gets what the loader raises.
-            refresh_ahead: a fraction of ``ttl``. The first hit past it starts a refresh.
-            fail_safe: if a refresh fails, the stale value is returned on, within its grace; the next try waits for 1
-                second, then 2, 4 ... 60. Needs ``grace``.
-            timeout: seconds to wait for a load, which runs in another thread, one of at most 32. After that the caller
-                gets the stale value, if there is one; the load goes on, and its value is stored. Where the system
-                refuses threads, the caller loads, for as long as it takes.
-            negative_ttl: seconds to remember that the loader returned None, in place of ``ttl`` and without grace.
+            loader: the function that computes the value. If it has a parameter ``previous``, it receives the value that
+                it replaces, which is fresh or within its grace, or None. It may return ``wheelcache.KEEP`` to renew
+                that value.
+            ttl: as for ``set``, or a function that receives the value and returns seconds. If it returns None, 0 or
+                less, the value is not kept. Its exceptions are treated like those of the loader.
+            grace: the seconds after its TTL for which the value may still be returned, while one refresh in the
+                background loads a new value. If the refresh fails, the next caller receives the loader's exception.
+            refresh_ahead: a fraction of ``ttl``. The first hit after this part of the TTL starts a refresh.
+            fail_safe: if a refresh fails, keep returning the stale value within its grace. The next attempt follows
+                after 1 second, then after 2, 4 ... 60. Requires ``grace``.
+            timeout: the seconds to wait for a load, which runs in another thread, one of at most 32. After that, the
+                caller receives the stale value, if there is one. The load continues, and its result is stored. If the
+                system refuses threads, the caller itself loads, without a time limit.
+            negative_ttl: the seconds for which to remember that the loader returned None, instead of ``ttl``, and
+                without grace.
             tags: as in ``set``. If one of them is dropped during the load, the value is not stored.
 
         Raises:
-            LoadDeadlock: the loader takes, itself or through other loaders, the key it is loading.
-            LoadTimeout: (a TimeoutError) the timeout passed, and there is no stale value.
+            LoadDeadlock: if the loader, directly or through other loaders, loads the same key.
+            LoadTimeout: (a TimeoutError) if the timeout has passed and there is no stale value.
         """
         found = self.find(key, MISSING)
         if (
@@ -252,7 +255,7 @@ class CacheAccess:
             return found
         return self._load(key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl, tags)
 
-    # Below: what ``Cache`` adds, the same calls without a short way among them.
+    # Below: methods that ``Cache`` defines. Most are the calls above without a fast path.
 
     def _adapt(self, key: Any) -> Any:
         """Return the key that the core uses for ``key``."""
@@ -303,15 +306,15 @@ def _not_found(key: Any, default: Any) -> Any:
 
 
 class PrefixAccess:
-    """A hit and a plain ``set`` of a backend: the prefix before the key, the call of the core, and the codec.
+    """The fast paths of a backend: prefix the key, call the core, and serialize or deserialize the value.
 
-    Attributes, which the backend sets:
-        _prefix: comes before every key. None if the backend makes each key itself: then there is no short way.
-        _loads: what deserializes.
-        _encode: what to store for a value.
+    The backend sets these attributes:
+        _prefix: the string that begins every key. None if the backend computes keys itself; then there is no fast path.
+        _loads: the function that deserializes a value.
+        _encode: the function that returns the stored form of a value.
         _atoms: the types of values that are stored as they are.
-        _max_key_length: a key that has more characters, or spaces or control characters, has no short way: the backend
-            stores it otherwise. 0 if the backend stores every key as it is.
+        _max_key_length: keys with more characters, spaces or control characters have no fast path, since the backend
+            replaces them. 0 if the backend stores every key as it is.
     """
 
     _prefix: str | None
@@ -322,7 +325,7 @@ class PrefixAccess:
     _find: Callable[[Any, Any], Any] = staticmethod(_not_found)
 
     def _look_up_in(self, cache: CacheAccess) -> None:
-        """Without this, every ``get`` is a miss."""
+        """Use ``cache`` for all calls. Before this, every ``get`` is a miss."""
         self._find = cache._core_find
         self._set_in_cache = cache.set
 
@@ -341,7 +344,7 @@ class PrefixAccess:
         return self._get_missed(key, default, version)
 
     def _get_at_once(self, key: Any) -> Any:
-        """``get`` by the short way alone. MISSING if that finds nothing, which counts no miss."""
+        """Return the value by the fast path of ``get`` alone; MISSING if this finds no value. No miss is counted."""
         if self._prefix is None:
             return MISSING
         try:
@@ -351,11 +354,12 @@ class PrefixAccess:
         return self._loads(stored) if type(stored) is Serialized else stored
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
-        """``get`` of what was not found at once."""
+        """Continue a ``get`` for which the fast path found no value."""
         raise NotImplementedError
 
     def _set_at_once(self, key: Any, value: Any, ttl: Any) -> bool | None:
-        """``set`` of what is usual: whether the value was stored. None if it is not usual: nothing has happened."""
+        """Store a value if the key and the TTL are usual, and return whether it was stored. Return None, without any
+        effect, if they are not."""
         if (
             type(key) is not str
             or self._prefix is None
@@ -368,29 +372,29 @@ class PrefixAccess:
         store = self._set_in_cache
         return store(cache_key, value if type(value) in self._atoms else self._encode(value), ttl)
 
-    # The calls for which only the compiled core has a short way. None or False: nothing has happened.
+    # Calls for which only the compiled core has a fast path. If they return None or False, they had no effect.
 
     def _add_at_once(self, key: Any, value: Any, ttl: Any) -> bool | None:
-        """``add`` of a usual key: whether the value was stored."""
+        """Store a value, as ``add`` does. Return whether it was stored."""
         return None
 
     def _touch_at_once(self, key: Any, ttl: Any) -> bool | None:
-        """``touch`` of a usual key: whether it is there."""
+        """Give an entry a new TTL, as ``touch`` does. Return whether the key exists."""
         return None
 
     def _incr_at_once(self, key: Any, delta: Any) -> Any:
-        """``incr`` of a usual key whose value is an int."""
+        """Add an int to a value that is an int, as ``incr`` does, and return the sum."""
         return None
 
     def _get_many_at_once(self, keys: Sequence[Any]) -> list[Any] | None:
-        """The values of usual keys, in their order; MISSING for each miss."""
+        """Return the values of the keys, in their order, with MISSING for each miss."""
         return None
 
     def _set_many_at_once(self, data: Mapping[Any, Any], ttl: Any) -> bool:
-        """``set_many`` of usual keys: whether all values were stored."""
+        """Store values, as ``set_many`` does. Return whether all were stored."""
         return False
 
 
 def is_printable(key: Any, max_length: int) -> bool:
-    """Whether a key is a string of at most ``max_length`` characters, without spaces and control characters."""
+    """Return whether a key is a string of at most ``max_length`` characters, without spaces and control characters."""
     return type(key) is str and len(key) <= max_length and key.isprintable() and " " not in key

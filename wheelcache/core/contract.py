@@ -176,7 +176,7 @@ class Scan(Protocol):
     def step(self, count: int) -> list[Record]: ...
 
     def keys(self, count: int) -> list[Any]:
-        """Return the keys of a ``step``. The entries of some may have left."""
+        """Return the keys of a ``step``. Some of them may no longer have entries."""
 
     def close(self) -> None: ...
 
@@ -290,10 +290,10 @@ class Core(Protocol):
         """
 
     def drop_tag(self, name: str, slot: int = 0) -> int:
-        """Make all entries with a tag not current, in O(1), and return how many were in memory, as ``len`` counts them.
-        With ``Stamps.tags``, entries of other processes whose tags share the slot are not current either. ``advance``
-        and ``drain`` remove the entries of this core, as DELETED; another core removes its own after it stores a value
-        with that tag, or after ``sweep_tags``."""
+        """Drop a tag in O(1): none of its entries is current any longer. Return the number of its entries that ``len``
+        counts. With ``Stamps.tags``, entries of other processes whose tags share the slot are not current either.
+        ``advance`` and ``drain`` remove the entries of this core, as DELETED; another core removes its own after it
+        stores a value with that tag, or after ``sweep_tags``."""
 
     def sweep_tags(self) -> None:
         """Let ``advance`` and ``drain`` remove entries of tags that other processes have dropped, too. In the reference

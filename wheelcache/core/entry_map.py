@@ -71,7 +71,7 @@ class LRU(OrderedDict[Any, Any]):
     on_hit = OrderedDict.move_to_end
 
     def victim(self) -> Any:
-        """Return the key that the next eviction removes, or None. Calling this changes nothing."""
+        """Return the key that the next eviction removes, or None. This changes nothing."""
         return next(iter(self), None)
 
     def in_eviction_order(self) -> list[Any]:

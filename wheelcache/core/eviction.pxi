@@ -26,7 +26,7 @@ cdef inline void on_remove(Map *map, Entry *entry) noexcept:
 
 
 cdef inline uint32_t victim(Map *map) noexcept:
-    """Return the index of the entry that the next eviction removes; 0 if there is none. Calling this changes nothing."""
+    """Return the index of the entry that the next eviction removes; 0 if there is none. This changes nothing."""
     return in_eviction_order(map, 0) if map.entries.count else 0
 
 

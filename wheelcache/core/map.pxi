@@ -88,7 +88,7 @@ cdef inline int unlink(Map *map, uint32_t index, Entry *entry, int cause, double
     return cause
 
 
-cdef inline void take(Map *map, uint32_t index, int cause, double now, Gone *gone) noexcept:
+cdef inline void remove_entry(Map *map, uint32_t index, int cause, double now, Gone *gone) noexcept:
     """Remove an entry and record the removal, after ``has_room``."""
     cdef Entry *entry = at(&map.entries, index)
     cdef PyObject *key = entry.key
@@ -162,7 +162,7 @@ cdef bint evict_excess(Map *map, Py_ssize_t budget, Py_ssize_t most, double now,
     while 0 <= most < <Py_ssize_t>map.entries.count or map.total_weight > map.max_weight:
         if (budget <= 0 and map.total_weight <= MOST_WEIGHT) or not has_room(gone):
             return True
-        take(map, victim(map), EVICTED, now, gone)
+        remove_entry(map, victim(map), EVICTED, now, gone)
         budget -= 1
     return False
 

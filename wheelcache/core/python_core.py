@@ -453,8 +453,7 @@ class PythonCore:
         self._map.entry_class = TrackedEntry if self._tracks else Entry
 
     def _is_current(self, entry: Any) -> bool:
-        """Return whether, since ``entry`` was stored, no other process wrote its key and none of its tags was
-        dropped."""
+        """Return whether no tag of ``entry`` was dropped, and no other process wrote its key since it was stored."""
         if entry.tags and self._map.tags.are_dropped(entry.tags):
             return False
         return self._table is None or bool(self._table[entry.slot] == entry.stamp)
@@ -481,8 +480,7 @@ class PythonCore:
             return [self._record(entry) for entry in found if entry is not None]
 
     def _refusal(self, key: Any, live: Any, weight: int, mode: int, expected: Any) -> int:
-        """Return the reason for which ``mode`` does not allow a value to be stored, or 0. ``live`` is the fresh and
-        current entry, if there is one."""
+        """Return the reason for which ``mode`` refuses a value, or 0. ``live`` is the fresh, current entry or None."""
         if mode == SAME:
             return 0 if live is not None and live.value is expected else CHANGED
         if mode != ANY and live is not None:

@@ -1,6 +1,7 @@
 # Tags: names under which entries are dropped together. All entries that are stored with a name between two drops of it
-# share one ``Tag``, so a drop is one change, whatever their number; the wheel thread removes them later. An entry has a
-# list of its tags, which is 8 bytes in an array of its block, made for its first tagged entry, and 8 + 8 for each tag.
+# share one ``Tag``, so a drop is one change for any number of entries; the wheel thread removes them later. An entry
+# with tags has a list of them: 8 bytes in an array of its block, which is created for the first such entry, and 8 bytes
+# plus 8 bytes for each tag.
 
 cdef enum:
     MOMENTS = 256
@@ -9,25 +10,25 @@ cdef enum:
 @cython.final
 @cython.no_gc
 cdef class Tag:
-    # The references are those of entries, and of the table of names until it is dropped.
+    # Referred to by the lists of entries and, until it is dropped, by the table of names.
     cdef str name
     cdef Py_ssize_t slot
-    cdef uint64_t stamp  # what the slot showed when this was made, if other processes drop tags as well
+    cdef uint64_t stamp  # the word of the slot when this object was created; 0 if other processes drop no tags
     cdef uint32_t entries
     cdef bint is_dropped
 
 
 cdef struct TagList:
     size_t count
-    PyObject *tags[1]  # ``count`` of them
+    PyObject *tags[1]  # an array of ``count`` tags
 
 
 cdef struct Tags:
-    PyObject *by_name  # a dict of those that were not dropped
-    uint32_t sweep  # one more than the highest index that was not looked at since the last drop; 0 if there is none
-    bint sweeps_again  # a tag was dropped meanwhile
-    bint compares  # the sweep finds what other processes have dropped, too
-    uint64_t moments[MOMENTS]  # of the last drops, by the hash of the name: for values computed while a tag was dropped
+    PyObject *by_name  # a dict of the tags that were not dropped
+    uint32_t sweep  # the sweep continues below this index; 0 if no sweep is in progress
+    bint sweeps_again  # a tag was dropped during the sweep
+    bint compares  # the sweep also finds tags that other processes have dropped
+    uint64_t moments[MOMENTS]  # of the last drops, by the hash of the name: for values that were computed during a drop
 
 
 cdef inline size_t bytes_of(TagList *held) noexcept:
@@ -39,7 +40,7 @@ cdef inline TagList *tags_of(Entries *entries, uint32_t index, Entry *entry) noe
 
 
 cdef bint are_dropped(Map *map, TagList *held, bint here) noexcept:
-    """Whether one of the tags was dropped, by this process or, unless only ``here`` counts, by another one."""
+    """Return whether one of the tags was dropped by this process or, unless ``here``, by any process."""
     cdef size_t place
     cdef PyObject *tag
     for place in range(held.count):
@@ -53,7 +54,7 @@ cdef bint are_dropped(Map *map, TagList *held, bint here) noexcept:
 
 
 cdef uint64_t *last_drop(Map *map, str name, Py_ssize_t slot) except NULL:
-    """Where the moment of the last drop of a tag is, in nanoseconds. A name may share it with others."""
+    """Return a pointer to the moment of the last drop of a tag, in nanoseconds. Several names may share a place."""
     check_slot(&map.stamps, slot)
     if map.stamps.tags is not NULL:
         return &map.stamps.tags[slot]
@@ -61,7 +62,7 @@ cdef uint64_t *last_drop(Map *map, str name, Py_ssize_t slot) except NULL:
 
 
 cdef int check_tags(Map *map, tuple tags, uint64_t since) except -1:
-    """Whether none of the tags was dropped after the moment ``since``; without a moment, none was."""
+    """Return whether none of the tags was dropped after the moment ``since``. Always True if ``since`` is 0."""
     for name, slot in tags:
         if load_word(last_drop(map, name, slot)) >= since and since:
             return False
@@ -69,7 +70,7 @@ cdef int check_tags(Map *map, tuple tags, uint64_t since) except -1:
 
 
 cdef TagList *new_list(Map *map, tuple tags) except NULL:
-    """After ``check_tags``."""
+    """Create the list of the tags of an entry, after ``check_tags``."""
     cdef TagList *held = <TagList *>PyMem_RawMalloc(sizeof(size_t) + len(tags) * sizeof(PyObject *))
     cdef Tag tag
     if held is NULL:
@@ -103,7 +104,7 @@ cdef Tag tag_of(Map *map, str name, Py_ssize_t slot):
 
 
 cdef void release_list(Map *map, TagList *held) noexcept:
-    """Nothing here runs Python code: the names are strings, and of no subclass."""
+    """Free a list of tags. No Python code runs here, since all names are exactly ``str``."""
     cdef size_t place
     cdef PyObject *tag
     for place in range(held.count):
@@ -116,7 +117,7 @@ cdef void release_list(Map *map, TagList *held) noexcept:
 
 
 cdef inline void set_list(Map *map, Entries *entries, uint32_t index, Entry *entry, TagList *held) noexcept:
-    """Give an entry other tags, or none, after its block has the array."""
+    """Replace the tags of an entry. If there are new tags, the block must have the array."""
     cdef TagList *old = tags_of(entries, index, entry)
     if old is not NULL:
         entries.list_bytes -= bytes_of(old)
@@ -129,7 +130,7 @@ cdef inline void set_list(Map *map, Entries *entries, uint32_t index, Entry *ent
 
 
 cdef tuple names_of(TagList *held):
-    """The collector is paused: what it runs could remove the entry."""
+    """Return the names of tags. The collector is paused, since a finalizer could remove the entry and free the list."""
     cdef size_t place
     cdef list names = []
     cdef bint collects
@@ -146,10 +147,10 @@ cdef tuple names_of(TagList *held):
 
 
 cdef uint32_t drop(Map *map, str name, Py_ssize_t slot) except? 0xFFFFFFFF:
-    """How many entries had the tag."""
+    """Drop a tag, and return the number of entries that had it."""
     cdef uint64_t *moment = last_drop(map, name, slot)
     cdef Tag tag = (<dict>map.tags.by_name).pop(name, None)
-    # Unlike any before it, as it is a stamp as well.
+    # The moment also serves as a stamp, so it must differ from all earlier ones.
     store_word(moment, max(nanoseconds(), load_word(moment) + 1))
     if tag is None:
         return 0
@@ -164,15 +165,15 @@ cdef void mark_dropped(Map *map, Tag tag) noexcept:
 
 cdef void begin_sweep(Map *map) noexcept:
     if map.tags.sweep:
-        # Not from the start, or it might never come to an end.
+        # The sweep does not start again now. Otherwise, frequent drops would keep it from reaching the end.
         map.tags.sweeps_again = True
     else:
         map.tags.sweep = map.entries.top
 
 
 cdef Py_ssize_t sweep(Map *map, Py_ssize_t budget, double now, Gone *gone) noexcept:
-    """Remove the entries of dropped tags, looking at most at ``budget`` entries or blocks without tags. How many were.
-    Down by index, since entries move to lower ones only."""
+    """Remove the entries of dropped tags. Look at ``budget`` entries, or blocks without tags, at most, and return the
+    number looked at. The sweep visits descending indices, since entries move only to lower ones."""
     cdef Py_ssize_t looked = 0
     cdef uint32_t index
     cdef Entry *entry
@@ -192,5 +193,5 @@ cdef Py_ssize_t sweep(Map *map, Py_ssize_t budget, double now, Gone *gone) noexc
         entry = at(&map.entries, index)
         if entry.flags & HAS_TAGS and entry.key is not NULL:
             if are_dropped(map, tags_of(&map.entries, index, entry), not map.tags.compares):
-                take(map, index, DELETED, now, gone)
+                remove_entry(map, index, DELETED, now, gone)
     return looked

@@ -16,7 +16,7 @@ from wheelcache.core.contract import TagName
 moment: Final[Callable[[], int]] = (
     time.monotonic_ns if sys.platform == "win32" else partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC)
 )
-"""Return the nanoseconds of a clock that all processes of the machine share, and that no test freezes."""
+"""Return the nanoseconds of a clock that all processes of the machine share and that no test freezes."""
 
 MOMENTS: Final = 256
 
@@ -25,7 +25,7 @@ class Tag:
     """The keys of the entries that were stored with a tag since it was last dropped.
 
     Attributes:
-        stamp: what the slot of the tag showed when this was made, if other processes drop tags as well.
+        stamp: the word of the tag's slot when this object was created; 0 if other processes drop no tags.
     """
 
     __slots__ = ("is_dropped", "keys", "name", "slot", "stamp")
@@ -42,15 +42,15 @@ class Tags:
     """The tags of one core, which calls every method but ``are_dropped`` under its lock.
 
     Attributes:
-        words: when the tags of each slot were last dropped by any process; None if other processes drop none.
-        dropped: the tags whose entries are to be removed.
+        words: for each slot, the moment of the last drop of its tags by any process; None if other processes drop none.
+        dropped: the dropped tags whose entries are still in memory.
     """
 
     __slots__ = ("_by_name", "_moments", "dropped", "words")
 
     def __init__(self) -> None:
         self._by_name: dict[str, Tag] = {}
-        # When tags were last dropped, by the hash of their names: for values that were computed meanwhile.
+        # The moments of the last drops, by the hash of the name: for values that were computed during a drop.
         self._moments = [0] * MOMENTS
         self.words: memoryview | None = None
         self.dropped: list[Tag] = []
@@ -60,37 +60,38 @@ class Tags:
         return any(tag.is_dropped or (words is not None and words[tag.slot] != tag.stamp) for tag in tags)
 
     def dropped_since(self, names: tuple[TagName, ...], since: int) -> bool:
-        """Return whether one of the tags was dropped after the moment ``since``. Other tags may seem to be."""
+        """Return whether one of the tags was dropped after the moment ``since``. Since tags share places in the table,
+        a drop of another tag may count."""
         return any(self._last_drop(name, slot) >= since > 0 for name, slot in names)
 
     def make(self, names: tuple[TagName, ...], since: int) -> tuple[Tag, ...] | None:
-        """Return the tags of an entry that will be stored. None if one of them was dropped after ``since``."""
+        """Return the tags for an entry that the caller stores afterwards; None if one was dropped after ``since``."""
         tags = tuple([self._tag(name, slot) for name, slot in names])
-        # After the stamps of the tags were read, since another process may drop one at any time.
+        # Checked after the stamps of the tags were read: another process may drop a tag at any time.
         if not self.dropped_since(names, since):
             return tags
         self.forget_unused(tags)
         return None
 
     def forget_unused(self, tags: tuple[Tag, ...]) -> None:
-        """Forget those ``tags`` that no entry has."""
+        """Forget the tags that no entry has."""
         for tag in tags:
             if not tag.keys and self._by_name.get(tag.name) is tag:
                 self._by_name.pop(tag.name, None)
 
     def replace(self, old: tuple[Tag, ...], new: tuple[Tag, ...], key: Any) -> tuple[Tag, ...]:
-        """Return ``new``, the tags that an entry has in place of ``old``."""
+        """Replace the tags ``old`` of an entry, and return ``new``."""
         self.discard(tuple([tag for tag in old if tag not in new]), key)
         return new
 
     def discard(self, tags: tuple[Tag, ...], key: Any) -> None:
-        """An entry with these tags has left, or has got others."""
+        """Remove a key from its tags, after its entry was removed or got other tags."""
         for tag in tags:
             tag.keys.discard(key)
         self.forget_unused(tags)
 
     def drop(self, name: str, slot: int) -> int:
-        """Drop a tag, and return how many entries had it."""
+        """Drop a tag, and return the number of entries that had it."""
         dropped = max(moment(), self._last_drop(name, slot) + 1)
         if self.words is None:
             self._moments[hash(name) % MOMENTS] = dropped
@@ -100,14 +101,14 @@ class Tags:
         return 0 if tag is None else self._mark_dropped(tag)
 
     def find_dropped(self) -> bool:
-        """Find the tags that other processes have dropped. Return whether there are any."""
+        """Mark the tags that other processes have dropped. Return whether there are any."""
         found = [tag for tag in self._by_name.values() if not tag.is_dropped and self.are_dropped((tag,))]
         for tag in found:
             self._mark_dropped(tag)
         return found != []
 
     def forget(self) -> None:
-        """Forget all tags, since no entries are left."""
+        """Forget all tags, after all entries were detached."""
         self._by_name = {}
         self.dropped = []
 

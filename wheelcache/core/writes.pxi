@@ -77,7 +77,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         is_outdated = load_word(&map.stamps.table[write.slot]) != write.stamp
         if is_outdated and map.stamps.written:
             if under is None and is_live(map, index, write.now):
-                take(map, index, REPLACED, write.now, gone)
+                remove_entry(map, index, REPLACED, write.now, gone)
                 invalidate(&map.stamps, write.slot)
             return OUTDATED
     if unlikely(write.tags is not NULL):
@@ -94,7 +94,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         due = fresh_until + write.grace
     if write.weight > map.max_weight:
         if index:
-            take(map, index, REPLACED, write.now, gone)
+            remove_entry(map, index, REPLACED, write.now, gone)
         outcome = TOO_HEAVY
     else:
         if not index or due > fresh_until or core.weighs or map.stamps.given or write.tags is not NULL:
@@ -132,7 +132,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         on_hit(map, index, entry)
     else:
         if is_full(map):
-            take(map, victim(map), EVICTED, write.now, gone)
+            remove_entry(map, victim(map), EVICTED, write.now, gone)
             prepare_eviction(map)
         Py_INCREF(write.key)
         index = insert_entry(map, write.key, write.value, write.hash)
@@ -192,7 +192,7 @@ cdef object remove(
         return default
     value = <object>at(&map.entries, index).value if is_there else default
     if index:
-        take(map, index, cause, now, gone)
+        remove_entry(map, index, cause, now, gone)
     if only != DEAD and cause != EVICTED:
         invalidate(&map.stamps, slot)
         if watches is not None:

@@ -345,9 +345,10 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         stored = {cache_key: self._encode(data[key]) for cache_key, key in originals.items()}
         return [originals[cache_key] for cache_key in self._store_many(stored, ttl, originals, tags=names)]
 
-    def delete_many(self, keys: Iterable[Any], version: int | None = None) -> int:  # type: ignore[override]
-        """Delete keys. Return the number of existing ones, as django-redis does."""
-        return self._cache.delete_many([self._key(key, version) for key in keys])
+    def delete_many(self, keys: Iterable[Any], version: int | None = None) -> int | None:  # type: ignore[override]
+        """Delete keys. Return the number of existing ones, as django-redis does; None without keys, as Django does."""
+        cache_keys = [self._key(key, version) for key in keys]
+        return self._cache.delete_many(cache_keys) if cache_keys else None
 
     def clear(self) -> None:
         self._cache.clear()

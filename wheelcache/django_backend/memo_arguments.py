@@ -90,10 +90,13 @@ def text_of(parts: Any, name: str) -> str:
     Raises:
         TypeError: if an object has no text but its address. The message contains ``name``, the name of the function.
     """
+    texts = []
     for part in parts:
         if isinstance(part, tuple | frozenset):
-            text_of(part, name)
+            texts.append(text_of(part, name))
         elif type(part).__repr__ is SHOWS_ADDRESS:
             raise TypeError(f"an argument of {name} has no text that is the same in every process: {part!r}; {USE}")
-    # A set has no order.
-    return repr(tuple(sorted(map(repr, part)) if isinstance(part, frozenset) else part for part in parts))
+        else:
+            texts.append(repr(part))
+    # A set has no order. The name of its type, and the commas between texts in quotes, keep it apart from a tuple.
+    return f"frozenset{sorted(texts)}" if isinstance(parts, frozenset) else f"{texts}"

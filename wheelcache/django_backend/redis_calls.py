@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
+from math import inf
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
@@ -249,7 +250,10 @@ def _number(name: str, value: Any, takes: str) -> float:
     # A comparison with NaN is false.
     if isinstance(value, bool) or not isinstance(value, Real) or value != value:
         raise TypeError(f"{name} must be {takes}, not {value!r}")
-    return value  # type: ignore[return-value]
+    try:
+        return float(value)
+    except OverflowError:
+        return inf if value > 0 else -inf  # type: ignore[operator]
 
 
 def _text_of(key: Any) -> Any:

@@ -1,5 +1,6 @@
-"""App contexts: leases end with the context they began in; a loader in another thread gets a context of its own. Also
-the directory in which the processes of an app share their figures.
+"""App contexts, and the directory in which the processes of an app share their figures.
+
+Leases end with the app context they began in. A loader in another thread gets an app context of its own.
 """
 
 from __future__ import annotations

@@ -13,10 +13,18 @@ import click
 from flask import current_app
 from flask.cli import with_appcontext
 
-from wheelcache.observability import console, operator_commands
+from wheelcache.observability import console, entry_commands, operator_commands
 
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print a JSON document instead of a table.")
-CACHE: Final = click.option("--cache", "name", metavar="NAME", help="The cache. Default: all caches.")
+CACHE: Final = click.option("--cache", "name", metavar="NAME", help="The cache. Default: all caches, or the only one.")
+KEY: Final = click.argument("target", required=False, metavar="[KEY]")
+OPTIONS: Final = {
+    "get": [click.option("--show-value", is_flag=True, help="Show the value.")],
+    "delete": [
+        click.option("--pattern", help="Delete the keys that match a pattern."),
+        click.option("--tag", help="Delete the entries of a tag."),
+    ],
+}
 
 
 def _seconds(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
@@ -45,14 +53,18 @@ def wheelcache(context: click.Context, as_json: bool, watch: float | None) -> No
 
 
 def _command(action: str) -> click.Command:
-    def run(name: str | None = None, target: str | None = None, as_json: bool = False) -> None:
+    def run(name: str | None = None, as_json: bool = False, **given: Any) -> None:
         parent = click.get_current_context().parent
         before = {} if parent is None else parent.params
-        _run(
-            action, name=name, target=target, watch=before.get("watch"), as_json=as_json or before.get("as_json", False)
-        )
+        as_json = as_json or before.get("as_json", False)
+        _run(action, name=name, watch=before.get("watch"), as_json=as_json, **given)
 
     command = click.Command(action, callback=with_appcontext(run), help=operator_commands.ACTIONS[action])
+    if action in entry_commands.ACTIONS:
+        command = KEY(CACHE(JSON(command)))
+        for option in OPTIONS.get(action, ()):
+            command = option(command)
+        return command
     if action == "inspect":
         return JSON(command)
     if action == "purge":

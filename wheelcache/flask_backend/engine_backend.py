@@ -233,9 +233,9 @@ class Landing:
 
 def timeout_for(timeout: Any, value: Any) -> Any:
     """Return ``timeout``; if it is a function of the value, the timeout that it gives to ``value``."""
+    seconds = seconds_for(timeout, value)
     if not callable(timeout):
         return timeout
-    seconds = seconds_for(timeout, value)
     if seconds is None:
         return 0
     # cachelib prefers ints.

@@ -45,7 +45,7 @@ class HTTPCache(http_cache.HTTPCache):
     Args:
         options: those of ``wheelcache.http_cache.HTTPCache``. Pages with ``Vary: Cookie`` depend on the session and on
             the cookies that were read, unless ``cookies`` says otherwise. The default of ``figures_dir`` is the
-            directory of the app, which is why the cache is empty and unusable before ``init_app``.
+            directory of the app, so the cache cannot be used before ``init_app``.
     """
 
     def __init__(

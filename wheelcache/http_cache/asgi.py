@@ -304,10 +304,11 @@ class _Exchange:
 def _untagged(send: Send) -> Send:
     """Return a ``send`` that leaves out the header for the cache."""
 
-    async def send_untagged(message: Message) -> None:
+    # Not a coroutine function, which would cost each message a microsecond.
+    def send_untagged(message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start" and "headers" in message:
-            message = {**message, "headers": without(_lower(message["headers"]), {CACHE_TAG})}
-        await send(message)
+            message = {**message, "headers": [pair for pair in message["headers"] if pair[0].lower() != CACHE_TAG]}
+        return send(message)
 
     return send_untagged
 

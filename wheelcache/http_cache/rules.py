@@ -313,8 +313,14 @@ def storable_headers(headers: Headers) -> Headers:
 
 
 def updated_headers(stored: Headers, received: Headers) -> Headers:
-    """Return the stored headers, updated by those of a 304 (RFC 9111, 3.2)."""
+    """Return the stored headers, updated by those of a 304 (RFC 9111, 3.2).
+
+    Vary keeps all its names. The 304 may lack some, and other caches between this one and the client need them.
+    """
     new = without(storable_headers(received), DESCRIBES_THE_BODY)
+    named = vary_fields(new)
+    if named:
+        new = [*without(new, {b"vary"}), (b"vary", b", ".join(sorted(named | vary_fields(stored))))]
     return without(stored, {name for name, _ in new}) + new
 
 

@@ -16,6 +16,7 @@ from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.replies import Reply
 from wheelcache.http_cache.request import Request
+from wheelcache.http_cache.stored_pages import PURGED
 
 if TYPE_CHECKING:
     from wheelcache.http_cache.pages import Pages
@@ -123,7 +124,8 @@ class Run:
             self.give_up("content-length")
             return
         page.fill(b"".join(self._chunks))
-        self._end(refusal=self._pages.store(self.request, page, self.notes, self._moment), marks=True)
+        refusal = self._pages.store(self.request, page, self.notes, self._moment)
+        self._end(refusal=refusal, marks=refusal != PURGED)
 
     def closed(self) -> None:
         """The server has closed the response without looking for its end, which it may do if no bytes are promised."""

@@ -23,6 +23,9 @@ from wheelcache.runtime.shared_objects import lazy_lock
 
 MOST_ROOTS: Final = 64
 
+PURGED: Final = "purged"
+"""The reason why a page is not stored if it was purged during its run. The next request may store it."""
+
 VALIDATABLE: Final = 3600.0
 """Seconds for which a stale page is kept if the application can validate it."""
 
@@ -92,9 +95,9 @@ class StoredPages:
         # First: afterwards, variants that another process has purged would look current again.
         found = self.find(key)
         if self.purges.is_outdated(key, began.purges):
-            return "purged"
+            return PURGED
         if self.host_purges is not None and not self.host_purges.add(key, began.stamp):
-            return "purged"
+            return PURGED
         ttl = _seconds_to_keep(page)
         if page.fields or type(found) is Variants:
             variants = self._variants(key, found, page.fields, ttl)
@@ -114,11 +117,11 @@ class StoredPages:
         if tags and self.host_purges is not None:
             page.tags_key = self.host_purges.add_tags(key, tags, since)
             if page.tags_key is None:
-                return "purged"
+                return PURGED
         outcome = self._cache.parts.writer.set(key, page, ttl, tags=tags, since=since)
         if outcome & STORED:
             return None
-        return "purged" if outcome & OUTDATED else "max_bytes"
+        return PURGED if outcome & OUTDATED else "max_bytes"
 
     def _variants(self, key: str, found: Any, fields: frozenset[bytes], ttl: int) -> Variants:
         """Return the variants of a page whose new response depends on ``fields``."""

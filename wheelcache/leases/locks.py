@@ -21,12 +21,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, Protocol
 
 from wheelcache import options
+from wheelcache.core.contract import BATCH
 from wheelcache.errors import LockError, LockNotOwned
 from wheelcache.loading.steps import StepsTo, Wait, twins
 from wheelcache.runtime import lifecycle
@@ -45,6 +47,13 @@ if sys.platform != "win32":
 
 STATE: Final = struct.Struct("<d32s")
 """The content of a file: the end of the lock, in seconds of the steady clock, and the token of its holder."""
+
+STEP: Final = "step"
+"""The name of the file that is locked during a step."""
+
+SWEEP_AT: Final = 64
+"""The number of locks of a process from which ended ones are looked for, each time there are twice as many. Callers may
+leave locks to their timeout, each with a name of its own."""
 
 
 class LockTable(Protocol):
@@ -78,6 +87,7 @@ class ProcessLocks:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._held: dict[str, tuple[str, float]] = {}
+        self._sweep_at = SWEEP_AT
         # Reentrant, because the garbage collector may run a finalizer that releases a lock.
         self._lock = threading.RLock()
         lifecycle.HELD.add_weakly(self)
@@ -86,7 +96,11 @@ class ProcessLocks:
         with self._lock:
             if self.holder(name) is not None:
                 return False
-            self._held[name] = token, self._clock() + seconds
+            now = self._clock()
+            if len(self._held) >= self._sweep_at:
+                self._held = {each: (owner, end) for each, (owner, end) in self._held.items() if now < end}
+                self._sweep_at = max(SWEEP_AT, 2 * len(self._held))
+            self._held[name] = token, now + seconds
             return True
 
     def release(self, name: str, token: str) -> bool:
@@ -135,21 +149,28 @@ class MachineLocks:
     def __init__(self, name: str, clock: Callable[[], float] = SystemClock.steady) -> None:
         self._folder = f"{_digest(name)}-1.locks"
         self._clock = clock
-        # The locked files of this process, by token.
-        self._files: dict[str, int] = {}
+        # The locked files of this process, by token, and their paths.
+        self._files: dict[str, tuple[int, Path]] = {}
+        self._sweep_at = 0
         lifecycle.HELD.add_weakly(self)
 
     def acquire(self, name: str, token: str, seconds: float) -> bool:
         with self._step(name) as path:
             if self._holder(path) is not None:
                 return False
+            if len(self._files) >= self._sweep_at:
+                self._sweep(path.parent)
             # A new file, because the holder of a lock that has ended may still have the old file locked.
             path.unlink(missing_ok=True)
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             not_for_children.add(file)
-            self._files[token] = file
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.pwrite(file, STATE.pack(self._clock() + seconds, token.encode()), 0)
+            self._files[token] = file, path
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.pwrite(file, STATE.pack(self._clock() + seconds, token.encode()), 0)
+            except BaseException:
+                self._give_up(token)
+                raise
             return True
 
     def release(self, name: str, token: str) -> bool:
@@ -157,18 +178,15 @@ class MachineLocks:
             return False
         with self._step(name) as path:
             is_held = self._holder(path) == token
-            if is_held:
-                path.unlink()
-            file = self._files.pop(token)
-            not_for_children.discard(file)
-            os.close(file)
+            if token in self._files:
+                self._give_up(token)
             return is_held
 
     def extend(self, name: str, token: str, seconds: float, *, from_now: bool) -> bool:
         with self._step(name) as path:
             is_held = self._holder(path) == token
             if is_held:
-                file = self._files[token]
+                file, _ = self._files[token]
                 start = self._clock() if from_now else STATE.unpack(os.pread(file, STATE.size, 0))[0]
                 os.pwrite(file, STATE.pack(start + seconds, token.encode()), 0)
             return is_held
@@ -195,8 +213,28 @@ class MachineLocks:
         """Exclude all other steps of this table. The value of the context is the path of the file of ``name``."""
         path = self._path(name)
         make_private_again(path.parent)
-        with locked_file(path.parent / "step"):
+        with locked_file(path.parent / STEP):
             yield path
+
+    def _sweep(self, folder: Path) -> None:
+        """Close the files of locks that have ended. Before the first lock, remove the files of killed processes."""
+        if self._sweep_at == 0:
+            for path in islice(folder.iterdir(), BATCH):
+                if path.name != STEP and self._holder(path) is None:
+                    path.unlink()
+        now = self._clock()
+        for token, (file, _) in list(self._files.items()):
+            if STATE.unpack(os.pread(file, STATE.size, 0))[0] <= now:
+                self._give_up(token)
+        self._sweep_at = max(SWEEP_AT, 2 * len(self._files))
+
+    def _give_up(self, token: str) -> None:
+        """Close the file of a lock, and remove it unless the next holder has replaced it. The step is in progress."""
+        file, path = self._files.pop(token)
+        if os.fstat(file).st_nlink:
+            path.unlink(missing_ok=True)
+        not_for_children.discard(file)
+        os.close(file)
 
     def _holder(self, path: Path) -> str | None:
         try:

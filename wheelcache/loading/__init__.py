@@ -1,1 +1,1 @@
-"""How values are loaded: single flight, stale values, refreshes, fail-safe, timeouts, memoize."""
+"""Loading values: single flight, stale values, refreshes, fail-safe, timeouts, memoize."""

@@ -58,7 +58,13 @@ def no_previous(key: Hashable) -> ValueError:
 
 def seconds_for(ttl: Any, value: Any) -> Any:
     """Return ``ttl``; if it is a function, the seconds for which it keeps ``value``: None for forever, 0.0 for not at
-    all."""
+    all.
+
+    Raises:
+        ValueError: if ``value`` is KEEP: the cache that stores it passes no previous value.
+    """
+    if value is KEEP:
+        raise ValueError("a loader returned KEEP, but this cache does not pass the previous value to loaders")
     return options.lifetime(f"the result of {ttl!r}", ttl(value)) if callable(ttl) else ttl
 
 

@@ -111,7 +111,7 @@ def memoizer(
     policy: LoadPolicy,
     tags_of: Callable[..., tuple[str, ...]],
 ) -> Callable[[Callable[P, R]], Memoized[P, R]]:
-    """Return the decorator that memoizes in ``cache``, given the loads and groups of it. See ``Cache.memoize``."""
+    """Return the decorator that memoizes in ``cache``, with its loads and groups. See ``Cache.memoize``."""
 
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
         check_function(function)
@@ -285,7 +285,7 @@ def keys_by_arguments(as_called: Signature, name: str) -> MakeKey:
 
 
 def signature_of(function: Callable[..., Any], name: str, *, has_previous: bool = False) -> Signature:
-    """Return the signature of a function as its callers see it: they do not pass the previous value.
+    """Return the signature of a function without the parameter of the previous value, which callers do not pass.
 
     Args:
         has_previous: the result of ``receives_previous``.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 CLEARED: Final = "cleared"
 RESET: Final = "reset"
+DELETED: Final = "deleted"
 LOAD_FAILED: Final = "load failed"
 STARTED: Final = "started"
 EXITED: Final = "exited"

@@ -11,6 +11,7 @@ from wheelcache.core.contract import Core, RemovalCause
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.event_log import Event, EventsInMemory
+from wheelcache.observability.inquiries import Inquiries, Inspector
 from wheelcache.observability.memory_use import MemoryUse
 from wheelcache.observability.publisher import INTERVAL, Publication, publisher_of
 from wheelcache.observability.recorder import Recorder, State
@@ -126,6 +127,7 @@ class Observer:
         failures: RecentFailures,
         driver: WheelDriver,
         actions: Mapping[str, Callable[..., object]],
+        inspector: Inspector,
         is_in_use: Callable[[], bool],
     ) -> None:
         self._options = options
@@ -141,8 +143,10 @@ class Observer:
         self.publication: Publication | None = None
         if directory is not None:
             requests = WorkerRequests(encoded(name), actions)
+            inquiries = Inquiries(encoded(name), inspector.answer)
+            publisher, thread, clock = publisher_of(directory), self.thread, driver.clock
             self.publication = Publication(
-                publisher_of(directory), self.recorder, requests, self.events, self.thread, is_in_use, driver.clock
+                publisher, self.recorder, requests, inquiries, self.events, thread, is_in_use, clock
             )
         self.jobs = list(self._all_jobs())
 

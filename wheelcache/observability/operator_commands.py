@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Final, TextIO
 
 from wheelcache.errors import FileUnusable
-from wheelcache.observability import console, snapshot_commands
+from wheelcache.observability import console, entry_commands, snapshot_commands
 from wheelcache.observability.console import nothing_found, user_name
+from wheelcache.observability.entry_commands import Target
 from wheelcache.observability.event_log import CLEARED, RESET
 from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.observed import ObservedCache
@@ -23,6 +24,7 @@ ACTIONS: Final = {
     "purge": "Ask all workers to remove the pages of a URL, or of a host, from the HTTP cache.",
     "reset": "Reset the figures to zero, here and on the dashboard.",
     "inspect": "List the snapshots, their age, and whether they are whole.",
+    **entry_commands.ACTIONS,
 }
 """The actions and their help texts."""
 
@@ -39,6 +41,9 @@ def run(
     watch: float | None = None,
     as_json: bool = False,
     styled: bool = True,
+    pattern: str | None = None,
+    tag: str | None = None,
+    show_value: bool = False,
 ) -> None:
     """Run ``action``, one of ``ACTIONS``, or show the figures if it is None.
 
@@ -46,21 +51,34 @@ def run(
         caches: the caches of the site.
         option: the name of the option that sets the directory of snapshots, as the user writes it.
         error: returns the exception to raise if the action is impossible, for a reason in words.
-        name: the cache to clear, purge or reset; None for all.
-        target: the URL or the host to purge.
+        name: the cache; None for all of them, or for the only one.
+        target: the URL or the host to purge, or the key or the pattern of the entries.
         watch, as_json, styled: see ``console.show``.
+        pattern, tag: the entries to delete.
+        show_value: whether to show the value of an entry.
     """
+    is_of_entries = action in entry_commands.ACTIONS
     try:
-        if name is not None and action not in ("clear", "purge", "reset"):
-            raise Undone("--cache is only for clear, purge and reset.")
-        if target is not None and action != "purge":
-            raise Undone(f"A URL or a host is only for purge: leave {target!r} out.")
+        if name is not None and action not in ("clear", "purge", "reset") and not is_of_entries:
+            raise Undone("--cache is only for clear, purge, reset and the entries.")
+        if target is not None and action != "purge" and not is_of_entries:
+            raise Undone(f"{target!r} is neither an action nor an argument of {action}.")
         if watch is not None and action is not None:
             raise Undone(f"--watch is only for the figures: leave it out of {action}.")
-        if as_json and action not in (None, "inspect"):
-            raise Undone(f"--json is only for the figures and inspect: leave it out of {action}.")
+        if as_json and action not in (None, "inspect") and not is_of_entries:
+            raise Undone(f"--json is only for the figures, inspect and the entries: leave it out of {action}.")
+        for written, value, user in (
+            ("--pattern", pattern, "delete"),
+            ("--tag", tag, "delete"),
+            ("--show-value", show_value, "get"),
+        ):
+            if value and action != user:
+                raise Undone(f"{written} is only for {user}.")
         if action is None:
             console.show(caches, out, watch=watch, as_json=as_json, styled=styled)
+        elif is_of_entries:
+            entries = Target(target, pattern, tag, show_value=show_value)
+            entry_commands.run(action, caches, name, entries, out, as_json=as_json)
         elif action == "inspect":
             snapshot_commands.inspect(caches, option, out, as_json=as_json, styled=styled)
         elif action == "purge":

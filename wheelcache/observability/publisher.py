@@ -21,6 +21,7 @@ from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.event_log import EXITED, STARTED, Event, add_events
 from wheelcache.observability.figures_directory import remove_forgotten
+from wheelcache.observability.inquiries import Inquiries, inquiries_in
 from wheelcache.observability.recorder import Recorder, Steps
 from wheelcache.observability.site_file import PATIENCE, USE, SiteFile
 from wheelcache.observability.tables import (
@@ -195,9 +196,10 @@ class SitePublisher:
             tidy(db, self.file, self.process)
             if is_first and is_in_ours(self.file.directory):
                 remove_forgotten()
-        requests = requests_in(db)
+        requests, inquiries = requests_in(db), inquiries_in(db)
         for each in publications:
             each.requests.note(requests)
+            each.inquiries.note(inquiries)
         return batch
 
     def _collect(self, publications: Iterable[Publication], *, stays: bool) -> _Batch:
@@ -318,7 +320,7 @@ class Publication:
     Args:
         publisher: the publisher of the process for the directory.
         recorder: records the counts of the cache.
-        requests: the requests of operators to the cache.
+        requests, inquiries: the requests and the inquiries of operators to the cache.
         events: the events of the cache.
         thread: returns the state of the wheel thread.
         is_in_use: returns whether the cache was used and not closed since. If it was not, reading its figures could
@@ -337,6 +339,7 @@ class Publication:
         publisher: SitePublisher,
         recorder: Recorder,
         requests: WorkerRequests,
+        inquiries: Inquiries,
         events: CacheEvents,
         thread: Callable[[], str],
         is_in_use: Callable[[], bool],
@@ -345,6 +348,7 @@ class Publication:
         self.publisher = publisher
         self.recorder = recorder
         self.requests = requests
+        self.inquiries = inquiries
         self.events = events
         self.thread = thread
         self._is_in_use = is_in_use
@@ -382,6 +386,7 @@ class Publication:
                 each.was_published()
             self._publish()
         self.requests.run()
+        self.inquiries.run(self.publisher.file, self.publisher.process)
 
     def run_now(self) -> None:
         """Publish immediately instead of within a few seconds, if there is anything to publish."""
@@ -414,6 +419,7 @@ class Publication:
         self._held_up = 0
         self._due_at = -inf
         self.requests.start_over()
+        self.inquiries.start_over()
 
     def close(self) -> None:
         """Publish for the last time. The counts stay in the database; the cache is removed from the worker."""

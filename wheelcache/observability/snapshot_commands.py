@@ -214,13 +214,13 @@ def _ask(
     for each, workers in asked.items():
         site.ask(action, each.name)
         site.note(action, user_name(), each.name)
-        idle = _listed(worker.pid for worker in workers if _is_idle(worker))
+        idle = _listed(worker.pid for worker in workers if is_idle(worker))
         if idle:
             out.write(f"The cache {each.name!r} is empty and not in use in {idle}, which will {action} nothing.\n")
-    return {each: [worker for worker in workers if not _is_idle(worker)] for each, workers in asked.items()}
+    return {each: [worker for worker in workers if not is_idle(worker)] for each, workers in asked.items()}
 
 
-def _is_idle(worker: WorkerFigures) -> bool:
+def is_idle(worker: WorkerFigures) -> bool:
     """Return whether the cache is empty and unused in a worker. Such a worker does not look for requests either."""
     return worker.stats.size == 0 and worker.published < SystemClock.time() - 3 * INTERVAL
 

@@ -9,7 +9,8 @@
   commit was interrupted finds out whether the commit succeeded.
 - ``workers``: the gauges of each cache in each process.
 - ``resets``: the time when the figures of a cache were reset. Cache 0 stands for all caches.
-- ``events``: recent events. ``requests``: the last request of each action on each cache.
+- ``events``: recent events. ``requests``: the last request of each action on each cache. ``inquiries`` and
+  ``answers``: see ``inquiries``.
 
 A process that opens the file parses the whole schema. A table with a column for each count takes 50 us, so there is one
 such table, and its columns have no types. Its rows are ordered by time, so that a publication writes 3 pages instead of
@@ -84,6 +85,8 @@ CREATE TABLE resets (cache INTEGER PRIMARY KEY, at DEFAULT 0);
 CREATE TABLE events (at DEFAULT 0, document DEFAULT '');
 CREATE TABLE requests (
     cache BLOB, action TEXT, token DEFAULT '', at DEFAULT 0, PRIMARY KEY (cache, action)) WITHOUT ROWID;
+CREATE TABLE inquiries (token DEFAULT '', cache BLOB, document DEFAULT '', at DEFAULT 0);
+CREATE TABLE answers (token DEFAULT '', process INTEGER, document DEFAULT '', at DEFAULT 0);
 """
 
 VERSION: Final = crc32(SCHEMA.encode()) >> 1

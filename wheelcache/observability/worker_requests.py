@@ -89,7 +89,7 @@ class WorkerRequests:
 
     Args:
         name: the encoded name of the cache.
-        actions: the function that runs a request, by action. It receives the argument of the request, if there is one.
+        actions: the functions that run requests, by action. Each receives the argument of a request, if there is one.
     """
 
     __slots__ = ("_actions", "_begun", "_done", "_name", "_since", "_wanted")

@@ -75,7 +75,7 @@ class NotKept(RuntimeError):
 
 
 class NoPages(RuntimeError):
-    """The cache is not that of an HTTP cache."""
+    """The cache does not belong to an HTTP cache, so it has no pages."""
 
     def __str__(self) -> str:
         return f"The cache {self.args[0]!r} has no pages to purge"
@@ -193,7 +193,7 @@ class Dashboard:
         return f"Cleared {name}. {self._run_everywhere(CLEAR, name, clear, CLEARED, by)}"
 
     def purge(self, name: str, target: str, by: str) -> str:
-        """Remove the pages of a URL or a host in all processes, and return a sentence that says so.
+        """Remove the pages of a URL or a host in all processes, and return a message for the user.
 
         Args:
             by: the name of the operator, for the recent events.
@@ -201,7 +201,7 @@ class Dashboard:
         Raises:
             NotPurgeable: if ``target`` is neither a URL nor a host.
             UnknownCache: if no process has the cache.
-            NoPages: if it is not the cache of an HTTP cache.
+            NoPages: if the cache does not belong to an HTTP cache.
             FileUnusable, OSError: if the other processes cannot be asked.
         """
         target = target.strip()

@@ -26,11 +26,19 @@ class Command(BaseCommand):
             choices=tuple(operator_commands.ACTIONS),
             help="save: all workers save their entries. load: all workers load the newest snapshot, in addition to "
             "their entries. clear: all workers clear their entries. purge: all workers remove the pages of a URL or a "
-            "host. reset: the figures start from zero. inspect: list the snapshots. Without an action, the figures are "
-            "shown",
+            "host. reset: the figures start from zero. inspect: list the snapshots. keys, get, ttl, delete, tags: the "
+            "entries, in all workers. Without an action, the figures are shown",
         )
-        parser.add_argument("target", nargs="?", help="the URL or the host to purge")
-        parser.add_argument("--cache", metavar="NAME", help="the cache to clear, purge or reset (default: all caches)")
+        parser.add_argument(
+            "target",
+            nargs="?",
+            help="the URL or host to purge; the key, as it is stored, for get, ttl and delete; the pattern for keys "
+            "and tags",
+        )
+        parser.add_argument("--pattern", help="delete the keys that match a pattern")
+        parser.add_argument("--tag", help="delete the entries of a tag")
+        parser.add_argument("--show-value", action="store_true", help="let get show the value")
+        parser.add_argument("--cache", metavar="NAME", help="the cache (default: all caches, or the only one)")
         parser.add_argument("--json", action="store_true", help="print a JSON document instead of a table")
         parser.add_argument(
             "--watch",
@@ -51,12 +59,8 @@ class Command(BaseCommand):
             raise CommandError("None of CACHES is a cache of wheelcache.django_backend, and no pages are cached.")
         # Rich writes the line endings itself.
         self.stdout.ending = ""
-        given = {
-            "name": options["cache"],
-            "target": options["target"],
-            "watch": options["watch"],
-            "as_json": options["json"],
-        }
+        given = {name: options[name] for name in ("target", "pattern", "tag", "show_value", "watch")}
+        given |= {"name": options["cache"], "as_json": options["json"]}
         styled = not options["no_color"]
         action, out = options["action"], cast(TextIO, self.stdout)
         operator_commands.run(action, caches, "SNAPSHOT", out, CommandError, **given, styled=styled)
