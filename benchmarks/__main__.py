@@ -20,6 +20,7 @@ from benchmarks import (
     page_rows,
     pause_rows,
     stampede_rows,
+    tags_rows,
     tiers_rows,
     wheel_rows,
 )
@@ -43,6 +44,7 @@ def measurements(executor: Executor) -> dict[str, tuple[int, Measurement]]:
         "tiers": (tiers_rows.STEPS, tiers_rows.measure),
         "wheel": (wheel_rows.STEPS, wheel_rows.measure),
         "memory": (memory_rows.STEPS, partial(memory_rows.measure, executor)),
+        "tags": (tags_rows.STEPS, partial(tags_rows.measure, executor)),
         "million": (million_rows.STEPS, partial(million_rows.measure, executor)),
         "pause": (pause_rows.STEPS, partial(pause_rows.measure, executor)),
     }

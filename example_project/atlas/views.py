@@ -1,16 +1,15 @@
 """The pages, each of which uses another way of caching in Django. They note computed parts in ``request.computed``."""
 
 from django.conf import settings
-from django.core.cache import cache
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.cache import cache_page
 from django.views.decorators.http import require_POST
 
 from atlas import figures
 from atlas.geography import Distances
 from atlas.middleware import RECENT, AtlasRequest
 from atlas.models import City, Continent, Country
+from wheelcache.django_backend import cache
 
 
 def home(request: AtlasRequest) -> HttpResponse:
@@ -28,12 +27,17 @@ def home(request: AtlasRequest) -> HttpResponse:
     return render(request, "atlas/home.html", {"load_world": world, "recent": recent})
 
 
-@cache_page(settings.PAGE_SECONDS)
 def country(request: AtlasRequest, code: str) -> HttpResponse:
-    """Show a page that is cached as a whole, for all visitors."""
-    found = get_object_or_404(Country.objects.select_related("continent"), pk=code)
-    request.computed.append("the country's figures")
-    return render(request, "atlas/country.html", {"country": found, **figures.country(found)})
+    """Show a page that is cached as a whole, for all visitors, until one of its cities changes."""
+
+    def page() -> HttpResponse:
+        found = get_object_or_404(Country.objects.select_related("continent"), pk=code)
+        request.computed.append("the country's figures")
+        return render(request, "atlas/country.html", {"country": found, **figures.country(found)})
+
+    tags = (f"country:{code}",)
+    response: HttpResponse = cache.get_or_set(f"country:{code}", page, settings.PAGE_SECONDS, tags=tags)
+    return response
 
 
 def city(request: AtlasRequest, pk: int) -> HttpResponse:
@@ -49,7 +53,7 @@ def city(request: AtlasRequest, pk: int) -> HttpResponse:
         "atlas/city.html",
         {
             "city": found,
-            "neighbours": cache.get_or_set(f"neighbours:{pk}", neighbours),
+            "neighbours": cache.get_or_set(f"neighbours:{pk}", neighbours, tags=("cities",)),
             "reach_km": figures.NEIGHBOURHOOD_KM,
         },
     )
@@ -62,7 +66,8 @@ def statistics(request: AtlasRequest) -> HttpResponse:
         request.computed.append("half a million distances")
         return figures.city_distances()
 
-    return render(request, "atlas/statistics.html", {"distances": cache.get_or_set("distances", distances, 3600)})
+    found = cache.get_or_set("distances", distances, 3600, tags=("cities",))
+    return render(request, "atlas/statistics.html", {"distances": found})
 
 
 async def continent(request: AtlasRequest, code: str) -> HttpResponse:
@@ -73,7 +78,7 @@ async def continent(request: AtlasRequest, code: str) -> HttpResponse:
         return await figures.continent(code)
 
     try:
-        loaded = await cache.aget_or_set(f"continent:{code}", load)
+        loaded = await cache.aget_or_set(f"continent:{code}", load, tags=("cities",))
     except Continent.DoesNotExist:
         raise Http404(f"There is no continent {code!r}.") from None
     return render(request, "atlas/continent.html", loaded)

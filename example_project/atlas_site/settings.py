@@ -10,9 +10,11 @@ DEBUG = True
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "testserver"]
 
 INSTALLED_APPS = [
+    "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.humanize",
+    "django.contrib.messages",
     "django.contrib.staticfiles",
     "wheelcache.django_backend",
     "atlas",
@@ -25,9 +27,11 @@ CACHES = {
         "TIMEOUT": 300,
         "OPTIONS": {
             "MAX_ENTRIES": int(os.environ.get("ATLAS_MAX_ENTRIES", "5000")),
-            # Of concurrent requests for an expired page or fragment, one computes it. The others wait for it, at most
-            # this many seconds. Other keys have no wait: a missing session is not filled by another request.
-            "FILL_WAIT": {"views.decorators.cache.": 5, "template.cache.": 5},
+            # Of concurrent requests for an expired fragment, one computes it. The others wait for it, at most this many
+            # seconds. Other keys have no wait: get_or_set computes a value once in any case.
+            "FILL_WAIT": {"template.cache.": 5},
+            # With several workers, "host" lets all of them see the changes of one: see atlas/apps.py.
+            "COHERENCE": os.environ.get("ATLAS_COHERENCE") or None,
             # A directory where the entries survive a restart, if there is one: make restart shows the effect. The
             # sessions below have none, since a session that was logged out might come back after a crash.
             "SNAPSHOT": os.environ.get("ATLAS_SNAPSHOT") or None,
@@ -53,14 +57,15 @@ SESSION_CACHE_ALIAS = "sessions"
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "wheelcache:dashboard"
 
-# The country pages are cached by a decorator on their view, inside all middleware. So the additions of the middleware,
-# the line on how the page was served and the visitor's session, are not cached and shared.
+# The country pages are cached by their view, inside all middleware. So the additions of the middleware, the line on how
+# the page was served and the visitor's session, are not cached and shared.
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.common.CommonMiddleware",
     "atlas.middleware.served",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
     "atlas.middleware.recent_countries",
 ]
 
@@ -68,7 +73,19 @@ ROOT_URLCONF = "atlas_site.urls"
 WSGI_APPLICATION = "atlas_site.wsgi.application"
 ASGI_APPLICATION = "atlas_site.asgi.application"
 
-TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
 
 DATABASES = {
     "default": {

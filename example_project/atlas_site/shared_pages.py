@@ -7,6 +7,8 @@ No page shows how it was made, or what its visitor saw before. Environment: ``AT
 import os
 from typing import Any
 
+from django.core.cache.backends.dummy import DummyCache
+
 from atlas_site.settings import *  # noqa: F403
 from atlas_site.settings import CACHES
 
@@ -23,9 +25,19 @@ MIDDLEWARE = [
 ]
 
 if os.environ["ATLAS_CACHED_BY"] == "nothing":
-    CACHES["default"] = {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}
+    CACHES["default"] = {"BACKEND": "atlas_site.shared_pages.NoCache"}
+elif os.environ["ATLAS_CACHED_BY"] == "cache_page":
+    # The two middlewares that cache_page makes a decorator of, in its place: inside all others.
+    MIDDLEWARE += [f"django.middleware.cache.{name}CacheMiddleware" for name in ("Update", "FetchFrom")]
 elif os.environ["ATLAS_CACHED_BY"] == "HTTPCache":
     MIDDLEWARE.insert(0, "wheelcache.django_backend.pages.PageMiddleware")
+
+
+class NoCache(DummyCache):
+    """Computes every value, whatever its tags."""
+
+    def get_or_set(self, key: Any, default: Any, *args: Any, **kwargs: Any) -> Any:
+        return default()
 
 
 def expect_notes(get_response: Any) -> Any:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -92,6 +93,49 @@ def test_importing_twice_does_nothing_the_second_time(atlas):
 @pytest.mark.parametrize("path", ["/", "/country/FR/", "/city/2988507/", "/statistics/", "/async/EU/"])
 def test_a_page_is_computed_once_and_then_comes_from_the_cache(visitor, path):
     assert [served(visitor.get(path)) for _ in range(3)] == ["MISS", "HIT", "HIT"]
+
+
+def test_a_city_that_is_renamed_in_the_admin_has_its_new_name_in_all_workers_immediately(atlas):
+    site = Atlas(Path(atlas.environment["ATLAS_DATABASE"]))
+    site.environment |= {
+        "ATLAS_COHERENCE": "host",
+        "ATLAS_SESSION_ENGINE": "django.contrib.sessions.backends.signed_cookies",
+    }
+    code = "from django.contrib.auth.models import User; User.objects.create_superuser('chief', password='chief')"
+    assert site.manage("shell", "--command", code).returncode == 0
+    with ExitStack() as stack:
+        visitors = []
+        for _ in range(2):
+            server, url = site.serve()
+            stack.enter_context(server)
+            stack.callback(server.terminate)
+            visitors.append(stack.enter_context(httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE)))
+        editor, other = visitors
+        neighbour = re.search(r'href="(/city/\d+/)"', other.get(PARIS).text)[1]
+        paths = ["/country/FR/", neighbour, "/statistics/", "/async/EU/", "/"]
+        for path in (*paths, "/country/JP/"):
+            assert [served(visitor.get(path)) for visitor in visitors for _ in range(2)][1::2] == ["HIT", "HIT"]
+        assert [name_of_paris(other.get(path)) for path in paths[:2]] == ["Paris", "Paris"]
+        editor.follow_redirects = True
+        for path, changes in (
+            ("/admin/login/", {"username": "chief", "password": "chief"}),
+            ("/admin/atlas/city/2988507/change/", {"name": "Lutetia"}),
+        ):
+            fields = dict(re.findall(r'<input[^>]* name="(\w+)" value="([^"]*)"', editor.get(path).text))
+            fields.pop("_save", None)
+            answer = editor.post(path, data={**fields, **changes})
+        assert "was changed successfully" in answer.text
+        for visitor in visitors:
+            assert [served(visitor.get(path)) for path in paths] == ["MISS"] * len(paths)
+            assert served(visitor.get("/country/JP/")) == "HIT"
+            assert [name_of_paris(visitor.get(path)) for path in paths[:2]] == ["Lutetia", "Lutetia"]
+
+
+def name_of_paris(page):
+    return re.search(rf'href="{PARIS}">([^<]+)<', page.text)[1]
+
+
+PARIS = "/city/2988507/"
 
 
 def test_the_home_page_names_the_countries_that_its_visitor_saw_last(visitor, url):
@@ -222,7 +266,7 @@ def test_the_demo_fails_if_requests_do(atlas, tmp_path):
     """The pages of the site raise, but the same application still serves static files."""
     broken = tmp_path / "broken_atlas.py"
     broken.write_text(
-        "from atlas_site.settings import *\nMIDDLEWARE = ['broken_atlas.refuse']\n"
+        "from atlas_site.settings import *\nMIDDLEWARE += ['broken_atlas.refuse']\n"
         "def refuse(get_response):\n"
         "    from django.http import HttpResponse\n"
         "    return lambda request: HttpResponse(status=500)\n"

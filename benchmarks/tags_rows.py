@@ -1,0 +1,80 @@
+"""Tags: ``delete_tags`` in a large cache, hits of entries with tags, and the memory that tags take."""
+
+import sys
+from concurrent.futures import Executor
+from statistics import median
+from time import sleep, thread_time_ns
+
+from benchmarks.report import Row, Section, Target, by_core, costlier
+from benchmarks.timing import Contender, Step, calling, interleaved
+from wheelcache import Cache
+from wheelcache.core import IMPLEMENTATION
+
+ENTRIES = 1_000_000
+TAGS = 1000
+DROPS = 50
+KEYS = [f"user:{number}:profile" for number in range(200)]
+ROUNDS = 100
+STEPS = ROUNDS + 2
+
+NO_TAGS = "an entry without tags"
+
+
+def measure(executor: Executor, step: Step) -> Section:
+    microseconds = executor.submit(delete_one_tag).result()
+    step()
+    first, further = executor.submit(bytes_per_tag).result()
+    step()
+    rounds = {name: calling(_filled(tags).get) for name, tags in ((NO_TAGS, ()), ("two tags", ("a", "b")))}
+    timings = interleaved([Contender(name, round_, lambda: KEYS) for name, round_ in rounds.items()], ROUNDS, step)
+
+    def bounded(operation: str, ours: float, unit: str, at_most: float) -> Row:
+        target = Target(at_most, at_least=False) if by_core(compiled=True) else None
+        return Row(operation, ours, "", None, unit, ours, unit, target)
+
+    return Section(
+        "Tags",
+        f"The time of delete_tags is the median of {DROPS} calls, each after the entries of the last one were removed; "
+        f"the core is {IMPLEMENTATION}.",
+        [
+            bounded(f"delete_tags of one of {TAGS:,} tags over {ENTRIES:,} entries", microseconds, "µs", 20),
+            costlier(
+                "get, hit, two tags",
+                timings["two tags"].median,
+                NO_TAGS,
+                timings[NO_TAGS].median,
+                by_core(compiled=1.25),
+            ),
+            bounded("memory of the first tag of an entry", first, "bytes", 64),
+            bounded("memory of each further tag", further, "bytes", 24),
+        ],
+        {"hits": timings, "delete_tags": microseconds, "bytes": [first, further]},
+    )
+
+
+def delete_one_tag() -> float:
+    """Return the microseconds of a call that wakes the wheel thread. Run this in a new process."""
+    cache = Cache("tags", ttl=3000)
+    for number in range(ENTRIES):
+        cache.set(f"user:{number}:profile", number, tags=(f"tag {number % TAGS}",))
+    took = []
+    for number in range(DROPS):
+        began = thread_time_ns()
+        cache.delete_tags(f"tag {number}")
+        took.append(thread_time_ns() - began)
+        while len(cache) > ENTRIES - (number + 1) * ENTRIES // TAGS:
+            sleep(0.01)
+    return median(took) / 1000
+
+
+def bytes_per_tag() -> tuple[float, float]:
+    """Return the bytes of an entry's first tag, and of its second. Run this in a new process."""
+    sizes = [sys.getsizeof(_filled(tags, 100_000).parts.core) for tags in ((), ("a",), ("a", "b"))]
+    return (sizes[1] - sizes[0]) / 100_000, (sizes[2] - sizes[1]) / 100_000
+
+
+def _filled(tags: tuple[str, ...], entries: int = len(KEYS)) -> Cache:
+    cache = Cache("tags", ttl=3000)
+    for number in range(entries):
+        cache.set(f"user:{number}:profile", number, tags=tags)
+    return cache

@@ -1,0 +1,10 @@
+from django.contrib import admin
+
+from atlas.models import City
+
+
+@admin.register(City)
+class CityAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    list_display = ("name", "country", "population")
+    search_fields = ("name",)
+    raw_id_fields = ("country",)
