@@ -1,10 +1,11 @@
 """Backends on a clock that the test moves."""
 
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 
 import pytest
-from django.core.signals import request_finished
+from django.core.signals import request_finished, request_started
 from django.db import close_old_connections
 from django.utils import timezone, translation
 
@@ -15,13 +16,26 @@ from wheelcache.runtime.request_scope import end_request
 BACKEND = "wheelcache.django_backend.WheelCache"
 
 
-def finish_request():
-    """As Django does, but for the database, which a test without the mark may not use."""
-    request_finished.disconnect(close_old_connections)
+@contextmanager
+def open_connections():
+    """Leave connections open when requests begin and end, as Django's test client does.
+
+    A test without the mark may not use the database, not even to close a connection that another test has opened.
+    """
+    signals = (request_started, request_finished)
+    for signal in signals:
+        signal.disconnect(close_old_connections)
     try:
-        request_finished.send(sender=None)
+        yield
     finally:
-        request_finished.connect(close_old_connections)
+        for signal in signals:
+            signal.connect(close_old_connections)
+
+
+def finish_request():
+    """End the request as Django does, except that the connections to the database stay open."""
+    with open_connections():
+        request_finished.send(sender=None)
 
 
 _locations = map("store {}".format, count())

@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.utils import timezone, translation
 
-from tests.django_backend.conftest import BACKEND
+from tests.django_backend.conftest import BACKEND, open_connections
 from tests.django_backend.pages_site import READS, REFUSED, numbers
 from tests.http_cache.site import EPOCH, AsgiSite, WsgiSite, answer_of
 from tests.waiting import until
@@ -100,7 +100,8 @@ def site_settings(settings, tmp_path):
     settings.SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
     settings.MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
     settings.CACHES = {"default": {"BACKEND": BACKEND, "LOCATION": f"pages {next(numbers)}"}}
-    yield settings
+    with open_connections():
+        yield settings
     translation.deactivate()
     timezone.deactivate()
 

@@ -55,6 +55,13 @@ def kind(metric):
     return COUNTER if metric.data.is_monotonic else LEVEL
 
 
+class PatientReader(InMemoryMetricReader):
+    """Allow a busy machine more than ten seconds for the caches that all tests of the process have left."""
+
+    def collect(self, timeout_millis=100_000):
+        super().collect(timeout_millis)
+
+
 class Observed:
     """The figures of one reading."""
 
@@ -77,7 +84,7 @@ class Observed:
 
 @pytest.fixture
 def reader():
-    return InMemoryMetricReader()
+    return PatientReader()
 
 
 @pytest.fixture
