@@ -1,6 +1,5 @@
 """Backends on a clock that the test moves."""
 
-from contextlib import contextmanager
 from functools import partial
 from itertools import count
 
@@ -16,8 +15,15 @@ from wheelcache.runtime.request_scope import end_request
 BACKEND = "wheelcache.django_backend.WheelCache"
 
 
-@contextmanager
-def open_connections():
+def finish_request():
+    request_finished.send(sender=None)
+
+
+_locations = map("store {}".format, count())
+
+
+@pytest.fixture(autouse=True)
+def _open_connections():
     """Leave connections open when requests begin and end, as Django's test client does.
 
     A test without the mark may not use the database, not even to close a connection that another test has opened.
@@ -25,20 +31,9 @@ def open_connections():
     signals = (request_started, request_finished)
     for signal in signals:
         signal.disconnect(close_old_connections)
-    try:
-        yield
-    finally:
-        for signal in signals:
-            signal.connect(close_old_connections)
-
-
-def finish_request():
-    """End the request as Django does, except that the connections to the database stay open."""
-    with open_connections():
-        request_finished.send(sender=None)
-
-
-_locations = map("store {}".format, count())
+    yield
+    for signal in signals:
+        signal.connect(close_old_connections)
 
 
 @pytest.fixture(autouse=True)
