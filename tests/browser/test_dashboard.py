@@ -27,8 +27,8 @@ class Site(Server):
         return super().is_up("state")
 
     def publishes(self):
-        """Wait until the workers have published what they have counted so far."""
-        now, workers = time.time(), self.entries()
+        """Wait until the workers have published their counts. A worker publishes only new ones, so all get a visit."""
+        workers, now = self.entries("visit"), time.time()
         assert until(lambda: all(published(self.folder).get(pid, 0.0) > now for pid in workers), SOON)
 
     def entries(self, path="state"):

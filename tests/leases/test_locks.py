@@ -6,17 +6,16 @@ import os
 import signal
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from tests import scripts
+from tests.memory import traced
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, THREADS, until_waiting
 from wheelcache import ManualClock
 from wheelcache.errors import FileUnusable, LockError, LockNotOwned
 from wheelcache.leases.locks import Lock, MachineLocks, ProcessLocks
-from wheelcache.runtime.private_files import runtime_directory
 
 pytestmark = pytest.mark.usefixtures("own_stamps")
 
@@ -95,7 +94,7 @@ def test_a_lock_that_has_ended_is_not_released(lock, clock):
         first.release()
 
 
-def test_locks_that_end_by_themselves_leave_nothing_behind(lock, clock, table):
+def test_locks_that_end_by_themselves_leave_nothing_behind(lock, clock, table, tmp_path):
     """Such as those of a job that runs at most once a minute for each of many objects."""
     descriptors = len(os.listdir("/proc/self/fd"))
     tracemalloc.start()
@@ -103,14 +102,12 @@ def test_locks_that_end_by_themselves_leave_nothing_behind(lock, clock, table):
         for number in range(2000):
             assert lock(f"job {number % 1000}", timeout=60).acquire(blocking=False)
             clock.advance(60)
-            if number == 500:
-                before, _ = tracemalloc.get_traced_memory()
-        assert tracemalloc.get_traced_memory()[0] - before < 50_000
+        assert traced("*/leases/locks.py", __file__) < 50_000
     finally:
         tracemalloc.stop()
     assert len(os.listdir("/proc/self/fd")) - descriptors <= 100
     if isinstance(table, MachineLocks):
-        (folder,) = Path(runtime_directory()).glob("*.locks")
+        (folder,) = tmp_path.glob("*.locks")
         assert len(list(folder.iterdir())) <= 100
 
 
