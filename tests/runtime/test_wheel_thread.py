@@ -253,9 +253,10 @@ def test_a_thread_that_was_refused_once_is_there_when_it_can_start(monkeypatch, 
 
 
 def test_a_listener_that_exits_does_not_end_the_thread(caplog):
-    exits = Cache("exits", interval=0.01, on_removal=lambda *removal: sys.exit())
+    exits = Cache("exits", interval=1, on_removal=lambda *removal: sys.exit())
     left = threading.Event()
     other = Cache(interval=0.01, on_removal=lambda *removal: left.set())
+    # A write that is over two intervals late would itself call the listener.
     exits.set("a", 1, ttl=0.02)
     assert until(lambda: "SystemExit" in caplog.text)
     other.set("b", 1, ttl=0.02)
