@@ -63,7 +63,7 @@ test-python-core: packages  ## What depends on the core, on the one in Python, w
 	@$(MAKE) --no-print-directory $(VENV)/.dev
 	$(PYTEST) --ignore tests/core -m "not servers and not browser"
 
-quick: $(VENV)/.dev  ## The tests that take a minute and no server, for every change
+quick: $(VENV)/.dev  ## The tests that need no server and take some three minutes, for every change
 	$(PYTEST) --hypothesis-profile quick -m "not servers and not browser and not conformance and not deep"
 
 # `make test` has the newest versions that this Python can have.
