@@ -198,12 +198,13 @@ class CacheParts:
         leader = key if leader is None else self.keys.adapt(leader)
         return self.leased_reads.get(key, seconds("wait", wait), may_wait, grace, leader)
 
-    def lease_fill(self, key: Any) -> Callable[[Any], None]:
-        """Return a function that passes a value to the callers that wait for a lease on ``key``.
+    def lease_fill(self, key: Any) -> Callable[[Any, tuple[str, ...]], None]:
+        """Return a function that passes a value, with its tags, to the callers that wait for a lease on ``key``.
 
         The value must be read or written in the store behind after this call: see ``LeasedReads.fill``.
         """
-        return self.leased_reads.fill(self.keys.adapt(key))
+        fill = self.leased_reads.fill(self.keys.adapt(key))
+        return lambda value, tags: fill(value, self.writer.tag_names("", tags))
 
     def is_leased(self, key: Any) -> bool:
         """Return whether the running thread or task has a lease on ``key``."""

@@ -104,14 +104,10 @@ class UnknownFormat(SnapshotRefused):
 
 
 class TagsUnsupported(NotImplementedError):
-    """A near cache received tags, but its store cannot delete entries by tag.
+    """A number with tags in the store of a near cache cannot be changed in place."""
 
-    Args:
-        store: the second level, in words.
-    """
-
-    def __init__(self, store: str) -> None:
+    def __init__(self) -> None:
         super().__init__(
-            f"a TieredCache takes no tags: {store} behind it cannot delete entries by tag, so every process would read "
-            "the old values again; use a WheelCache, with COHERENCE if there are several processes, or delete the keys"
+            "a TieredCache cannot add to a number that was stored with tags, since the store does not know its form; "
+            "store it without tags, or set the new value"
         )

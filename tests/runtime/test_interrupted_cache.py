@@ -348,7 +348,7 @@ FILLING = {
     "set": lambda cache: cache.set("k", 7),
     "set_many": lambda cache: cache.set_many({"k": 7}),
     "get_or_load": lambda cache: cache.get_or_load("k", lambda: 7),
-    "lease_fill": lambda cache: cache.parts.lease_fill("k")(7),
+    "lease_fill": lambda cache: cache.parts.lease_fill("k")(7, ()),
 }
 
 

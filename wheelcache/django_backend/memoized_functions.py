@@ -86,7 +86,8 @@ def memoize(
         grace, refresh_ahead, fail_safe, load_timeout, negative_ttl: as for ``WheelCache.get_or_set``. They need a
             ``WheelCache``, or a ``DummyCache``, which caches nothing.
         tags: the tags of every value, for ``WheelCache.delete_tags``, or a function: ``tags(*args, **kwargs)`` returns
-            them. It is called before a value is computed. They need a ``WheelCache`` or a ``DummyCache``, too.
+            them. It is called before a value is computed. They need a ``WheelCache``, ``TieredCache`` or
+            ``DummyCache``.
 
     Raises:
         TypeError, ValueError: if an argument is wrong, or if the function or one of its parameters cannot be memoized.
@@ -290,10 +291,11 @@ def _place_of(name: str, settings: _Settings) -> _Place:
     backend = caches[settings.alias]
     if isinstance(backend, WheelCache) and not isinstance(backend, TieredCache):
         return _InMemory(backend, name, settings)
-    if (settings.policy is not PLAIN or settings.tags_of is not None) and not isinstance(backend, DummyCache):
+    takes_tags = isinstance(backend, TieredCache) or settings.tags_of is None
+    if not ((settings.policy is PLAIN and takes_tags) or isinstance(backend, DummyCache)):
         raise ImproperlyConfigured(
-            f"grace, refresh_ahead, fail_safe, load_timeout, negative_ttl and tags of {name} need a WheelCache, and "
-            f"the cache {settings.alias!r} is a {type(backend).__name__}"
+            f"grace, refresh_ahead, fail_safe, load_timeout, negative_ttl and tags of {name} need a WheelCache (tags "
+            f"also work with a TieredCache), and the cache {settings.alias!r} is a {type(backend).__name__}"
         )
     return _Elsewhere(name, settings)
 
@@ -394,7 +396,8 @@ class _Elsewhere:
         if found is not MISSING:
             return found, None
         if isinstance(backend, TieredCache):
-            outcome: Outcome = yield Call(lambda: here.get_or_set(key, call, self._settings.timeout, version=version))
+            given = {"version": version, "tags": tags()}
+            outcome: Outcome = yield Call(lambda: here.get_or_set(key, call, self._settings.timeout, **given))
             return outcome
         value, error = yield Call(call)
         if error is None:

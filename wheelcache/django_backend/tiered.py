@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
-from urllib.parse import urlencode
 
 from asgiref.sync import sync_to_async
 from django.core.cache import caches
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LENGTH, BaseCache, default_key_func
 from django.core.exceptions import ImproperlyConfigured
-from django.utils.module_loading import import_string
 
+from wheelcache import options
 from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
@@ -23,41 +22,20 @@ from wheelcache.django_backend.request_context import (
     shares_its_thread,
     store_headers,
 )
+from wheelcache.django_backend.second_level import SERVE_ALL_THREADS, second_level, store_tags, token_mark
 from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
-from wheelcache.errors import TagsUnsupported
 from wheelcache.loading.adaptive import seconds_for
-from wheelcache.loading.steps import ByDriver, Steps, StepsTo, drive, run, run_async, then, twins
+from wheelcache.loading.request import untagged
+from wheelcache.loading.steps import DRIVE, ByDriver, Steps, StepsTo, drive, run, run_async, then, twins
 from wheelcache.near_cache.invalidations import Invalidations
-from wheelcache.near_cache.socket_options import (
-    DJANGO_REDIS,
-    PYMEMCACHE,
-    SOCKET_OPTIONS,
-    socket_options,
-    well_known,
-)
+from wheelcache.near_cache.store_tags import TaggedWrite
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
 from wheelcache.option_table import DJANGO_TIERED as OPTIONS
 from wheelcache.option_table import Options
 from wheelcache.runtime.request_scope import current_scope
 
 KEY_SETTINGS: Final = ("KEY_PREFIX", "VERSION", "KEY_FUNCTION")
-
-SERVE_ALL_THREADS: Final = {
-    DJANGO_REDIS,
-    "django.core.cache.backends.redis.RedisCache",
-    "django.core.cache.backends.db.DatabaseCache",
-    "django.core.cache.backends.dummy.DummyCache",
-    "django.core.cache.backends.filebased.FileBasedCache",
-    "django.core.cache.backends.locmem.LocMemCache",
-    "wheelcache.django_backend.backend.WheelCache",
-}
-"""Backends with objects that many threads may share. For others this is unknown: Django makes an object per thread.
-
-The backends for memcached are not among them: two threads on one connection of pymemcache read each other's answers,
-and with its pool, the ``close`` at the end of one request still closes the connections of all.
-"""
-
 
 SET_AGAIN: Final = (BaseCache.incr, BaseCache.aincr)
 """Methods that set the new value with the default timeout. Overriding methods keep the timeout of the value."""
@@ -83,6 +61,7 @@ class TieredStore(Store):
         super().__init__(location or name, checked, invalidations.stamps)
         self.level = invalidations.near_cache(self.cache, checked)
         self.is_notified = invalidations.is_notified
+        self.level.token_mark = token_mark(l2)
 
 
 def _method(l2: Any, name: str) -> Any:
@@ -134,6 +113,7 @@ class TieredCache(WheelCache):
         self._level = self.store.level
         self._l2s = ByDriver(l2, Awaited(l2))
         self._reported = (l2.key_prefix, l2.key_func)
+        self._store_tags = store_tags(self._cache.parts, l2, self._level.is_outage)
 
     def _find_store(self, location: str, params: dict[str, Any]) -> TieredStore:
         given = params.get("OPTIONS", {})
@@ -144,7 +124,9 @@ class TieredCache(WheelCache):
                 f"Wrong setting of {cache_in_words(location, params)}: L2 must be one of {takes}, not {alias!r}."
             )
         key_settings: dict[str, Any] = {name: params[name] for name in KEY_SETTINGS if name in params}
-        self._l2 = l2 = _second_level(alias, key_settings, given.get("L2_TIMEOUT", OPTIONS["L2_TIMEOUT"].default))
+        self._l2 = l2 = second_level(
+            alias, key_settings, given.get("L2_TIMEOUT", OPTIONS["L2_TIMEOUT"].default), TieredCache
+        )
         # The alias alone is not enough: tests override its settings.
         # The version is left out: aliases that differ only in it share the copies and see each other's writes.
         variant = ("tiered", repr(caches.settings[alias]), l2.key_prefix, l2.key_func)
@@ -167,29 +149,39 @@ class TieredCache(WheelCache):
         cache_key = self.make_key(key, version=version)
         return cache_key if self._keeps and is_printable(cache_key, MEMCACHE_MAX_KEY_LENGTH) else (cache_key,)
 
-    def delete_tags(self, *tags: str) -> None:
-        """Raise TagsUnsupported, since the other cache would still return the values."""
-        raise TagsUnsupported(type(self._l2).__name__)
-
-    def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
-        if tags is not NO_TAGS:
-            raise TagsUnsupported(type(self._l2).__name__)
-        return ()
-
     # Steps, from each of which two methods are made. The methods for tasks await the calls of the other cache.
+
+    def _delete_tags(self, *tags: str) -> StepsTo[None]:
+        """Do the same as ``WheelCache.delete_tags`` for the values in the other cache, whatever their version."""
+        names = [options.tag("tags", tag) for tag in tags]
+        self._fill_times.forget()
+        l2, keys = (yield self._l2s), self._store_tags.names(names)
+        write = partial(self._store_tags.drop, l2, names)
+        yield from self._level.write(keys, write, dropped=None, new_timeout=NO_TIMEOUT)
+
+    delete_tags, adelete_tags = twins(_delete_tags)
+
+    def _begin_write(self, tags: Any, *cache_keys: Any) -> TaggedWrite:
+        """Return a write that answers the misses of these keys."""
+        missed = [self._fill_times.missed_since(cache_key, forget=True) for cache_key in cache_keys]
+        return TaggedWrite(self._store_tags, options.tags("tags", tags), min(filter(None, missed), default=0))
 
     def _add(
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> StepsTo[Any]:
-        self._tag_names(tags)
-        l2, ttl = (yield self._l2s), self._ttl(timeout)
+        begun = self._begin_write(tags, self._key(key, version))
+        return self._add_begun(begun, key, value, self._ttl(timeout), version)
+
+    def _add_begun(self, begun: TaggedWrite, key: Any, value: Any, ttl: Any, version: int | None) -> StepsTo[Any]:
+        l2, driver = (yield self._l2s), (yield DRIVE)
         return (
             yield from self._level.write(
                 [self._key(key, version)],
-                lambda: l2.add(key, value, ttl, version=version),
+                lambda: driver(self._store_tags.add_value(l2, begun, key, value, ttl, version=version)),
                 dropped=False,
-                value_of=lambda added: self._for_waiters(value, ttl, added),
+                value_of=lambda added: self._for_waiters(value, ttl, added and begun.is_current),
                 new_timeout=NewTimeout(ttl, bool),
+                tags=begun.names,
             )
         )
 
@@ -200,21 +192,21 @@ class TieredCache(WheelCache):
 
     def _look_up(self, key: Any, default: Any, version: int | None) -> StepsTo[Any]:
         cache_key = self._key(key, version)
-        l2 = yield self._l2s
+        read = partial(self._read, (yield self._l2s), key, version)
         if type(cache_key) is tuple:
-            found = yield from self._level.read(lambda: l2.get(key, MISSING, version=version))
-            return default if found is MISSING else found
-        read = partial(self._read, l2, key, version)
+            stored = yield from self._level.read(read)
+            return default if stored is MISSING else self._decode(stored)
         stored = yield from self._level.get(cache_key, read)
         if stored is MISSING:
             wait = self._fill_wait(key)
             if wait:
                 act_for_request()
                 stored = yield from self._level.lease(cache_key, read, wait=wait, may_wait=not shares_its_thread())
-        return default if stored is MISSING else self._decode(stored)
+        return self._found_or(default, cache_key, stored)
 
     def _read(self, l2: Any, key: Any, version: int | None) -> Any:
-        return then(self._stored, l2.get(key, MISSING, version=version))
+        opened = partial(self._store_tags.opened_one, l2, encode=self._encode)
+        return then(opened, l2.get(key, MISSING, version=version))
 
     def set(  # type: ignore[override]
         self,
@@ -226,17 +218,13 @@ class TieredCache(WheelCache):
         nx: bool = False,
         tags: Any = NO_TAGS,
     ) -> bool | None:
-        self._tag_names(tags)
-        if nx:
-            return self.add(key, value, timeout, version)  # type: ignore[no-any-return]
-        cache_key = self._key(key, version)
-        write = partial(self._write_through, key, value, self._ttl(timeout), version)
-        if not self._fill_waits:
-            write()
-        elif not is_held_back(self._cache, key, cache_key, write):
-            write()
+        write = partial(self._write_through, key, value, self._ttl(timeout), version, nx=nx, tags=tags)
+        if self._fill_waits and is_held_back(self._cache, key, self._key(key, version), write):
+            return None
+        written: bool | None = write()
+        if self._fill_waits:
             store_headers(self._cache, key, lambda headers: self._key(headers, version))
-        return None
+        return written
 
     def _set(
         self,
@@ -248,16 +236,17 @@ class TieredCache(WheelCache):
         nx: bool = False,
         tags: Any = NO_TAGS,
     ) -> StepsTo[bool | None]:
-        self._tag_names(tags)
         if nx:
-            return (yield from self._add(key, value, timeout, version))  # type: ignore[no-any-return]
-        l2, ttl = (yield self._l2s), self._ttl(timeout)
+            return (yield from self._add(key, value, timeout, version, tags=tags))  # type: ignore[no-any-return]
+        cache_key, ttl = self._key(key, version), self._ttl(timeout)
+        begun, l2, driver = self._begin_write(tags, cache_key), (yield self._l2s), (yield DRIVE)
         yield from self._level.write(
-            [self._key(key, version)],
-            lambda: l2.set(key, value, ttl, version=version),
+            [cache_key],
+            lambda: driver(begun.steps(l2, lambda sealed: l2.set(key, sealed(value), ttl, version=version))),
             dropped=None,
-            value_of=lambda _: self._for_waiters(value, ttl),
+            value_of=lambda _: self._for_waiters(value, ttl, begun.is_current),
             new_timeout=NewTimeout(ttl),
+            tags=begun.names,
         )
         return None
 
@@ -282,6 +271,9 @@ class TieredCache(WheelCache):
         elif getattr(method, "__func__", None) in SET_AGAIN:
             new_timeout = NewTimeout(self._l2.default_timeout)
         write = partial(method, *args, version=version, **given)
+        if name == "incr":
+            steps = self._store_tags.count((yield self._l2s), write, keys[0], version=version)
+            write = partial((yield DRIVE), steps)
         return (yield from self._level.write(cache_keys, write, dropped=dropped, new_timeout=new_timeout))
 
     def _touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[bool]:
@@ -301,15 +293,16 @@ class TieredCache(WheelCache):
 
         def read(missing: list[Any]) -> Any:
             wanted = [originals[cache_key] for cache_key in missing]
-            return then(all_stored, l2.get_many(wanted, version=version))
+            return then(opened, l2.get_many(wanted, version=version))
 
-        def all_stored(found: Mapping[Any, Any]) -> dict[Any, Any]:
-            return {self._key(key, version): self._stored(value) for key, value in found.items()}
+        def opened(found: Mapping[Any, Any]) -> Any:
+            found = {self._key(key, version): value for key, value in found.items()}
+            return self._store_tags.opened(l2, found, self._encode)
 
         if tuple in map(type, originals):
             # No copies are kept under tuples.
             found = yield from self._level.read(lambda: read(list(originals)))
-            found = {} if found is MISSING else found
+            found = {} if found is MISSING else {cache_key: untagged(stored) for cache_key, stored in found.items()}
         else:
             found = yield from self._level.get_many(originals, read)
         return {key: self._decode(found[cache_key]) for cache_key, key in originals.items() if cache_key in found}
@@ -322,41 +315,49 @@ class TieredCache(WheelCache):
     ) -> Any:
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
         ``default``."""
-        self._tag_names(tags)
+        begun = self._begin_write(tags)
         timeout = timeout if callable(timeout) else self._ttl(timeout)
         found = self.get(key, MISSING, version)
-        return run(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
+        return run(self._get_or_add(begun, key, default, timeout, version)) if found is MISSING else found
 
     async def aget_or_set(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
-        self._tag_names(tags)
+        begun = self._begin_write(tags)
         timeout = timeout if callable(timeout) else self._ttl(timeout)
         found = await self.aget(key, MISSING, version)
-        return await run_async(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
+        return await run_async(self._get_or_add(begun, key, default, timeout, version)) if found is MISSING else found
 
-    def _get_or_add(self, key: Any, default: Any, timeout: Any, version: int | None) -> Steps:
+    def _get_or_add(self, begun: TaggedWrite, key: Any, default: Any, timeout: Any, version: int | None) -> Steps:
+        l2, driver = (yield self._l2s), (yield DRIVE)
         return (
             yield from self._level.get_or_add(
                 self._key(key, version),
-                partial(self._read, (yield self._l2s), key, version),
+                partial(self._read, l2, key, version),
                 default if callable(default) else lambda: default,
-                lambda value: self._add(key, value, seconds_for(timeout, value), version),
+                lambda value: self._add_begun(begun, key, value, seconds_for(timeout, value), version),
                 self._codec,
+                begun,
+                lambda: driver(begun.begin(l2)),
             )
         )
 
     def _has_key(self, key: Any, version: int | None = None) -> StepsTo[Any]:
-        l2 = yield self._l2s
-        return (yield from self._level.has(self._key(key, version), lambda: l2.has_key(key, version=version)))
+        # Its value shows whether its tags were dropped.
+        read = partial(self._read, (yield self._l2s), key, version)
+        return (yield from self._level.has(self._key(key, version), read))
 
     has_key, ahas_key = twins(_has_key)
 
     def _incr(
         self, key: Any, delta: int = 1, version: int | None = None, *, ignore_key_check: bool = False
     ) -> StepsTo[int]:
-        """Do the same as Django's ``incr``. In an outage, the error always reaches the caller."""
+        """Do the same as Django's ``incr``. In an outage, the error always reaches the caller.
+
+        Raises:
+            TagsUnsupported: if the number has tags.
+        """
         given = {"ignore_key_check": True} if ignore_key_check else {}
         return self._write(MISSING, None, "incr", key, delta, version=version, keys=[key], **given)
 
@@ -374,10 +375,16 @@ class TieredCache(WheelCache):
         *,
         tags: Any = NO_TAGS,
     ) -> StepsTo[list[Any]]:
-        self._tag_names(tags)
         keys, ttl = list(data), self._ttl(timeout)
+        cache_keys = [self._key(key, version) for key in keys]
+        begun, l2, driver = self._begin_write(tags, *cache_keys), (yield self._l2s), (yield DRIVE)
+
+        def write(sealed: Callable[[Any], Any]) -> Any:
+            return l2.set_many({key: sealed(value) for key, value in data.items()}, ttl, version=version)
+
         new_timeout = NewTimeout(ttl, lambda failed: None if failed else True)
-        return self._write(keys, new_timeout, "set_many", dict(data), ttl, version=version, keys=keys)
+        steps = begun.steps(l2, write)
+        return (yield from self._level.write(cache_keys, lambda: driver(steps), dropped=keys, new_timeout=new_timeout))
 
     set_many, aset_many = twins(_set_many)
 
@@ -441,42 +448,6 @@ class TieredCache(WheelCache):
                 # ``close`` would write it to the other cache in this thread and block the event loop.
                 store = held_back.pop((cache, cache_key))
                 if isinstance(store, partial):
-                    await self.aset(*store.args)
+                    await self.aset(*store.args, **store.keywords)
         super().close(**kwargs)
         await self._l2.aclose(**kwargs)
-
-    def _stored(self, value: Any) -> Any:
-        return value if value is MISSING else self._encode(value)
-
-
-def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -> BaseCache:
-    """Return the cache ``alias`` as Django would make it, but with these key settings, and with sockets that do not
-    wait forever."""
-    params = {**caches.settings[alias], **key_settings}
-    backend = params.pop("BACKEND")
-    location = params.pop("LOCATION", "")
-    cls = import_string(backend)
-    if issubclass(cls, TieredCache):
-        raise ImproperlyConfigured(f"Wrong cache setting: L2 must not be a TieredCache itself, as {alias!r} is.")
-    known = well_known(cls)
-    params["OPTIONS"] = {**socket_options(cls, timeout), **params.get("OPTIONS", {})}
-    if known == PYMEMCACHE and isinstance(location, str) and not {",", ";"} & set(location):
-        # After a failure, pymemcache reports misses for a while, without an error. With a single server there is no
-        # other one to use, so an error is better.
-        params["OPTIONS"] = {"retry_attempts": 0, "dead_timeout": 0, **params["OPTIONS"]}
-    if known == DJANGO_REDIS:
-        location = _with_timeouts(location, params["OPTIONS"])
-    l2: BaseCache = cls(location, params)
-    return l2
-
-
-def _with_timeouts(location: Any, given: Mapping[str, Any]) -> list[str]:
-    """Return the URLs for django-redis with the timeouts in them.
-
-    django-redis keeps one pool per URL, with the OPTIONS of the first alias that uses it. Without other URLs, this
-    cache could get a pool whose sockets wait forever.
-    """
-    timeouts = urlencode({name.lower(): given[name] for name in SOCKET_OPTIONS[DJANGO_REDIS].timeouts if given[name]})
-    urls = location.split(",") if isinstance(location, str) else location
-    # Appended at the end: options that are already in the URL come first and win.
-    return [f"{url}{'&' if '?' in url else '?'}{timeouts}" for url in urls]

@@ -18,6 +18,7 @@ from wheelcache.errors import MissingKey
 from wheelcache.flask_backend.app_contexts import figures_directory, in_app_context, note_held_leases
 from wheelcache.flask_backend.engine_backend import (
     TO_BE_COMPUTED,
+    Begun,
     Compute,
     EngineBackend,
     Landing,
@@ -158,7 +159,7 @@ class WheelCache(EngineBackend):
                 stored = run(loads.load_or_refresh(cache_key, stored, load_in_context, seconds, policy, names))
         return self._decode(stored)
 
-    def compute_once(self, key: str, compute: Compute, tags: tuple[str, ...]) -> Steps:
+    def compute_once(self, key: str, compute: Compute, begun: Begun) -> Steps:
         landing = Landing(self)
 
         def keep(value: Any, timeout: Timeout) -> None:
@@ -172,15 +173,15 @@ class WheelCache(EngineBackend):
         loads, grace = self._cache.parts.loads, self._fill_grace(key)
         policy = LoadPolicy(fill_grace=grace) if grace else PLAIN
         loader = InSteps(partial(landing.steps, compute, keep))
-        request = loads.request(self._cache_key(key), loader, None, policy, tags)
+        request = loads.request(self._cache_key(key), loader, None, policy, begun.names)
         return landing.outcome((yield from loads.load(request)))
 
-    def keep(self, key: str, value: Any, timeout: Timeout, tags: tuple[str, ...], since: int) -> None:
-        if tags:
+    def keep(self, key: str, value: Any, timeout: Timeout, begun: Begun) -> None:
+        if begun.names:
             ttl, grace = self._ttl(timeout), self._fill_grace(key)
-            self._store(self._cache_key(key), self._encode(value), ttl, tags, since, grace)
+            self._store(self._cache_key(key), self._encode(value), ttl, *begun, grace)
         else:
-            super().keep(key, value, timeout, tags, since)
+            self.set(key, value, timeout)
 
     @property
     def _tag_prefix(self) -> str:

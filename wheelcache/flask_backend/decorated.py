@@ -16,7 +16,6 @@ from flask_caching.backends import NullCache
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
-from wheelcache.core.tags import moment
 from wheelcache.errors import LoadDeadlock
 from wheelcache.flask_backend.engine_backend import NOT_SHARED, TO_BE_COMPUTED, EngineBackend, Keep, timeout_for
 from wheelcache.flask_backend.function_keys import MakeKey, Versions
@@ -172,9 +171,14 @@ class Decorated:
         computation = Computation(self, backend, found, key, versions, args, kwargs)
         return await run_async(computation.steps(computation.compute_async))
 
-    def tag_names(self, backend: EngineBackend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
-        """Return the backend's names for the tags of a value that will be computed."""
-        return () if self._tags_of is None else backend._tag_names(self._tags_of(*args, **kwargs))
+    def begin(self, backend: EngineBackend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the beginning of the computation of a value, with its tags; None if the backend fails."""
+        tags = () if self._tags_of is None else self._tags_of(*args, **kwargs)
+        try:
+            return backend.begin(tags)
+        except Exception:
+            self.log_or_raise()
+            return None
 
     def is_kept(self, value: Any) -> bool:
         """Return whether a computed value may be cached."""
@@ -247,18 +251,20 @@ class Computation:
         Args:
             compute: a method of this object.
         """
-        tags, since = self._decorated.tag_names(self._backend, self._args, self._kwargs), moment()
-        keep = partial(self._backend.keep, self._key, tags=tags, since=since)
-        if self._need is Need.FORCED:
+        begun = self._decorated.begin(self._backend, self._args, self._kwargs)
+        keep = partial(self._backend.keep, self._key, begun=begun)
+        if begun is None:
+            value, error = yield Call(partial(compute, _keep_nothing))
+        elif self._need is Need.FORCED:
             value, error = yield Call(partial(compute, keep))
         else:
             share = self._backend.compute_once if self._need is TO_BE_COMPUTED else self._backend.compute_apart
-            value, error = yield from share(self._key, compute, tags)
+            value, error = yield from share(self._key, compute, begun)
             if isinstance(error, LoadDeadlock) and not self._has_begun:
                 # This call is part of the computation of a value with the same key, and that value will be kept.
                 value, error = yield Call(partial(compute, _keep_nothing))
             elif value is NOT_SHARED:
-                keep.keywords["since"] = moment()
+                keep.keywords["begun"] = self._decorated.begin(self._backend, self._args, self._kwargs)
                 value, error = yield Call(partial(compute, keep))
         if error is None and self._decorated.is_view and isinstance(value, HTTPException):
             return None, value

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from flask import Flask
 from flask_caching.backends.base import BaseCache
@@ -52,6 +52,13 @@ TO_BE_COMPUTED: Final = _Mark.TO_BE_COMPUTED
 
 NOT_SHARED: Final = _Mark.NOT_SHARED
 """The result of ``compute_once`` for waiters if the value was not kept."""
+
+
+class Begun(NamedTuple):
+    """The beginning of the computation of a value: the engine's names of its tags, and the moment."""
+
+    names: tuple[str, ...]
+    since: int
 
 
 class EngineBackend(BackendAccess, BaseCache):
@@ -110,41 +117,41 @@ class EngineBackend(BackendAccess, BaseCache):
 
     # For ``caching.Cache``.
 
-    def compute_once(self, key: str, compute: Compute, tags: tuple[str, ...]) -> Steps:
+    def begin(self, tags: tuple[str, ...]) -> Any:
+        """Return the beginning of the computation of a value with ``tags``, for the three methods below.
+
+        Its attribute ``names`` contains the engine's names of the tags.
+        """
+        return Begun(self._tag_names(tags), moment())
+
+    def compute_once(self, key: str, compute: Compute, begun: Any) -> Steps:
         """Return the steps to the value of ``key``, after a ``get`` that returned TO_BE_COMPUTED.
 
         Of the callers that miss the key together, one calls ``compute``. The others receive its value if it was kept,
         or its exception, and otherwise NOT_SHARED.
-
-        Args:
-            tags: the engine's tags of the value.
         """
         raise NotImplementedError
 
-    def compute_apart(
-        self, key: str, compute: Compute, tags: tuple[str, ...], look: Callable[[], Any] = lambda: MISSING
-    ) -> Steps:
+    def compute_apart(self, key: str, compute: Compute, begun: Any, look: Callable[[], Any] = lambda: MISSING) -> Steps:
         """Return the steps to a newly computed value, even if ``key`` exists. Concurrent callers of this method share
         it as in ``compute_once``.
 
         Args:
-            tags: the engine's tags of the value.
             look: returns the stored form of a value that can be used instead of computing one; otherwise MISSING.
         """
         landing = Landing(self)
-        since = moment()
 
         def keep(value: Any, timeout: Timeout) -> None:
             landing.keep(value)
-            self.keep(key, value, timeout, tags, since)
+            self.keep(key, value, timeout, begun)
 
         loader = InSteps(partial(landing.steps, compute, keep, look))
-        load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, PLAIN, tags)
+        load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, PLAIN, begun.names)
         return landing.outcome((yield from load))
 
-    def keep(self, key: str, value: Any, timeout: Timeout, tags: tuple[str, ...], since: int) -> None:
-        """Set a value that was computed since the moment ``since``, with the engine's ``tags``."""
-        self.set(key, value, timeout)  # type: ignore[arg-type]  # of cachelib's only some take fractions
+    def keep(self, key: str, value: Any, timeout: Timeout, begun: Any) -> None:
+        """Set a computed value."""
+        raise NotImplementedError
 
     def version(self, key: str) -> str:
         """Return the version of a memoized function, or of one of its instances. Make it if there is none."""

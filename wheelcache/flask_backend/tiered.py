@@ -18,7 +18,6 @@ from wheelcache.cache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
-from wheelcache.errors import TagsUnsupported
 from wheelcache.flask_backend.app_contexts import figures_directory, note_held_leases
 from wheelcache.flask_backend.backend import WheelCache
 from wheelcache.flask_backend.engine_backend import (
@@ -35,6 +34,7 @@ from wheelcache.flask_backend.engine_backend import (
 from wheelcache.loading.steps import Steps, StepsTo, drive, run
 from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.socket_options import socket_options
+from wheelcache.near_cache.store_tags import StoreTags, TaggedWrite
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
 from wheelcache.option_table import FLASK_TIERED as OPTIONS
 
@@ -99,6 +99,11 @@ class TieredCache(EngineBackend):
             # With another prefix, the fast path would find no key.
             self._look_up_in(engine)
         self._level = invalidations.near_cache(engine, checked)
+        # None of its functions refers to the backend.
+        self._store_tags = StoreTags(
+            *(engine.parts, self._level.is_outage, partial(_with_prefix, self._l2_prefix)),
+            *(_get_tokens, _add_token, _set_tokens),
+        )
         # The thread refers to the copies, not to the backend, which would otherwise outlive an app that is replaced.
         weakref.finalize(self, self._level.stop_tracking)
         if not invalidations.is_notified:
@@ -147,16 +152,28 @@ class TieredCache(EngineBackend):
         if stored is MISSING and wait:
             note_held_leases()
             stored = drive(self._level.lease(cache_key, lambda: self._read(key, or_none=True), wait=wait))
-        return default if stored is MISSING else self._decode(stored)
+        if default is TO_BE_COMPUTED:
+            return default if stored is MISSING else self._decode(stored)
+        return self._found_or(default, cache_key, stored)
 
     def delete_tags(self, *tags: str) -> None:
-        """Raise TagsUnsupported, since the second level would still return the values."""
-        raise TagsUnsupported(type(self.l2).__name__)
+        """Do the same as ``WheelCache.delete_tags`` for the values in the second level."""
+        names = [options.tag("tags", tag) for tag in tags]
+        self._fill_times.forget()
+        keys = self._store_tags.names(names)
+        write = partial(self._store_tags.drop, self.l2, names)
+        drive(self._level.write(keys, write, dropped=None, new_timeout=NO_TIMEOUT))
 
-    def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
-        if tags is not NO_TAGS:
-            raise TagsUnsupported(type(self.l2).__name__)
-        return ()
+    def begin(self, tags: tuple[str, ...]) -> TaggedWrite:
+        begun = TaggedWrite(self._store_tags, tags)
+        if tags:
+            drive(self._level.read(lambda: drive(begun.begin(self.l2))))
+        return begun
+
+    def _begin_write(self, tags: Iterable[str], *keys: str) -> TaggedWrite:
+        """Return a write that answers the misses of these keys."""
+        missed = [self._fill_times.missed_since(self._cache_key(key), forget=True) for key in keys]
+        return TaggedWrite(self._store_tags, options.tags("tags", tags), min(filter(None, missed), default=0))
 
     def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> Any:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
@@ -164,7 +181,7 @@ class TieredCache(EngineBackend):
         Of the threads of this process that miss the key together, one runs its loader, and the others get its value or
         its exception. None is a value like any other.
         """
-        self._tag_names(tags)
+        begun = self._begin_write(tags)
         cache_key = self._cache_key(key)
         if not callable(timeout):
             timeout = self._timeout(timeout)
@@ -174,14 +191,20 @@ class TieredCache(EngineBackend):
             return self._decode(stored)
 
         def add(value: Any) -> StepsTo[bool]:
-            return self._add(key, value, timeout_for(timeout, value))
+            return self._add(begun, key, value, timeout_for(timeout, value))
 
-        return run(self._level.get_or_add(cache_key, read, loader, add, self._codec))
+        def begin() -> None:
+            drive(begun.begin(self.l2))
 
-    def compute_once(self, key: str, compute: Compute, tags: tuple[str, ...]) -> Steps:
+        return run(self._level.get_or_add(cache_key, read, loader, add, self._codec, begun, begin))
+
+    def compute_once(self, key: str, compute: Compute, begun: TaggedWrite) -> Steps:
         read = partial(self._read, key, or_none=True)
         # A caller that arrives after another one has computed the value finds it in the second level.
-        return self.compute_apart(key, compute, tags, lambda: drive(self._level.read(read, self._cache_key(key))))
+        return self.compute_apart(key, compute, begun, lambda: drive(self._level.read(read, self._cache_key(key))))
+
+    def keep(self, key: str, value: Any, timeout: Timeout, begun: TaggedWrite) -> None:
+        self._set(begun, key, value, timeout)
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
         # The second level cannot do this atomically.
@@ -201,45 +224,52 @@ class TieredCache(EngineBackend):
 
         def read(missing: list[Any]) -> dict[Any, Any]:
             values = zip(missing, self.l2.get_many(*(originals[cache_key] for cache_key in missing)), strict=True)
-            return {cache_key: self._encode(value) for cache_key, value in values if value is not None}
+            found = {cache_key: value for cache_key, value in values if value is not None}
+            return self._store_tags.opened(self.l2, found, self._encode)  # type: ignore[no-any-return]
 
         found = drive(self._level.get_many(originals, read))
         return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None, *, tags: Any = NO_TAGS) -> bool:
         """Store a value. Return whether it was stored, as reported by the second level."""
-        self._tag_names(tags)
+        return self._set(self._begin_write(tags, key), key, value, timeout)
+
+    def _set(self, begun: TaggedWrite, key: str, value: Any, timeout: Timeout) -> bool:
         ttl = self._timeout(timeout)
-        return self._write(  # type: ignore[return-value]  # some of cachelib's return None
+        return self._write(  # type: ignore[no-any-return]
             [key],
-            lambda: self.l2.set(key, value, ttl),
+            lambda: drive(begun.steps(self.l2, lambda sealed: self.l2.set(key, sealed(value), ttl))),
             dropped=False,
-            value_of=lambda _: self._for_waiters(value, _seconds(ttl)),
+            value_of=lambda _: self._for_waiters(value, _seconds(ttl), begun.is_current),
             new_timeout=_new_timeout(ttl, lambda stored: None if stored is False else True),
+            tags=begun.names,
         )
 
     def add(self, key: str, value: Any, timeout: Timeout = None, *, tags: Any = NO_TAGS) -> bool:
         """Store a value unless the key exists. Return whether it was stored."""
-        self._tag_names(tags)
-        return drive(self._add(key, value, timeout))
+        return drive(self._add(self._begin_write(tags, key), key, value, timeout))
 
-    def _add(self, key: str, value: Any, timeout: Timeout) -> StepsTo[bool]:
+    def _add(self, begun: TaggedWrite, key: str, value: Any, timeout: Timeout) -> StepsTo[bool]:
         ttl = self._timeout(timeout)
         return self._level.write(
             [self._cache_key(key)],
-            lambda: self.l2.add(key, value, ttl),
+            lambda: drive(self._store_tags.add_value(self.l2, begun, key, value, ttl)),
             dropped=False,
-            value_of=lambda added: self._for_waiters(value, _seconds(ttl), added),
+            value_of=lambda added: self._for_waiters(value, _seconds(ttl), added and begun.is_current),
             new_timeout=_new_timeout(ttl, bool),
+            tags=begun.names,
         )
 
     def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> list[Any]:
         """Store many values. Return the keys that were stored."""
-        self._tag_names(tags)
-        ttl = self._timeout(timeout)
+        begun, ttl = self._begin_write(tags, *mapping), self._timeout(timeout)
+
+        def write(sealed: Callable[[Any], Any]) -> Any:
+            return self.l2.set_many({key: sealed(value) for key, value in mapping.items()}, ttl)
+
         return self._write(
             mapping,
-            lambda: self.l2.set_many(dict(mapping), ttl),
+            lambda: drive(begun.steps(self.l2, write)),
             dropped=list[Any](),
             new_timeout=_new_timeout(ttl, lambda stored: True if stored == list(mapping) else None),
         )
@@ -250,17 +280,21 @@ class TieredCache(EngineBackend):
 
     def has(self, key: str) -> bool:
         """Return whether the key exists."""
-        return drive(self._level.has(self._cache_key(key), lambda: self.l2.has(key)))
+        return drive(self._level.has(self._cache_key(key), partial(self._read, key, or_none=True)))
 
     def clear(self) -> bool:
         """Remove all entries. Return whether the second level reports that it was cleared."""
         return drive(self._level.clear(self.l2.clear)) or False
 
     def inc(self, key: str, delta: int = 1) -> Any:
-        """Add ``delta`` to a value in the second level. Return the sum; None in an outage with ``fail_safe``."""
+        """Add ``delta`` to a value in the second level. Return the sum; None in an outage with ``fail_safe``.
+
+        Raises:
+            TagsUnsupported: if the value has tags.
+        """
         return self._write(
             [key],
-            lambda: self.l2.inc(key, delta),
+            lambda: drive(self._store_tags.count(self.l2, lambda: self.l2.inc(key, delta), key)),
             dropped=None,
             value_of=lambda value: self._for_waiters(value, None, value is not None),
             # Redis keeps the timeout of a value. Others set the new one with the default timeout, or keep it.
@@ -278,14 +312,11 @@ class TieredCache(EngineBackend):
                 return MISSING
             # The value is None, or the key was set in between.
             value = self.l2.get(key)
-        return self._encode(value)
+        return self._store_tags.opened_one(self.l2, value, self._encode)
 
     def _cache_key(self, key: str) -> str:
         """Return the key in the second level, under which writes are reported."""
-        prefix = self._l2_prefix
-        if type(prefix) is not str:
-            prefix = prefix() if callable(prefix) else prefix
-        return key if type(key) is str and not prefix else f"{prefix}{key}"
+        return _with_prefix(self._l2_prefix, key)
 
     def _timeout(self, timeout: Timeout) -> Any:
         """Return the timeout for the second level in the caller's form."""
@@ -299,6 +330,27 @@ class TieredCache(EngineBackend):
         if name == "serializer" and hasattr(self.l2, "serializer"):
             self.l2.serializer = value
         super().__setattr__(name, value)
+
+
+def _with_prefix(prefix: str | Callable[[], str], key: str) -> str:
+    if type(prefix) is not str:
+        prefix = prefix() if callable(prefix) else prefix
+    return key if type(key) is str and not prefix else f"{prefix}{key}"
+
+
+def _get_tokens(l2: cachelib.BaseCache, keys: list[str]) -> dict[str, Any]:
+    values = zip(keys, l2.get_many(*keys), strict=True)
+    return {key: token for key, token in values if token is not None}
+
+
+def _add_token(l2: cachelib.BaseCache, key: str, token: str) -> bool:
+    return l2.add(key, token, 0)
+
+
+def _set_tokens(l2: cachelib.BaseCache, tokens: dict[str, str]) -> None:
+    for key, token in tokens.items():
+        if l2.set(key, token, 0) is False:
+            l2.delete(key)
 
 
 def _new_timeout(timeout: Any, took_effect: Callable[[Any], bool | None]) -> NewTimeout:

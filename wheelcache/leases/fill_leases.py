@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import ref
 
-from wheelcache.core.contract import MISSING, Core, Seen, Watch
+from wheelcache.core.contract import MISSING, Core, Seen, TagName, Watch
 from wheelcache.runtime.alarm import Alarm
 from wheelcache.runtime.request_scope import RequestScope, running_scope
 from wheelcache.runtime.shared_objects import acquiring
@@ -253,15 +253,18 @@ class FillLeases:
                 completed.remove(watch)
         self.wake()
 
-    def fill(self, watch: Watch, seen: Callable[[Any], Seen | None], value: Any) -> None:
+    def fill(
+        self, watch: Watch, seen: Callable[[Any], Seen | None], value: Any, names: tuple[TagName, ...] = ()
+    ) -> None:
         """Give ``value``, which was read or written elsewhere after ``watch`` began, to the callers that wait for its
-        key. If the key was written since, a caller may have joined after that write. In that case, no caller receives
-        the value, and the running scope gives up the lease if it has it.
+        key. If the key was written since, or a tag dropped, a caller may have joined after that. In that case, no
+        caller receives the value, and the running scope gives up the lease if it has it.
 
         Args:
             seen: returns the current stamps of a key.
+            names: the tags of the value.
         """
-        self._surely(self._fill, watch, seen, value)
+        self._surely(self._fill, watch, seen, value, names)
 
     def found(self, key: Hashable, scope: RequestScope) -> None:
         """End the lease on ``key`` if ``scope``, which has found a value, has it. The waiters look again."""
@@ -361,10 +364,10 @@ class FillLeases:
             self.wake()
             raise
 
-    def _fill(self, watch: Watch, seen: Callable[[Any], Seen | None], value: Any) -> None:
+    def _fill(self, watch: Watch, seen: Callable[[Any], Seen | None], value: Any, names: tuple[TagName, ...]) -> None:
         now = self._clock()
         with self._lock:
-            is_outdated = watch.broken or seen(watch.key) != watch.seen
+            is_outdated = watch.broken or seen(watch.key) != watch.seen or self._core.dropped_since(names, watch.since)
             lease = self.in_force.get(watch.key)
             if lease is not None and not is_outdated:
                 self._end(lease, value)

@@ -9,7 +9,7 @@ from typing import Any
 
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core import WriteState
-from wheelcache.core.contract import MISSING, Core
+from wheelcache.core.contract import MISSING, Core, TagName
 from wheelcache.leases.fill_leases import FillLeases, Waiter
 from wheelcache.loading.loads import stale_record
 from wheelcache.loading.steps import BLOCKS, StepsTo, Wait
@@ -67,11 +67,12 @@ class LeasedReads:
             found, waiter = self._find_or_wait(key, wait, may_wait, waiter.deadline, grace)
         return found
 
-    def fill(self, key: Any) -> Callable[[Any], None]:
-        """Return a function that gives a value to the callers that wait for a lease on ``key``, without storing it.
+    def fill(self, key: Any) -> Callable[[Any, tuple[TagName, ...]], None]:
+        """Return a function that gives a value, with its tags, to the callers that wait for a lease on ``key``, without
+        storing it.
 
-        The value must be read or written elsewhere after this call. No caller receives it if ``key`` is written in
-        between, or if there is no lease on ``key`` yet.
+        The value must be read or written elsewhere after this call. No caller receives it if ``key`` is written or a
+        tag dropped in between, or if there is no lease on ``key`` yet.
         """
         if key not in self._leases.in_force:
             return _discard
@@ -128,5 +129,5 @@ class LeasedReads:
         return MISSING
 
 
-def _discard(value: object) -> None:
+def _discard(value: object, names: object) -> None:
     """Do nothing with the value, since no caller waits for it."""

@@ -65,9 +65,10 @@ class FillTimes:
             if seconds <= LONGEST:
                 self._counts.ended(seconds, "loads")
 
-    def missed_since(self, key: Any) -> int:
+    def missed_since(self, key: Any, *, forget: bool = False) -> int:
         """Return the moment at which the running thread or task missed ``key``; 0 if it did not, or long ago."""
-        missed_at = self.missed_at.get((_caller(), key)) if key in self._keys else None
+        look = self.missed_at.pop if forget else self.missed_at.get
+        missed_at = look((_caller(), key), None) if key in self._keys else None
         return 0 if missed_at is None or self._clock() - missed_at[0] > LONGEST else missed_at[1]
 
     def forget(self) -> None:

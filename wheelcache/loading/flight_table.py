@@ -29,7 +29,7 @@ class Flight:
 
     Attributes:
         started: the time of its start, in seconds on the cache's clock.
-        names: the tags of the value, by their names in the core.
+        names: the tags of the value, by their names in the core. The loader may learn them: see ``request.Tagged``.
         watch: the leader's watch on the key; None until it begins. The loader starts after that.
         superseded: whether the store behind was read during this flight, so that its value is not stored.
         waited_for: whether other callers wait for it, or are about to.

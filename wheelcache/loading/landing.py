@@ -10,7 +10,7 @@ from wheelcache.loading.adaptive import KEEP, no_previous
 from wheelcache.loading.backoff import Backoff
 from wheelcache.loading.flight_table import Flight, FlightTable
 from wheelcache.loading.recent_failures import RecentFailures
-from wheelcache.loading.request import Loaded, LoadRequest, Stored, Target, Unstored
+from wheelcache.loading.request import Loaded, LoadRequest, Stored, Tagged, Target, Unstored
 from wheelcache.loading.steps import Outcome
 from wheelcache.stats import Meter
 
@@ -50,6 +50,9 @@ class Landing:
             else:
                 if isinstance(value, Loaded):
                     request.ttl, value = value.ttl, value.value
+                elif isinstance(value, Tagged):
+                    flight.names = request.names = self._target.tag_names(flight.key, value.tags)
+                    value = value.value
                 if value is KEEP:
                     raise no_previous(request.caller_key)
                 if self._flights.leads(flight) and not flight.superseded:

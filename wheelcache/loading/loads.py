@@ -294,13 +294,15 @@ class Loads:
             if found is not MISSING:
                 ticket.edge.end()
                 return found, None
+        names = flight.names
         yield Wait(flight.ended, deadline)
         ticket.edge.end()
         if flight.outcome is None:
             return self._timed_out(request)
         value, error = flight.outcome
         if error is None:
-            if is_late:
+            if is_late or (flight.names != names and self._is_outdated(flight)):
+                # One of the tags that the flight learned may have been dropped before this caller asked.
                 return None
             if not ticket.leads:
                 self.counts.add("coalesced")

@@ -12,7 +12,7 @@ from wheelcache.keys import KeyProxies
 from wheelcache.loading.flight_table import Flight, FlightTable
 from wheelcache.loading.landing import Landing
 from wheelcache.loading.policy import LoadPolicy
-from wheelcache.loading.request import LoadRequest, Target
+from wheelcache.loading.request import LoadRequest, Target, untagged
 from wheelcache.loading.steps import InSteps, Steps, StepsTo, call, outcome_of
 
 
@@ -75,7 +75,7 @@ class ManyLoads:
         led = {flight.key for flight in flights}
         for key, caller_key in keys.items():
             if key not in led:
-                self.reconcile(key, values.get(caller_key, MISSING))
+                self.reconcile(key, untagged(values.get(caller_key, MISSING)))
         return values, None
 
     def _loaded(

@@ -64,6 +64,19 @@ class Loaded:
     ttl: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """The result of a loader that learned the tags of its value: ``value`` is stored with these tags of the caller."""
+
+    value: Any
+    tags: tuple[str, ...]
+
+
+def untagged(value: Any) -> Any:
+    """Return ``value``, or its value if it is Tagged."""
+    return value.value if type(value) is Tagged else value
+
+
 class Target(Protocol):
     """The services that loading needs from its cache, in addition to the core."""
 

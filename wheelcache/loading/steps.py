@@ -140,6 +140,11 @@ def call(loader: Loader, leads: tuple[Lead, ...] = ()) -> Steps:
         return None, error
 
 
+def step(function: Callable[[], Any]) -> StepsTo[Any]:
+    """Return the result of ``function()``. In a task, it is awaited."""
+    return result((yield Call(function)))
+
+
 def outcome_of(steps: StepsTo[Any]) -> Steps:
     """Return the result of ``steps`` as an outcome."""
     return (yield from steps), None
@@ -209,15 +214,19 @@ def twins(
 
 
 def then(function: Callable[[Any], T], value: Any) -> T | Coroutine[Any, Any, T]:
-    """Return ``function(value)``; if ``value`` is awaitable, a coroutine that awaits it first."""
+    """Return ``function(value)``; if ``value`` is awaitable, a coroutine that awaits it first, and then the result of
+    the function if that is awaitable, too."""
 
     async def awaited() -> T:
-        return function(await value)
+        outcome: Any = function(await value)
+        return await outcome if isawaitable(outcome) else outcome  # type: ignore[no-any-return]
 
     return awaited() if isawaitable(value) else function(value)
 
 
 BLOCKS: Final = ByDriver(True, False)
+DRIVE: Final = ByDriver(drive, drive_async)
+"""Sends the function that drives other steps in the same way. In a task, its result is awaitable."""
 
 
 def seconds_until(deadline: float | None) -> float | None:

@@ -4,7 +4,7 @@ The store is the truth. A copy is kept for at most ``timeout`` seconds, no longe
 gave to the value (see ``written_timeouts``), and only until a write of its key is reported: ``SharedStamps`` report the
 writes by the processes of this machine, and ``redis_tracking`` the writes by any client of a Redis. A caller that reads
 during a write may get the old value. A caller that begins to read after the write and its invalidation have arrived
-does not get it: copies that were read earlier are not kept.
+does not get it: copies that were read earlier are not kept. The same holds for the tags of values: see ``store_tags``.
 
 The backends pass functions that call the store. ``outage_rule`` decides which of their exceptions are outages.
 """
@@ -12,7 +12,7 @@ The backends pass functions that call the store. ``outage_rule`` decides which o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,10 +22,11 @@ from wheelcache.codec import Codec
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import CacheClosed
 from wheelcache.loading.policy import PLAIN, LoadPolicy
-from wheelcache.loading.request import Unstored
+from wheelcache.loading.request import Tagged, Unstored, untagged
 from wheelcache.loading.steps import Call, InSteps, Loader, Steps, StepsTo, ToTheEnd, call, result
 from wheelcache.near_cache.guarded_store import GuardedStore
 from wheelcache.near_cache.outage_rule import OutageRule
+from wheelcache.near_cache.store_tags import MARK, TaggedWrite
 from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ def _no_value(result: object) -> Any:
     return MISSING
 
 
+def _all_untagged(found: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {key: untagged(value) for key, value in found.items()}
+
+
 class NearCache:
     """The copies of one process.
 
@@ -58,6 +63,7 @@ class NearCache:
         drop_writes: whether a write that fails is dropped, with ``fail_safe``. Otherwise its error reaches the caller.
 
     Attributes:
+        token_mark: a part of the keys of all tokens of tags.
         trusted: whether copies may be used. With an epoch, ``trust`` sets it.
         start_tracking: called when copies may not be used; cheap if tracking was started before.
         stop_tracking: the owner calls it when the copies are no longer used.
@@ -78,6 +84,7 @@ class NearCache:
         self.timeout = timeout
         self.fail_safe = fail_safe
         self.drop_writes = drop_writes
+        self.token_mark = MARK
         self.trusted = epoch is None
         self.start_tracking: Callable[[], object] = _nothing
         self.stop_tracking: Callable[[], object] = _nothing
@@ -104,7 +111,9 @@ class NearCache:
 
     def invalidated(self, keys: list[bytes]) -> None:
         for raw in keys:
-            self.cache.parts.invalidate(raw.decode(errors="surrogateescape"))
+            key = raw.decode(errors="surrogateescape")
+            self.cache.parts.invalidate(key)
+            self._drop_tag(key)
 
     def flushed(self) -> None:
         self.cache.parts.clear_for("a flush of the server behind it")
@@ -124,7 +133,7 @@ class NearCache:
             self.trusted = True
 
     # Reading. The methods below are steps, for threads and tasks: see ``loading.steps``. In a task, the results of the
-    # functions that read and write may be awaitable.
+    # functions that read and write may be awaitable. The values that are read may be Tagged.
 
     def get(self, key: Any, read: Callable[[], Any]) -> StepsTo[Any]:
         """Return the copy of ``key``, otherwise the result of ``read()``, which is kept unless it is MISSING.
@@ -178,18 +187,18 @@ class NearCache:
         if stored is MISSING:
             # This caller may hold the lease now. Another process, or an earlier holder, may have set the key meanwhile.
             fill = self.cache.parts.lease_fill(key)
-            stored = yield from self.read(read, key)
+            stored = yield from self._read_now(read, key)
             self._store.answered(int(stored is not MISSING), 1)
             if stored is not MISSING:
-                fill(stored)
-        return stored
+                fill(untagged(stored), stored.tags if type(stored) is Tagged else ())
+        return untagged(stored)
 
-    def has(self, key: Any, ask: Callable[[], Any]) -> StepsTo[bool]:
-        """Return True if there is a copy of ``key``, otherwise the result of ``ask()``."""
+    def has(self, key: Any, read: Callable[[], Any]) -> StepsTo[bool]:
+        """Return True if there is a copy of ``key``, otherwise whether ``read()`` returns a value."""
         if self.trusted and key in self.cache:
             return True
         try:
-            found: bool = yield from self._store.read(ask)
+            found = (yield from self._store.read(read)) is not MISSING
         except Exception as error:
             self._check_may_fail(error)
             return self.cache.parts.loads.get_stale(key, MISSING) is not MISSING
@@ -203,20 +212,26 @@ class NearCache:
         Args:
             key: the key that is read, if there may be a copy of it.
         """
+        return untagged((yield from self._read_now(read, key)))
+
+    def _read_now(self, read: Callable[[], Any], key: Any) -> StepsTo[Any]:
         try:
             value = yield from self._store.read(read)
         except Exception as error:
             self._check_may_fail(error)
             return MISSING
         if key is not MISSING and self.fail_safe and not self.trusted:
-            self.cache.parts.loads.many.reconcile(key, value)
+            self.cache.parts.loads.many.reconcile(key, untagged(value))
         return value
 
-    def load(self, key: Any, loader: Loader) -> Steps:
+    def load(self, key: Any, loader: Loader, tags: tuple[str, ...] = ()) -> Steps:
         """Return the result of ``loader()``, which concurrent callers of this method share. No copy of it is kept.
 
         Callers of ``get`` do not share it: they wait for the store, not for a loader, which may take long, raise an
         error of its own, or look up the key itself.
+
+        Args:
+            tags: the tags of the value in the cache of the copies.
         """
 
         def load() -> Steps:
@@ -224,7 +239,7 @@ class NearCache:
             # The loaded value is not a copy of the store's value.
             return Unstored(value), error
 
-        return self.cache.parts.loads.load_apart(key, InSteps(load), self.timeout, PLAIN)
+        return self.cache.parts.loads.load_apart(key, InSteps(load), self.timeout, PLAIN, tags)
 
     def get_or_add(
         self,
@@ -233,14 +248,23 @@ class NearCache:
         loader: Callable[[], Any],
         add: Callable[[Any], StepsTo[bool]],
         codec: Codec,
+        write: TaggedWrite,
+        begin: Callable[[], Any],
     ) -> Steps:
         """Return the result of ``read()``. If it is MISSING, return the result of ``loader()``, which is stored by
-        ``add`` and shared by concurrent callers."""
+        ``add`` and shared by concurrent callers.
+
+        Args:
+            write: the write of the value.
+            begin: drives the steps of ``write.begin``.
+        """
 
         def compute() -> Steps:
             # A caller that arrived while another one computed the value finds it in the store.
             stored = yield from self.read(read, key)
             if stored is MISSING:
+                if write.names:
+                    yield from self.read(begin)
                 value, error = yield Call(loader)
                 if error is not None:
                     return None, error
@@ -251,7 +275,7 @@ class NearCache:
                     stored = codec.encode(value)
             return stored, None
 
-        stored, error = yield from self.load(key, InSteps(compute))
+        stored, error = yield from self.load(key, InSteps(compute), write.names)
         return (None, error) if error is not None else (codec.decode(stored), None)
 
     # Writing.
@@ -264,6 +288,7 @@ class NearCache:
         dropped: Any = MISSING,
         value_of: ValueOf = _no_value,
         new_timeout: NewTimeout | None = None,
+        tags: tuple[str, ...] = (),
     ) -> StepsTo[T]:
         """Call ``write()``, drop the copies of ``keys``, and return the result.
 
@@ -272,6 +297,7 @@ class NearCache:
             value_of: returns the value that the keys were set to, given the result of ``write()``, for the waiters of a
                 lease.
             new_timeout: the timeout that the write gives to the keys; None if they keep theirs.
+            tags: the tags of the written value in the cache of the copies.
         """
         keys = list(keys)
         fills = [] if value_of is _no_value else [self.cache.parts.lease_fill(key) for key in keys]
@@ -283,7 +309,7 @@ class NearCache:
             value = MISSING if outcome[1] is not None else value_of(outcome[0])
             if value is not MISSING:
                 for fill in fills:
-                    fill(value)
+                    fill(value, tags)
         finally:
             # After a failure, too, since it is unknown whether the store applied the write.
             self._written(keys)
@@ -295,6 +321,10 @@ class NearCache:
             self._check_may_fail(error)
             return dropped  # type: ignore[no-any-return]
 
+    def is_outage(self, error: BaseException | None) -> bool:
+        """Return whether an error of the store is an outage."""
+        return self._store.rule.is_outage(error)
+
     def clear(self, write: Callable[[], Any]) -> StepsTo[Any]:
         """Call ``write()``, drop all copies, and return the result."""
         try:
@@ -305,6 +335,12 @@ class NearCache:
     def _written(self, keys: list[Any]) -> None:
         for key in keys:
             self.cache.delete(key)
+            self._drop_tag(key)
+
+    def _drop_tag(self, key: Any) -> None:
+        """Drop the tag whose token was written under ``key``, if ``key`` is the key of a token."""
+        if type(key) is str and self.token_mark in key:
+            self.cache.parts.delete_tags([key])
 
     def _written_after_cancellation(self, keys: list[Any], done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
@@ -324,8 +360,9 @@ class NearCache:
         value = yield from self._store.read(read)
         return {} if value is MISSING else {key: value}
 
-    def _load_many(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[Any]:
-        return result((yield from self.cache.parts.loads.many.load(keys, read, self.timeout, self._policy)))
+    def _load_many(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[dict[Any, Any]]:
+        steps = self.cache.parts.loads.many.load(keys, read, self.timeout, self._policy)
+        return _all_untagged(result((yield from steps)))
 
     def _get_untrusted(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[dict[Any, Any]]:
         """Return the result of ``read(keys)``. With ``fail_safe``, copies of it are kept for outages only.
@@ -335,8 +372,8 @@ class NearCache:
         self.start_tracking()
         if not self.fail_safe:
             self._count_misses_if(True, keys)
-            return dict((yield from read(keys)))
-        found = dict((yield from self._load_many(keys, read)))
+            return _all_untagged((yield from read(keys)))
+        found = yield from self._load_many(keys, read)
         self._count_misses_if(True, keys)
         return self._without_stale(keys, found)
 

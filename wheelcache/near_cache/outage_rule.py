@@ -37,6 +37,7 @@ ABOUT_THE_CALL: Final = (
     "DataError",
     "CompressorError",
     "MemcacheIllegalInputError",
+    "MemcacheClientError",
     "TransactionManagementError",
 )
 """The same for exceptions of redis-py, django-redis, pymemcache and Django's database layer. The names must match

@@ -1,0 +1,209 @@
+"""The tags of the values in a store that has none.
+
+The store keeps a *token* for each tag, a random string, under a key of its own. A value with tags is stored in an
+*envelope*, with the tokens that its tags had before it was computed. It is current while the store has all of them.
+``delete_tags`` writes other tokens, so one call drops any number of values from any store. A token that the store
+evicts causes misses, but never brings a value back: the next value with its tag makes another one.
+
+A reader reads the value first and then the tokens. If they match, the value was current when the tokens were read. The
+cache of the copies knows the values by their tags as well, under the keys of the tokens: when a write of a token is
+reported, or this process writes one, it drops the copies, and keeps no value that was read before.
+
+Deleting the tokens instead would leave fewer keys in the store. But Redis reports each write of a token to all
+processes, so after each drop, the next token would drop the copies and computations of all processes once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from hashlib import blake2b
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final
+
+from wheelcache.core.contract import MISSING
+from wheelcache.errors import TagsUnsupported
+from wheelcache.loading.request import Tagged
+from wheelcache.loading.steps import Call, StepsTo, result, step, then
+
+if TYPE_CHECKING:
+    from wheelcache.cache_parts import CacheParts
+
+MARK: Final = "wheelcache.tag."
+"""The beginning of the key of a token."""
+
+TOKENS: Final = "wheelcache.tags"
+VALUE: Final = "value"
+"""The keys of an envelope, a dict that any serializer can store: the tokens by tag, and the value."""
+
+
+def token_key(tag: str) -> str:
+    """Return the caller's key of the token of ``tag``. It contains a hash, since some stores refuse some strings."""
+    return MARK + blake2b(tag.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def is_envelope(value: Any) -> bool:
+    """Return whether a value from the store is in an envelope. A caller's value that looks like one gets one, too."""
+    return type(value) is dict and value.keys() == {TOKENS, VALUE}
+
+
+class StoreTags:
+    """The tags of one store. In the methods, ``l2`` is the store, whose results are awaitable in a task.
+
+    Args:
+        parts: the parts of the cache of the copies.
+        is_outage: returns whether an error of the store is an outage.
+        key_of: returns the store's key, under which writes are reported, for a caller's key.
+        get_many: ``get_many(l2, keys)`` returns the values of the existing keys as a dict.
+        add: ``add(l2, key, token)`` adds a key that never expires. It returns whether the key was added.
+        set_many: ``set_many(l2, tokens)`` sets keys that never expire, or deletes them if they cannot be set.
+    """
+
+    __slots__ = ("_is_outage", "_key_of", "_parts", "add", "get_many", "set_many")
+
+    def __init__(
+        self,
+        parts: CacheParts,
+        is_outage: Callable[[BaseException | None], bool],
+        key_of: Callable[[str], str],
+        get_many: Callable[[Any, list[str]], Any],
+        add: Callable[[Any, str, str], Any],
+        set_many: Callable[[Any, dict[str, str]], Any],
+    ) -> None:
+        self._parts = parts
+        self._is_outage = is_outage
+        self._key_of = key_of
+        self.get_many = get_many
+        self.add = add
+        self.set_many = set_many
+
+    def names(self, tags: Iterable[str]) -> tuple[str, ...]:
+        """Return the names of tags in the cache of the copies: the store's keys of their tokens."""
+        return tuple([self._key_of(token_key(tag)) for tag in tags])
+
+    def were_dropped(self, names: tuple[str, ...], since: int) -> bool:
+        """Return whether this process knows that one of the tags was dropped after the moment ``since``."""
+        return self._parts.core.dropped_since(self._parts.writer.tag_names("", names), since)
+
+    def drop(self, l2: Any, tags: Iterable[str]) -> Any:
+        """Write other tokens. In a task, the result may be awaitable."""
+        return self.set_many(l2, {token_key(tag): token_hex(8) for tag in tags})
+
+    def opened(self, l2: Any, found: Mapping[Any, Any], encode: Callable[[Any], Any]) -> Any:
+        """Return the values from the store that are current, encoded, and Tagged if they have tags. In a task, the
+        result may be awaitable."""
+        tags = {tag for value in found.values() if is_envelope(value) for tag in value[TOKENS]}
+
+        def checked(current: Mapping[str, Any]) -> dict[Any, Any]:
+            opened = {key: self._open(value, current, encode) for key, value in found.items()}
+            return {key: value for key, value in opened.items() if value is not MISSING}
+
+        return then(checked, self.get_many(l2, [*map(token_key, tags)])) if tags else checked({})
+
+    def opened_one(self, l2: Any, value: Any, encode: Callable[[Any], Any]) -> Any:
+        """Do the same for one value. Return MISSING if ``value`` is MISSING or not current."""
+        if not is_envelope(value):
+            return value if value is MISSING else encode(value)
+        return then(lambda found: found.get(VALUE, MISSING), self.opened(l2, {VALUE: value}, encode))
+
+    # Steps, for stores of both frameworks. ``version`` is empty, or the version of the key in Django.
+
+    def add_value(self, l2: Any, begun: TaggedWrite, key: Any, value: Any, ttl: Any, **version: Any) -> StepsTo[Any]:
+        """Add a value, or replace one that is not current, and return the store's result.
+
+        Two callers that replace such a value may both succeed: stores cannot do this atomically.
+        """
+        yield from begun.begin(l2)
+        add = partial(l2.add, key, begun.sealed(value), ttl, **version)
+        added = yield from step(add)
+        if not added and (yield from self._is_over(l2, (yield from step(partial(l2.get, key, **version))))):
+            yield from step(partial(l2.delete, key, **version))
+            added = yield from step(add)
+        return added
+
+    def count(self, l2: Any, count: Callable[[], Any], key: Any, **version: Any) -> StepsTo[Any]:
+        """Return the result of ``count()``, which changes the number under ``key`` in the store.
+
+        Raises:
+            TagsUnsupported: if the number has tags.
+        """
+        total, error = yield Call(count)
+        if error is None:
+            return total
+        if isinstance(error, Exception) and not self._is_outage(error):
+            found = yield from step(partial(l2.get, key, **version))
+            if (yield from self._is_over(l2, found)):
+                yield from step(partial(l2.delete, key, **version))
+                return (yield from step(count))
+            if is_envelope(found):
+                raise TagsUnsupported from error
+        return result((None, error))
+
+    def _is_over(self, l2: Any, found: Any) -> StepsTo[bool]:
+        """Return whether a value has tags and is not current."""
+        if not is_envelope(found):
+            return False
+        return (yield from step(lambda: self.opened_one(l2, found, lambda value: value))) is MISSING
+
+    def _open(self, value: Any, current: Mapping[str, Any], encode: Callable[[Any], Any]) -> Any:
+        if not is_envelope(value):
+            return encode(value)
+        tokens = value[TOKENS]
+        if any(not token or current.get(token_key(tag)) != token for tag, token in tokens.items()):
+            return MISSING
+        return Tagged(encode(value[VALUE]), self.names(tokens))
+
+
+class TaggedWrite:
+    """A write of values with tags, from the beginning of their computation.
+
+    Args:
+        since: the moment at which the computation began; 0 if it begins with the write.
+
+    Attributes:
+        names: the names of the tags in the cache of the copies.
+        is_current: whether no tag was dropped before ``begin``, as far as this process knows.
+    """
+
+    __slots__ = ("_has_begun", "_since", "_store_tags", "_tags", "_tokens", "is_current", "names")
+
+    def __init__(self, store_tags: StoreTags, tags: tuple[str, ...], since: int = 0) -> None:
+        self._store_tags = store_tags
+        self._tags = tags
+        self._since = since
+        self._tokens: dict[str, Any] = {}
+        self._has_begun = False
+        self.names = store_tags.names(tags)
+        self.is_current = True
+
+    def begin(self, l2: Any) -> StepsTo[None]:
+        """Read the tokens at the first call, and make the missing ones. A value without its tokens is not current."""
+        if not self._tags or self._has_begun:
+            return
+        self._has_begun = True
+        keys = [*map(token_key, self._tags)]
+        found = dict((yield from step(lambda: self._store_tags.get_many(l2, keys))))
+        # Checked after the tokens were read, since a tag that is dropped from here on has another token; and before
+        # others are made, since that looks like a drop.
+        self.is_current = not self._store_tags.were_dropped(self.names, self._since)
+        for key in keys:
+            if key not in found:
+                token = token_hex(8)
+                if (yield from step(partial(self._store_tags.add, l2, key, token))):
+                    found[key] = token
+                else:
+                    # Another process was first.
+                    found |= yield from step(partial(self._store_tags.get_many, l2, [key]))
+        self._tokens = found
+
+    def steps(self, l2: Any, write: Callable[[Callable[[Any], Any]], Any]) -> StepsTo[Any]:
+        """Begin, and return the result of ``write(sealed)``."""
+        yield from self.begin(l2)
+        return (yield from step(partial(write, self.sealed)))
+
+    def sealed(self, value: Any) -> Any:
+        """Return the form of ``value`` for the store."""
+        if not self._tags and not is_envelope(value):
+            return value
+        tokens = self._tokens if self.is_current else {}
+        return {TOKENS: {tag: tokens.get(token_key(tag), "") for tag in self._tags}, VALUE: value}
