@@ -152,6 +152,30 @@ def test_a_function_receives_the_previous_value_and_may_keep_it(clock, site):
         load("a", previous=1)
 
 
+def test_with_fill_grace_the_first_caller_computes_and_the_others_get_the_old_value(clock, in_thread):
+    graces = {f"memoize.{__name__}": 30, "memoize.other": 0}
+    options = {"JITTER": 0, "LOG_INTERVAL": None, "FILL_WAIT": {"memoize.": 1000}, "FILL_GRACE": graces}
+    began, may_end, received = threading.Event(), threading.Event(), []
+
+    @memoize(60)
+    def load(key, *, previous=None):
+        received.append(previous)
+        if previous:
+            began.set()
+            assert may_end.wait(PATIENCE)
+        return [len(received)]
+
+    with override_settings(CACHES={"default": wheel(OPTIONS=options)}):
+        assert load("a") == [1]
+        clock.advance(60)
+        computing = in_thread(load, "a")
+        assert began.wait(PATIENCE)
+        assert [load("a"), load("a")] == [[1], [1]]
+        may_end.set()
+        assert computing.result(PATIENCE) == load("a") == [2]
+    assert received == [None, [1]]
+
+
 @pytest.mark.parametrize("timeout", [0, 60])
 def test_a_cache_that_has_no_previous_value_passes_none(any_site, timeout):
     load = memoize(timeout)(lambda key, *, previous: [key, previous])
