@@ -1,10 +1,12 @@
-"""Tags of both backends."""
+"""Tags of both backends, and of a TieredCache over a cache in memory."""
 
 from functools import partial
 
 import pytest
 
-from tests.backends.tiers import TIERS, made_tiers
+from tests.backends.adapters import ADAPTERS
+from tests.backends.tiers import WITH_ASYNC as TIERS
+from tests.backends.tiers import made_tiers
 from tests.engines import engine
 from tests.loading.harness import Held
 from tests.waiting import PATIENCE
@@ -15,6 +17,18 @@ WAYS_TO_STORE = {
     "add": lambda backend, key, tags: backend.add(key, "old", tags=tags),
     "set_many": lambda backend, key, tags: backend.set_many({key: "old"}, tags=tags),
 }
+
+
+MAKERS = {
+    **{name: lambda over, adapter=adapter, **options: adapter.make(**options) for name, adapter in ADAPTERS.items()},
+    **{f"tiered {name}": lambda over, tier=tier, **options: over(tier, **options) for name, tier in TIERS.items()},
+}
+
+
+@pytest.fixture(params=MAKERS.values(), ids=MAKERS)
+def make(request):
+    with made_tiers(list) as over:
+        yield partial(request.param, over)
 
 
 @pytest.fixture
@@ -102,8 +116,9 @@ def test_a_load_that_a_drop_has_overtaken_is_not_kept(make, in_thread):
     assert adapter.get("key") is None
 
 
-def test_a_value_that_changes_in_place_keeps_its_tags(make):
-    adapter = make()
+@pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
+def test_a_value_that_changes_in_place_keeps_its_tags(adapter):
+    adapter = adapter.make()
     adapter.backend.set("key", 1, tags=("a",))
     adapter.count("key")
     assert adapter.get("key") == 2
@@ -117,15 +132,3 @@ def test_engine_entries_are_removed(make, clock):
     adapter.backend.delete_tags("a")
     clock.advance(1)
     assert len(engine(adapter.backend)) == 0
-
-
-@pytest.mark.parametrize("tier", TIERS.values(), ids=TIERS)
-def test_a_tiered_cache_refuses_tags(tier):
-    with made_tiers(list) as over:
-        adapter = over(tier)
-        calls = [lambda store=store: store(adapter.backend, "key", ("a",)) for store in WAYS_TO_STORE.values()]
-        calls += [lambda: adapter.load("key", lambda: 1, tags=("a",)), lambda: adapter.backend.delete_tags("a")]
-        for call in calls:
-            with pytest.raises(NotImplementedError, match=r"a TieredCache takes no tags: .* behind it cannot delete"):
-                call()
-        assert adapter.get("key") is None

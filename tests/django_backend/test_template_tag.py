@@ -5,17 +5,21 @@ from django.core.cache import caches
 from django.template import Context, Engine, TemplateSyntaxError
 from django.test import override_settings
 
-WHEEL = {"BACKEND": "wheelcache.django_backend.WheelCache", "OPTIONS": {"LOG_INTERVAL": None}}
+KINDS = {"WheelCache": {}, "TieredCache": {"L2": "memory"}}
 LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 DUMMY = {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}
 
 
-@pytest.fixture(autouse=True)
-def _site():
+@pytest.fixture(autouse=True, params=KINDS)
+def site(request):
     names = ("default", "template_fragments", "other")
-    settings = {name: {**WHEEL, "LOCATION": f"fragments {name}"} for name in names}
+    kind = {
+        "BACKEND": f"wheelcache.django_backend.{request.param}",
+        "OPTIONS": {"LOG_INTERVAL": None, **KINDS[request.param]},
+    }
+    settings = {name: {**kind, "LOCATION": f"fragments {name}", "KEY_PREFIX": name} for name in names}
     with override_settings(CACHES={**settings, "memory": LOCMEM, "dummy": DUMMY}):
-        yield
+        yield settings
         for name in names:
             caches[name].clear()
 
@@ -72,8 +76,8 @@ def test_a_fragment_that_was_rendered_while_a_tag_was_dropped_is_not_kept(in_thr
     assert render('600 sidebar tags="menu"', text="new") == "new"
 
 
-def test_the_default_cache_is_used_where_there_is_none_for_fragments():
-    with override_settings(CACHES={"default": {**WHEEL, "LOCATION": "fragments default"}}):
+def test_the_default_cache_is_used_where_there_is_none_for_fragments(site):
+    with override_settings(CACHES={"default": site["default"], "memory": LOCMEM}):
         assert render('600 sidebar tags="menu"', text="old") == "old"
         caches["default"].delete_tags("menu")
         assert render('600 sidebar tags="menu"', text="new") == "new"

@@ -294,8 +294,8 @@ def _place_of(name: str, settings: _Settings) -> _Place:
     takes_tags = isinstance(backend, TieredCache) or settings.tags_of is None
     if not ((settings.policy is PLAIN and takes_tags) or isinstance(backend, DummyCache)):
         raise ImproperlyConfigured(
-            f"grace, refresh_ahead, fail_safe, load_timeout, negative_ttl and tags of {name} need a WheelCache (tags "
-            f"also work with a TieredCache), and the cache {settings.alias!r} is a {type(backend).__name__}"
+            f"grace, refresh_ahead, fail_safe, load_timeout and negative_ttl of {name} need a WheelCache, its tags a "
+            f"WheelCache or a TieredCache, and the cache {settings.alias!r} is a {type(backend).__name__}"
         )
     return _Elsewhere(name, settings)
 

@@ -346,7 +346,8 @@ class TieredCache(WheelCache):
     def _has_key(self, key: Any, version: int | None = None) -> StepsTo[Any]:
         # Its value shows whether its tags were dropped.
         read = partial(self._read, (yield self._l2s), key, version)
-        return (yield from self._level.has(self._key(key, version), read))
+        steps = self._level.has(self._key(key, version), lambda: then(lambda found: found is not MISSING, read()))
+        return (yield from steps)
 
     has_key, ahas_key = twins(_has_key)
 
@@ -379,12 +380,13 @@ class TieredCache(WheelCache):
         cache_keys = [self._key(key, version) for key in keys]
         begun, l2, driver = self._begin_write(tags, *cache_keys), (yield self._l2s), (yield DRIVE)
 
-        def write(sealed: Callable[[Any], Any]) -> Any:
+        def set_many(sealed: Callable[[Any], Any]) -> Any:
             return l2.set_many({key: sealed(value) for key, value in data.items()}, ttl, version=version)
 
         new_timeout = NewTimeout(ttl, lambda failed: None if failed else True)
-        steps = begun.steps(l2, write)
-        return (yield from self._level.write(cache_keys, lambda: driver(steps), dropped=keys, new_timeout=new_timeout))
+        write: partial[Any] = partial(driver, begun.steps(l2, set_many))
+        failed: list[Any] = yield from self._level.write(cache_keys, write, dropped=keys, new_timeout=new_timeout)
+        return failed
 
     set_many, aset_many = twins(_set_many)
 

@@ -120,7 +120,6 @@ class Cache(flask_caching.Cache):
 
         Raises:
             TypeError: if the backend is not one of this package, or a tag is not a string.
-            NotImplementedError: if the backend is a TieredCache.
         """
         backend = self.cache
         if isinstance(backend, EngineBackend):

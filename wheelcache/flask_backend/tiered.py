@@ -280,7 +280,7 @@ class TieredCache(EngineBackend):
 
     def has(self, key: str) -> bool:
         """Return whether the key exists."""
-        return drive(self._level.has(self._cache_key(key), partial(self._read, key, or_none=True)))
+        return drive(self._level.has(self._cache_key(key), lambda: self._read(key, or_none=True) is not MISSING))
 
     def clear(self) -> bool:
         """Remove all entries. Return whether the second level reports that it was cleared."""

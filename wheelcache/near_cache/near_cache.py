@@ -193,12 +193,12 @@ class NearCache:
                 fill(untagged(stored), stored.tags if type(stored) is Tagged else ())
         return untagged(stored)
 
-    def has(self, key: Any, read: Callable[[], Any]) -> StepsTo[bool]:
-        """Return True if there is a copy of ``key``, otherwise whether ``read()`` returns a value."""
+    def has(self, key: Any, ask: Callable[[], Any]) -> StepsTo[bool]:
+        """Return True if there is a copy of ``key``, otherwise the result of ``ask()``."""
         if self.trusted and key in self.cache:
             return True
         try:
-            found = (yield from self._store.read(read)) is not MISSING
+            found: bool = yield from self._store.read(ask)
         except Exception as error:
             self._check_may_fail(error)
             return self.cache.parts.loads.get_stale(key, MISSING) is not MISSING

@@ -1,0 +1,220 @@
+"""Tags of the values in a store: no order of a read, a drop by another process and its report leaves an old copy."""
+
+from functools import partial
+from itertools import combinations_with_replacement
+
+import pytest
+
+from tests.near_cache.stores import LONG, near_cache
+from tests.waiting import PATIENCE, until, until_waiting
+from wheelcache.core.contract import MISSING
+from wheelcache.core.tags import moment
+from wheelcache.loading.steps import drive
+from wheelcache.near_cache.store_tags import StoreTags, TaggedWrite, token_key
+
+
+class Store(dict):
+    """A store.
+
+    Attributes:
+        after: called after each read of a value or of tokens, with its number.
+        reads: the number of reads.
+    """
+
+    after = staticmethod(lambda number: None)
+    reads = 0
+
+    def read(self, answer):
+        self.reads += 1
+        self.after(self.reads)
+        return answer
+
+    def get(self, key):
+        return self.read(dict.get(self, key, MISSING))
+
+    def get_many(self, keys):
+        return self.read({key: self[key] for key in keys if key in self})
+
+    def add(self, key, token):
+        return self.setdefault(key, token) == token
+
+
+class Process:
+    """A process with a near cache in front of the store."""
+
+    def __init__(self, clock, store):
+        self.store = store
+        self.near = near_cache(clock, tracked=True)
+        self.near.trust(True)
+        # As with a prefix of the keys: ``names`` are the keys of the store.
+        self.tags = StoreTags(
+            self.near.cache.parts, self.near.is_outage, "{}".format, Store.get_many, Store.add, Store.update
+        )
+
+    def set(self, key, value, *tags, since=0):
+        begun = TaggedWrite(self.tags, tags, since)
+        drive(begun.steps(self.store, lambda sealed: self.store.update({key: sealed(value)})))
+
+    def drop(self, *tags):
+        """Drop tags as another process does, without a report to this one."""
+        self.tags.drop(self.store, tags)
+
+    def report(self, *tags):
+        self.near.invalidated([token_key(tag).encode() for tag in tags])
+
+    def _read(self, key):
+        return self.tags.opened_one(self.store, self.store.get(key), encode=list)
+
+    def _read_many(self, keys):
+        return self.tags.opened(self.store, self.store.get_many(keys), encode=list)
+
+    def get(self, key):
+        return drive(self.near.get(key, partial(self._read, key)))
+
+    def get_many(self, key):
+        return drive(self.near.get_many([key], self._read_many)).get(key, MISSING)
+
+    def lease(self, key):
+        return drive(self.near.lease(key, partial(self._read, key), wait=LONG))
+
+
+@pytest.fixture
+def store():
+    return Store()
+
+
+@pytest.fixture
+def process(clock, store):
+    return Process(clock, store)
+
+
+READS = {"get": Process.get, "get_many": Process.get_many}
+reads = pytest.mark.parametrize("read", READS.values(), ids=READS)
+
+# The moments: before the read, after the value, after the tokens (before the copy is kept), after the read.
+ORDERS = list(combinations_with_replacement(range(4), 2))
+
+
+@reads
+@pytest.mark.parametrize(("dropped", "reported"), ORDERS)
+def test_no_copy_outlives_the_report_of_a_drop(process, store, read, dropped, reported):
+    process.set("k", [1], "a", "b")
+
+    def pass_moment(number):
+        if number == dropped:
+            process.drop("b")
+        if number == reported:
+            process.report("b")
+
+    pass_moment(0)
+    store.reads = 0
+    store.after = pass_moment
+    found = read(process, "k")
+    store.after = Store.after
+    assert found == (MISSING if dropped < 2 else [1])
+    pass_moment(3)
+    assert read(process, "k") is MISSING
+    process.set("k", [2], "a", "b")
+    assert read(process, "k") == [2]
+
+
+@reads
+def test_a_copy_is_read_without_the_store_until_a_report(process, store, read):
+    process.set("k", [1], "a")
+    assert [read(process, "k") for _ in range(3)] == [[1]] * 3
+    assert store.reads == 3  # one by ``set``
+    process.report("other")
+    assert read(process, "k") == [1]
+    assert store.reads == 3
+
+
+@pytest.mark.parametrize("first", READS.values(), ids=READS)
+@pytest.mark.parametrize("late", READS.values(), ids=READS)
+@pytest.mark.parametrize("reported_after", [1, 2], ids=["the value", "the tokens"])
+def test_a_caller_that_asks_after_a_drop_shares_no_read_from_before_it(
+    process, store, in_thread, first, late, reported_after
+):
+    process.set("k", [1], "a")
+    asked = []
+
+    def pass_moment(number):
+        if number == reported_after:
+            store.after = Store.after
+            if reported_after == 2:
+                process.drop("a")
+            process.report("a")
+            asked.append(in_thread(late, process, "k"))
+            # It waits for this read, or reads for itself.
+            assert until(lambda: asked[0].done() or _is_waiting())
+
+    store.reads = 0
+    if reported_after == 1:
+        process.drop("a")
+    store.after = pass_moment
+    found = first(process, "k")
+    assert found == ([1] if reported_after == 2 else MISSING)
+    assert asked[0].result(PATIENCE) is MISSING
+
+
+def _is_waiting():
+    until_waiting()
+    return True
+
+
+def test_a_waiter_for_a_lease_does_not_receive_a_value_that_was_read_before_a_drop(process, store, in_thread):
+    assert process.lease("k") is MISSING
+    process.set("k", [1], "a")
+    asked = []
+
+    def pass_moment(number):
+        if number == 2:
+            store.after = Store.after
+            process.drop("a")
+            process.report("a")
+            asked.append(in_thread(process.lease, "k"))
+            until_waiting()
+
+    store.reads = 0
+    store.after = pass_moment
+    assert process.lease("k") == [1]
+    assert asked[0].result(PATIENCE) is MISSING
+
+
+def test_a_store_that_loses_a_token_causes_misses_and_brings_no_value_back(process, store):
+    process.set("old", [1], "a")
+    process.drop("a")
+    process.set("k", [2], "a", "b")
+    assert process.get("k") == [2]
+    del store[token_key("a")]
+    process.near.invalidated([token_key("a").encode()])
+    assert [process.get("k"), process.get("old")] == [MISSING, MISSING]
+    process.set("other", [3], "a")
+    assert [process.get("k"), process.get("old"), process.get("other")] == [MISSING, MISSING, [3]]
+
+
+def test_two_processes_that_make_a_token_together_use_the_same_one(clock, process, store):
+    other = Process(clock, store)
+
+    def pass_moment(number):
+        store.after = Store.after
+        other.set("their", [1], "a")
+
+    store.after = pass_moment
+    process.set("our", [2], "a")
+    assert [process.get("our"), process.get("their")] == [[2], [1]]
+
+
+def test_a_value_that_was_computed_before_a_report_is_stored_as_dropped(process):
+    since = moment()
+    process.drop("a")
+    process.report("a")
+    process.set("k", [1], "a", since=since)
+    assert process.get("k") is MISSING
+    process.set("k", [1], "a", since=moment())
+    assert process.get("k") == [1]
+
+
+@pytest.mark.parametrize("value", [{"wheelcache.tags": 7, "value": 1}, {"wheelcache.tags": {"a": ""}, "value": 1}])
+def test_a_value_that_looks_like_an_envelope_is_stored_as_it_is(process, value):
+    process.set("k", value)
+    assert process.get("k") == list(value)
