@@ -1,0 +1,146 @@
+"""Tags of a TieredCache over each kind of cache that may stand behind."""
+
+import pytest
+
+from tests.backends.test_tags import WAYS_TO_STORE
+from tests.backends.tiers import TIERS, WITH_ASYNC, made_tiers
+from tests.waiting import until
+
+pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
+
+
+@pytest.fixture
+def over(trackings):
+    with made_tiers(trackings) as over:
+        yield over
+
+
+KINDS = [(name, kind) for name, cls in TIERS.items() for kind in cls.kinds]
+of_any_kind = pytest.mark.parametrize(("name", "kind"), KINDS, ids=", ".join)
+
+
+@pytest.fixture
+def make(over, request, tmp_path):
+    """Make a tier. All tiers of a test have the same cache behind, unless that is in memory."""
+
+    def make(name, kind, **options):
+        fixture = {"redis": "empty_redis", "django-redis": "empty_redis", "memcached": "memcached"}.get(kind)
+        place = request.getfixturevalue(fixture) if fixture else tmp_path / "files" if kind == "files" else None
+        return over(WITH_ASYNC[name], kind, place, **options)
+
+    return make
+
+
+@of_any_kind
+def test_values_and_their_copies_leave_with_their_tags(make, name, kind):
+    tier = make(name, kind)
+    tier.clear()
+    for store in WAYS_TO_STORE.values():
+        store(tier.backend, "k", ("user:7", "größe " * 100))
+        assert (tier.get("k"), tier.has("k"), tier.get_many(["k"])) == ("old", True, {"k": "old"})
+        assert tier.add("k", "new") is False
+        with pytest.raises(NotImplementedError, match="cannot add to a number that was stored with tags"):
+            tier.count("k")
+        tier.backend.delete_tags("other", "user:7")
+        assert (tier.get("k"), tier.has("k"), tier.get_many(["k"])) == (None, False, {})
+        assert tier.add("k", "new") is True
+        assert tier.get("k") == "new"
+        tier.delete("k")
+
+
+@of_any_kind
+def test_a_number_whose_tag_was_dropped_is_missing(make, name, kind):
+    tier = make(name, kind)
+    tier.clear()
+    tier.backend.set("k", 7, tags=["a"])
+    tier.backend.delete_tags("a")
+    if name == "flask":
+        assert tier.count("k") == 1
+    else:
+        with pytest.raises(ValueError, match="not found"):
+            tier.count("k")
+        assert tier.add("k", 1)
+    assert tier.get("k") == 1
+
+
+@pytest.mark.parametrize("name", WITH_ASYNC)
+def test_a_load_that_another_process_overtakes_is_not_kept_anywhere(make, name, clock):
+    tier, other = (make(name, "files") for _ in range(2))
+
+    def compute():
+        other.backend.delete_tags("a")
+        return "old"
+
+    assert tier.load("k", compute, tags=["a"]) == "old"
+    assert [each.get("k") for each in (tier, other)] == [None, None]
+    assert tier.load("k", lambda: "new", tags=["a"]) == "new"
+    assert [each.get("k") for each in (tier, other)] == ["new", "new"]
+    other.backend.delete_tags("a")
+    assert [each.get("k") for each in (tier, other)] == ["new", None]
+    clock.advance(60)
+    assert tier.get("k") is None
+
+
+@pytest.mark.parametrize(("name", "kind"), [each for each in KINDS if "redis" in each[1]], ids=", ".join)
+def test_redis_reports_a_drop_to_all_processes(make, name, kind):
+    tier, other = (make(name, kind) for _ in range(2))
+    for number in range(2):
+        tier.backend.set("k", number, tags=["a", "b"])
+        assert until(lambda number=number: other.get("k") == number and other.key("k") in other.copies())
+        tier.backend.delete_tags("b")
+        assert tier.get("k") is None
+        assert until(lambda: other.get("k") is None)
+
+
+def test_the_envelope_of_a_value_is_plain_json(make):
+    behind = {"OPTIONS": {"SERIALIZER": "django_redis.serializers.json.JSONSerializer"}}
+    tier = make("django", "django-redis", behind=behind)
+    tier.backend.set("k", [{"a": None}], tags=["a"])
+    assert tier.get("k") == [{"a": None}]
+    tier.backend.delete_tags("a")
+    assert tier.get("k") is None
+
+
+def hidden(key, key_prefix, version):
+    """Make a key that does not contain the caller's."""
+    return f"{key_prefix}:{hash((key, version)):x}"
+
+
+def test_redis_reports_a_drop_whatever_the_key_function(make):
+    tier, other = (make("django", "redis", behind={"KEY_FUNCTION": hidden}) for _ in range(2))
+    tier.backend.set("k", 1, tags=["a"])
+    assert until(lambda: other.get("k") == 1 and other.copies())
+    tier.backend.delete_tags("a")
+    assert until(lambda: other.get("k") is None)
+
+
+@pytest.mark.filterwarnings("ignore::django.core.cache.CacheKeyWarning")
+@pytest.mark.parametrize("version", [None, 2])
+def test_a_tag_applies_to_all_versions(make, version):
+    tier = make("django", "memory")
+    tier.backend.set("k", 1, version=3, tags=["a"])
+    tier.backend.set("with a space", 1, version=version, tags=["a"])
+    tier.backend.delete_tags("a")
+    assert tier.backend.get("k", version=3) is None
+    assert tier.backend.get("with a space", version=version) is None
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_a_drop_in_an_outage_ends_as_a_delete_does(make, name):
+    for options in ({}, {"fail_safe": True}):
+        tier = make(name, "memory", **options)
+        tier.backend.set("k", "old", tags=["a"])
+        assert tier.get("k") == "old"
+        tier.noted.error = ConnectionError()
+        if options:
+            assert tier.get("k") == "old"
+            tier.backend.delete_tags("a")
+            tier.backend.set("other", 1, tags=["a"])
+            assert tier.load("new", lambda: 1, tags=["a"]) == 1
+        else:
+            with pytest.raises(ConnectionError):
+                tier.backend.delete_tags("a")
+        if options:
+            assert tier.get("k") is None
+        tier.noted.error = None
+        assert tier.copies() == []
