@@ -7,6 +7,9 @@ began after the end of the version's own write has returned: no call that begins
 
 ``touch`` and ``clear`` make no version, and must not bring back an outdated one. ``incr`` must not read one. It makes a
 version that only caches have, since it is no more atomic across processes than a ``get`` and a ``set``.
+
+In front of a Redis, only a drop of its tag keeps a value from being stored that was computed before it. So keys are
+written by ``set`` and ``set_many`` or, the first one, by ``get_or_set``, and deleted by their tags only.
 """
 
 import mmap
@@ -17,13 +20,17 @@ import threading
 from array import array
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from time import monotonic_ns
 
+from cachelib import RedisCache
+
+from tests import shared_stamps
 from tests.leases.callers import get_or_lease
 from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.flask_backend import TieredCache
 from wheelcache.runtime.request_scope import end_request
 
 KEYS = [f"key {number}" for number in range(3)]
@@ -44,6 +51,7 @@ class Setting:
     processes: int
     is_coherent: bool
     waits: bool
+    redis_port: int = 0
 
 
 class Database:
@@ -69,15 +77,20 @@ class Caller:
         self.next_version = (number + 1) << 48
         self.records = array("Q")
 
+    def changes(self):
+        return [
+            *(self.set, self.delete, self.set_many, self.delete_many, self.fill_by_add, self.touch, self.incr),
+            *(self.delete_tag, self.delete_tags),
+        ]
+
     def work(self, count):
         read = [self.get, self.get, self.get_many, self.get_or_set]
-        change = [self.set, self.delete, self.set_many, self.delete_many, self.fill_by_add, self.touch, self.incr]
-        change += [self.delete_tag, self.delete_tags]
+        change = self.changes()
         for _ in range(count):
             dice = self.random.random()
             if dice < 0.85:
                 self.random.choice(read)()
-            elif dice < 0.998:
+            elif dice < 0.998 or self.setting.redis_port:
                 self.random.choice(change)()
             else:
                 self.cache.clear()
@@ -138,15 +151,21 @@ class Caller:
 
     def get_many(self):
         keys, start = self.some(), monotonic_ns()
-        found = self.cache.get_many([KEYS[key] for key in keys])
+        found = self.found([KEYS[key] for key in keys])
         for key in keys:
-            if KEYS[key] in found:
+            if found.get(KEYS[key]) is not None:
                 self.has_read(key, found[KEYS[key]], start)
 
+    def found(self, keys):
+        return self.cache.get_many(keys)
+
     def get_or_set(self):
-        key, start = self.key(), monotonic_ns()
+        key, start = self.loaded_key(), monotonic_ns()
         loaded = self.cache.get_or_load(KEYS[key], lambda: self.database.versions[key], 60, tags=tags_of(key))
         self.has_read(key, loaded, start)
+
+    def loaded_key(self):
+        return self.key()
 
     def set(self):
         key, start = self.key(), monotonic_ns()
@@ -199,6 +218,33 @@ class Caller:
             self.records.extend((INCREMENT, key, version, start, monotonic_ns()))
 
 
+class TieredCaller(Caller):
+    """A caller of Flask's TieredCache."""
+
+    def changes(self):
+        return [self.set_many, self.delete_tag, self.delete_tags]
+
+    def set_many(self):
+        keys, start = range(1, len(KEYS)), monotonic_ns()
+        versions = {key: self.version(key) for key in keys}
+        self.cache.set_many({KEYS[key]: version for key, version in versions.items()}, 60, tags=tags_of(*keys))
+        for key, version in versions.items():
+            self.has_written(key, version, start)
+
+    def loaded_key(self):
+        return 0
+
+    def fill(self, key):
+        if key > 0:
+            super().fill(key)
+
+    def ttl(self):
+        return 60
+
+    def found(self, keys):
+        return self.cache.get_dict(*keys)
+
+
 def tags_of(*keys):
     return [f"tag of {KEYS[key]}" for key in keys]
 
@@ -206,7 +252,7 @@ def tags_of(*keys):
 def run(folder, setting, count, seed):
     """Let ``THREADS`` threads of each process make ``count`` requests each. Return all records."""
     Database.make(folder / "database")
-    arguments = [folder, setting.processes, int(setting.is_coherent), int(setting.waits), count, seed]
+    arguments = [folder, *map(int, astuple(setting)), count, seed]
     workers = [
         subprocess.Popen(
             [sys.executable, "-m", __name__, *map(str, [number, *arguments])],
@@ -256,13 +302,19 @@ def outdated_reads(records):
     return sum(len(of_kind[READ, key]) for key in range(len(KEYS))), outdated
 
 
-def _main(number, folder, processes, is_coherent, waits, count, seed):
-    folder, setting = Path(folder), Setting(int(processes), bool(int(is_coherent)), bool(int(waits)))
-    stamps = SharedStamps("linearizability", folder) if setting.is_coherent else None
-    cache = Cache(stamps=stamps, log_interval=None, sample_interval=None)
+def _main(number, folder, processes, is_coherent, waits, redis_port, count, seed):
+    folder, setting = Path(folder), Setting(int(processes), bool(int(is_coherent)), bool(int(waits)), int(redis_port))
+    if setting.redis_port:
+        shared_stamps.keep_in(folder, setattr)
+        store = RedisCache(port=setting.redis_port)
+        cache = TieredCache(store, coherence="host", log_interval=None, default_timeout=60)
+    else:
+        stamps = SharedStamps("linearizability", folder) if setting.is_coherent else None
+        cache = Cache(stamps=stamps, log_interval=None, sample_interval=None)
+    caller = TieredCaller if setting.redis_port else Caller
     database = Database(folder / "database")
     first = int(number) * THREADS
-    callers = [Caller(cache, database, setting, each, f"{seed} {each}") for each in range(first, first + THREADS)]
+    callers = [caller(cache, database, setting, each, f"{seed} {each}") for each in range(first, first + THREADS)]
     # Threads alternate often, also within a call.
     sys.setswitchinterval(1e-5)
     threads = [threading.Thread(target=caller.work, args=[int(count)]) for caller in callers]

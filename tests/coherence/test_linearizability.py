@@ -22,3 +22,12 @@ def test_no_read_that_begins_after_a_write_has_returned_gets_an_older_version(tm
     reads, outdated = outdated_reads(run(tmp_path, setting, count, seed=0))
     assert not outdated, f"{len(outdated)} of {reads} reads:\n" + "\n".join(outdated[:10])
     assert reads > REQUESTS / 2
+
+
+@pytest.mark.servers
+def test_no_read_that_begins_after_a_drop_of_its_tag_gets_a_value_of_a_redis_from_before(tmp_path, empty_redis):
+    requests = REQUESTS // 10
+    setting = Setting(processes=4, is_coherent=False, waits=False, redis_port=empty_redis.port)
+    reads, outdated = outdated_reads(run(tmp_path, setting, requests // (4 * THREADS), seed=0))
+    assert not outdated, f"{len(outdated)} of {reads} reads:\n" + "\n".join(outdated[:10])
+    assert reads > requests / 2

@@ -109,16 +109,16 @@ class StoreTags:
     # Steps, for stores of both frameworks. ``version`` is empty, or the version of the key in Django.
 
     def add_value(self, l2: Any, begun: TaggedWrite, key: Any, value: Any, ttl: Any, **version: Any) -> StepsTo[Any]:
-        """Add a value, or replace one that is not current, and return the store's result.
+        """Add a value, or replace one that is not current, and return whether it was stored.
 
-        Two callers that replace such a value may both succeed: stores cannot do this atomically.
+        Replacing is not atomic, which a store would have to support: the value that another caller stores at the same
+        moment is lost. Deleting the old value first would lose it as well, and readers would find nothing in between.
         """
         yield from begun.begin(l2)
-        add = partial(l2.add, key, begun.sealed(value), ttl, **version)
-        added = yield from step(add)
+        sealed = begun.sealed(value)
+        added = yield from step(partial(l2.add, key, sealed, ttl, **version))
         if not added and (yield from self._is_over(l2, (yield from step(partial(l2.get, key, **version))))):
-            yield from step(partial(l2.delete, key, **version))
-            added = yield from step(add)
+            return (yield from step(partial(l2.set, key, sealed, ttl, **version))) is not False
         return added
 
     def count(self, l2: Any, count: Callable[[], Any], key: Any, **version: Any) -> StepsTo[Any]:
