@@ -37,7 +37,7 @@ from wheelcache.core.access import Serialized
 from wheelcache.core.contract import BATCH, Core, Record
 from wheelcache.errors import FileUnusable
 from wheelcache.glob_pattern import matcher
-from wheelcache.keys import callers_tags, unwrap
+from wheelcache.keys import callers_tags, matching, text_of, unwrap
 from wheelcache.observability.site_file import SiteFile
 from wheelcache.observability.tables import encoded
 from wheelcache.runtime.clock import SystemClock
@@ -122,13 +122,15 @@ class Inspector:
 
     def _keys(self, inquiry: Document) -> Document:
         matches = matcher(inquiry["pattern"])
-        found = (text for record in self._records() if matches(text := text_of(unwrap(record.key))))
+        batches = ([unwrap(record.key) for record in records] for records in self._batches())
+        found = (text_of(key) for keys in batches for key in matching(matches, keys))
         shown = [*islice(found, inquiry["limit"])]
         return {"keys": shown, "count": len(shown) + sum(1 for _ in found)}
 
     def _tags(self, inquiry: Document) -> Document:
         matches = matcher(inquiry["pattern"])
-        found = Counter(tag for record in self._records() for tag in callers_tags(record.tags) if matches(tag))
+        tags = (tag for records in self._batches() for record in records for tag in callers_tags(record.tags))
+        found = Counter(filter(matches, tags))
         return {"tags": dict(found.most_common(inquiry["limit"])), "count": len(found)}
 
     def _delete(self, inquiry: Document) -> Document:
@@ -136,23 +138,16 @@ class Inspector:
             self._delete_tags([inquiry["tag"]])
             return {"deleted": None}
         if "pattern" in inquiry:
-            matches = matcher(inquiry["pattern"])
-            return {"deleted": sum(self._deletions(lambda keys: [key for key in keys if matches(text_of(key))]))}
+            return {"deleted": sum(self._deletions(partial(matching, matcher(inquiry["pattern"]))))}
         return {"deleted": self._delete_many([inquiry["key"], (inquiry["key"],)])}
 
-    def _records(self) -> Iterator[Record]:
+    def _batches(self) -> Iterator[list[Record]]:
         scan = self._core.scan()
         while records := scan.step(BATCH):
-            yield from filter(self._is_there, records)
+            yield [*filter(self._is_there, records)]
 
     def _is_there(self, record: Record) -> bool:
         return record.times.is_current and record.times.fresh_until > self._core.now()
-
-
-def text_of(key: Any) -> str:
-    """Return a caller's key as a text."""
-    key = key[0] if type(key) is tuple and len(key) == 1 else key
-    return key if isinstance(key, str) else repr(key)
 
 
 def _readable(value: Any) -> Any:
