@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.snippets import PAGES, snippets
+from wheelcache import Cache
 from wheelcache.core import IMPLEMENTATION
 
 ROOT = Path(__file__).parents[1]
@@ -90,6 +91,14 @@ def test_the_reference_has_every_system_check():
     page = (ROOT / "docs" / "reference" / "messages.md").read_text()
     in_page = re.findall(r"^\| `(wheelcache\.\w+)`", page, re.MULTILINE)
     assert set(re.findall(r"id=\"(wheelcache\.[EWI]\d+)", code)) == set(in_page)
+
+
+def test_the_reference_has_every_name_of_cache():
+    page = (ROOT / "docs" / "reference" / "cache.md").read_text()
+    (members,) = re.findall(r"members: \[\n(.*?)\]", page, re.DOTALL)
+    in_docstrings = {"name", "parts", "take"}
+    public = {name for name in dir(Cache) if not name.startswith("_")}
+    assert set(re.findall(r"\w+", members)) == public - in_docstrings
 
 
 def texts_in_the_code():

@@ -46,13 +46,12 @@ class Cache(CacheAccess):
     True
     >>> cache.get("user:7")
     'Ada'
-    >>> cache.get_or_load("user:8", lambda: "Grace")  # loads a missing value once, however many threads ask for it
+    >>> cache.get_or_load("user:8", lambda: "Grace")  # one load, however many threads ask
     'Grace'
 
-    Keys are hashable. Values are kept by reference. ``len`` counts the entries in memory, which include stale ones
-    within their grace, and for one interval expired ones, although no read returns these. Reads remove no entries.
-    Every method except a hit or a miss of ``get`` acquires the lock of the core for a bounded time, and never while a
-    loader, a listener, a weigher or the code of a key runs.
+    Keys must be hashable. Values are kept by reference. ``len`` counts the entries in memory. These include stale
+    entries within their grace and, for at most one ``interval``, expired entries, which no read returns. Reads remove
+    no entries. No lock is held while a loader, a listener, a weigher or the code of a key runs.
 
     Args:
         name: the name of the cache in log lines and statistics.
@@ -75,7 +74,7 @@ class Cache(CacheAccess):
         on_removal: ``on_removal(key, value, cause)`` is called for every removed entry, without a lock, in the thread
             that removed it. Exceptions in it are logged with the key. It is also an attribute, which may be set at any
             time.
-        stamps: an object that reports writes between the processes of the machine, by key, so that no old value is
+        stamps: an object that notifies the processes of the machine of each other's writes, so that no old value is
             returned after a write in another process. Keys must then be strings, or tuples of values with the same
             ``repr`` in every process. Each cache needs its own object.
         clock: returns seconds. Moving a ``ManualClock`` advances the wheel; with any other clock, a thread does.
@@ -85,8 +84,8 @@ class Cache(CacheAccess):
         parts: the parts of the cache, for backends and operators' tools: see ``cache_parts``. Not a stable API.
 
     Raises:
-        TypeError, ValueError, FileUnusable: (a RuntimeError) if an argument is invalid. The message states its name,
-            the accepted values and the given one.
+        TypeError, ValueError: if an argument is invalid. The message names it, the given value and the accepted ones.
+        FileUnusable: (a RuntimeError) if a directory cannot be used. The message gives the reason.
     """
 
     __slots__ = ("_gate", "_writer", "name", "parts")
@@ -226,7 +225,7 @@ class Cache(CacheAccess):
 
     # Loading.
 
-    take = CacheAccess.get_or_load  # as go-zero calls it
+    take = CacheAccess.get_or_load  # the name in go-zero
 
     async def aget_or_load(
         self,

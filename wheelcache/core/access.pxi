@@ -62,8 +62,10 @@ cdef class CacheAccess:
         return default
 
     def find(self, key, default=None):
-        """Return the value as ``get`` does, but count no miss: the caller continues with ``loading``, which counts
-        it."""
+        """Return the value of ``key``, or ``default``, as ``get`` does, but without counting a miss.
+
+        For code that loads a missing value: the load counts the miss.
+        """
         cdef PyObject *value
         if self._core is None:
             raise unbound(self)
@@ -82,7 +84,7 @@ cdef class CacheAccess:
         return default
 
     def get_many(self, keys):
-        """Return a dict of the given ``keys`` that exist and their values."""
+        """Return a dict with the existing keys among ``keys`` and their values."""
         cdef list batch = keys if type(keys) is list else list(keys)
         cdef dict found
         cdef PyObject *value
@@ -124,8 +126,10 @@ cdef class CacheAccess:
     # ``binding``, since the signature in a docstring cannot show this default. It makes no measurable difference.
     @cython.binding(True)
     def set(self, key, value, ttl=OWN_TTL, *, tags=()):
-        """Store ``value`` and replace any other value of ``key``. Return whether it was stored: False if it is heavier
-        than ``max_weight``, or if, in a coherent cache, another process wrote the key since this caller missed it.
+        """Store ``value`` and replace any other value of ``key``. Return whether it was stored.
+
+        It is not stored if it is heavier than ``max_weight``, or if, in a coherent cache, another process wrote the key
+        after this caller missed it.
 
         Args:
             ttl: seconds > 0; None means that the entry never expires. The default is the TTL of the cache.
@@ -301,7 +305,8 @@ cdef class CacheAccess:
                 background loads a new value. If the refresh fails, the next caller receives the loader's exception.
             refresh_ahead: a fraction of ``ttl``. The first hit after this part of the TTL starts a refresh.
             fail_safe: if a refresh fails, keep returning the stale value within its grace. The next attempt follows
-                after 1 second, then after 2, 4 ... 60. Requires ``grace``.
+                after half a second to a second. This pause doubles with each failure, up to a minute. Requires
+                ``grace``.
             timeout: the seconds to wait for a load, which runs in another thread, one of at most 32. After that, the
                 caller receives the stale value, if there is one. The load continues, and its result is stored. If the
                 system refuses threads, the caller itself loads, without a time limit.

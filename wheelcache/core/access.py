@@ -107,8 +107,10 @@ class CacheAccess:
         return default
 
     def find(self, key: Hashable, default: Any = None) -> Any:
-        """Return the value as ``get`` does, but count no miss: the caller continues with ``loading``, which counts
-        it."""
+        """Return the value of ``key``, or ``default``, as ``get`` does, but without counting a miss.
+
+        For code that loads a missing value: the load counts the miss.
+        """
         if type(key) is not str:
             key = self._adapt(key)
         try:
@@ -124,8 +126,10 @@ class CacheAccess:
         return default
 
     def set(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL, *, tags: Iterable[str] = NO_TAGS) -> bool:
-        """Store ``value`` and replace any other value of ``key``. Return whether it was stored: False if it is heavier
-        than ``max_weight``, or if, in a coherent cache, another process wrote the key since this caller missed it.
+        """Store ``value`` and replace any other value of ``key``. Return whether it was stored.
+
+        It is not stored if it is heavier than ``max_weight``, or if, in a coherent cache, another process wrote the key
+        after this caller missed it.
 
         Args:
             ttl: seconds > 0; None means that the entry never expires. The default is the TTL of the cache.
@@ -164,7 +168,7 @@ class CacheAccess:
             return self.delete(key)
 
     def get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
-        """Return a dict of the given ``keys`` that exist and their values."""
+        """Return a dict with the existing keys among ``keys`` and their values."""
         return self._get_many(keys)
 
     def add(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL, *, tags: Iterable[str] = NO_TAGS) -> bool:
@@ -233,7 +237,8 @@ class CacheAccess:
                 background loads a new value. If the refresh fails, the next caller receives the loader's exception.
             refresh_ahead: a fraction of ``ttl``. The first hit after this part of the TTL starts a refresh.
             fail_safe: if a refresh fails, keep returning the stale value within its grace. The next attempt follows
-                after 1 second, then after 2, 4 ... 60. Requires ``grace``.
+                after half a second to a second. This pause doubles with each failure, up to a minute. Requires
+                ``grace``.
             timeout: the seconds to wait for a load, which runs in another thread, one of at most 32. After that, the
                 caller receives the stale value, if there is one. The load continues, and its result is stored. If the
                 system refuses threads, the caller itself loads, without a time limit.

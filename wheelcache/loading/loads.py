@@ -392,7 +392,7 @@ class Loads:
         with self._flights.lock:
             pause = self._backoff.failed(request.key, now)
         removed: Removals = []
-        if not request.policy.fail_safe:
+        if not (request.policy.fail_safe or request.policy.fill_grace):
             # A stale value would be served as if nothing had happened, and no caller would ever see the error.
             self._core.delete(request.key, only=DEAD, removed=removed)
         self._landing.failed(flight, error)
