@@ -50,6 +50,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 from enum import Enum
+from sys import maxsize
 from typing import Any, Final, NamedTuple, Protocol
 
 
@@ -329,9 +330,9 @@ class Core(Protocol):
             start: the share of the entries, from 0.0 to 1.0, that a scan without an order leaves out, for samples.
         """
 
-    def keys(self) -> list[Any]:
-        """Return the keys of fresh and current entries, least recently used first. O(n), in one step: not for
-        servers."""
+    def keys(self, limit: int = maxsize) -> list[Any]:
+        """Return the keys of fresh and current entries, least recently used first, in one step. Only the ``limit``
+        entries that were used last are looked at: without a limit, this is O(n) and not for servers."""
 
     def counts(self) -> Counts: ...
 
