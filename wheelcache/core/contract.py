@@ -155,7 +155,7 @@ class Watch(Protocol):
         seen: the words of the slot when the watch began; None without stamps.
         broken: the key was set, deleted or cleared since, other than by a ``set`` under this watch. Expiry, eviction,
             ``touch``, RESTORE, DEAD, and values that were PRESENT, CHANGED or OUTDATED do not break a watch. A part may
-            set it to True itself: no ``set`` under the watch that begins after that is stored.
+            set it to True itself: a ``set`` under the watch that begins later is then refused.
         since: the moment at which the watch began.
         value: with ``wants_value``, the first value that was set, also if TOO_HEAVY; MISSING until then. It completes
             the watch, which ends and is appended to ``completed``. A delete breaks a watch and does not complete it.
@@ -286,8 +286,11 @@ class Core(Protocol):
     ) -> Any:
         """Remove an entry. Return its value if it was fresh and current, otherwise ``default``.
 
-        With ALL and stamps, the slot gets a fresh stamp first, whether or not there is an entry. With the cause
-        EVICTED, it does not, and no watch is broken.
+        With stamps, the slot gets a fresh stamp first, whether or not there is an entry, unless ``only`` is DEAD. With
+        the cause EVICTED, no stamp is written and no watch is broken.
+
+        Args:
+            only: ALL, or DEAD to remove only an entry that is stale or not current.
         """
 
     def drop_tag(self, name: str, slot: int = 0) -> int:

@@ -318,8 +318,9 @@ class EntryMap:
             self._most = size
 
     def find_next_due(self) -> None:
-        """Update ``next_due`` after removals. It never becomes earlier: the wheel may come earlier to a slot whose
-        timers move to a finer level, but no entry expires there."""
+        """Update ``next_due`` after removals, which can only make it later.
+
+        The wheel may have to turn earlier, but only to move timers to a finer level: no entry expires at that time."""
         filings = -1
         # Repeat if a finalizer has filed an entry.
         while filings != self._filings:

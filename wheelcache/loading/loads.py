@@ -67,7 +67,7 @@ class Loads:
         cache_is_used: called at a failed load.
 
     Attributes:
-        adaptive: makes loaders that receive the old value, or choose the lifetime.
+        adaptive: wraps loaders that receive the previous value, or choose the lifetime.
         counts: the counts of the loads.
         failures: the recent exceptions of loaders.
         many: loads many keys by one call.
