@@ -12,7 +12,7 @@ are two keys.
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from datetime import date, timedelta
 from typing import Any, Final
 from weakref import ref
@@ -62,6 +62,22 @@ class KeyProxy:
 def unwrap(key: Any) -> Any:
     """Return the caller's key for a result of ``KeyProxies.adapt``."""
     return key.key if type(key) is KeyProxy else key
+
+
+def text_of(key: Any) -> str:
+    """Return a caller's key as a text: the ``repr`` of a key that is not a string. Django's backend keeps keys of which
+    Django may warn in tuples."""
+    key = key[0] if type(key) is tuple and len(key) == 1 else key
+    return key if isinstance(key, str) else repr(key)
+
+
+def matching(matches: Callable[[str], object], keys: list[Any]) -> list[Any]:
+    """Return the callers' keys for whose texts ``matches`` returns a true value: see ``glob_pattern.matcher``."""
+    try:
+        return [*filter(matches, keys)]
+    except TypeError:
+        # Some keys are not strings.
+        return [key for key in keys if matches(text_of(key))]
 
 
 def group_of(key: Any) -> str | None:

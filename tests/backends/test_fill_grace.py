@@ -1,5 +1,7 @@
 """fill_grace: while one caller computes an expired value, ``get`` returns the old value to the others."""
 
+import threading
+
 import pytest
 
 from tests.waiting import PATIENCE, until_waiting
@@ -157,6 +159,65 @@ def test_after_the_fill_wait_the_next_caller_computes(make, clock, in_thread):
         None,
         True,
     )
+
+
+# Loaders.
+
+
+def start_loading(cache, in_thread, value, **given):
+    """Start a load of "key" in another thread. Return a function that ends it and returns its result."""
+    began, may_end = threading.Event(), threading.Event()
+
+    def compute():
+        began.set()
+        assert may_end.wait(PATIENCE)
+        return value()
+
+    loading = in_thread(cache.load, "key", compute, TTL, **given)
+    assert began.wait(PATIENCE)
+
+    def end():
+        may_end.set()
+        return loading.result(PATIENCE)
+
+    return end
+
+
+def test_while_one_caller_loads_an_expired_value_the_others_get_the_old_one(cache, clock, in_thread):
+    assert cache.load("key", lambda: OLD, TTL) == OLD
+    clock.advance(TTL)
+    end = start_loading(cache, in_thread, lambda: NEW)
+    for _ in range(2):
+        assert cache.load("key", None, TTL) == OLD
+    assert end() == NEW
+    assert cache.load("key", None, TTL) == NEW
+    assert cache.engine.stats().stale_hits == 2
+
+
+def test_a_load_that_fails_leaves_the_old_value_to_the_others_while_the_next_caller_loads(cache, clock, in_thread):
+    expired(cache, clock)
+    with pytest.raises(ZeroDivisionError):
+        start_loading(cache, in_thread, lambda: 1 // 0)()
+    end = start_loading(cache, in_thread, lambda: NEW)
+    assert cache.load("key", None, TTL) == OLD
+    assert end() == NEW
+
+
+def test_a_value_that_is_deleted_while_it_is_loaded_is_not_returned_to_later_callers(cache, clock, in_thread):
+    expired(cache, clock)
+    end = start_loading(cache, in_thread, lambda: OLD)
+    cache.delete("key")
+    asking = in_thread(cache.load, "key", lambda: NEW, TTL)
+    until_waiting()
+    assert end() == OLD
+    assert asking.result(PATIENCE) == NEW
+
+
+def test_the_grace_of_a_call_replaces_the_fill_grace(cache, clock):
+    cache.load("key", lambda: OLD, TTL, grace=GRACE / 3)
+    clock.advance(TTL + GRACE / 2)
+    assert len(cache.engine) == 0
+    assert cache.load("key", lambda: NEW, TTL) == NEW
 
 
 # A deleted value is never returned.

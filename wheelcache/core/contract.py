@@ -50,6 +50,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 from enum import Enum
+from sys import maxsize
 from typing import Any, Final, NamedTuple, Protocol
 
 
@@ -324,17 +325,18 @@ class Core(Protocol):
         number of entries looked at. Return whether work is left."""
 
     def scan(self, *, ordered: bool = False, start: float = 0.0) -> Scan:
-        """Walk over the entries; if ``ordered``, from the least to the most recently used, as of each entry's first
-        turn. In the reference core, the order is that of the start. Eviction stays exact during the walk. Raises
-        RuntimeError if an ordered scan is in progress.
+        """Walk over the entries; if ``ordered``, from the least to the most recently used. Eviction stays exact.
+
+        An entry that is used during an ordered walk may come again, at a later place. The reference core walks in the
+        order of the start, so there, no entry comes again. Raises RuntimeError if an ordered scan is in progress.
 
         Args:
             start: the share of the entries, from 0.0 to 1.0, that a scan without an order leaves out, for samples.
         """
 
-    def keys(self) -> list[Any]:
-        """Return the keys of fresh and current entries, least recently used first. O(n), in one step: not for
-        servers."""
+    def keys(self, limit: int = maxsize) -> list[Any]:
+        """Return the keys of fresh and current entries, least recently used first, in one step. Only the ``limit``
+        entries that were used last are looked at: without a limit, this is O(n) and not for servers."""
 
     def counts(self) -> Counts: ...
 

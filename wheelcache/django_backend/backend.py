@@ -291,6 +291,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             )
             if policy is not PLAIN:
                 load = in_language(load)
+            policy = policy.with_fill_grace(self._fill_grace(key))
             if is_over:
                 stored, error = yield Call(load)
             else:

@@ -304,7 +304,7 @@ class _InMemory:
     def __init__(self, backend: WheelCache, name: str, settings: _Settings) -> None:
         store = backend.store
         self._cache, self._codec = store.cache, store.codec
-        self._policy = settings.policy
+        self._policy = settings.policy.with_fill_grace(backend._fill_grace(f"memoize.{name}"))
         self._tag_names = backend._tag_names
         self._ttl = backend.default_timeout if settings.timeout is DEFAULT_TIMEOUT else settings.timeout
         version = backend.version if settings.version is None else settings.version

@@ -19,6 +19,7 @@ from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.errors import MissingKey
 from wheelcache.glob_pattern import escaped, matcher
+from wheelcache.keys import matching, text_of
 from wheelcache.leases.locks import Lock
 from wheelcache.loading.steps import ByDriver, Call, Outcome, Steps, run, run_async, twins
 
@@ -175,9 +176,9 @@ class RedisCalls:
 
     def _key_batches(self, search: str, itersize: int | None, version: int | None) -> Iterator[list[str]]:
         before, after = self._around(version, None)
-        matching = self._filter(search, before, after, itersize)
+        select = self._filter(search, before, after, itersize)
         return (
-            [_text_of(key).removeprefix(before).removesuffix(after) for key in matching(keys) if key in self._cache]
+            [text_of(key).removeprefix(before).removesuffix(after) for key in select(keys) if key in self._cache]
             for keys in self._cache.parts.key_batches()
         )
 
@@ -195,7 +196,7 @@ class RedisCalls:
     def _filter(self, pattern: str, before: str, after: str, itersize: int | None) -> Callable[[list[Any]], list[Any]]:
         """Return a function that selects the made keys that match ``pattern`` between two literals."""
         options.count_or_none("itersize", itersize)
-        return partial(_filtered, matcher(f"{escaped(before)}{options.text('pattern', pattern)}{escaped(after)}"))
+        return partial(matching, matcher(f"{escaped(before)}{options.text('pattern', pattern)}{escaped(after)}"))
 
     def _around(self, version: int | None, prefix: str | None) -> tuple[str, str]:
         """Return the text before and after the key in made keys."""
@@ -254,16 +255,3 @@ def _number(name: str, value: Any, takes: str) -> float:
         return float(value)
     except OverflowError:
         return inf if value > 0 else -inf  # type: ignore[operator]
-
-
-def _text_of(key: Any) -> Any:
-    """Return the made key of a key of the cache, which is a tuple if Django may warn of it."""
-    return key[0] if type(key) is tuple and len(key) == 1 else key
-
-
-def _filtered(matches: Callable[[str], object], keys: list[Any]) -> list[Any]:
-    try:
-        return [*filter(matches, keys)]
-    except TypeError:
-        # Some keys are not strings.
-        return [key for key in keys if isinstance(text := _text_of(key), str) and matches(text)]

@@ -28,7 +28,7 @@ from wheelcache.flask_backend.engine_backend import (
     naming,
     warn_of_sessions,
 )
-from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
+from wheelcache.loading.policy import PLAIN, load_policy
 from wheelcache.loading.steps import InSteps, Steps, drive, run
 from wheelcache.option_table import FLASK as OPTIONS
 from wheelcache.runtime.exit_signals import exit_on_sigterm
@@ -149,6 +149,7 @@ class WheelCache(EngineBackend):
         stored = self._cache.find(cache_key, MISSING)
         is_over = ttl is not None and not callable(ttl) and ttl <= 0
         if stored is MISSING or (not is_over and loads.needs_refresh(cache_key, stored, ttl, policy)):
+            policy = policy.with_fill_grace(self._fill_grace(key))
             # It encodes within the app context as well, since pickling the value may need its session.
             load = loads.adaptive.loader(cache_key, loader, ttl, policy, encode=self._encode, decode=self._decode)
             if is_over:
@@ -169,8 +170,7 @@ class WheelCache(EngineBackend):
                 request.ttl = ttl
                 landing.stored = landing.stored.value
 
-        loads, grace = self._cache.parts.loads, self._fill_grace(key)
-        policy = LoadPolicy(fill_grace=grace) if grace else PLAIN
+        loads, policy = self._cache.parts.loads, PLAIN.with_fill_grace(self._fill_grace(key))
         loader = InSteps(partial(landing.steps, compute, keep))
         request = loads.request(self._cache_key(key), loader, None, policy, tags)
         return landing.outcome((yield from loads.load(request)))

@@ -17,7 +17,7 @@ from flask_caching.backends.base import BaseCache
 from wheelcache.backend_access import BackendAccess, ByPrefix
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
-from wheelcache.core.contract import MISSING
+from wheelcache.core.contract import MISSING, Record
 from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases
@@ -145,6 +145,10 @@ class EngineBackend(BackendAccess, BaseCache):
     def keep(self, key: str, value: Any, timeout: Timeout, tags: tuple[str, ...], since: int) -> None:
         """Set a value that was computed since the moment ``since``, with the engine's ``tags``."""
         self.set(key, value, timeout)  # type: ignore[arg-type]  # of cachelib's only some take fractions
+
+    def previous(self, key: str) -> Record | None:
+        """Return the entry of ``key`` with the value that a computed one will replace, if there is one in memory."""
+        return self._cache.parts.loads.adaptive.previous(self._cache_key(key))
 
     def version(self, key: str) -> str:
         """Return the version of a memoized function, or of one of its instances. Make it if there is none."""

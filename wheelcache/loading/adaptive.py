@@ -113,7 +113,7 @@ class AdaptiveLoaders:
         skips_none = policy.negative_ttl is not None
 
         def load() -> Any:
-            record = self._previous(key) if passes_previous else None
+            record = self.previous(key) if passes_previous else None
             previous = None if record is None else decode(record.value)
 
             def finish(value: Any) -> Any:
@@ -131,7 +131,7 @@ class AdaptiveLoaders:
 
         return load
 
-    def _previous(self, key: Hashable) -> Record | None:
+    def previous(self, key: Hashable) -> Record | None:
         """Return the entry of ``key`` with the value that a loader replaces: one that is fresh, or within its grace."""
         record = self._core.peek(self._keys.adapt(key))
         if record is None or not record.times.is_current or record.times.expires_at <= self._core.now():

@@ -148,7 +148,7 @@ class Loads:
         return self.load(request)
 
     def needs_refresh(self, key: Hashable, value: Any, ttl: Lifetime, policy: LoadPolicy) -> bool:
-        """Return whether ``value``, which a ``find`` has found, is past the policy's ``refresh_ahead`` of its TTL.
+        """Return whether the share ``refresh_ahead`` of the TTL has passed for ``value``, which a ``find`` has found.
 
         Raises:
             TypeError, ValueError: if ``ttl`` is wrong, even if there is nothing to refresh.
@@ -392,7 +392,7 @@ class Loads:
         with self._flights.lock:
             pause = self._backoff.failed(request.key, now)
         removed: Removals = []
-        if not request.policy.fail_safe:
+        if not (request.policy.fail_safe or request.policy.fill_grace):
             # A stale value would be served as if nothing had happened, and no caller would ever see the error.
             self._core.delete(request.key, only=DEAD, removed=removed)
         self._landing.failed(flight, error)

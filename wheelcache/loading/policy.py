@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -41,6 +41,10 @@ class LoadPolicy:
     def shares(self, error: BaseException) -> bool:
         """Return whether the waiters of a load receive ``error``, which its loader raised."""
         return self.is_for_waiters is None or self.is_for_waiters(error)
+
+    def with_fill_grace(self, seconds: float) -> LoadPolicy:
+        """Return this policy with the ``fill_grace`` that an option gives to the key. The caller's ``grace`` wins."""
+        return replace(self, fill_grace=seconds) if seconds and not self.grace else self
 
 
 PLAIN: Final = LoadPolicy()

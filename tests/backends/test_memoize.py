@@ -1,0 +1,311 @@
+"""``memoize`` of both frameworks, in the words of ``Site``, over each kind of cache. The engine's is tested in
+``tests/loading``."""
+
+import asyncio
+import math
+from itertools import count
+from types import MappingProxyType
+
+import flask
+import pytest
+from django.core.cache import caches
+from django.test import override_settings
+
+from tests.backends.adapter import QUIET, names
+from tests.backends.tiers import LOCMEM
+from tests.waiting import PATIENCE, THREADS, auntil_waiting, until_waiting
+from wheelcache.django_backend import memoize
+from wheelcache.flask_backend import Cache
+
+
+class DjangoSite:
+    """
+    Attributes:
+        memoize: the decorator.
+        keeping_none: the options of the decorator by which a None is a value.
+    """
+
+    memoize = staticmethod(memoize)
+    keeping_none = MappingProxyType({})
+
+    def __init__(self, backend, **options):
+        options = {name.upper(): value for name, value in {**QUIET, **options}.items()}
+        second = {"BACKEND": LOCMEM, "LOCATION": next(names)}
+        self.active = override_settings(
+            CACHES={"default": {"BACKEND": backend, "LOCATION": next(names), "OPTIONS": options}, "second": second}
+        )
+
+    def anywhere(self, function):
+        """Return ``function`` for any thread."""
+        return function
+
+    def delete(self, memoized, *args):
+        memoized.cache_delete(*args)
+
+    def clear(self, memoized):
+        memoized.cache_clear()
+
+    def delete_tags(self, *tags):
+        caches["default"].delete_tags(*tags)
+
+
+class FlaskSite:
+    keeping_none = MappingProxyType({"cache_none": True})
+
+    def __init__(self, backend, **options):
+        self.app = flask.Flask(__name__)
+        # Otherwise, Flask-Caching logs some exceptions and goes on.
+        self.app.debug = self.app.testing = True
+        cache = Cache(self.app, config={"CACHE_TYPE": backend, "CACHE_OPTIONS": {**QUIET, **options}})
+        self.active = self.app.app_context()
+        self.memoize = cache.memoize
+        self.delete = self.clear = self.anywhere(cache.delete_memoized)
+        self.delete_tags = self.anywhere(cache.delete_tags)
+
+    def anywhere(self, function):
+        def in_context(*args):
+            with self.app.app_context():
+                return function(*args)
+
+        return in_context
+
+
+WITH_TAGS = {
+    "django": lambda: DjangoSite("wheelcache.django_backend.WheelCache"),
+    "flask": lambda: FlaskSite("wheelcache.flask_backend.WheelCache"),
+}
+SHARING = {
+    **WITH_TAGS,
+    "django tiered": lambda: DjangoSite("wheelcache.django_backend.TieredCache", l2="second"),
+    "flask tiered": lambda: FlaskSite("wheelcache.flask_backend.TieredCache", l2="SimpleCache"),
+}
+"""The sites whose callers that miss a value together share its computation."""
+ALL = {**SHARING, "django locmem": lambda: DjangoSite(LOCMEM)}
+
+
+@pytest.fixture(params=ALL)
+def site(request):
+    made = ALL[request.param]()
+    with made.active:
+        yield made
+
+
+def on(sites):
+    return pytest.mark.parametrize("site", sites, indirect=True)
+
+
+# Calls and keys.
+
+
+def test_calls_that_mean_the_same_share_a_value_and_values_are_isolated(site):
+    computed = []
+
+    @site.memoize(60)
+    def load(a, b=2, *rest, flag=False, **names):
+        computed.append((a, b, rest, flag, names))
+        return [len(computed)]
+
+    assert [load(1), load(1, 2), load(b=2, a=1), load(1, b=2, flag=False)] == [[1]] * 4
+    assert [load(1, 3), load(b=3, a=1)] == [[2]] * 2
+    assert [load(1, 2, 3), load(1, x=1, y=2), load(1, y=2, x=1)] == [[3], [4], [4]]
+    assert load(1) is not load(1)
+    load(1).append("changed")
+    assert load(1) == [1]
+    assert load.uncached(5) == [5]
+
+
+def test_a_value_is_deleted_or_all_of_the_function_are(site):
+    numbers = count()
+    load = site.memoize(60)(lambda key: [next(numbers)])
+
+    @site.memoize(60)
+    def other(key):
+        return [next(numbers)]
+
+    for _ in range(2):
+        assert [load("a"), load("b"), other("a")] == [[0], [1], [2]]
+    site.delete(load, "a")
+    assert [load("a"), load("b")] == [[3], [1]]
+    site.clear(load)
+    assert [load("a"), load("b"), other("a")] == [[4], [5], [2]]
+
+
+def test_a_none_is_a_value(site):
+    computed = []
+    load = site.memoize(60, **site.keeping_none)(lambda key: computed.append(key))
+    assert load("a") is load("a") is None
+    assert computed == ["a"]
+
+
+def test_a_timeout_may_be_a_function_of_the_value(site):
+    values = iter([None, 0, -1, 60, math.inf])
+    load = site.memoize(lambda value: value, **site.keeping_none)(lambda: next(values))
+    assert [load() for _ in range(5)] == [None, 0, -1, 60, 60]
+    site.clear(load)
+    assert [load(), load()] == [math.inf] * 2
+
+
+# Loading.
+
+
+def calls_together(site, in_thread, compute):
+    """Return the futures of ``THREADS`` calls of a memoized function, which computes when all others wait."""
+
+    @site.memoize(60)
+    def load(key):
+        until_waiting(THREADS - 1)
+        return compute(key)
+
+    return [in_thread(site.anywhere(load), "a") for _ in range(THREADS)]
+
+
+@on(SHARING)
+def test_a_value_is_computed_once_for_all_callers_that_miss_it_together(site, in_thread):
+    computed = []
+
+    def compute(key):
+        computed.append(key)
+        return [key]
+
+    values = [call.result(PATIENCE) for call in calls_together(site, in_thread, compute)]
+    assert values == [["a"]] * THREADS
+    # No two callers share an object.
+    assert len(set(map(id, values))) == THREADS
+    assert computed == ["a"]
+
+
+@on(SHARING)
+def test_all_callers_of_a_computation_receive_its_exception(site, in_thread):
+    computed = []
+
+    def compute(key):
+        computed.append(key)
+        raise LookupError(key)
+
+    for call in calls_together(site, in_thread, compute):
+        with pytest.raises(LookupError):
+            call.result(PATIENCE)
+    assert computed == ["a"]
+
+
+def test_an_exception_is_not_cached(site):
+    computed = []
+
+    @site.memoize(60)
+    def load(key):
+        computed.append(key)
+        raise LookupError(key)
+
+    for _ in range(2):
+        with pytest.raises(LookupError):
+            load("a")
+    assert computed == ["a", "a"]
+
+
+def calls_with(in_thread, memoize, delete):
+    """Call a function of which ``delete(function)`` runs while its first value is computed."""
+    numbers = count()
+
+    @memoize(60)
+    def load(key):
+        number = next(numbers)
+        if not number:
+            in_thread(delete, load).result(PATIENCE)
+        return number
+
+    return [load("a"), load("a"), load("a")]
+
+
+@on(SHARING)
+def test_the_deletion_of_all_values_reaches_one_that_is_being_computed(site, in_thread):
+    assert calls_with(in_thread, site.memoize, site.clear) == [0, 1, 1]
+
+
+@on(WITH_TAGS)
+def test_the_deletion_of_one_value_reaches_it_while_it_is_being_computed(site, in_thread):
+    assert calls_with(in_thread, site.memoize, lambda load: site.delete(load, "a")) == [0, 1, 1]
+
+
+def test_async_functions_are_awaited(site):
+    computed = []
+
+    @site.memoize(60)
+    async def load(key, b=2):
+        computed.append(key)
+        await asyncio.sleep(0)
+        return [key]
+
+    async def main():
+        assert await load("a") == await load("a", 2) == await load(key="a") == ["a"]
+        site.delete(load, "a")
+        assert await load("a") == ["a"]
+
+    asyncio.run(main())
+    assert computed == ["a", "a"]
+
+
+@on(SHARING)
+def test_tasks_that_miss_a_value_together_share_its_computation(site):
+    computed = []
+
+    @site.memoize(60)
+    async def load(key):
+        computed.append(key)
+        await auntil_waiting(7)
+        return [key]
+
+    async def main():
+        return await asyncio.gather(*(load("a") for _ in range(8)))
+
+    assert asyncio.run(main()) == [["a"]] * 8
+    assert computed == ["a"]
+
+
+# Tags.
+
+
+@on(WITH_TAGS)
+def test_values_leave_with_their_tags(site):
+    called = []
+
+    @site.memoize(60, tags=lambda user, **options: [f"user:{user}", "notes", *options])
+    def note(user, **options):
+        called.append(user)
+        return user
+
+    @site.memoize(60, tags=("notes",))
+    def total():
+        called.append("total")
+        return "total"
+
+    def computed():
+        called.clear()
+        note(1), note(2), note(3, long=True), total()
+        return called[:]
+
+    everything = [1, 2, 3, "total"]
+    assert computed() == everything
+    for tags, dropped in (((), []), (["user:1"], [1]), (["long", "never used"], [3]), (["notes"], everything)):
+        site.delete_tags(*tags)
+        assert [computed(), computed()] == [dropped, []]
+
+
+@on(WITH_TAGS)
+def test_a_value_that_is_computed_while_its_tag_is_dropped_is_not_kept(site, in_thread):
+    computed = []
+
+    @site.memoize(60, tags=["a"])
+    def load():
+        computed.append(1)
+        in_thread(site.delete_tags, "a").result(PATIENCE)
+        return "value"
+
+    assert load() == load() == "value"
+    assert len(computed) == 2
+
+
+@on(WITH_TAGS)
+@pytest.mark.parametrize("tags", ["a", None, ("",), (7,)])
+def test_wrong_tags_are_refused_where_a_function_is_decorated(site, tags):
+    with pytest.raises((TypeError, ValueError), match="tags must be an iterable of at most 64 non-empty strings"):
+        site.memoize(60, tags=tags)
