@@ -16,9 +16,12 @@ from flask_caching.backends import NullCache
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
+from wheelcache.core.contract import Record
 from wheelcache.errors import LoadDeadlock
 from wheelcache.flask_backend.engine_backend import NOT_SHARED, TO_BE_COMPUTED, EngineBackend, Keep, timeout_for
 from wheelcache.flask_backend.function_keys import MakeKey, Versions
+from wheelcache.loading.adaptive import KEEP, PREVIOUS, no_previous
+from wheelcache.loading.memoize import receives_previous
 from wheelcache.loading.steps import Call, Steps, run, run_async
 
 try:
@@ -53,6 +56,7 @@ class Decorated:
 
     Attributes:
         cache, uncached, is_view: see above.
+        has_previous: whether the function receives the previous value.
         function: calls this object, and has the attributes that Flask-Caching gives a decorated function.
     """
 
@@ -70,6 +74,7 @@ class Decorated:
         self.cache = cache
         self.uncached = uncached
         self.is_view = is_view
+        self.has_previous = not is_view and receives_previous(uncached)
         self._make_key = make_key
         self._tags_of = tags_of
         self._unless, self._forced_update = given["unless"], given["forced_update"]
@@ -85,7 +90,7 @@ class Decorated:
             if not isinstance(backend, EngineBackend):
                 if tags_of is not None:
                     check_tags(f"the tags of {uncached.__qualname__}", backend)
-                return theirs(*args, **kwargs)
+                return theirs(*args, **kwargs, **self.previous(None))
             key: Any = None
             versions: Versions = ()
             found: Any = Need.BYPASS
@@ -149,7 +154,7 @@ class Decorated:
         kwargs: dict[str, Any],
     ) -> Any:
         if need is Need.BYPASS:
-            return self.cache._call_fn(self.uncached, *args, **kwargs)
+            return self.cache._call_fn(self.uncached, *args, **kwargs, **self.previous(None))
         computation = Computation(self, backend, need, key, versions, args, kwargs)
         return run(computation.steps(computation.compute))
 
@@ -163,7 +168,7 @@ class Decorated:
         kwargs: dict[str, Any],
     ) -> Any:
         if found is Need.BYPASS:
-            return await self.uncached(*args, **kwargs)
+            return await self.uncached(*args, **kwargs, **self.previous(None))
         if type(found) not in NO_VALUE:
             if self.is_view and isinstance(found, HTTPException):
                 raise found
@@ -179,6 +184,10 @@ class Decorated:
         except Exception:
             self.log_or_raise()
             return None
+
+    def previous(self, value: Any) -> dict[str, Any]:
+        """Return the argument for a function that receives the previous ``value``; nothing for any other."""
+        return {PREVIOUS: value} if self.has_previous else {}
 
     def is_kept(self, value: Any) -> bool:
         """Return whether a computed value may be cached."""
@@ -244,12 +253,13 @@ class Computation:
         self._args = args
         self._kwargs = kwargs
         self._has_begun = False
+        self._record: Record | None = None
 
     def steps(self, compute: Callable[[Keep], Any]) -> Steps:
-        """Return the steps to the value.
+        """Return the steps that find or compute the value: see ``loading.steps``.
 
         Args:
-            compute: a method of this object.
+            compute: ``self.compute`` or ``self.compute_async``.
         """
         begun = self._decorated.begin(self._backend, self._args, self._kwargs)
         keep = partial(self._backend.keep, self._key, begun=begun)
@@ -274,7 +284,9 @@ class Computation:
         """Call the function, ``keep`` its value if it may be cached, and return it."""
         self._has_begun = True
         try:
-            value = self._decorated.cache._call_fn(self._decorated.uncached, *self._args, **self._kwargs)
+            value = self._decorated.cache._call_fn(
+                self._decorated.uncached, *self._args, **self._kwargs, **self._previous()
+            )
         except HTTPException as error:
             value = self._as_value(error)
         return self._finish(value, keep)
@@ -283,10 +295,15 @@ class Computation:
         """Do the same as ``compute`` for an async function."""
         self._has_begun = True
         try:
-            value = await self._decorated.uncached(*self._args, **self._kwargs)
+            value = await self._decorated.uncached(*self._args, **self._kwargs, **self._previous())
         except HTTPException as error:
             value = self._as_value(error)
         return self._finish(value, keep)
+
+    def _previous(self) -> dict[str, Any]:
+        if self._decorated.has_previous:
+            self._record = self._backend.previous(self._key)
+        return self._decorated.previous(None if self._record is None else self._backend._decode(self._record.value))
 
     def _as_value(self, error: HTTPException) -> HTTPException:
         if not self._decorated.is_view:
@@ -294,6 +311,10 @@ class Computation:
         return error
 
     def _finish(self, value: Any, keep: Keep) -> Any:
+        if value is KEEP:
+            if self._record is None:
+                raise no_previous(self._key)
+            value = self._backend._decode(self._record.value)
         if inspect.isgenerator(value):
             value = join_generator(value)
         if self._decorated.is_kept(value):

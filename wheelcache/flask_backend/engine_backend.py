@@ -17,7 +17,7 @@ from flask_caching.backends.base import BaseCache
 from wheelcache.backend_access import BackendAccess, ByPrefix
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
-from wheelcache.core.contract import MISSING
+from wheelcache.core.contract import MISSING, Record
 from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases
@@ -153,6 +153,10 @@ class EngineBackend(BackendAccess, BaseCache):
         """Set a computed value."""
         raise NotImplementedError
 
+    def previous(self, key: str) -> Record | None:
+        """Return the entry of ``key`` with the value that a computed one will replace, if there is one in memory."""
+        return self._cache.parts.loads.adaptive.previous(self._cache_key(key))
+
     def version(self, key: str) -> str:
         """Return the version of a memoized function, or of one of its instances. Make it if there is none."""
         version: Any = self.get(key, TO_BE_COMPUTED)
@@ -203,10 +207,10 @@ class EngineBackend(BackendAccess, BaseCache):
 
 
 class Landing:
-    """The end of one call of ``compute``.
+    """Passes the result of one call of ``compute`` to the caller itself and to the callers that wait for it.
 
     Attributes:
-        stored: the result for the waiters of the flight.
+        stored: the result for the waiting callers: the encoded value, or NOT_SHARED if the value was not kept.
     """
 
     def __init__(self, backend: EngineBackend) -> None:
@@ -218,7 +222,7 @@ class Landing:
         self.stored = Unstored(self._codec.encode(value))
 
     def steps(self, compute: Compute, keep: Keep, look: Callable[[], Any] = lambda: MISSING) -> Steps:
-        """Return the steps of the leader of a flight."""
+        """Return the steps of the caller that computes the value."""
         found = look()
         if found is not MISSING:
             return Unstored(found), None
@@ -229,7 +233,7 @@ class Landing:
         return self.stored, None
 
     def outcome(self, of_flight: Outcome) -> Outcome:
-        """Return the outcome for this caller. The caller that computed the value receives it as it is."""
+        """Return the outcome for this caller: the value itself if it computed the value, otherwise a decoded copy."""
         stored, error = of_flight
         if self._value is not MISSING:
             return self._value, None
