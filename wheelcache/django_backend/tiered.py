@@ -161,15 +161,10 @@ class TieredCache(WheelCache):
 
     delete_tags, adelete_tags = twins(_delete_tags)
 
-    def _begin_write(self, tags: Any, *cache_keys: Any) -> TaggedWrite:
-        """Return a write that answers the misses of these keys."""
-        missed = [self._fill_times.missed_since(cache_key, forget=True) for cache_key in cache_keys]
-        return TaggedWrite(self._store_tags, options.tags("tags", tags), min(filter(None, missed), default=0))
-
     def _add(
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> StepsTo[Any]:
-        begun = self._begin_write(tags, self._key(key, version))
+        begun = self._store_tags.begin(tags, [self._key(key, version)])
         return self._add_begun(begun, key, value, self._ttl(timeout), version)
 
     def _add_begun(self, begun: TaggedWrite, key: Any, value: Any, ttl: Any, version: int | None) -> StepsTo[Any]:
@@ -239,10 +234,10 @@ class TieredCache(WheelCache):
         if nx:
             return (yield from self._add(key, value, timeout, version, tags=tags))  # type: ignore[no-any-return]
         cache_key, ttl = self._key(key, version), self._ttl(timeout)
-        begun, l2, driver = self._begin_write(tags, cache_key), (yield self._l2s), (yield DRIVE)
+        begun, l2, driver = self._store_tags.begin(tags, [cache_key]), (yield self._l2s), (yield DRIVE)
         yield from self._level.write(
             [cache_key],
-            lambda: driver(begun.steps(l2, lambda sealed: l2.set(key, sealed(value), ttl, version=version))),
+            lambda: begun.write(l2, driver, lambda sealed: l2.set(key, sealed(value), ttl, version=version)),
             dropped=None,
             value_of=lambda _: self._for_waiters(value, ttl, begun.is_current),
             new_timeout=NewTimeout(ttl),
@@ -315,7 +310,7 @@ class TieredCache(WheelCache):
     ) -> Any:
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
         ``default``."""
-        begun = self._begin_write(tags)
+        begun = self._store_tags.begin(tags)
         timeout = timeout if callable(timeout) else self._ttl(timeout)
         found = self.get(key, MISSING, version)
         return run(self._get_or_add(begun, key, default, timeout, version)) if found is MISSING else found
@@ -324,7 +319,7 @@ class TieredCache(WheelCache):
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
-        begun = self._begin_write(tags)
+        begun = self._store_tags.begin(tags)
         timeout = timeout if callable(timeout) else self._ttl(timeout)
         found = await self.aget(key, MISSING, version)
         return await run_async(self._get_or_add(begun, key, default, timeout, version)) if found is MISSING else found
@@ -378,13 +373,13 @@ class TieredCache(WheelCache):
     ) -> StepsTo[list[Any]]:
         keys, ttl = list(data), self._ttl(timeout)
         cache_keys = [self._key(key, version) for key in keys]
-        begun, l2, driver = self._begin_write(tags, *cache_keys), (yield self._l2s), (yield DRIVE)
+        begun, l2, driver = self._store_tags.begin(tags, cache_keys), (yield self._l2s), (yield DRIVE)
 
         def set_many(sealed: Callable[[Any], Any]) -> Any:
             return l2.set_many({key: sealed(value) for key, value in data.items()}, ttl, version=version)
 
         new_timeout = NewTimeout(ttl, lambda failed: None if failed else True)
-        write: partial[Any] = partial(driver, begun.steps(l2, set_many))
+        write = partial(begun.write, l2, driver, set_many)
         failed: list[Any] = yield from self._level.write(cache_keys, write, dropped=keys, new_timeout=new_timeout)
         return failed
 

@@ -165,15 +165,10 @@ class TieredCache(EngineBackend):
         drive(self._level.write(keys, write, dropped=None, new_timeout=NO_TIMEOUT))
 
     def begin(self, tags: tuple[str, ...]) -> TaggedWrite:
-        begun = TaggedWrite(self._store_tags, tags)
+        begun = self._store_tags.begin(tags)
         if tags:
             drive(self._level.read(lambda: drive(begun.begin(self.l2))))
         return begun
-
-    def _begin_write(self, tags: Iterable[str], *keys: str) -> TaggedWrite:
-        """Return a write that answers the misses of these keys."""
-        missed = [self._fill_times.missed_since(self._cache_key(key), forget=True) for key in keys]
-        return TaggedWrite(self._store_tags, options.tags("tags", tags), min(filter(None, missed), default=0))
 
     def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> Any:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
@@ -181,7 +176,7 @@ class TieredCache(EngineBackend):
         Of the threads of this process that miss the key together, one runs its loader, and the others get its value or
         its exception. None is a value like any other.
         """
-        begun = self._begin_write(tags)
+        begun = self._store_tags.begin(tags)
         cache_key = self._cache_key(key)
         if not callable(timeout):
             timeout = self._timeout(timeout)
@@ -232,13 +227,13 @@ class TieredCache(EngineBackend):
 
     def set(self, key: str, value: Any, timeout: Timeout = None, *, tags: Any = NO_TAGS) -> bool:
         """Store a value. Return whether it was stored, as reported by the second level."""
-        return self._set(self._begin_write(tags, key), key, value, timeout)
+        return self._set(self._store_tags.begin(tags, [self._cache_key(key)]), key, value, timeout)
 
     def _set(self, begun: TaggedWrite, key: str, value: Any, timeout: Timeout) -> bool:
         ttl = self._timeout(timeout)
         return self._write(  # type: ignore[no-any-return]
             [key],
-            lambda: drive(begun.steps(self.l2, lambda sealed: self.l2.set(key, sealed(value), ttl))),
+            lambda: begun.write(self.l2, drive, lambda sealed: self.l2.set(key, sealed(value), ttl)),
             dropped=False,
             value_of=lambda _: self._for_waiters(value, _seconds(ttl), begun.is_current),
             new_timeout=_new_timeout(ttl, lambda stored: None if stored is False else True),
@@ -247,7 +242,7 @@ class TieredCache(EngineBackend):
 
     def add(self, key: str, value: Any, timeout: Timeout = None, *, tags: Any = NO_TAGS) -> bool:
         """Store a value unless the key exists. Return whether it was stored."""
-        return drive(self._add(self._begin_write(tags, key), key, value, timeout))
+        return drive(self._add(self._store_tags.begin(tags, [self._cache_key(key)]), key, value, timeout))
 
     def _add(self, begun: TaggedWrite, key: str, value: Any, timeout: Timeout) -> StepsTo[bool]:
         ttl = self._timeout(timeout)
@@ -262,14 +257,14 @@ class TieredCache(EngineBackend):
 
     def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> list[Any]:
         """Store many values. Return the keys that were stored."""
-        begun, ttl = self._begin_write(tags, *mapping), self._timeout(timeout)
+        begun, ttl = self._store_tags.begin(tags, map(self._cache_key, mapping)), self._timeout(timeout)
 
         def write(sealed: Callable[[Any], Any]) -> Any:
             return self.l2.set_many({key: sealed(value) for key, value in mapping.items()}, ttl)
 
         return self._write(
             mapping,
-            lambda: drive(begun.steps(self.l2, write)),
+            lambda: begun.write(self.l2, drive, write),
             dropped=list[Any](),
             new_timeout=_new_timeout(ttl, lambda stored: True if stored == list(mapping) else None),
         )

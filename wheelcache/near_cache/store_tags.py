@@ -21,6 +21,8 @@ from hashlib import blake2b
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
+from wheelcache import options
+from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import TagsUnsupported
 from wheelcache.loading.request import Tagged
@@ -76,6 +78,14 @@ class StoreTags:
         self.get_many = get_many
         self.add = add
         self.set_many = set_many
+
+    def begin(self, tags: Iterable[str], cache_keys: Iterable[Any] = ()) -> TaggedWrite:
+        """Return a write of values with these tags, which answers the misses of ``cache_keys`` by this caller."""
+        times = self._parts.fill_times
+        missed = [times.missed_since(key, forget=True) for key in cache_keys] if times.missed_at else ()
+        if tags is NO_TAGS:
+            return UNTAGGED
+        return TaggedWrite(self, options.tags("tags", tags), min(filter(None, missed), default=0))
 
     def names(self, tags: Iterable[str]) -> tuple[str, ...]:
         """Return the names of tags in the cache of the copies: the store's keys of their tokens."""
@@ -158,6 +168,7 @@ class TaggedWrite:
     """A write of values with tags, from the beginning of their computation.
 
     Args:
+        store_tags: None if there are no tags.
         since: the moment at which the computation began; 0 if it begins with the write.
 
     Attributes:
@@ -167,43 +178,52 @@ class TaggedWrite:
 
     __slots__ = ("_has_begun", "_since", "_store_tags", "_tags", "_tokens", "is_current", "names")
 
-    def __init__(self, store_tags: StoreTags, tags: tuple[str, ...], since: int = 0) -> None:
+    def __init__(self, store_tags: StoreTags | None, tags: tuple[str, ...], since: int = 0) -> None:
         self._store_tags = store_tags
         self._tags = tags
         self._since = since
         self._tokens: dict[str, Any] = {}
         self._has_begun = False
-        self.names = store_tags.names(tags)
+        self.names = () if store_tags is None else store_tags.names(tags)
         self.is_current = True
 
     def begin(self, l2: Any) -> StepsTo[None]:
         """Read the tokens at the first call, and make the missing ones. A value without its tokens is not current."""
-        if not self._tags or self._has_begun:
+        store_tags = self._store_tags
+        if store_tags is None or self._has_begun:
             return
         self._has_begun = True
         keys = [*map(token_key, self._tags)]
-        found = dict((yield from step(lambda: self._store_tags.get_many(l2, keys))))
+        found = dict((yield from step(partial(store_tags.get_many, l2, keys))))
         # Checked after the tokens were read, since a tag that is dropped from here on has another token; and before
         # others are made, since that looks like a drop.
-        self.is_current = not self._store_tags.were_dropped(self.names, self._since)
+        self.is_current = not store_tags.were_dropped(self.names, self._since)
         for key in keys:
             if key not in found:
                 token = token_hex(8)
-                if (yield from step(partial(self._store_tags.add, l2, key, token))):
+                if (yield from step(partial(store_tags.add, l2, key, token))):
                     found[key] = token
                 else:
                     # Another process was first.
-                    found |= yield from step(partial(self._store_tags.get_many, l2, [key]))
+                    found |= yield from step(partial(store_tags.get_many, l2, [key]))
         self._tokens = found
 
-    def steps(self, l2: Any, write: Callable[[Callable[[Any], Any]], Any]) -> StepsTo[Any]:
-        """Begin, and return the result of ``write(sealed)``."""
+    def write(
+        self, l2: Any, driver: Callable[[StepsTo[Any]], Any], write: Callable[[Callable[[Any], Any]], Any]
+    ) -> Any:
+        """Begin, and return the result of ``write(sealed)``. In a task, the result is awaitable."""
+        return write(self.sealed) if self._store_tags is None else driver(self._steps(l2, write))
+
+    def _steps(self, l2: Any, write: Callable[[Callable[[Any], Any]], Any]) -> StepsTo[Any]:
         yield from self.begin(l2)
         return (yield from step(partial(write, self.sealed)))
 
     def sealed(self, value: Any) -> Any:
         """Return the form of ``value`` for the store."""
-        if not self._tags and not is_envelope(value):
+        if self._store_tags is None and not is_envelope(value):
             return value
         tokens = self._tokens if self.is_current else {}
         return {TOKENS: {tag: tokens.get(token_key(tag), "") for tag in self._tags}, VALUE: value}
+
+
+UNTAGGED: Final = TaggedWrite(None, ())
