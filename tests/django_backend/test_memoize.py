@@ -6,6 +6,7 @@
 import os
 import subprocess
 import sys
+import threading
 from itertools import count
 from typing import NamedTuple
 
