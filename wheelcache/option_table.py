@@ -79,7 +79,7 @@ class Option:
     is_secret: bool = False
 
     def spelled(self, spelling: Spelling) -> Option:
-        """Return the option with its check and its default in an interface."""
+        """Return this option with the check and the default that it has in an interface."""
         default = self.default if spelling.default is NOT_GIVEN else spelling.default
         return replace(self, check=spelling.check or self.check, default=default)
 

@@ -40,7 +40,7 @@ class JSONSerializer(BaseSerializer):
 def clock(monkeypatch):
     """The time of every backend that is made in this test. Nothing expires until the test says so."""
     manual = ManualClock(1_000_000.0)
-    monkeypatch.setattr(backend, "Cache", partial(Cache, clock=manual))
+    monkeypatch.setattr(backend, "Cache", partial(Cache, clock=manual, sample_interval=None))
     return manual
 
 

@@ -136,6 +136,7 @@ cdef extern from *:
     ctypedef int (*traverseproc)(PyObject *, visitproc, void *) noexcept
     ctypedef int (*inquiry)(PyObject *) noexcept
     ctypedef void (*destructor)(PyObject *) noexcept
+    const Py_ssize_t PY_SSIZE_T_MAX
     bint READS_SYSTEM_CLOCK
     double exact_clock() noexcept
     double coarse_clock() noexcept
@@ -167,6 +168,7 @@ cdef extern from *:
     int PyGC_Enable() noexcept
     PyObject *PyDict_GetItem(PyObject *dict, object key) noexcept
     PyObject *PyDict_New() except NULL
+    Py_ssize_t PyDict_Size(PyObject *dict) noexcept
     void PyDict_Clear(PyObject *dict) noexcept
     int PyDict_DelItem(PyObject *dict, object key) noexcept
     bint is_tracked_type(PyObject *object) noexcept

@@ -206,10 +206,10 @@ class EngineBackend(BackendAccess, BaseCache):
 
 
 class Landing:
-    """The end of one call of ``compute``.
+    """Passes the result of one call of ``compute`` to the caller itself and to the callers that wait for it.
 
     Attributes:
-        stored: the result for the waiters of the flight.
+        stored: the result for the waiting callers: the encoded value, or NOT_SHARED if the value was not kept.
     """
 
     def __init__(self, backend: EngineBackend) -> None:
@@ -221,7 +221,7 @@ class Landing:
         self.stored = Unstored(self._codec.encode(value))
 
     def steps(self, compute: Compute, keep: Keep, look: Callable[[], Any] = lambda: MISSING) -> Steps:
-        """Return the steps of the leader of a flight."""
+        """Return the steps of the caller that computes the value."""
         found = look()
         if found is not MISSING:
             return Unstored(found), None
@@ -232,7 +232,7 @@ class Landing:
         return self.stored, None
 
     def outcome(self, of_flight: Outcome) -> Outcome:
-        """Return the outcome for this caller. The caller that computed the value receives it as it is."""
+        """Return the outcome for this caller: the value itself if it computed the value, otherwise a decoded copy."""
         stored, error = of_flight
         if self._value is not MISSING:
             return self._value, None

@@ -32,7 +32,7 @@ MakeKey = Callable[[EngineBackend, tuple[Any, ...], dict[str, Any]], tuple[Any, 
 
 
 def view_keys(cache: Cache, theirs: Any, given: dict[str, Any]) -> MakeKey:
-    """Return the function that makes the keys of a function that ``cached`` decorates.
+    """Return a function that makes a key for each call of a function that ``cached`` decorates.
 
     Args:
         theirs: the function, decorated by Flask-Caching.

@@ -1,4 +1,4 @@
-"""Loaders that receive the old value, and lifetimes that depend on the loaded value.
+"""Loaders that receive the previous value, and lifetimes that depend on the loaded value.
 
 A loader with a parameter named ``previous`` receives the value that it replaces, by keyword. It may return KEEP to
 renew that value, for example after a conditional request that was answered by 304. The ideas are FusionCache's
@@ -79,7 +79,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 class AdaptiveLoaders:
-    """Makes loaders without parameters of loaders that receive the old value, and of lifetimes that are functions."""
+    """Wraps loaders that receive the previous value, or whose lifetime is a function, as loaders without parameters."""
 
     __slots__ = ("_core", "_keys")
 
@@ -99,12 +99,12 @@ class AdaptiveLoaders:
         passes_previous: bool | None = None,
         find_previous: Callable[[Any], Record | None] | None = None,
     ) -> Callable[[], Any]:
-        """Return a loader without parameters, which returns what ``encode`` makes of the value of ``loader``.
+        """Return a loader without parameters. It calls ``loader`` and returns its value, encoded by ``encode``.
 
         Args:
-            ttl: if this is a function of the value, the result is a Loaded.
-            decode: restores a value that ``encode`` has made.
-            passes_previous: whether ``loader`` receives the previous value. None if its parameters decide.
+            ttl: if this is a function, the new loader returns a Loaded, with the TTL that the function gave.
+            decode: reverses ``encode``, for the previous value.
+            passes_previous: whether ``loader`` receives the previous value; None if its parameters decide.
             find_previous: used instead of ``previous``.
         """
         if passes_previous is None:

@@ -67,7 +67,7 @@ class Loads:
         cache_is_used: called at a failed load.
 
     Attributes:
-        adaptive: makes loaders that receive the old value, or choose the lifetime.
+        adaptive: wraps loaders that receive the previous value, or choose the lifetime.
         counts: the counts of the loads.
         failures: the recent exceptions of loaders.
         many: loads many keys by one call.
@@ -149,7 +149,7 @@ class Loads:
         return self.load(request)
 
     def needs_refresh(self, key: Hashable, value: Any, ttl: Lifetime, policy: LoadPolicy) -> bool:
-        """Return whether ``value``, which a ``find`` has found, is past the policy's ``refresh_ahead`` of its TTL.
+        """Return whether the share ``refresh_ahead`` of the TTL has passed for ``value``, which a ``find`` has found.
 
         Raises:
             TypeError, ValueError: if ``ttl`` is wrong, even if there is nothing to refresh.

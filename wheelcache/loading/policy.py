@@ -19,7 +19,7 @@ class LoadPolicy:
         refresh_ahead: the fraction of the TTL after which a hit starts a refresh; None for never.
         fail_safe: whether a value within its grace is served if loading it again fails.
         timeout: seconds that a caller waits for a load; None for no limit.
-        keep: seconds past its TTL for which a value stays for ``get_stale`` only.
+        keep: seconds past its TTL for which a value stays in memory for ``get_stale``, and for no other call.
         fill_grace: seconds past its TTL for which the callers that would wait for a load get the old value instead.
         negative_ttl: the TTL of a value that is None, in seconds; None for the TTL of all other values.
         is_for_waiters: decides whether the waiters of a load receive an error of its loader. Otherwise they look again.

@@ -16,8 +16,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, TextIO
 
 from wheelcache.observability.console import nothing_found, user_name
-from wheelcache.observability.event_log import DELETED
-from wheelcache.observability.inquiries import PATIENCE, Document, ask
+from wheelcache.observability.inquiries import PATIENCE, Document, ask, note
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.site import Own, Site
 from wheelcache.observability.snapshot_commands import Undone, is_idle
@@ -72,9 +71,7 @@ def run(
     name = _only_name(site, name)
     # An idle worker has no entries, and does not look for inquiries.
     workers = {worker.worker: worker.pid for worker in site.workers(name) if not is_idle(worker)}
-    if action == "delete":
-        # The event does not contain the key.
-        site.note(DELETED, user_name(), name)
+    note(site, name, inquiry, user_name())
     answers = ask(site, workers, name, inquiry, patience)
     lists = [{"pid": workers[worker], **answer} for worker, given in answers.items() for answer in given]
     if as_json:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 CLEARED: Final = "cleared"
 RESET: Final = "reset"
 DELETED: Final = "deleted"
+INSPECTED: Final = "inspected"
 LOAD_FAILED: Final = "load failed"
 STARTED: Final = "started"
 EXITED: Final = "exited"
@@ -58,7 +59,8 @@ class Event:
         kind: one of the constants above, or an action of ``worker_requests``.
         at, since: the times of the last and the first occurrence, in seconds since 1970.
         cache: the name of the cache; None for all caches, or for a process.
-        subject: the operator, or the type of the exception. Empty if the code of the site cleared the cache.
+        subject: the operator, perhaps with the target, or the type of the exception. Empty if the code of the site
+            cleared the cache.
         text: the message of the exception.
         processes: the processes in which it occurred.
         count: the number of occurrences.

@@ -157,7 +157,7 @@ function showProblems({ headline, problems }) {
   document.title = `${mark}Caches of ${view.figures.title} – wheelcache`;
 }
 
-const KINDS = { cleared: "Cleared", deleted: "Entries deleted", reset: "Figures reset", purge: "Purged",
+const KINDS = { cleared: "Cleared", deleted: "Entries deleted", inspected: "Inspected", reset: "Figures reset", purge: "Purged",
   save: "Save requested", load: "Load requested",
   "load failed": "Load failed", started: "Started", exited: "Exited", killed: "Ended abruptly" };
 const OF_ALL = new Set(["cleared", "reset"]); // events that concern all caches if they name none
