@@ -22,7 +22,7 @@ from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases
 from wheelcache.loading.adaptive import seconds_for
-from wheelcache.loading.policy import PLAIN
+from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.request import Unstored
 from wheelcache.loading.steps import Call, InSteps, Outcome, Steps
 from wheelcache.option_table import Options, Setting
@@ -83,7 +83,7 @@ class EngineBackend(BackendAccess, BaseCache):
         default_timeout: float,
         ignore_delete_many_errors: bool,
         fill_waits: ByPrefix,
-        fill_graces: ByPrefix = (),
+        fill_graces: ByPrefix,
         settings: list[Setting],
     ) -> None:
         super().__init__()
@@ -132,12 +132,20 @@ class EngineBackend(BackendAccess, BaseCache):
         """
         raise NotImplementedError
 
-    def compute_apart(self, key: str, compute: Compute, begun: Any, look: Callable[[], Any] = lambda: MISSING) -> Steps:
+    def compute_apart(
+        self,
+        key: str,
+        compute: Compute,
+        begun: Any,
+        look: Callable[[], Any] = lambda: MISSING,
+        policy: LoadPolicy = PLAIN,
+    ) -> Steps:
         """Return the steps to a newly computed value, even if ``key`` exists. Concurrent callers of this method share
         it as in ``compute_once``.
 
         Args:
             look: returns the stored form of a value that can be used instead of computing one; otherwise MISSING.
+            policy: decides whether the others receive the old value instead.
         """
         landing = Landing(self)
 
@@ -146,7 +154,7 @@ class EngineBackend(BackendAccess, BaseCache):
             self.keep(key, value, timeout, begun)
 
         loader = InSteps(partial(landing.steps, compute, keep, look))
-        load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, PLAIN, begun.names)
+        load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, policy, begun.names)
         return landing.outcome((yield from load))
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: Any) -> None:
@@ -166,7 +174,7 @@ class EngineBackend(BackendAccess, BaseCache):
         """Give a version a new timeout, unless it has changed."""
         raise NotImplementedError
 
-    def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None) -> Any:
+    def get_or_load(self, key: str, loader: Callable[..., Any], timeout: Timeout = None) -> Any:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored."""
         raise NotImplementedError
 
