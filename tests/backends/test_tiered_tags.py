@@ -49,6 +49,28 @@ def test_values_and_their_copies_leave_with_their_tags(make, name, kind):
 
 
 @of_any_kind
+def test_no_tags_are_as_if_none_were_given(make, name, kind):
+    tier = make(name, kind)
+    tier.clear()
+    tier.backend.set("k", 1, tags=[])
+    tier.backend.delete_tags()
+    assert tier.count("k") == 2
+    assert tier.behind.get("k") == 2
+
+
+@of_any_kind
+@pytest.mark.parametrize("tag", ["a tag", "#", "ö", "x" * 300, "\n\0"])
+def test_any_string_is_a_tag(make, name, kind, tag):
+    tier = make(name, kind)
+    tier.clear()
+    tier.backend.set("k", 1, tags=[tag])
+    tier.backend.delete_tags("a", "tag", "#0")
+    assert tier.get("k") == 1
+    tier.backend.delete_tags(tag)
+    assert tier.get("k") is None
+
+
+@of_any_kind
 def test_a_number_whose_tag_was_dropped_is_missing(make, name, kind):
     tier = make(name, kind)
     tier.clear()

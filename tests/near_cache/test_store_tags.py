@@ -57,7 +57,7 @@ class Process:
 
     def drop(self, *tags):
         """Drop tags as another process does, without a report to this one."""
-        self.tags.drop(self.store, tags)
+        self.tags.drop(self.store, list(tags))
 
     def report(self, *tags):
         self.near.invalidated([token_key(tag).encode() for tag in tags])

@@ -22,7 +22,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
 from wheelcache import options
-from wheelcache.core.access import NO_TAGS
+from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import TagsUnsupported
 from wheelcache.loading.request import Tagged
@@ -40,13 +40,15 @@ VALUE: Final = "value"
 
 
 def token_key(tag: str) -> str:
-    """Return the caller's key of the token of ``tag``. It contains a hash, since some stores refuse some strings."""
-    return MARK + blake2b(tag.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+    """Return the caller's key of the token of ``tag``. It contains the tag, or a hash if some stores may refuse it."""
+    if tag.isascii() and is_printable(tag, 100) and tag[0] != "#":
+        return MARK + tag
+    return f"{MARK}#{blake2b(tag.encode(errors='surrogatepass'), digest_size=16).hexdigest()}"
 
 
 def is_envelope(value: Any) -> bool:
     """Return whether a value from the store is in an envelope. A caller's value that looks like one gets one, too."""
-    return type(value) is dict and value.keys() == {TOKENS, VALUE}
+    return type(value) is dict and value.keys() == {TOKENS, VALUE} and type(value[TOKENS]) is dict
 
 
 class StoreTags:
@@ -83,9 +85,8 @@ class StoreTags:
         """Return a write of values with these tags, which answers the misses of ``cache_keys`` by this caller."""
         times = self._parts.fill_times
         missed = [times.missed_since(key, forget=True) for key in cache_keys] if times.missed_at else ()
-        if tags is NO_TAGS:
-            return UNTAGGED
-        return TaggedWrite(self, options.tags("tags", tags), min(filter(None, missed), default=0))
+        checked = tags if tags is NO_TAGS else options.tags("tags", tags)
+        return TaggedWrite(self, checked, min(filter(None, missed), default=0)) if checked else UNTAGGED
 
     def names(self, tags: Iterable[str]) -> tuple[str, ...]:
         """Return the names of tags in the cache of the copies: the store's keys of their tokens."""
@@ -95,9 +96,9 @@ class StoreTags:
         """Return whether this process knows that one of the tags was dropped after the moment ``since``."""
         return self._parts.core.dropped_since(self._parts.writer.tag_names("", names), since)
 
-    def drop(self, l2: Any, tags: Iterable[str]) -> Any:
+    def drop(self, l2: Any, tags: list[str]) -> Any:
         """Write other tokens. In a task, the result may be awaitable."""
-        return self.set_many(l2, {token_key(tag): token_hex(8) for tag in tags})
+        return self.set_many(l2, {token_key(tag): token_hex(8) for tag in tags}) if tags else None
 
     def opened(self, l2: Any, found: Mapping[Any, Any], encode: Callable[[Any], Any]) -> Any:
         """Return the values from the store that are current, encoded, and Tagged if they have tags. In a task, the
