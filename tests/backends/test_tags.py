@@ -86,6 +86,13 @@ def test_a_value_that_is_set_after_an_own_drop_is_kept(backend, store):
     assert backend.get("key") == "old"
 
 
+def test_a_value_that_is_set_after_a_load_is_kept_whatever_was_dropped_during_the_load(make, in_thread):
+    adapter = make()
+    adapter.load("key", lambda: in_thread(adapter.backend.delete_tags, "a").result(PATIENCE), tags=("a",))
+    adapter.backend.set("key", "new", tags=("a",))
+    assert adapter.get("key") == "new"
+
+
 def test_a_caller_that_waits_for_a_value_does_not_receive_one_that_a_drop_has_overtaken(make, in_thread):
     adapter = make(fill_wait=PATIENCE)
     backend = adapter.backend

@@ -204,6 +204,8 @@ class TieredCache(WheelCache):
                 stored = yield from self._level.lease(
                     cache_key, read, wait=wait, may_wait=may_wait, grace=grace, leader=leader
                 )
+        if default is MISSING:
+            return stored if stored is MISSING else self._decode(stored)
         return self._found_or(default, cache_key, stored)
 
     def _read(self, l2: Any, key: Any, version: int | None) -> Any:
