@@ -343,8 +343,8 @@ class TieredCache(WheelCache):
                 lambda value: self._add_begun(begun, key, value, seconds_for(timeout, value), version),
                 self._codec,
                 self._fill_grace(key),
-                begun,
-                lambda: driver(begun.begin(l2)),
+                begun.names,
+                partial(driver, begun.begin(l2)),
             )
         )
 

@@ -191,11 +191,8 @@ class TieredCache(EngineBackend):
         def add(value: Any) -> StepsTo[bool]:
             return self._add(begun, key, value, timeout_for(timeout, value))
 
-        def begin() -> None:
-            drive(begun.begin(self.l2))
-
-        grace = self._fill_grace(key)
-        return run(self._level.get_or_add(cache_key, read, loader, add, self._codec, grace, begun, begin))
+        grace, begin = self._fill_grace(key), partial(drive, begun.begin(self.l2))
+        return run(self._level.get_or_add(cache_key, read, loader, add, self._codec, grace, begun.names, begin))
 
     def compute_once(self, key: str, compute: Compute, begun: TaggedWrite) -> Steps:
         cache_key, read = self._cache_key(key), partial(self._read, key, or_none=True)

@@ -26,7 +26,7 @@ from wheelcache.loading.request import Tagged, Unstored, untagged
 from wheelcache.loading.steps import Call, InSteps, Loader, Steps, StepsTo, ToTheEnd, call, result
 from wheelcache.near_cache.guarded_store import GuardedStore
 from wheelcache.near_cache.outage_rule import OutageRule
-from wheelcache.near_cache.store_tags import MARK, TaggedWrite
+from wheelcache.near_cache.store_tags import MARK
 from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
 
 if TYPE_CHECKING:
@@ -284,15 +284,15 @@ class NearCache:
         add: Callable[[Any], StepsTo[bool]],
         codec: Codec,
         grace: float,
-        write: TaggedWrite,
+        tags: tuple[str, ...],
         begin: Callable[[], Any],
     ) -> Steps:
         """Return the result of ``read()``. If it is MISSING, return the result of ``loader()``, which is stored by
         ``add`` and shared by concurrent callers.
 
         Args:
-            write: the write of the value.
-            begin: drives the steps of ``write.begin``.
+            tags: the tags of the value in the cache of the copies.
+            begin: called before ``loader`` if there are tags.
         """
 
         load = self.cache.parts.loads.adaptive.loader(
@@ -303,7 +303,7 @@ class NearCache:
             # A caller that arrived while another one computed the value finds it in the store.
             stored = yield from self.read(read, key)
             if stored is MISSING:
-                if write.names:
+                if tags:
                     yield from self.read(begin)
                 value, error = yield Call(load)
                 if error is not None:
@@ -315,7 +315,7 @@ class NearCache:
                     stored = codec.encode(value)
             return stored, None
 
-        stored, error = yield from self.load(key, InSteps(compute), grace, write.names)
+        stored, error = yield from self.load(key, InSteps(compute), grace, tags)
         return (None, error) if error is not None else (codec.decode(stored), None)
 
     # Writing.
