@@ -166,7 +166,8 @@ class TieredCache(EngineBackend):
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
 
         Of the threads of this process that miss the key together, one runs its loader, and the others get its value or
-        its exception. None is a value like any other.
+        its exception. None is a value like any other. With ``fill_grace``, the others get the old copy, and so does a
+        parameter of ``loader`` named ``previous``. KEEP stores that copy again.
         """
         self._tag_names(tags)
         cache_key = self._cache_key(key)
