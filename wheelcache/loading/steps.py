@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
-from inspect import isawaitable
+from inspect import Signature, isawaitable, signature
 from threading import TIMEOUT_MAX
 from typing import Any, Final, TypeVar
 
@@ -206,6 +206,9 @@ def twins(
         return await by_tasks(steps(*args, **kwargs))
 
     by_thread.__name__, by_task.__name__ = name, f"a{name}"
+    # Callers receive the result of the steps.
+    shown = signature(steps).replace(return_annotation=Signature.empty)
+    vars(by_thread)["__signature__"] = vars(by_task)["__signature__"] = shown
     return by_thread, by_task
 
 
