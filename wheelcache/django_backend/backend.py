@@ -267,7 +267,8 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         Args:
             default: a value, or a function that returns it. See ``wheelcache.Cache.get_or_load`` for a parameter named
                 ``previous``, and for KEEP.
-            timeout: as in Django, or a function of the value that returns seconds; None or 0 or less not to keep it.
+            timeout: as in Django, or a function that receives the value and returns seconds. If it returns None, 0 or
+                less, the value is not kept.
             grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.get_or_load``.
             load_timeout: as ``timeout`` there.
             tags: as for ``set``.

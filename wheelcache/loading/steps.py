@@ -97,8 +97,11 @@ class ByDriver:
 
 
 class ToTheEnd:
-    """A step that drives other steps, and sends an Outcome. If its task is cancelled, another task continues the steps
-    and calls ``after`` at the end: many async methods run a blocking one in a thread, which is not cancelled."""
+    """A step that drives other steps to their end, even if its task is cancelled, and sends an Outcome.
+
+    After a cancellation, another task continues the steps, and calls ``after`` at the end: many async methods run a
+    blocking method in a thread, which a cancellation does not stop.
+    """
 
     __slots__ = ("_after", "_steps")
 
