@@ -189,7 +189,11 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         nx: bool = False,
         tags: Iterable[str] = NO_TAGS,
     ) -> bool | None:
-        """Store a value. With ``nx``, do the same as ``add``, and return whether the value was stored."""
+        """Store a value. With ``nx``, do the same as ``add``, and return whether the value was stored.
+
+        Args:
+            tags: at most 64 non-empty strings. ``delete_tags`` with any of them removes the entry.
+        """
         if nx:
             return self.add(key, value, timeout, version, tags=tags)
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
