@@ -77,8 +77,9 @@ def memoize(
     ``Memoized`` for the attributes of a decorated function.
 
     Args:
-        timeout: as in Django: seconds; None for no expiry; 0 or less to cache nothing; the cache's own if not given. Or
-            a function of the value that returns seconds; None or 0 or less not to keep it.
+        timeout: as in Django: seconds; None for no expiry; 0 or less to cache nothing; by default, the timeout of the
+            cache. Or a function that receives the value and returns seconds. If it returns None, 0 or less, the value
+            is not kept.
         cache: the alias of the cache.
         version: as in Django's cache API: values of other versions are not found. The cache's own if not given.
         key: ``key(*args, **kwargs)`` returns a hashable object, which replaces the arguments in the key.

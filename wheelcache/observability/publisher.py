@@ -315,7 +315,9 @@ class SitePublisher:
 
 
 class Publication:
-    """Publishes the figures of one cache. A job of ``periodic_jobs``, which publishes all caches of the process.
+    """Publishes the figures of one cache, together with those of the other caches of the process in its directory.
+
+    A job of ``periodic_jobs``.
 
     Args:
         publisher: the publisher of the process for the directory.
