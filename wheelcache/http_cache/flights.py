@@ -76,6 +76,10 @@ class Flights:
         self._lock = lazy_lock()
         self._waiting: dict[str, dict[Waiter, None]] = {}
 
+    @property
+    def are_in_progress(self) -> bool:
+        return self._waiting != {}
+
     def lead(self, key: str) -> bool:
         """Begin a run. Return False if another request leads one already."""
         with self._lock.get():
