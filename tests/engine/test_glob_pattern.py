@@ -88,7 +88,7 @@ def test_many_stars_take_no_longer_than_a_few():
 
 
 @pytest.mark.servers
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example("[a-]", "]")
 @example("[^", "a")
 @given(st.text("*?[]^\\-abc", max_size=8), st.text("*?[]^\\-abc", min_size=1, max_size=6))
