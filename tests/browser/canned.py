@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from wheelcache import Cache
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, asset
+from wheelcache.observability.dashboard.permissions import Permission
 
 
 class CannedSite:
@@ -27,7 +28,7 @@ class CannedSite:
             def do_GET(self):
                 name = self.path.split("?")[0].removeprefix("/wheelcache/")
                 if name == "":
-                    page = site.dashboard.page("X-Token", "token", may_operate=True)
+                    page = site.dashboard.page("X-Token", "token", Permission.OPERATE)
                     self.answer("text/html; charset=utf-8", page.encode())
                 elif name in ASSETS:
                     self.answer(ASSETS[name], asset(name))
