@@ -73,7 +73,7 @@ def test_a_key_is_found_in_the_workers_that_have_it(worker, search):
     worker({"k": (1, None)})
     worker({"other": (1, None)})
     found = search(cache, "find", "key", "k")
-    assert found["text"] == "2 of 3 workers have this key"
+    assert found["text"] == "Present in 2 of 3 workers"
     assert found["heads"] == ["Worker", "Entry", "Time left", "Size", "Type", "Tags"]
     first, second, third = sorted((row[1:] for row in found["rows"]), key=lambda row: (row[0], str(row[1])))
     assert first == ["no entry", "", "", "", ""]
@@ -135,7 +135,7 @@ def test_the_largest_entries_are_those_of_all_workers(worker, search):
     assert [(key, workers) for key, _, _, workers in found["rows"]] == [("large", 2), ("medium", 1), ("small", 1)]
     assert found["rows"][0][1] > 9000
     assert found["rows"][0][2] == "never expires"
-    assert found["text"] == "The largest of 4 entries in samples, of 4 in all workers together"
+    assert found["text"] == "The largest of 4 sampled entries, of 4 in all workers together"
     assert found["latest"] == {"large": 2, "small": 1, "medium": 1}
     assert found["workers"] == 2
 
@@ -152,7 +152,7 @@ def test_until_all_workers_have_answered_the_page_shows_how_many_have(worker, an
     now = SystemClock.time()
     monkeypatch.setattr(SystemClock, "time", staticmethod(lambda: now + PATIENCE + 1))
     found = dashboard.answers(token)
-    assert (found["text"], found["is_over"]) == ("1 of 1 workers have this key", True)
+    assert (found["text"], found["is_over"]) == ("Present in 1 of 1 workers", True)
     assert found["failures"] == ["No answer from worker 4242"]
     with pytest.raises(InquiryOver):
         dashboard.answers(token)
@@ -179,7 +179,7 @@ def test_a_cache_that_no_worker_uses_is_answered_immediately(worker, ask, make, 
 def test_a_new_cache_of_this_process_is_asked_as_well(make, search):
     cache = make()
     cache.set("k", 1)
-    assert search(cache, "find", "key", "k")["text"] == "1 of 1 workers have this key"
+    assert search(cache, "find", "key", "k")["text"] == "Present in 1 of 1 workers"
 
 
 def test_a_worker_does_not_delete_for_a_page_that_was_closed_long_ago(worker, ask, clock, monkeypatch):

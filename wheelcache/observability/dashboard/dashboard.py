@@ -42,7 +42,7 @@ from wheelcache.observability.worker_requests import CLEAR, PURGE, SAVE, purge_r
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import NOTHING, Stats
 
-_SCRIPTS: Final = ("dashboard", "caches", "charts", "details", "nodes", "words")
+_SCRIPTS: Final = ("dashboard", "caches", "charts", "details", "inspection", "nodes", "words")
 
 ASSETS: Final = {
     "dashboard.css": "text/css",

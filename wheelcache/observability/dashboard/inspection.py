@@ -128,7 +128,7 @@ def _entries(answers: Answers) -> Table:
             rows.append([str(pid), "present", left, each["bytes"], each["type"], ", ".join(each["tags"])])
         else:
             rows.append([str(pid), "no entry", "", "", "", ""])
-    text = f"{sum(each['found'] for _, each in answers)} of {len(answers)} workers have this key"
+    text = f"Present in {sum(each['found'] for _, each in answers)} of {len(answers)} workers"
     return text, ["Worker", "Entry", "Time left", "Size", "Type", "Tags"], rows
 
 
@@ -147,7 +147,7 @@ def _deleted(answers: Answers) -> Table:
     rows = [
         [str(pid), "the entries of the tag" if each["deleted"] is None else each["deleted"]] for pid, each in answers
     ]
-    return f"Deleted in {len(answers)} workers", ["Worker", "Deleted"], rows
+    return "Deleted in the workers below", ["Worker", "Deleted"], rows
 
 
 def _largest(answers: Answers) -> Table:
@@ -160,7 +160,7 @@ def _largest(answers: Answers) -> Table:
                 row[1:3] = size, "never expires" if left is None else left
     rows = nlargest(LISTED, found.values(), key=itemgetter(1))
     entries, sampled = (sum(each[name] for _, each in answers) for name in ("entries", "sampled"))
-    text = f"The largest of {sampled:,} entries in samples, of {entries:,} in all workers together"
+    text = f"The largest of {sampled:,} sampled entries, of {entries:,} in all workers together"
     return text, ["Key", "Size", "Time left", "Workers"], rows
 
 
