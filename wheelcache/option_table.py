@@ -79,7 +79,7 @@ class Option:
     is_secret: bool = False
 
     def spelled(self, spelling: Spelling) -> Option:
-        """Return the option with its check and its default in an interface."""
+        """Return this option with the check and the default that it has in an interface."""
         default = self.default if spelling.default is NOT_GIVEN else spelling.default
         return replace(self, check=spelling.check or self.check, default=default)
 
@@ -142,7 +142,7 @@ TABLE: Final = (
     ),
     Option(
         "fill_grace",
-        WHEEL,
+        BACKENDS,
         options.waits,
         (),
         "seconds after its timeout that a `get` returns the old value while another caller computes it",
@@ -267,6 +267,12 @@ class Options(Mapping[str, Option]):
                 name, needed = self.spelled("fill_grace"), self.spelled("fill_wait")
                 keys = f" of keys that begin with {prefix!r}" if prefix else ""
                 raise ValueError(f"{name}{keys} needs {needed}: without it, no `get` waits for another caller")
+            if grace and "l2" in checked and checked["coherence"] is None:
+                name, needed = self.spelled("fill_grace"), self.spelled("coherence")
+                raise ValueError(
+                    f"{name} of a TieredCache must be 0, not {grace:g}, unless {needed} is 'host': otherwise, this "
+                    "process is not notified of deletes of expired values, and could return a deleted value"
+                )
         return checked
 
     def spelled(self, option: str) -> str:

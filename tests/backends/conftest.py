@@ -34,7 +34,7 @@ def clock(monkeypatch):
     """The time of every backend that is made in this test. Nothing expires until the test says so."""
     manual = ManualClock(1_000_000.0)
     for module in (stores, flask_backend, flask_tiered):
-        monkeypatch.setattr(module, "Cache", partial(Cache, clock=manual))
+        monkeypatch.setattr(module, "Cache", partial(Cache, clock=manual, sample_interval=None))
     return manual
 
 

@@ -218,10 +218,11 @@ def test_a_wrong_timeout_is_a_type_error_that_names_it_and_never_reaches_the_cac
     assert tier.get("k") == 1
 
 
-def test_a_loader_that_keeps_a_previous_value_is_refused(make):
+@pytest.mark.parametrize("loader", [lambda: KEEP, lambda previous: KEEP], ids=["not received", "there is none"])
+def test_a_loader_that_keeps_a_missing_previous_value_is_refused(make, loader):
     tier = make()
-    with pytest.raises(ValueError, match="returned KEEP, but this cache does not pass the previous value"):
-        tier.load("k", lambda: KEEP)
+    with pytest.raises(ValueError, match="returned KEEP, and there is no previous value"):
+        tier.load("k", loader)
     assert tier.get("k") is None
 
 

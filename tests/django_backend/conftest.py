@@ -77,5 +77,5 @@ def make():
 def clock(monkeypatch):
     """The time of every backend whose store is made in this test. Nothing expires until the test says so."""
     manual = ManualClock(1_000_000.0)
-    monkeypatch.setattr(stores, "Cache", partial(Cache, clock=manual))
+    monkeypatch.setattr(stores, "Cache", partial(Cache, clock=manual, sample_interval=None))
     return manual

@@ -9,6 +9,7 @@ import pytest
 
 from tests.coherence.processes import QUIET
 from tests.loading.harness import Held
+from tests.runtime import forking
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, RemovalCause
 from wheelcache.coherence.shared_stamps import SharedStamps
@@ -175,9 +176,30 @@ def test_the_wheel_removes_the_entries_and_notifies_the_listener(cache, clock):
 def test_the_wheel_thread_removes_the_entries_by_itself():
     with_thread = Cache(**QUIET)
     for key in range(3000):
-        with_thread.set(f"{key}", key, None, tags=("a",))
-    with_thread.delete_tags("a")
-    until(lambda: len(with_thread) == 0)
+        with_thread.set(f"{key}", key, None, tags=("a",) if key % 2 else ("b",))
+    for tag, left in (("a", 1500), ("b", 0)):
+        with_thread.delete_tags(tag)
+        until(lambda left=left: len(with_thread) == left)
+
+
+def test_the_wheel_thread_of_a_forked_child_removes_the_entries_as_well():
+    script = """
+    cache = Cache(**SILENT)
+    for number in range(4):
+        cache.set(f"{number}", 1, None, tags=(f"{number}",))
+    cache.delete_tags("0")
+    until(lambda: len(cache) == 3)
+
+    def drop():
+        for left in (2, 1):
+            cache.delete_tags(f"{left}")
+            until(lambda: len(cache) == left)
+
+    print(in_child(drop))
+    cache.delete_tags("3")
+    until(lambda: len(cache) == 2)
+    """
+    assert forking.run(script) == ["0"]
 
 
 # Values that are computed while a tag is dropped.

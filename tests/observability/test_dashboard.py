@@ -452,14 +452,16 @@ def test_percentiles_are_of_the_last_minute_and_the_last_hour(make, clock):
 
 def test_the_figures_of_25_caches_in_40_workers_take_a_few_times_what_writing_them_as_json_does(make, clock):
     """The limit is 13 ms of CPU time; it takes 0.5 ms on the machine where this was written."""
-    caches = [make(f"cache {number}", max_entries=1000) for number in range(25)]
-    for cache in caches:
-        cache.set("k", "v")
-    for _ in range(360):
-        for cache in caches:
-            cache.get("k")
+    caches = [make(f"cache {number}", max_entries=1000, log_interval=None) for number in range(25)]
+    caches[0].set("k", "v")
+    for _ in range(300):
+        caches[0].get("k")
         clock.advance(10)
+    for cache in caches[1:]:
+        cache.set("k", "v")
+    clock.advance(10)
     file = caches[0].observer.publication.publisher.file
+    file.write(_with_the_hour_of_one_for_all)
     file.write(_as_forty)
 
     def seconds(step):
@@ -471,9 +473,17 @@ def test_the_figures_of_25_caches_in_40_workers_take_a_few_times_what_writing_th
         return min(took)
 
     page = dashboard(*caches)
-    document = page.figures(("cache 1",))
+    document = page.figures(("cache 0",))
     assert len(document["caches"]) == 25
-    assert seconds(lambda: page.figures(("cache 1",))) < 60 * seconds(lambda: json.dumps(document))
+    assert seconds(lambda: page.figures(("cache 0",))) < 60 * seconds(lambda: json.dumps(document))
+
+
+def _with_the_hour_of_one_for_all(db):
+    """Give all caches the steps of the only one that has some."""
+    columns = [name for _, name, *_ in db.execute("PRAGMA table_info(counts)")]
+    values = ["caches.id" if each == "cache" else f"counts.{each}" for each in columns]
+    db.execute(f"INSERT OR IGNORE INTO counts SELECT {', '.join(values)} FROM counts, caches")
+    assert db.execute("SELECT count(*) FROM counts").fetchone()[0] > 25 * 300
 
 
 def _as_forty(db):

@@ -59,7 +59,7 @@ class FillNotes:
         return (seen, since) if self._clock() - missed_at <= FILL_WINDOW else INVALIDATES
 
     def forget(self) -> None:
-        """Remove the notes of the running thread or task, after the cache was cleared: a later ``set`` invalidates."""
+        """Remove the notes of the running thread or task. Later calls of ``set`` are then no fills, but invalidate."""
         current_scope().forget_misses(self._identity)
 
 

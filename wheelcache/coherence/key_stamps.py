@@ -29,8 +29,9 @@ class KeyStamps:
     """The stamps of one cache. Without stamps, every method does nothing.
 
     Attributes:
-        are_there: whether the cache has stamps: other processes report their writes, or a connection does.
-        reports_writes: whether other processes report their writes. If so, an entry that is not current was written.
+        are_there: whether the cache has stamps, written by other processes or by a connection that reports writes.
+        reports_writes: whether other processes write the stamps. If so, another process has written or deleted the key
+            of every entry that is not current.
     """
 
     __slots__ = (
@@ -61,7 +62,7 @@ class KeyStamps:
         return 0 if self._stamps is None else self._stamps.slot(key)
 
     def seen(self, key: Any) -> Seen | None:
-        """Return the words that the slot of ``key`` shows now; None without stamps."""
+        """Return the present words in the slot of ``key``; None without stamps."""
         stamps = self._stamps
         if stamps is None:
             return None
@@ -93,10 +94,10 @@ class KeyStamps:
             self._notes.forget()
 
     def check(self) -> bool:
-        """Open the stamps again if their file was removed or replaced, so that new processes would not share them.
+        """Open the stamps again if their file was removed or replaced. Return whether that was the case.
 
-        The file is checked once in ``CHECK_INTERVAL``. Return whether other stamps were opened. The entries of the core
-        are detached in that case.
+        Processes that start later would not share the old stamps. The entries of the core are then detached, since they
+        were stored under the old stamps. The file is checked once in ``CHECK_INTERVAL``.
         """
         stamps, now = self._stamps, self._clock()
         if stamps is None or now < self._checked + CHECK_INTERVAL:

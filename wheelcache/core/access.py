@@ -48,9 +48,9 @@ class WriteState:
     """The work around the core after a miss or a write.
 
     Attributes:
-        is_plain: whether only the core handles a ``set`` or ``delete``.
+        is_plain: whether a ``set`` or ``delete`` needs nothing but the call of the core.
         quiet: the outcome of a ``set`` that requires no further work.
-        leases: the leases on keys, if they are ``in_force``.
+        leases: the leases on keys. Their attribute ``in_force`` is empty if there are none.
         records_misses: whether misses must be reported to ``missed``. False with the system's clock and without stamps.
     """
 

@@ -365,7 +365,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
     aincr_version, adecr_version = map(_for_tasks, ("incr_version", "decr_version"))
 
     def close(self, **kwargs: Any) -> None:
-        """End the request. Other requests may fill the keys that it missed and did not set."""
+        """End the request: other requests may now compute the values that it missed and did not set."""
         self._fill_times.forget()
         if self._fill_waits:
             end_request()

@@ -1,8 +1,9 @@
-"""Lets loading be written once, as generators of steps, which threads (``run``) or tasks (``run_async``) drive.
+"""Lets the code for loading be written once, for threads and for tasks: as generators of *steps*.
 
-The errors of a step are sent into the generator as values, since a generator cannot let a StopIteration pass, and a
-generator returns the error that its driver raises. An exception that interrupts a driver closes the generator, whose
-``finally`` clauses clean up.
+A generator yields each step that may block. A driver carries the step out and sends the result back: ``run`` in a
+thread, ``run_async`` in a task. Errors are passed as values in both directions, in an ``Outcome``, since a generator
+cannot raise a StopIteration. If an exception interrupts a driver, it closes the generator, whose ``finally`` clauses
+clean up.
 """
 
 from __future__ import annotations

@@ -78,8 +78,10 @@ class Listener(Protocol):
         """Drop every copy."""
 
     def trust(self, trusted: bool) -> object:
-        """Use copies from now on, but none that were read before this call; with False, use none. In the child of a
-        fork, the forking thread calls this with False, and lost threads may hold any lock: do not acquire one."""
+        """Use copies from now on, but none that were read before this call; with False, use none.
+
+        The child of a fork calls this with False. It must acquire no lock: a thread of the parent may have held it.
+        """
 
 
 Connect = Callable[[float], Any]

@@ -51,7 +51,7 @@ def run(
         caches: the caches of the site.
         option: the name of the option that sets the directory of snapshots, as the user writes it.
         error: returns the exception to raise if the action is impossible, for a reason in words.
-        name: the cache; None for all of them, or for the only one.
+        name: the name of the cache; None for all caches, or for the only one.
         target: the URL or the host to purge, or the key or the pattern of the entries.
         watch, as_json, styled: see ``console.show``.
         pattern, tag: the entries to delete.

@@ -43,7 +43,7 @@ class Autosave:
         target: loads and saves the entries of the cache.
 
     Attributes:
-        period, directory, secret: as given.
+        period, directory, secret: see above.
 
     Raises:
         FileUnusable: if the directory belongs to another user, or other users can use or replace it. If that happens

@@ -17,7 +17,8 @@ class PeriodicJob(Protocol):
     """A job that runs every ``period`` seconds.
 
     Attributes:
-        matters: the number of most recent runs whose effects are visible. A jump of a ``ManualClock`` skips the others.
+        matters: the number of most recent runs that have a visible effect. If a ``ManualClock`` jumps over more runs,
+            the earlier ones are skipped.
     """
 
     @property
