@@ -1,7 +1,7 @@
 """TieredCache: each method reaches both levels, over each kind of cache behind.
 
-The fate of copies is tested in ``tests/engine/test_first_level.py``, the connection to Redis in
-``tests/engine/test_redis_tracking.py``.
+The fate of copies is tested in ``tests/near_cache/test_copies.py``, the connection to Redis in
+``tests/near_cache/test_redis_tracking.py``.
 """
 
 import threading
@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 import redis
 
-from tests.backends.tiers import TIERS, WITH_ASYNC, made_tiers
+from tests.backends.tiers import TIERS, WITH_ASYNC
 from tests.backends.wrong_timeouts import WRONG_TIMEOUTS, refused_timeout
 from tests.waiting import PATIENCE, THREADS, until, until_waiting
 from wheelcache import KEEP
@@ -18,12 +18,6 @@ from wheelcache import KEEP
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
 
 NAN, INF = float("nan"), float("inf")
-
-
-@pytest.fixture
-def over(trackings):
-    with made_tiers(trackings) as over:
-        yield over
 
 
 @pytest.fixture(params=TIERS.values(), ids=TIERS)
