@@ -25,7 +25,6 @@ from wheelcache.observability.event_log import (
     MAX_LENGTH,
     STARTED,
     Event,
-    EventsInMemory,
     add_events,
     merged,
 )
@@ -265,14 +264,6 @@ def test_where_nothing_is_published_there_are_events_of_this_process(make):
             *(("pages", f"by the code of process {os.getpid()}"), ("pages", "ValueError: no")),
             ("other", "by ann"),
         }
-
-
-def test_events_in_memory_are_told_and_kept_as_those_of_a_file_are(log):
-    memory = EventsInMemory()
-    for number in range(MAX_EVENTS):
-        for each in (memory, log):
-            each.add([failure(1000.0 * number), failure(1000.0 * number + 1, count=2)])
-    assert memory.read() == log.read()
 
 
 def test_the_page_has_the_newest_first_and_not_all(make, log):

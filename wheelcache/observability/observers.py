@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter, itemgetter
 from typing import Any, Final, Protocol
@@ -10,7 +11,7 @@ from wheelcache.codec import size_of
 from wheelcache.core.contract import Core, RemovalCause
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.observability.cache_events import CacheEvents
-from wheelcache.observability.event_log import Event, EventsInMemory
+from wheelcache.observability.event_log import MAX_EVENTS, Event, merged
 from wheelcache.observability.inquiries import Inquiries, Inspector
 from wheelcache.observability.memory_use import MemoryUse
 from wheelcache.observability.publisher import INTERVAL, Publication, publisher_of
@@ -106,19 +107,6 @@ class Observer:
         keeps_history: whether steps are kept, for charts.
     """
 
-    __slots__ = (
-        "_driver",
-        "_options",
-        "events",
-        "jobs",
-        "keeps_history",
-        "memory_log",
-        "memory_use",
-        "publication",
-        "recorder",
-        "stats",
-    )
-
     def __init__(
         self,
         options: Any,
@@ -139,7 +127,8 @@ class Observer:
         self.memory_use = MemoryUse(core, period, is_weighed=options.weigher is size_of)
         self.recorder = Recorder(name, stats, self.state, driver.clock, keeps_steps=self.keeps_history)
         self.events = CacheEvents(name, failures)
-        self.memory_log = EventsInMemory()
+        # Unmerged: adding an event is atomic, so no thread loses the events that another one adds.
+        self.memory_log: deque[Event] = deque(maxlen=2 * MAX_EVENTS)
         self.publication: Publication | None = None
         if directory is not None:
             requests = WorkerRequests(encoded(name), actions)
@@ -174,8 +163,8 @@ class Observer:
 
     def recent_events(self) -> list[Event]:
         """Return the events of a cache that does not publish, oldest first."""
-        self.memory_log.add(self.events.take())
-        return self.memory_log.read()
+        self.memory_log.extend(self.events.take())
+        return merged((), self.memory_log.copy())
 
     def after_fork_in_child(self) -> None:
         self.events.start_over()

@@ -40,6 +40,7 @@ from wheelcache.observability.tidying import tidy
 from wheelcache.observability.worker_requests import WorkerRequests, requests_in
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock, this_process
+from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.runtime.private_files import FileLocked, is_in_ours, not_for_children
 from wheelcache.runtime.shared_objects import WeakRegistry
 from wheelcache.stats import NOTHING, Row, subtracted
@@ -314,7 +315,7 @@ class SitePublisher:
                 os.close(file)
 
 
-class Publication:
+class Publication(PeriodicJob):
     """Publishes the figures of one cache. A job of ``periodic_jobs``, which publishes all caches of the process.
 
     Args:
@@ -331,8 +332,7 @@ class Publication:
         published: the figures of the cache in the database.
     """
 
-    period: Final = INTERVAL
-    matters: Final = 1
+    period = INTERVAL
 
     def __init__(
         self,
