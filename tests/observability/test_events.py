@@ -13,7 +13,7 @@ from tests.full_disk import room_for
 from tests.observability.processes import run, start
 from tests.observability.published import INTERVAL, Site, look
 from tests.waiting import THREADS, until
-from wheelcache.observability import operator_commands, snapshot_commands
+from wheelcache.observability import console, operator_commands, snapshot_commands
 from wheelcache.observability.dashboard.dashboard import LATEST_EVENTS, Dashboard
 from wheelcache.observability.event_log import (
     CLEARED,
@@ -228,7 +228,7 @@ def test_what_is_done_in_a_terminal_has_the_name_of_the_user_of_the_system(make,
     other.set("a", 1)
     clock.advance(INTERVAL)
     out = StringIO()
-    with pytest.raises(snapshot_commands.Undone):
+    with pytest.raises(console.Undone):
         # The worker is this process, and saves later.
         snapshot_commands.save([cache], "snapshot", out, patience=0)
     operator_commands.clear([cache, other], None, out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 from wheelcache.codec import size_of
@@ -27,7 +27,6 @@ from wheelcache.stats import (
     NO_STORE,
     NO_STORE_GAUGES,
     REMOVALS,
-    STORE_GAUGES,
     Meter,
     PageStats,
     Row,
@@ -77,13 +76,12 @@ class StatsReader:
         store = None if self.store is None else self.store.stats()
         of_pages = NO_PAGES if self.pages is None else self.pages.stats().counts()
         counts = (*_counters(values), *buckets, *(NO_STORE if store is None else store.counts()), *of_pages)
-        of_store = NO_STORE_GAUGES if store is None else _store_gauges(store)
+        of_store = NO_STORE_GAUGES if store is None else store.gauges()
         return counts, (len(self._core), self._core.weight, *of_store)
 
 
 _REMOVALS: Final = tuple((RemovalCause(cause), name) for cause, name in REMOVALS.items())
 _counters: Final = itemgetter(*COUNTERS)
-_store_gauges: Final = attrgetter(*STORE_GAUGES)
 
 
 class Observer:
