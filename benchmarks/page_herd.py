@@ -22,7 +22,7 @@ PATIENCE = 30.0
 
 STEPS = 4
 HEADERS = {"content-type": "text/html", "cache-control": "max-age=60, stale-while-revalidate=600"}
-LEAST = "one, the least there can be"
+LEAST = "the minimum: one run"
 APPLICATION = "the application's time"
 
 

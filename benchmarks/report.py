@@ -153,6 +153,7 @@ def write_json(path: Path, sections: Iterable[Section]) -> None:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": sys.version,
         "implementation": platform.python_implementation(),
+        "core": IMPLEMENTATION,
         "platform": platform.platform(),
         "cpu": _cpu_model(),
         "peers": {name: version(name) for name in PEERS},

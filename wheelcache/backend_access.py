@@ -69,15 +69,15 @@ class BackendAccess(PrefixAccess):
 
         The entries of a tag disappear in one step; with COHERENCE, for all processes of the machine. A value that is
         being computed at that time will not be stored by ``get_or_set``, ``get_or_load`` or the decorators, nor by a
-        ``set`` or ``add`` within 60 seconds of a ``get`` by the same thread or task. The wheel thread frees the memory.
+        ``set`` or ``add`` within 60 seconds of a ``get`` by the same thread or task. Within a second, the wheel thread
+        begins to free the memory.
 
         Raises:
             TypeError, ValueError: if a tag is not a string, or is empty.
         """
-        names = [self._tag_prefix + options.tag("tags", tag) for tag in tags]
         # As after ``clear``, a later ``set`` by this caller does not answer an earlier miss.
         self._fill_times.forget()
-        self._cache.parts.delete_tags(names)
+        self._cache.parts.delete_tags(tags, self._tag_prefix)
 
     @property
     def _tag_prefix(self) -> str:

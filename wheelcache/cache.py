@@ -197,13 +197,13 @@ class Cache(CacheAccess):
 
         The entries of a tag disappear in one step, in a coherent cache for all processes of the machine. A value that
         is being loaded is not stored if one of its tags is dropped meanwhile, and callers that ask for it later do not
-        receive it. The wheel thread frees the memory of the entries, and calls the listener with the cause DELETED;
-        until then, ``len`` counts them.
+        receive it. Within a second, the wheel thread begins to free the memory of the entries, and calls the listener
+        with the cause DELETED; until then, ``len`` counts them.
 
         Raises:
             TypeError, ValueError: if a tag is not a string, or is empty.
         """
-        self.parts.delete_tags([options.tag("tags", tag) for tag in tags])
+        self.parts.delete_tags(tags)
 
     def clear(self) -> None:
         """Remove every entry.

@@ -24,7 +24,7 @@ from wheelcache.observability.inquiries import Inspector
 from wheelcache.observability.observers import IdleChecker, Observer, StatsReader
 from wheelcache.observability.stats_log import log_core
 from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
-from wheelcache.options import seconds, whole
+from wheelcache.options import seconds, tag, whole
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.persistence.gate import Gate
 from wheelcache.persistence.snapshots import Snapshots
@@ -146,13 +146,14 @@ class CacheParts:
         self.gate.open()
         return self.writer.drop_tag(GROUP + name)
 
-    def delete_tags(self, tags: Iterable[str]) -> None:
-        """Do the same as ``Cache.delete_tags``. The tags were checked."""
+    def delete_tags(self, tags: Iterable[str], prefix: str = "") -> None:
+        """Do the same as ``Cache.delete_tags``, for tags that begin with ``prefix`` in the cache."""
+        names = [CALLERS + prefix + tag("tags", each) for each in tags]
         self.gate.open()
         # As after ``clear``, a later ``set`` by this caller is not a fill.
         self.stamps.forget_misses()
-        for tag in tags:
-            self.writer.drop_tag(CALLERS + tag)
+        for name in names:
+            self.writer.drop_tag(name)
 
     def key_batches(self) -> Iterator[list[Any]]:
         """Yield the callers' keys of all entries, including expired ones, in batches.

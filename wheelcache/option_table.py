@@ -142,7 +142,7 @@ TABLE: Final = (
     ),
     Option(
         "fill_grace",
-        WHEEL,
+        BACKENDS,
         options.waits,
         (),
         "seconds after its timeout that a `get` returns the old value while another caller computes it",
@@ -266,6 +266,12 @@ class Options(Mapping[str, Option]):
                 name, needed = self.spelled("fill_grace"), self.spelled("fill_wait")
                 keys = f" of keys that begin with {prefix!r}" if prefix else ""
                 raise ValueError(f"{name}{keys} needs {needed}: without it, no `get` waits for another caller")
+            if grace and "l2" in checked and checked["coherence"] is None:
+                name, needed = self.spelled("fill_grace"), self.spelled("coherence")
+                raise ValueError(
+                    f"{name} of a TieredCache must be 0, not {grace:g}, unless {needed} is 'host': otherwise, this "
+                    "process is not notified of deletes of expired values, and could return a deleted value"
+                )
         return checked
 
     def spelled(self, option: str) -> str:

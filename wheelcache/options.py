@@ -135,6 +135,8 @@ def tags(name: str, value: Any) -> tuple[str, ...]:
 
 def tag(name: str, value: Any, accepted: str = "non-empty strings") -> str:
     """Check one tag. Return it as a plain string, without the subclass that Django's templates use."""
+    if type(value) is str and value:
+        return value
     if not isinstance(value, str):
         raise TypeError(f"{name} must be {accepted}, not {value!r}")
     if not value:

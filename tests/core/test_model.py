@@ -28,6 +28,7 @@ from wheelcache.core.contract import (
     MORE,
     RESTORE,
     SAME,
+    SWEEP_INTERVAL,
     WAKE,
     RemovalCause,
 )
@@ -323,7 +324,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
         assert core.weight == model.weight <= model.max_weight
         counts = core.counts()
         if any(each.is_dropped for each in model.entries):
-            assert core.next_due == -inf
+            assert core.next_due <= self.clock.now + SWEEP_INTERVAL
         assert counts == (model.hits, model.misses, model.counts, model.puts, model.evicted_weight)
         assert sorted(self.removed, key=repr) == sorted(model.left, key=repr)
         earliest = min((each.expires_at for each in model.entries), default=inf)

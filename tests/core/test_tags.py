@@ -9,7 +9,18 @@ import pytest
 from tests.core.advancing import advance_all
 from tests.core.implementations import COMPILED
 from tests.core.stamps import LocalStamps
-from wheelcache.core.contract import ANY, CHANGED, KEEP, OUTDATED, RESTORE, SAME, STORED, WAKE, RemovalCause
+from wheelcache.core.contract import (
+    ANY,
+    CHANGED,
+    KEEP,
+    OUTDATED,
+    RESTORE,
+    SAME,
+    STORED,
+    SWEEP_INTERVAL,
+    WAKE,
+    RemovalCause,
+)
 from wheelcache.core.tags import moment
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
@@ -84,6 +95,52 @@ class TestDrop:
         sweep(core)
         assert len(core) == 0
         assert core.next_due == inf
+
+    def test_after_the_first_drop_the_next_sweep_is_due_within_a_second_while_entries_have_tags(self, make, clock):
+        core = make(interval=0.25)
+        for key in range(3):
+            core.set(key, 1, None, tags=((f"{key}", 0),))
+        assert core.next_due == inf
+        core.drop_tag("0")
+        assert core.next_due == -inf
+        for _ in range(3):
+            advance_all(core)
+            assert len(core) == 2
+            assert core.next_due == clock.now + SWEEP_INTERVAL
+            clock.now += SWEEP_INTERVAL
+        advance_all(core)
+        core.drop_tag("1")
+        core.drop_tag("never used")
+        assert core.next_due == clock.now + SWEEP_INTERVAL, "the drop wakes no thread"
+        assert not core.set("other", 1, None) & WAKE
+        assert core.set("due before", 1, 0.5) & WAKE
+        assert core.next_due == clock.now + 0.5
+        clock.now += SWEEP_INTERVAL
+        advance_all(core)
+        assert sorted(core.keys(), key=str) == [2, "other"]
+        assert len(core) == 2
+        core.drop_tag("2")
+        clock.now += SWEEP_INTERVAL + 3
+        assert core.set("late", 1, None) & WAKE, "no thread runs, so the write must do its work"
+        advance_all(core)
+        assert len(core) == 2
+        assert core.next_due == inf
+
+    @pytest.mark.parametrize("seconds", [-1000, 1000])
+    def test_a_dropped_entry_leaves_memory_on_another_clock_as_well(self, make, clock, seconds):
+        core = make()
+        for key in range(2):
+            core.set(key, 1, None, tags=((f"{key}", 0),))
+            core.drop_tag(f"{key}")
+            core.set("kept", 1, None, tags=(RED,))
+            sweep(core)
+        core.set("dropped", 1, None, tags=(BLUE,))
+        core.drop_tag("blue")
+        now = clock.now + seconds
+        core.use_clock(lambda: now)
+        advance_all(core)
+        assert len(core) == 1
+        assert core.next_due <= now + SWEEP_INTERVAL
 
     def test_a_set_has_the_wheel_advanced_while_entries_are_left_to_sweep(self, make):
         core = make()
@@ -247,11 +304,10 @@ class TestOtherProcesses:
         sweep(two)
         assert len(two) == 6
         two.sweep_tags()
-        assert two.next_due == -inf
+        assert two.next_due <= two.now() + SWEEP_INTERVAL
         removed = []
         sweep(two, removed)
         assert sorted(removed) == [(key, 1, DELETED) for key in range(5)]
-        assert two.next_due == inf
         assert two.drop_tag(*RED) == 0
         assert two.drop_tag(*BLUE) == 1
 

@@ -14,23 +14,6 @@ from wheelcache.core.contract import BATCH
 from wheelcache.django_backend import WheelCache, redis_calls
 from wheelcache.errors import LockError
 
-
-@pytest.fixture(params=["threads", "tasks"])
-def call(request):
-    """Call a method of a cache, or its twin for coroutines: ``call(cache, "ttl", "key")``."""
-
-    def call_method(cache, name, *args, **kwargs):
-        if request.param == "threads":
-            return getattr(cache, name)(*args, **kwargs)
-
-        async def run():
-            return await getattr(cache, f"a{name}")(*args, **kwargs)
-
-        return asyncio.run(run())
-
-    return call_method
-
-
 # The remaining time.
 
 

@@ -33,7 +33,7 @@ include "platform.pxi"
 
 cdef object MISSING = contract.MISSING
 cdef object BY_DELETE = RemovalCause.DELETED
-cdef double KEEP = contract.KEEP
+cdef double KEEP = contract.KEEP, SWEEP_INTERVAL = contract.SWEEP_INTERVAL
 cdef Py_ssize_t BATCH = contract.BATCH
 cdef int64_t MAX_WEIGHT = contract.MAX_WEIGHT
 cdef uint64_t MOST_WEIGHT = 2 * contract.MAX_WEIGHT
@@ -85,7 +85,7 @@ cdef class CompiledCore:
     ):
         cdef Map *map = &self.map
         self.watches = new_watch_table()
-        map.tags.by_name = PyDict_New()
+        map.tags.by_name, map.tags.due = PyDict_New(), INFINITY
         interval = options.interval("interval", interval)
         max_entries = options.count_or_none("max_entries", max_entries)
         max_weight = options.count_or_none("max_weight", max_weight)
@@ -179,7 +179,7 @@ cdef class CompiledCore:
 
     @property
     def next_due(self):
-        return -INFINITY if has_chores(&self.map) else self.map.wheel.next_due
+        return next_work(&self.map)
 
     @property
     def entry_bytes(self):
@@ -385,14 +385,12 @@ cdef class CompiledCore:
     def drain(self, Py_ssize_t budget=BATCH, list removed=None):
         cdef Gone gone
         cdef double now = self.read_clock()
-        cdef Py_ssize_t dropped
         cdef bint more
         self.wait_for_fork()
         begin_removals(&gone, removed)
-        dropped = drop_detached(&self.map, budget, &gone)
-        sweep(&self.map, budget - dropped, now, &gone)
+        sweep(&self.map, budget - drop_detached(&self.map, budget, &gone), now, &gone)
         shrink(&self.map, 2 * gone.count)
-        more = has_chores(&self.map)
+        more = next_work(&self.map) == -INFINITY
         finish(&gone)
         return more
 
@@ -414,6 +412,7 @@ cdef class CompiledCore:
         clock = clock_of(clock)
         cdef double now = exact_clock() if clock is None else clock()
         check_time(now, self.map.wheel.interval)
+        self.map.tags.due = INFINITY if self.map.tags.due == INFINITY else -INFINITY
         old, self.clock = self.clock, clock
         if now < time_of(&self.map.wheel, self.map.wheel.tick):
             file_all_again(&self.map, now)

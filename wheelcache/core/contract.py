@@ -67,6 +67,9 @@ class RemovalCause(Enum):
 BATCH: Final = 1024
 """The usual budget of a step."""
 
+SWEEP_INTERVAL: Final = 1.0
+"""Seconds, at most, from the drop of a tag until its entries begin to leave memory."""
+
 MAX_WEIGHT: Final = 2**62
 """The largest weight, and the largest ``max_weight``."""
 
@@ -192,9 +195,10 @@ class Core(Protocol):
     ``len`` and the attributes. ``sys.getsizeof`` includes the entries, without their keys and values.
 
     Attributes:
-        next_due: the time at which ``advance`` has work; ``-inf`` while ``drain`` has work, ``inf`` if nothing is
-            scheduled. It is never too late. After deletions it may be too early until the next ``advance``, which never
-            makes it earlier.
+        next_due: the time at which ``advance`` has work: ``-inf`` while detached entries or a sweep that has begun are
+            left, ``inf`` if nothing is scheduled. From the first drop of a tag on, a sweep is due once per
+            SWEEP_INTERVAL as long as there are entries with tags, so later drops wake no thread. It is never too late.
+            After deletions it may be too early until the next ``advance``.
         completed: completed watches, each once. Any thread may remove them from the deque and handle them.
         entry_bytes: the size of an entry without tags, in addition to its key and value, for weighers.
         in_step: whether the calling thread is inside a step, in code run by the garbage collector, and must not wait.
@@ -325,9 +329,10 @@ class Core(Protocol):
         number of entries looked at. Return whether work is left."""
 
     def scan(self, *, ordered: bool = False, start: float = 0.0) -> Scan:
-        """Walk over the entries; if ``ordered``, from the least to the most recently used, as of each entry's first
-        turn. In the reference core, the order is that of the start. Eviction stays exact during the walk. Raises
-        RuntimeError if an ordered scan is in progress.
+        """Walk over the entries; if ``ordered``, from the least to the most recently used. Eviction stays exact.
+
+        An entry that is used during an ordered walk may come again, at a later place. The reference core walks in the
+        order of the start, so there, no entry comes again. Raises RuntimeError if an ordered scan is in progress.
 
         Args:
             start: the share of the entries, from 0.0 to 1.0, that a scan without an order leaves out, for samples.

@@ -88,8 +88,7 @@ class EntryMap:
         entry_class: the class of new entries.
         size: the number of entries: ``len(entries)``, without the call.
         weight: the sum of the entries' weights.
-        next_due: the time at which ``remove_due`` has work, in seconds; ``-inf`` while detached entries or dropped tags
-            remain.
+        next_due: the time at which the core has work, in seconds: see ``Core``.
         tags: the tags of the entries.
         removals: the number of removals for each cause, in the order of CAUSES.
         evicted_weight: the sum of the weights of evicted entries.
@@ -317,7 +316,7 @@ class EntryMap:
             self.entries = entries
             self._most = size
 
-    def find_next_due(self) -> None:
+    def find_next_due(self, now: float) -> None:
         """Update ``next_due`` after removals, which can only make it later.
 
         The wheel may have to turn earlier, but only to move timers to a finer level: no entry expires at that time."""
@@ -326,25 +325,22 @@ class EntryMap:
         while filings != self._filings:
             filings = self._filings
             wake = self._wheel.next_wake()
-        if self.detached is not None or self.tags.dropped:
-            self.next_due = -inf
-        elif wake > self.next_due:
-            self.next_due = wake
+        self.tags.was_swept(now)
+        self.next_due = -inf if self.detached is not None else min(max(wake, self.next_due), self.tags.due)
 
     def follow(self, now: float) -> None:
         """Continue at the time ``now`` of another clock. If it is behind the wheel, file all entries again, in O(n)."""
-        if now >= self._wheel.time_of(self._wheel.tick):
-            return
-        self._wheel = TimingWheel(self._wheel.interval, FINEST_SLOTS, now)
-        entries = list(self.entries.values())
-        # Unlink all entries first: a finalizer may remove an entry, which would change its neighbors in the old wheel.
-        for entry in entries:
-            entry.prev = entry.next = None
-        for entry in entries:
-            if entry.due != inf:
-                self._wheel.schedule(entry, entry.due)
+        if now < self._wheel.time_of(self._wheel.tick):
+            self._wheel = TimingWheel(self._wheel.interval, FINEST_SLOTS, now)
+            entries = list(self.entries.values())
+            # Unlink all entries first: a finalizer may remove one, which would change its neighbors in the old wheel.
+            for entry in entries:
+                entry.prev = entry.next = None
+            for entry in entries:
+                if entry.due != inf:
+                    self._wheel.schedule(entry, entry.due)
         self.next_due = -inf
-        self.find_next_due()
+        self.find_next_due(now)
 
 
 class KeyScan:

@@ -42,14 +42,14 @@ cdef inline double now_for(Entry *entry) noexcept:
     return exact_clock() if -1.0 < entry.fresh_until - now < 1.0 else now
 
 
-cdef inline bint has_chores(Map *map) noexcept:
-    """Return whether ``drain`` has work."""
-    return map.detached is not NULL or map.tags.sweep != 0
+cdef inline double next_work(Map *map) noexcept:
+    """Return the time at which ``advance`` has work."""
+    return -INFINITY if map.detached is not NULL else min(map.wheel.next_due, map.tags.due)
 
 
 cdef inline int lateness(Map *map, double now) noexcept:
-    """Return WAKE if ``drain`` has work or the wheel is over two intervals late, else 0."""
-    return WAKE if has_chores(map) or now - map.wheel.next_due > 2 * map.wheel.interval else 0
+    """Return WAKE if work is over two intervals late, else 0."""
+    return WAKE if now - next_work(map) > 2 * map.wheel.interval else 0
 
 
 cdef inline int file(Map *map, uint32_t index, Entry *entry, double fresh_until, double due, double now) noexcept:
@@ -60,7 +60,7 @@ cdef inline int file(Map *map, uint32_t index, Entry *entry, double fresh_until,
         block_of(&map.entries, index).expires_at[index & (BLOCK - 1)] = due
     else:
         entry.flags &= ~HAS_GRACE
-    return WAKE if schedule(map, index, entry, due, now) and not has_chores(map) else 0
+    return WAKE if schedule(map, index, entry, due, now) and map.wheel.next_due <= next_work(map) else 0
 
 
 cdef inline int unlink(Map *map, uint32_t index, Entry *entry, int cause, double now) noexcept:
@@ -191,6 +191,7 @@ cdef inline void forget_tags(Map *map) noexcept:
     if map.tags.by_name is not NULL:
         PyDict_Clear(map.tags.by_name)
     map.tags.sweep = map.tags.sweeps_again = map.tags.compares = 0
+    map.tags.due = INFINITY
 
 
 cdef void end_scans(Map *map) noexcept:

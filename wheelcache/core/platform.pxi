@@ -168,6 +168,7 @@ cdef extern from *:
     int PyGC_Enable() noexcept
     PyObject *PyDict_GetItem(PyObject *dict, object key) noexcept
     PyObject *PyDict_New() except NULL
+    Py_ssize_t PyDict_Size(PyObject *dict) noexcept
     void PyDict_Clear(PyObject *dict) noexcept
     int PyDict_DelItem(PyObject *dict, object key) noexcept
     bint is_tracked_type(PyObject *object) noexcept

@@ -253,6 +253,8 @@ class PythonCore:
                 for _, slot_of_tag in tags:
                     self._check_slot(slot_of_tag)
                 made = map_.tags.make(tags, since if watch is None else watch.since)
+                # It may have noticed that another process dropped a tag.
+                map_.next_due = min(map_.next_due, map_.tags.due)
                 if made is None:
                     return OUTDATED if watch is None else CHANGED
             if self._watched and mode != RESTORE:
@@ -265,9 +267,6 @@ class PythonCore:
                 return outcome ^ STORED | TOO_HEAVY
             for tag in made:
                 tag.keys.add(key)
-            if map_.tags.dropped:
-                # ``tags.add`` may have noticed that another process dropped a tag.
-                map_.next_due = -inf
             entry = map_.store(key, value, fresh_until, expires_at, weight, now, removed, gone)
             if (made or entry.tags) and mode != SAME:
                 entry.tags = map_.tags.replace(entry.tags, made, key)
@@ -338,7 +337,7 @@ class PythonCore:
             looked = len(gone) + self._map.sweep(budget - len(gone), now, removed, gone)
             looked += self._map.remove_due(now, budget - looked, removed, gone)
             self._map.fit_table()
-            self._map.find_next_due()
+            self._map.find_next_due(now)
         return looked
 
     def clear(self, *, invalidate: bool = True) -> int:
@@ -355,20 +354,21 @@ class PythonCore:
             self._map.drop_detached(budget, removed, gone)
             self._map.sweep(budget - len(gone), now, removed, gone)
             self._map.fit_table()
-            self._map.find_next_due()
+            self._map.find_next_due(now)
             return self._map.next_due == -inf
 
     def drop_tag(self, name: str, slot: int = 0) -> int:
         with self._lock:
             self._check_gate()
             self._check_slot(slot)
-            if dropped := self._map.tags.drop(name, slot):
-                self._map.next_due = -inf
+            dropped = self._map.tags.drop(name, slot)
+            self._map.next_due = min(self._map.next_due, self._map.tags.due)
             return dropped
 
     def sweep_tags(self) -> None:
         with self._lock:
-            self._map.next_due = -inf if self._map.tags.find_dropped() else self._map.next_due
+            self._map.tags.find_dropped()
+            self._map.next_due = min(self._map.next_due, self._map.tags.due)
 
     def dropped_since(self, tags: tuple[TagName, ...], since: int) -> bool:
         return self._map.tags.dropped_since(tags, since)

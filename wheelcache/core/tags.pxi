@@ -2,6 +2,9 @@
 # share one ``Tag``, so a drop is one change for any number of entries; the wheel thread removes them later. An entry
 # with tags has a list of them: 8 bytes in an array of its block, which is created for the first such entry, and 8 bytes
 # plus 8 bytes for each tag.
+#
+# Waking a sleeping thread takes the caller longer than all the rest of a drop, and the sweep is not urgent. So only the
+# first drop wakes it: from then on, the sweep is due once per second as long as there are entries with tags.
 
 cdef enum:
     MOMENTS = 256
@@ -25,7 +28,8 @@ cdef struct TagList:
 
 cdef struct Tags:
     PyObject *by_name  # a dict of the tags that were not dropped
-    uint32_t sweep  # the sweep continues below this index; 0 if no sweep is in progress
+    double due  # the time of the next sweep; -INFINITY: now; INFINITY: after the next drop
+    uint32_t sweep  # the sweep continues below this index; 0 if there is nothing to sweep
     bint sweeps_again  # a tag was dropped during the sweep
     bint compares  # the sweep also finds tags that other processes have dropped
     uint64_t moments[MOMENTS]  # of the last drops, by the hash of the name: for values that were computed during a drop
@@ -164,6 +168,8 @@ cdef void mark_dropped(Map *map, Tag tag) noexcept:
 
 
 cdef void begin_sweep(Map *map) noexcept:
+    if map.tags.due == INFINITY:
+        map.tags.due = -INFINITY
     if map.tags.sweep:
         # The sweep does not start again now. Otherwise, frequent drops would keep it from reaching the end.
         map.tags.sweeps_again = True
@@ -194,4 +200,8 @@ cdef Py_ssize_t sweep(Map *map, Py_ssize_t budget, double now, Gone *gone) noexc
         if entry.flags & HAS_TAGS and entry.key is not NULL:
             if are_dropped(map, tags_of(&map.entries, index, entry), not map.tags.compares):
                 remove_entry(map, index, DELETED, now, gone)
+    if map.tags.sweep:
+        map.tags.due = -INFINITY
+    elif map.tags.due != INFINITY:
+        map.tags.due = now + SWEEP_INTERVAL if PyDict_Size(map.tags.by_name) else INFINITY
     return looked

@@ -9,9 +9,10 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Any, Final
 
-from wheelcache.core.contract import TagName
+from wheelcache.core.contract import SWEEP_INTERVAL, TagName
 
 moment: Final[Callable[[], int]] = (
     time.monotonic_ns if sys.platform == "win32" else partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC)
@@ -44,9 +45,10 @@ class Tags:
     Attributes:
         words: for each slot, the moment of the last drop of its tags by any process; None if other processes drop none.
         dropped: the dropped tags whose entries are still in memory.
+        due: the time of the next sweep; -inf: now; inf: after the next drop. See ``Core.next_due``.
     """
 
-    __slots__ = ("_by_name", "_moments", "dropped", "words")
+    __slots__ = ("_by_name", "_moments", "dropped", "due", "words")
 
     def __init__(self) -> None:
         self._by_name: dict[str, Tag] = {}
@@ -54,6 +56,7 @@ class Tags:
         self._moments = [0] * MOMENTS
         self.words: memoryview | None = None
         self.dropped: list[Tag] = []
+        self.due = inf
 
     def are_dropped(self, tags: tuple[Tag, ...]) -> bool:
         words = self.words
@@ -100,17 +103,23 @@ class Tags:
         tag = self._by_name.pop(name, None)
         return 0 if tag is None else self._mark_dropped(tag)
 
-    def find_dropped(self) -> bool:
-        """Mark the tags that other processes have dropped. Return whether there are any."""
-        found = [tag for tag in self._by_name.values() if not tag.is_dropped and self.are_dropped((tag,))]
-        for tag in found:
+    def find_dropped(self) -> None:
+        """Mark the tags that other processes have dropped."""
+        for tag in [tag for tag in self._by_name.values() if not tag.is_dropped and self.are_dropped((tag,))]:
             self._mark_dropped(tag)
-        return found != []
 
     def forget(self) -> None:
         """Forget all tags, after all entries were detached."""
         self._by_name = {}
         self.dropped = []
+        self.due = inf
+
+    def was_swept(self, now: float) -> None:
+        """Determine the time of the next sweep, after a step of the last one."""
+        if self.dropped:
+            self.due = -inf
+        elif self.due < inf:
+            self.due = now + SWEEP_INTERVAL if self._by_name else inf
 
     def _last_drop(self, name: str, slot: int) -> int:
         return self._moments[hash(name) % MOMENTS] if self.words is None else self.words[slot]
@@ -128,4 +137,6 @@ class Tags:
     def _mark_dropped(self, tag: Tag) -> int:
         tag.is_dropped = True
         self.dropped.append(tag)
+        if self.due == inf:
+            self.due = -inf
         return len(tag.keys)

@@ -22,7 +22,7 @@ def wheel_caches() -> Iterator[tuple[str, WheelCache]]:
 
 
 def settings_of(name: str) -> list[Setting]:
-    """Return the settings of the cache ``name``. A setting with different values in its aliases is returned for each."""
+    """Return the settings of the cache ``name``. If a setting differs between its aliases, return each value."""
     aliases = {alias: cache for alias, cache in wheel_caches() if cache.store.cache.name == name}
     found: dict[str, dict[Setting, list[str]]] = {}
     for alias, cache in aliases.items():

@@ -380,8 +380,6 @@ class _Elsewhere:
         tags: TagsOf,
         has_previous: bool,
     ) -> Steps:
-        if has_previous:
-            call = partial(call, previous=None)
         backend, version = self._backend, self._settings.version
         here = yield ByDriver(backend, Awaited(backend))
         made = result((yield Call(lambda: here.get(self._start, None, version=version))))
@@ -394,9 +392,10 @@ class _Elsewhere:
         if found is not MISSING:
             return found, None
         if isinstance(backend, TieredCache):
-            outcome: Outcome = yield Call(lambda: here.get_or_set(key, call, self._settings.timeout, version=version))
+            load = (lambda *, previous: call(previous=previous)) if has_previous else call
+            outcome: Outcome = yield Call(lambda: here.get_or_set(key, load, self._settings.timeout, version=version))
             return outcome
-        value, error = yield Call(call)
+        value, error = yield Call(partial(call, previous=None) if has_previous else call)
         if error is None:
             timeout = seconds_for(self._settings.timeout, value)
             result((yield Call(lambda: here.set(key, value, timeout, version=version))))

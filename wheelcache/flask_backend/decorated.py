@@ -252,10 +252,10 @@ class Computation:
         self._record: Record | None = None
 
     def steps(self, compute: Callable[[Keep], Any]) -> Steps:
-        """Return the steps to the value.
+        """Return the steps that find or compute the value: see ``loading.steps``.
 
         Args:
-            compute: a method of this object.
+            compute: ``self.compute`` or ``self.compute_async``.
         """
         tags, since = self._decorated.tag_names(self._backend, self._args, self._kwargs), moment()
         keep = partial(self._backend.keep, self._key, tags=tags, since=since)

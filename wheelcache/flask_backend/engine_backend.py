@@ -22,7 +22,7 @@ from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases
 from wheelcache.loading.adaptive import seconds_for
-from wheelcache.loading.policy import PLAIN
+from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.request import Unstored
 from wheelcache.loading.steps import Call, InSteps, Outcome, Steps
 from wheelcache.option_table import Options, Setting
@@ -76,7 +76,7 @@ class EngineBackend(BackendAccess, BaseCache):
         default_timeout: float,
         ignore_delete_many_errors: bool,
         fill_waits: ByPrefix,
-        fill_graces: ByPrefix = (),
+        fill_graces: ByPrefix,
         settings: list[Setting],
     ) -> None:
         super().__init__()
@@ -122,7 +122,12 @@ class EngineBackend(BackendAccess, BaseCache):
         raise NotImplementedError
 
     def compute_apart(
-        self, key: str, compute: Compute, tags: tuple[str, ...], look: Callable[[], Any] = lambda: MISSING
+        self,
+        key: str,
+        compute: Compute,
+        tags: tuple[str, ...],
+        look: Callable[[], Any] = lambda: MISSING,
+        policy: LoadPolicy = PLAIN,
     ) -> Steps:
         """Return the steps to a newly computed value, even if ``key`` exists. Concurrent callers of this method share
         it as in ``compute_once``.
@@ -130,6 +135,7 @@ class EngineBackend(BackendAccess, BaseCache):
         Args:
             tags: the engine's tags of the value.
             look: returns the stored form of a value that can be used instead of computing one; otherwise MISSING.
+            policy: decides whether the others receive the old value instead.
         """
         landing = Landing(self)
         since = moment()
@@ -139,7 +145,7 @@ class EngineBackend(BackendAccess, BaseCache):
             self.keep(key, value, timeout, tags, since)
 
         loader = InSteps(partial(landing.steps, compute, keep, look))
-        load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, PLAIN, tags)
+        load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, policy, tags)
         return landing.outcome((yield from load))
 
     def keep(self, key: str, value: Any, timeout: Timeout, tags: tuple[str, ...], since: int) -> None:
@@ -159,7 +165,7 @@ class EngineBackend(BackendAccess, BaseCache):
         """Give a version a new timeout, unless it has changed."""
         raise NotImplementedError
 
-    def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None) -> Any:
+    def get_or_load(self, key: str, loader: Callable[..., Any], timeout: Timeout = None) -> Any:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored."""
         raise NotImplementedError
 

@@ -1,22 +1,24 @@
 """Fill leases: of several callers that miss a key with a plain ``get``, one computes it, and the others wait for its
 ``set``.
 
-The idea is the lease of "Scaling Memcache at Facebook" (NSDI 2013): a miss gives the right to fill. A caller that
-misses a key on which another caller has a lease waits until the value is set, and returns that value; or until the
-lease passes to it, because its holder deleted the key, ended its request or took too long; or until its own wait times
-out, and then continues as after any miss.
+The idea is the lease of "Scaling Memcache at Facebook" (NSDI 2013): the first caller that misses a key gets a lease,
+the right to fill the key. Another caller that misses the key waits. There are three ways in which its wait ends:
 
-No two callers wait for each other, since **a caller that others may wait for does not wait**. The holder of a lease, on
-any key of any cache, and a loader under single flight get a miss immediately where others would wait. So every caller
-that waits depends on a caller that does not. Several threads that act for one task at the same time, or tasks that it
-started before, could still wait for each other, for as long as a lease lasts.
+- The holder sets the value, which the waiting caller receives.
+- The holder deletes the key, ends its request or takes too long. The lease passes to the waiting caller.
+- The wait times out, and the caller continues as after any miss.
 
-**No caller receives a value from before a write that returned before the caller asked.** Setting a key, announcing the
-value and joining the callers that wait are three separate moments, and any other write may come in between. A lease
-watches its key in the core, and the ``set`` that completes the watch ends the lease in that step, even if nothing was
-announced yet: only callers that joined before that step receive its value, and a caller that comes later gets a lease
-of its own. Writes of other processes break no watch; they show in the stamps. If the stamps of the key have changed
-since the watch began, a caller that joins looks the key up again when a value is set.
+**A caller that others may wait for does not wait**, so no two callers wait for each other. Such callers are the holder
+of a lease on any key of any cache, and a loader under single flight: where others would wait, they get a miss
+immediately. There is one exception: several threads that act for one task at the same time, or tasks that it started
+before, could wait for each other, for as long as a lease lasts.
+
+**A caller never receives a value that was overwritten before the caller asked for it.** A key is set at one moment, the
+waiting callers receive the value at a later moment, and another write may come in between. Therefore a lease watches
+its key in the core, and the ``set`` that completes the watch also ends the lease, in the same step. Only callers that
+joined before that step receive its value; a caller that comes later gets a lease of its own. Writes of other processes
+break no watch, but change the stamps. If the stamps of the key have changed since the watch began, a caller that joins
+looks the key up again when a value is set.
 
 After it got the lease, the holder looks the key up once more, to find a value that was set before the watch began. The
 key may be written again before the waiters receive this value, so they look it up themselves.

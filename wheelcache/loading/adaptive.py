@@ -97,6 +97,7 @@ class AdaptiveLoaders:
         encode: Callable[[Any], Any] = _as_it_is,
         decode: Callable[[Any], Any] = _as_it_is,
         passes_previous: bool | None = None,
+        find_previous: Callable[[Any], Record | None] | None = None,
     ) -> Callable[[], Any]:
         """Return a loader without parameters. It calls ``loader`` and returns its value, encoded by ``encode``.
 
@@ -104,25 +105,27 @@ class AdaptiveLoaders:
             ttl: if this is a function, the new loader returns a Loaded, with the TTL that the function gave.
             decode: reverses ``encode``, for the previous value.
             passes_previous: whether ``loader`` receives the previous value; None if its parameters decide.
+            find_previous: used instead of ``previous``.
         """
         if passes_previous is None:
             passes_previous = takes_previous(loader)
         if callable(ttl):
             check_has_no_refresh_ahead(ttl, policy)
+        find_previous = find_previous or self.previous
         # None has a TTL of its own.
         skips_none = policy.negative_ttl is not None
 
         def load() -> Any:
-            record = self.previous(key) if passes_previous else None
+            record = find_previous(key) if passes_previous else None
             previous = None if record is None else decode(record.value)
 
             def finish(value: Any) -> Any:
-                if value is not KEEP:
-                    stored = encode(value)
-                elif record is not None:
-                    value, stored = previous, record.value
-                else:
-                    raise no_previous(key)
+                if value is KEEP:
+                    if record is None:
+                        raise no_previous(key)
+                    # Again, since the loader may have changed the object that it received.
+                    value = decode(record.value)
+                stored = encode(value)
                 if not callable(ttl) or (value is None and skips_none):
                     return stored
                 return Loaded(stored, seconds_for(ttl, value))

@@ -26,6 +26,8 @@ class LoadPolicy:
             None if they receive every ``Exception``.
         longest: returns the most seconds for which the loaded value of a key may be fresh; 0.0 if the value must not be
             stored. None for no limit beyond the TTL.
+        past_end: seconds past the end that ``longest`` shows, or past the TTL if it shows none, for which a value stays
+            for callers that would wait; 0.0 for none.
     """
 
     grace: float = 0.0
@@ -37,6 +39,7 @@ class LoadPolicy:
     fill_grace: float = 0.0
     is_for_waiters: Callable[[BaseException], bool] | None = None
     longest: Callable[[Any], float] | None = None
+    past_end: float = 0.0
 
     def shares(self, error: BaseException) -> bool:
         """Return whether the waiters of a load receive ``error``, which its loader raised."""

@@ -36,12 +36,12 @@ class Failure:
 
 
 class RecentFailures:
-    """Records the exceptions of loaders, in 1 us each, until ``take`` returns them. Of equal types, only the first
-    exception is asked for its message.
+    """Records the exceptions of loaders, in 1 us each, until ``take`` returns them. Only the first exception of a type
+    is asked for its message.
 
     Args:
-        cache_is_used: called at the first exception after ``take``, since a cache whose loads all fail has no writes
-            that would call it.
+        cache_is_used: starts the jobs of the cache, which read the failures. It is called at the first exception after
+            ``take``, and not only by writes, since a cache whose loads all fail has no writes.
     """
 
     __slots__ = ("_cache_is_used", "_found", "_lock")

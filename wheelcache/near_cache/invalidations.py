@@ -95,6 +95,7 @@ class Invalidations:
             epoch=self._epoch,
             fail_safe=checked["fail_safe"],
             grace=checked["grace"],
+            fill_grace=max((seconds for _, seconds in checked["fill_grace"]), default=0.0),
             drop_writes=checked["writes_without_l2"] == "drop",
         )
         if self._tracking is not None:

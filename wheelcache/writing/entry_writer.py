@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from math import inf
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -354,12 +355,14 @@ class EntryWriter(WriteState):
     def drop_tag(self, name: str) -> int:
         """Turn all entries with a tag, given by the core's name, into misses. Return how many of them are in memory.
 
-        The wheel thread removes the entries and notifies the listener.
+        The wheel thread removes the entries and notifies the listener, within a second.
         """
         try:
             return self._core.drop_tag(name, self.stamps.slot(name))
         finally:
-            self._driver.wake()
+            # Later drops do not wake the thread, which takes longer than the drop.
+            if self._core.next_due == -inf or self._driver.calls_for_thread:
+                self._driver.wake()
 
     def discard(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
         """Remove an entry that is stale or not current."""
