@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, TextIO
 
-from wheelcache.observability.console import nothing_found, user_name
+from wheelcache.observability.console import Undone, nothing_found, user_name
 from wheelcache.observability.inquiries import PATIENCE, Document, ask, note
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.site import Own, Site
-from wheelcache.observability.snapshot_commands import Undone, is_idle
+from wheelcache.observability.snapshot_commands import is_idle
 from wheelcache.runtime.clock import SystemClock
 
 ACTIONS: Final = {
