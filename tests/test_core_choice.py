@@ -113,8 +113,9 @@ for each in checks.run_checks():
         print("check:", each.id, each.level == checks.INFO, each.msg, each.hint)
 
 from wheelcache.observability.dashboard.dashboard import Dashboard
+from wheelcache.observability.dashboard.permissions import Permission
 from wheelcache.observability import metrics
-print("page:", Dashboard("a site", lambda: [], lambda name: []).page("header", "token", may_operate=False))
+print("page:", Dashboard("a site", lambda: [], lambda name: []).page("header", "token", Permission.VIEW_FIGURES))
 print("metric:", metrics.INFO)
 """
 COMPILER = "apt-get install gcc python3-dev"

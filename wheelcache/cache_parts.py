@@ -33,7 +33,7 @@ from wheelcache.runtime.clock import SystemClock, unfrozen
 from wheelcache.runtime.frozen_time import follow
 from wheelcache.runtime.periodic_jobs import PeriodicJobs
 from wheelcache.runtime.request_scope import current_scope
-from wheelcache.runtime.wheel_driver import WheelDriver, driver_of
+from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.writing.entry_writer import EntryWriter
 from wheelcache.writing.removal_listener import RemovalListener
 
@@ -129,8 +129,8 @@ class CacheParts:
                 options, self.core, stats, self.loads.failures, self.driver, self.actions, inspector, in_use
             )
         jobs = self.observer.jobs if self.keeper is None else [*self.observer.jobs, self.keeper]
-        idle_checker = IdleChecker(stats, self.writer.expect_first_write)
-        self.jobs = PeriodicJobs(self.driver.clock, driver_of(options.clock), idle_checker, jobs)
+        self.idle_checker = IdleChecker(stats, self.writer.expect_first_write, lambda: not self.loads.is_idle)
+        self.jobs = PeriodicJobs(self.driver.clock, self.idle_checker, jobs)
 
     def start(self) -> None:
         """Log the core, and register with the wheel thread, the fork hooks and the frozen-time support."""

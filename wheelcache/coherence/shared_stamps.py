@@ -122,11 +122,6 @@ class SharedStamps:
         FileUnusable: if another user can access the file or its directory, or the file does not contain stamps.
     """
 
-    __slots__ = (
-        *("_identity", "_is_in_ours", "_next", "_path", "_slots", "_user"),
-        *("first", "invalidations", "table", "tags"),
-    )
-
     table: memoryview
     invalidations: memoryview
     tags: memoryview | None
