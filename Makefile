@@ -9,8 +9,12 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 
 # What is compiled, where there is a compiler.
 CORE := setup.py $(wildcard wheelcache/core/*.pyx wheelcache/core/*.pxi)
+# A compiler that was installed after the virtual environment was made: `make quick`, then `make test`.
+ifeq ($(and $(shell command -v cc),$(if $(wildcard wheelcache/core/_core*.so),,missing)),missing)
+CORE += compiler-found
+endif
 
-.PHONY: run run-flask demo restart cluster free-port data test test-python-core quick oldest docs lint packages bench wheel sanitize clean
+.PHONY: run run-flask demo restart cluster free-port data test test-python-core quick oldest docs lint packages bench wheel sanitize clean compiler-found
 
 SAY_CORE = $(BIN)/python -c 'from wheelcache.core import IMPLEMENTATION; print(f"wheelcache runs on its {IMPLEMENTATION} core")'
 

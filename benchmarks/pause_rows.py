@@ -38,7 +38,7 @@ from unittest.mock import patch
 from django.core.cache import caches
 
 from benchmarks.django_rows import configure_django, wheel_alias
-from benchmarks.report import Row, Section, Target
+from benchmarks.report import Row, Section, Target, bounded
 from benchmarks.timing import Step
 from wheelcache import Cache
 from wheelcache.runtime.wheel_driver import WheelDriver
@@ -52,6 +52,9 @@ FILL_SECONDS = 3.0
 CONTROL_SECONDS = 1.5
 
 COMPUTING = "in parallel with a thread that only computes"
+HITS, MISSES = "the longest pause of its hits, which need no lock", "misses, which need it"
+WORST = "the same, worst trial"
+SECRET = "with a secret"
 
 BATCH_SECONDS = 0.0005
 """The approximate duration of a batch of the wheel thread."""
@@ -163,74 +166,22 @@ def measure(executor: Executor, step: Step) -> Section:
         f"Median of {TRIALS} trials of each, {SAVE_TRIALS} of saving, in turns, each in a process of its own. Garbage "
         "is collected and frozen before the reader starts; the interpreter's switch interval has its default.",
         [
-            Row(
-                operation,
-                ours,
-                "without batching",
-                median("unbatched", "longest"),
-                "ms",
-                ours,
-                "ms",
-                Target(10, at_least=False),
-            ),
-            Row(operation, ours, "the same, worst trial", max(t.longest for t in trials["batched"]), "ms", None, "ms"),
-            Row(
-                operation,
-                ours,
-                COMPUTING,
-                median("batched", "control"),
-                "ms",
-                None,
-                "ms",
-            ),
-            Row(
-                "the longest pause of its hits, which need no lock",
-                median("batched", "longest_hit"),
-                "misses, which need it",
-                median("batched", "longest_miss"),
-                "ms",
-                None,
-                "ms",
-            ),
+            bounded(operation, ours, "without batching", median("unbatched", "longest"), "ms", 10),
+            Row(operation, ours, WORST, max(t.longest for t in trials["batched"]), "ms"),
+            Row(operation, ours, COMPUTING, median("batched", "control"), "ms"),
+            Row(HITS, median("batched", "longest_hit"), MISSES, median("batched", "longest_miss"), "ms"),
             Row(
                 "the time until all entries are removed",
                 median("batched", "expiry"),
                 "without batching",
                 median("unbatched", "expiry"),
                 "ms",
-                None,
-                "ms",
             ),
-            Row(
-                while_saving,
-                saved,
-                "with a secret",
-                of_saving("signed", "longest"),
-                "ms",
-                saved,
-                "ms",
-                Target(10, at_least=False),
-            ),
-            Row(while_saving, saved, "the same, worst trial", worst, "ms", None, "ms"),
-            Row(
-                "the longest pause of its hits, which need no lock",
-                of_saving("unsigned", "longest_hit"),
-                "misses, which need it",
-                of_saving("unsigned", "longest_miss"),
-                "ms",
-                None,
-                "ms",
-            ),
+            bounded(while_saving, saved, SECRET, of_saving("signed", "longest"), "ms", 10),
+            Row(while_saving, saved, WORST, worst, "ms"),
+            Row(HITS, of_saving("unsigned", "longest_hit"), MISSES, of_saving("unsigned", "longest_miss"), "ms"),
             *(
-                Row(
-                    operation,
-                    of_saving("unsigned", figure),
-                    "with a secret",
-                    of_saving("signed", figure),
-                    "s",
-                    None,
-                    "s",
-                )
+                Row(operation, of_saving("unsigned", figure), SECRET, of_saving("signed", figure), "s")
                 for operation, figure in (
                     (f"the time to save {SAVED:,} entries", "alone"),
                     ("the time to save them in parallel with that reader", "with_reader"),

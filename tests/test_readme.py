@@ -4,6 +4,7 @@ Until there is a release, nothing sends users to a package index, where anybody 
 """
 
 import ast
+import json
 import logging.config
 import os
 import re
@@ -99,6 +100,66 @@ def test_the_reference_has_every_name_of_cache():
     in_docstrings = {"name", "parts", "take"}
     public = {name for name in dir(Cache) if not name.startswith("_")}
     assert set(re.findall(r"\w+", members)) == public - in_docstrings
+
+
+CONSTANT, CACHE_PAGE = "a constant application", "cache_page over LocMemCache"
+MEMOIZED, REDIS = "call of a function memoized by our Cache, hit", "Django's RedisCache"
+MEASURED = {
+    "page on granian": ("page on granian (WSGI)", CONSTANT, "ours"),
+    "constant on granian": ("page on granian (WSGI)", CONSTANT, "theirs"),
+    "cache_page on granian": ("page on granian (WSGI)", CACHE_PAGE, "theirs"),
+    "page on uvicorn": ("page on uvicorn (ASGI)", CONSTANT, "ours"),
+    "constant on uvicorn": ("page on uvicorn (ASGI)", CONSTANT, "theirs"),
+    "cache_page on uvicorn": ("page on uvicorn (ASGI)", CACHE_PAGE, "theirs"),
+    "memoized": (MEMOIZED, "Flask-Caching, SimpleCache", "ours"),
+    "memoized, Flask-Caching": (MEMOIZED, "Flask-Caching, SimpleCache", "theirs"),
+    "get": ("get, hit, str", "LocMemCache", "ours"),
+    "get, LocMemCache": ("get, hit, str", "LocMemCache", "theirs"),
+    "set": ("set, str, new key into a full cache", "LocMemCache", "ours"),
+    "set, LocMemCache": ("set, str, new key into a full cache", "LocMemCache", "theirs"),
+    "aget": ("aget, hit, str", "LocMemCache", "ours"),
+    "aget, LocMemCache": ("aget, hit, str", "LocMemCache", "theirs"),
+    "get of a copy": ("get, str, with a copy", REDIS, "ours"),
+    "get, Redis": ("get, str, with a copy", REDIS, "theirs"),
+}
+SHOWN = [
+    ("README.md", "granian | `cache_page`: {cache_page on granian} µs"),
+    ("README.md", "{page on granian} µs (a constant: {constant on granian} µs) | | the same"),
+    ("README.md", "uvicorn | `cache_page`: {cache_page on uvicorn} µs"),
+    ("README.md", "{page on uvicorn} µs (a constant: {constant on uvicorn} µs) | | a memoized"),
+    ("README.md", "`@memoize`: {memoized, Flask-Caching} µs | `wheelcache.flask_backend.Cache`: {memoized} µs"),
+    ("README.md", "`cache.get`, hit | `LocMemCache`: {get, LocMemCache} µs | {get} µs"),
+    ("README.md", "`cache.set` into a full cache | `LocMemCache`: {set, LocMemCache} µs | {set} µs"),
+    ("README.md", "`RedisCache`: {get, Redis} µs | `TieredCache`: {get of a copy} µs"),
+    ("docs/http-cache.md", "{cache_page on granian} µs of processor time on granian and {cache_page on uvicorn} µs on"),
+    ("docs/http-cache.md", "the page takes {page on granian} and {page on uvicorn} µs"),
+    ("docs/http-cache.md", "returns a constant takes {constant on granian} and {constant on uvicorn} µs"),
+    ("docs/how-to/pages.md", "{page on granian} µs on granian, {page on uvicorn} µs on uvicorn, where"),
+    ("docs/how-to/pages.md", "returns a constant takes {constant on granian} and {constant on uvicorn} µs"),
+    (
+        "docs/how-to/pages.md",
+        "{cache_page on granian} µs on granian, {cache_page on uvicorn} µs on uvicorn with Django",
+    ),
+    ("docs/how-to/async.md", "a hit takes {aget} µs, and {aget, LocMemCache} µs with"),
+    ("docs/how-to/memoize.md", "takes {memoized} µs instead of {memoized, Flask-Caching} µs"),
+]
+
+
+@pytest.mark.parametrize(("page", "template"), SHOWN)
+def test_measured_figures_are_those_of_the_published_run(page, template):
+    sections = json.loads((ROOT / "docs" / "reference" / "figures.json").read_text())["sections"]
+    rows = {(row["operation"], row["peer"]): row for section in sections for row in section["rows"]}
+    text, *fields = re.split(r"\{(.+?)\}", template)
+    names, literals = fields[::2], fields[1::2]
+    pattern = re.escape(text) + "".join(r"([\d.,]+)" + re.escape(literal) for literal in literals)
+    shown = re.search(rf"(?<![\d.,]){pattern}", " ".join((ROOT / page).read_text().split()))
+    measured = []
+    for number, name in zip(shown.groups(), names, strict=True):
+        operation, peer, side = MEASURED[name]
+        row = rows[operation, peer]
+        microseconds = row[side] / (1000 if row["unit"] == "ns" else 1)
+        measured.append(f"{microseconds:,.{len(number.partition('.')[2])}f}")
+    assert list(shown.groups()) == measured
 
 
 def texts_in_the_code():

@@ -1,4 +1,4 @@
-"""The use of a ``Cache`` that the backends of all frameworks have in common."""
+"""The base class of the backends: the calls of a ``Cache`` that the backends of all frameworks have in common."""
 
 from __future__ import annotations
 

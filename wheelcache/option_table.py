@@ -79,7 +79,7 @@ class Option:
     is_secret: bool = False
 
     def spelled(self, spelling: Spelling) -> Option:
-        """Return the option with its check and its default in an interface."""
+        """Return this option with the check and the default that it has in an interface."""
         default = self.default if spelling.default is NOT_GIVEN else spelling.default
         return replace(self, check=spelling.check or self.check, default=default)
 
@@ -142,7 +142,7 @@ TABLE: Final = (
     ),
     Option(
         "fill_grace",
-        WHEEL,
+        BACKENDS,
         options.waits,
         (),
         "seconds after its timeout that a `get` returns the old value while another caller computes it",
@@ -169,6 +169,7 @@ TABLE: Final = (
         None,
         "the absolute path of the directory where the entries are saved for the next process",
     ),
+    Option("inspect", BACKENDS, options.flag, False, "the dashboard finds, lists and deletes entries for inspectors"),
     Option("snapshot_interval", KEPT, options.interval, 300.0, "seconds between two saves of the entries"),
     Option(
         "snapshot_key",
@@ -266,6 +267,12 @@ class Options(Mapping[str, Option]):
                 name, needed = self.spelled("fill_grace"), self.spelled("fill_wait")
                 keys = f" of keys that begin with {prefix!r}" if prefix else ""
                 raise ValueError(f"{name}{keys} needs {needed}: without it, no `get` waits for another caller")
+            if grace and "l2" in checked and checked["coherence"] is None:
+                name, needed = self.spelled("fill_grace"), self.spelled("coherence")
+                raise ValueError(
+                    f"{name} of a TieredCache must be 0, not {grace:g}, unless {needed} is 'host': otherwise, this "
+                    "process is not notified of deletes of expired values, and could return a deleted value"
+                )
         return checked
 
     def spelled(self, option: str) -> str:
@@ -299,6 +306,11 @@ class Options(Mapping[str, Option]):
             for name, option in self.items()
             if option.name in checked
         ]
+
+
+def is_inspectable(settings: Iterable[Setting]) -> bool:
+    """Return whether a cache with these settings has the option ``inspect``."""
+    return any(each.name.casefold() == "inspect" and not each.is_default for each in settings)
 
 
 ENGINE: Final = Options(TakenBy.ENGINE, {})

@@ -165,10 +165,10 @@ def ttl(name: str, value: Any) -> float | None:
 
 
 def lifetime(name: str, value: Any) -> float | None:
-    """Check the seconds for which a value is kept, that a function returned: None or 0 or less means 0.0, not at all.
+    """Check the result of a function that chooses for how long a value is kept: a number of seconds or None.
 
     Returns:
-        The seconds; None for no expiry, which is infinite.
+        The seconds: 0.0 not to keep the value, for None, 0 or less; None for no expiry, for an infinite number.
     """
     if value is None:
         return 0.0
@@ -203,7 +203,7 @@ def django_timeout(name: str, value: Any) -> Any:
 
 
 def timeout_or_none(name: str, value: Any) -> float | None:
-    """Check a timeout as ``timeout`` does, or None."""
+    """Check a timeout as ``timeout`` does, but accept None as well."""
     return None if value is None else timeout(name, value)
 
 

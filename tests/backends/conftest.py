@@ -7,6 +7,7 @@ import pytest
 
 from tests.backends.adapters import ADAPTERS
 from tests.backends.on_django import OnDjangoAsync
+from tests.backends.tiers import made_tiers
 from tests.flask_backend.conftest import BEFORE_2_5
 from wheelcache import Cache, ManualClock
 from wheelcache.django_backend import stores
@@ -34,8 +35,14 @@ def clock(monkeypatch):
     """The time of every backend that is made in this test. Nothing expires until the test says so."""
     manual = ManualClock(1_000_000.0)
     for module in (stores, flask_backend, flask_tiered):
-        monkeypatch.setattr(module, "Cache", partial(Cache, clock=manual))
+        monkeypatch.setattr(module, "Cache", partial(Cache, clock=manual, sample_interval=None))
     return manual
+
+
+@pytest.fixture
+def over(trackings):
+    with made_tiers(trackings) as over:
+        yield over
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """TieredCache: each method reaches both levels, over each kind of cache behind.
 
-The fate of copies is tested in ``tests/engine/test_first_level.py``, the connection to Redis in
-``tests/engine/test_redis_tracking.py``.
+The fate of copies is tested in ``tests/near_cache/test_copies.py``, the connection to Redis in
+``tests/near_cache/test_redis_tracking.py``.
 """
 
 import threading
@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 import redis
 
-from tests.backends.tiers import TIERS, WITH_ASYNC, made_tiers
+from tests.backends.tiers import TIERS, WITH_ASYNC
 from tests.backends.wrong_timeouts import WRONG_TIMEOUTS, refused_timeout
 from tests.waiting import PATIENCE, THREADS, until, until_waiting
 from wheelcache import KEEP
@@ -18,12 +18,6 @@ from wheelcache import KEEP
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
 
 NAN, INF = float("nan"), float("inf")
-
-
-@pytest.fixture
-def over(trackings):
-    with made_tiers(trackings) as over:
-        yield over
 
 
 @pytest.fixture(params=TIERS.values(), ids=TIERS)
@@ -218,10 +212,11 @@ def test_a_wrong_timeout_is_a_type_error_that_names_it_and_never_reaches_the_cac
     assert tier.get("k") == 1
 
 
-def test_a_loader_that_keeps_a_previous_value_is_refused(make):
+@pytest.mark.parametrize("loader", [lambda: KEEP, lambda previous: KEEP], ids=["not received", "there is none"])
+def test_a_loader_that_keeps_a_missing_previous_value_is_refused(make, loader):
     tier = make()
-    with pytest.raises(ValueError, match="returned KEEP, but this cache does not pass the previous value"):
-        tier.load("k", lambda: KEEP)
+    with pytest.raises(ValueError, match="returned KEEP, and there is no previous value"):
+        tier.load("k", loader)
     assert tier.get("k") is None
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.backends.tiers import TIERS, WITH_ASYNC, made_tiers
+from tests.backends.tiers import TIERS, WITH_ASYNC
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache.near_cache.guarded_store import FAILURES
 
@@ -17,12 +17,6 @@ pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
 
 class TimeLimit(Exception):
     """As Celery's SoftTimeLimitExceeded, an Exception."""
-
-
-@pytest.fixture
-def over(trackings):
-    with made_tiers(trackings) as over:
-        yield over
 
 
 CALLS = {

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from tests.backends.adapter import DEFAULT
-from tests.backends.tiers import TIERS, WITH_ASYNC, made_tiers
+from tests.backends.tiers import TIERS, WITH_ASYNC
 from tests.time_travel import LIBRARIES, in_real_time
 from tests.waiting import until
 from wheelcache.errors import MissingKey
@@ -19,12 +19,6 @@ pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
 
 class Down(ConnectionError):
     pass
-
-
-@pytest.fixture
-def over(trackings):
-    with made_tiers(trackings) as over:
-        yield over
 
 
 @pytest.fixture(params=WITH_ASYNC.values(), ids=WITH_ASYNC)

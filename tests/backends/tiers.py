@@ -18,11 +18,12 @@ from tests.backends.on_django import OnDjango, OnDjangoAsync
 from tests.backends.on_flask import OnFlask
 from tests.engines import noted
 from tests.waiting import until
-from wheelcache.flask_backend import TieredCache
+from wheelcache.flask_backend import TieredCache, WheelCache
 from wheelcache.near_cache.redis_tracking import client_of
 
 NotingLocMemCache = noting(LocMemCache)
 NotingSimpleCache = noting(cachelib.SimpleCache)
+WHEEL = "wheelcache.django_backend.WheelCache"
 LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
 
 
@@ -32,6 +33,15 @@ class Tier:
         behind: the cache behind, in the same words.
         noted: the class of the cache behind if that is in memory.
     """
+
+    @classmethod
+    def over_wheel_cache(cls, cleanup, **options):
+        """Return a tier over a WheelCache: tests that replace the clock move the time of both levels."""
+        return cls.over(cleanup, "wheel", **{"coherence": "host", **options})
+
+    def in_another_process(self, cleanup, **options):
+        """Return a tier with copies of its own, over the same WheelCache."""
+        return self.over_wheel_cache(cleanup, place=self.behind.backend, name=self.name, max_entries=7, **options)
 
     def copies(self):
         return sorted(self.engine.keys())
@@ -63,9 +73,12 @@ class TierOnDjango(Tier, OnDjango):
         name = options.pop("name", None) or next(names)
         location = f"redis://{place.host}:{place.port}/0" if "redis" in kind else str(place or name)
         spelled = {option.upper(): value for option, value in {**QUIET, "l2": "behind", **options}.items()}
+        if kind == "wheel":
+            quiet = {option.upper(): value for option, value in QUIET.items()}
+            behind = {"BACKEND": WHEEL, "LOCATION": name, "OPTIONS": quiet}
         configured = {
             "default": {"BACKEND": LOCMEM},
-            "behind": {"BACKEND": cls.kinds[kind], "LOCATION": location, **(behind or {})},
+            "behind": {"BACKEND": cls.kinds.get(kind), "LOCATION": location, **(behind or {})},
             "tiered": {"BACKEND": "wheelcache.django_backend.TieredCache", "LOCATION": name, "OPTIONS": spelled},
         }
         cleanup.enter_context(override_settings(CACHES=configured))
@@ -106,6 +119,8 @@ class TierOnFlask(Tier, OnFlask):
             )
             cache = flask_caching.Cache(app)
             backend = app.extensions["cache"][cache]
+        elif kind == "wheel":
+            backend = TieredCache(place or WheelCache(**QUIET), **options)
         elif kind == "files":
             backend = TieredCache(cachelib.FileSystemCache(str(place)), **options)
         else:

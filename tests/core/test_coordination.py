@@ -348,6 +348,17 @@ class TestScans:
         assert len(core) == 10
         core.scan(ordered=True).close()
 
+    def test_the_keys_that_were_used_last_are_found_without_a_walk_over_the_others(self, make, clock):
+        core = make()
+        for key in range(10):
+            core.set(key, key, 5.0 if key == 8 else None)
+        core.find(2)
+        assert core.keys(3) == [8, 9, 2]
+        clock.now = 6
+        assert core.keys(3) == [9, 2]
+        assert core.keys(0) == make().keys(3) == []
+        assert core.keys(100) == core.keys() == [0, 1, 3, 4, 5, 6, 7, 9, 2]
+
     def test_a_clear_ends_a_scan(self, make):
         core = make()
         for key in range(10):

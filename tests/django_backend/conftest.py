@@ -1,5 +1,6 @@
 """Backends on a clock that the test moves."""
 
+import asyncio
 from functools import partial
 from itertools import count
 
@@ -77,5 +78,21 @@ def make():
 def clock(monkeypatch):
     """The time of every backend whose store is made in this test. Nothing expires until the test says so."""
     manual = ManualClock(1_000_000.0)
-    monkeypatch.setattr(stores, "Cache", partial(Cache, clock=manual))
+    monkeypatch.setattr(stores, "Cache", partial(Cache, clock=manual, sample_interval=None))
     return manual
+
+
+@pytest.fixture(params=["threads", "tasks"])
+def call(request):
+    """Call a method of a cache, or its twin for coroutines: ``call(cache, "ttl", "key")``."""
+
+    def call_method(cache, name, *args, **kwargs):
+        if request.param == "threads":
+            return getattr(cache, name)(*args, **kwargs)
+
+        async def run():
+            return await getattr(cache, f"a{name}")(*args, **kwargs)
+
+        return asyncio.run(run())
+
+    return call_method

@@ -36,7 +36,7 @@ def tier(trackings):
 
 
 def params_of(**options):
-    return {"OPTIONS": {"L2": "behind", "LOG_INTERVAL": None, "JITTER": 0, **options}}
+    return {"OPTIONS": {"L2": "behind", "LOG_INTERVAL": None, "JITTER": 0, "FIGURES_DIR": None, **options}}
 
 
 # Settings.

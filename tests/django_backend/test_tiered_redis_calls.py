@@ -18,22 +18,6 @@ def tier(trackings):
         yield lambda *args, **options: make(TierOnDjango, *args, **options)
 
 
-@pytest.fixture(params=["threads", "tasks"])
-def call(request):
-    """Call a method of a cache, or its twin for coroutines: ``call(cache, "ttl", "key")``."""
-
-    def call_method(cache, name, *args, **kwargs):
-        if request.param == "threads":
-            return getattr(cache, name)(*args, **kwargs)
-
-        async def run():
-            return await getattr(cache, f"a{name}")(*args, **kwargs)
-
-        return asyncio.run(run())
-
-    return call_method
-
-
 @pytest.fixture
 def front(tier, empty_redis):
     """A tier over django-redis, whose copies are used."""

@@ -6,9 +6,7 @@ from decimal import Decimal
 import pytest
 
 from tests.coherence.processes import QUIET
-from tests.loading.harness import Held
-from tests.waiting import PATIENCE
-from wheelcache import Cache, RemovalCause
+from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.errors import MissingKey
 
@@ -61,19 +59,6 @@ def test_entries_that_are_stored_later_stay(cache):
     assert [cache.get(("a", key)) for key in (1, 2)] == [2, 2]
 
 
-def test_the_wheel_notifies_the_listener_of_all_of_them(cache, clock):
-    removals = []
-    for key in range(3000):
-        cache.set(("a", key), key)
-    cache.set(("b", 1), 1)
-    cache.on_removal = lambda *removal: removals.append(removal)
-    assert cache.parts.delete_group("a") == 3000
-    clock.advance(1)
-    assert sorted(removals) == [(("a", key), key, RemovalCause.DELETED) for key in range(3000)]
-    assert len(cache) == 1
-    assert cache.stats().removals["deleted"] == 3000
-
-
 def test_without_a_listener_the_wheel_gives_their_memory_back(cache, clock):
     for key in range(5000):
         cache.set(("a", key), key)
@@ -81,30 +66,6 @@ def test_without_a_listener_the_wheel_gives_their_memory_back(cache, clock):
     clock.advance(1)
     assert len(cache) == 0
     assert cache.stats().removals["deleted"] == 5000
-
-
-def test_a_value_that_is_being_loaded_is_neither_kept_nor_shared_with_later_callers(cache, in_thread):
-    old = Held("old")
-    early = in_thread(cache.get_or_load, ("a", 1), old)
-    assert old.is_running()
-    assert cache.parts.delete_group("a") == 0
-    late = in_thread(cache.get_or_load, ("a", 1), lambda: "new")
-    old.release()
-    assert early.result(PATIENCE) == "old"
-    assert late.result(PATIENCE) == "new"
-    assert cache.get(("a", 1)) == "new"
-
-
-@pytest.mark.parametrize("options", [{}, {"fail_safe": True}])
-def test_no_stale_value_is_served_after_its_group_was_deleted(cache, clock, options):
-    def fail():
-        raise ConnectionError
-
-    cache.get_or_load(("a", 1), lambda: "old", grace=100)
-    clock.advance(11)
-    cache.parts.delete_group("a")
-    with pytest.raises(ConnectionError):
-        cache.get_or_load(("a", 1), fail, grace=100, **options)
 
 
 @pytest.mark.parametrize("is_loaded_elsewhere", [True, False])
@@ -129,38 +90,6 @@ def test_a_snapshot_of_one_process_brings_back_no_group_that_it_deleted_since(ca
     cache.clear()
     assert cache.load(tmp_path / "file") == 1
     assert cache.keys() == [("b", 1)]
-
-
-class TestCoherence:
-    def test_a_group_ends_in_all_processes_and_others_stay(self, pair):
-        for cache in pair:
-            cache.get_or_load(("a", 1), lambda: "old")
-            cache.get_or_load(("b", 1), lambda: "kept")
-        assert pair[0].parts.delete_group("a") == 1
-        assert [cache.get(("a", 1)) for cache in pair] == [None, None]
-        assert [cache.get(("b", 1)) for cache in pair] == ["kept", "kept"]
-
-    @pytest.mark.parametrize(
-        "set_value", [Cache.set, Cache.add, lambda cache, key, value: cache.set_many({key: value})]
-    )
-    def test_a_value_computed_while_another_process_deleted_the_group_is_dropped(self, pair, set_value, in_thread):
-        one, other = pair
-        assert other.get(("a", 1)) is None
-        one.parts.delete_group("a")
-        set_value(other, ("a", 1), "old")
-        assert other.get(("a", 1)) is None
-        assert in_thread(other.set, ("a", 1), "new").result(PATIENCE)
-        assert other.get(("a", 1)) == "new"
-
-    def test_a_load_in_progress_elsewhere_is_not_kept(self, pair, in_thread):
-        one, other = pair
-        loader = Held("old")
-        loaded = in_thread(other.get_or_load, ("a", 1), loader)
-        assert loader.is_running()
-        one.parts.delete_group("a")
-        loader.release()
-        assert loaded.result(PATIENCE) == "old"
-        assert other.get(("a", 1)) is None
 
 
 def test_dropping_a_large_group_takes_no_longer_than_a_small_one():

@@ -1,9 +1,14 @@
-"""Tags of entries: ``cache.set(key, value, tags=...)`` and ``cache.delete_tags``."""
+"""Tags of entries: ``cache.set(key, value, tags=...)`` and ``cache.delete_tags``.
+
+The entries of a memoized function are a group, which leaves in the same way as those of a tag. Tests that use
+``dropped`` run for both; ``test_groups`` tests the differences.
+"""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from enum import StrEnum
 from functools import partial
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -25,6 +30,27 @@ def cache(clock):
 def pair(tmp_path, clock):
     """Two caches that act like separate processes."""
     return [Cache(ttl=100, clock=clock, jitter=0, stamps=SharedStamps("test", tmp_path), **QUIET) for _ in range(2)]
+
+
+class Dropped(NamedTuple):
+    """Two keys, and a call that drops the entries of the first one. ``tags`` are their arguments."""
+
+    key: Hashable
+    kept_key: Hashable
+    tags: dict[str, Any]
+    kept_tags: dict[str, Any]
+    drop: Callable[[Cache], object]
+
+
+DROPPED = {
+    "tag": Dropped("a", "b", {"tags": ("a",)}, {"tags": ("b",)}, lambda cache: cache.delete_tags("a")),
+    "group": Dropped(("a", 1), ("b", 1), {}, {}, lambda cache: cache.parts.delete_group("a")),
+}
+
+
+@pytest.fixture(params=DROPPED.values(), ids=DROPPED)
+def dropped(request):
+    return request.param
 
 
 async def load(cache, key, tags):
@@ -179,7 +205,7 @@ def test_the_wheel_thread_removes_the_entries_by_itself():
         with_thread.set(f"{key}", key, None, tags=("a",) if key % 2 else ("b",))
     for tag, left in (("a", 1500), ("b", 0)):
         with_thread.delete_tags(tag)
-        until(lambda left=left: len(with_thread) == left)
+        assert until(lambda left=left: len(with_thread) == left)
 
 
 def test_the_wheel_thread_of_a_forked_child_removes_the_entries_as_well():
@@ -205,16 +231,25 @@ def test_the_wheel_thread_of_a_forked_child_removes_the_entries_as_well():
 # Values that are computed while a tag is dropped.
 
 
-def test_a_value_that_is_being_loaded_is_neither_kept_nor_shared_with_later_callers(cache, in_thread):
+def test_a_value_that_is_being_loaded_is_neither_kept_nor_shared_with_later_callers(cache, dropped, in_thread):
+    loads_are_apart(in_thread, cache, cache, dropped)
+
+
+def loads_are_apart(in_thread, here, elsewhere, dropped):
+    """A load ``here`` is running during a drop ``elsewhere``."""
+
+    def load(loader):
+        return in_thread(partial(here.get_or_load, dropped.key, loader, **dropped.tags))
+
     old = Held("old")
-    early = in_thread(partial(cache.get_or_load, "key", old, tags=("a", "b")))
+    early = load(old)
     assert old.is_running()
-    cache.delete_tags("b")
-    late = in_thread(partial(cache.get_or_load, "key", lambda: "new", tags=("a", "b")))
+    dropped.drop(elsewhere)
+    late = load(lambda: "new")
     old.release()
     assert early.result(PATIENCE) == "old"
     assert late.result(PATIENCE) == "new"
-    assert cache.get("key") == "new"
+    assert here.get(dropped.key) == "new"
 
 
 def test_a_refresh_that_a_drop_overtakes_is_not_kept(cache, clock, in_thread):
@@ -225,29 +260,29 @@ def test_a_refresh_that_a_drop_overtakes_is_not_kept(cache, clock, in_thread):
     assert refresh.is_running()
     cache.delete_tags("a")
     refresh.release()
-    until(lambda: cache.parts.loads.is_idle)
+    assert until(lambda: cache.parts.loads.is_idle)
     assert cache.get_or_load("key", lambda: "new", grace=100, tags=("a",)) == "new"
 
 
 def test_a_refresh_keeps_the_tags(cache, clock):
     for value in ("first", "second"):
         cache.get_or_load("key", lambda value=value: value, grace=100, tags=("a",))
-        until(lambda: cache.parts.loads.is_idle)
+        assert until(lambda: cache.parts.loads.is_idle)
         clock.advance(11)
     cache.delete_tags("a")
     assert cache.get_or_load("key", lambda: "new", grace=100, tags=("a",)) == "new"
 
 
 @pytest.mark.parametrize("options", [{}, {"fail_safe": True}])
-def test_no_stale_value_is_served_after_a_drop(cache, clock, options):
+def test_no_stale_value_is_served_after_a_drop(cache, clock, dropped, options):
     def fail():
         raise ConnectionError
 
-    cache.get_or_load("key", lambda: "old", grace=100, tags=("a",))
+    cache.get_or_load(dropped.key, lambda: "old", grace=100, **dropped.tags)
     clock.advance(11)
-    cache.delete_tags("a")
+    dropped.drop(cache)
     with pytest.raises(ConnectionError):
-        cache.get_or_load("key", fail, grace=100, tags=("a",), **options)
+        cache.get_or_load(dropped.key, fail, grace=100, **dropped.tags, **options)
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -352,30 +387,29 @@ def test_a_new_process_without_stamps_finds_the_tags(cache, clock, tmp_path):
 
 
 class TestCoherence:
-    def test_a_drop_reaches_all_processes_and_no_other_tags(self, pair):
+    def test_a_drop_reaches_all_processes_and_no_other_entries(self, pair, dropped):
         for cache in pair:
-            cache.get_or_load("a", lambda: "old", tags=("a",))
-            cache.get_or_load("b", lambda: "kept", tags=("b",))
-        pair[0].delete_tags("a")
-        assert [cache.get("a") for cache in pair] == [None, None]
-        assert [cache.get("b") for cache in pair] == ["kept", "kept"]
+            cache.get_or_load(dropped.key, lambda: "old", **dropped.tags)
+            cache.get_or_load(dropped.kept_key, lambda: "kept", **dropped.kept_tags)
+        dropped.drop(pair[0])
+        assert [cache.get(dropped.key) for cache in pair] == [None, None]
+        assert [cache.get(dropped.kept_key) for cache in pair] == ["kept", "kept"]
 
     @pytest.mark.parametrize(
         "store",
-        [
-            lambda cache, value: cache.set("key", value, tags=("a",)),
-            lambda cache, value: cache.add("key", value, tags=("a",)),
-            lambda cache, value: cache.set_many({"key": value}, tags=("a",)),
-        ],
+        [Cache.set, Cache.add, lambda cache, key, value, **tags: cache.set_many({key: value}, **tags)],
+        ids=["set", "add", "set_many"],
     )
-    def test_a_set_that_answers_a_miss_is_refused_if_another_process_dropped_a_tag(self, pair, store, in_thread):
+    def test_a_set_that_answers_a_miss_is_refused_after_a_drop_by_another_process(
+        self, pair, dropped, store, in_thread
+    ):
         one, other = pair
-        assert other.get("key") is None
-        one.delete_tags("a")
-        store(other, "old")
-        assert other.get("key") is None
-        in_thread(store, other, "new").result(PATIENCE)
-        assert other.get("key") == "new"
+        assert other.get(dropped.key) is None
+        dropped.drop(one)
+        store(other, dropped.key, "old", **dropped.tags)
+        assert other.get(dropped.key) is None
+        in_thread(partial(store, other, dropped.key, "new", **dropped.tags)).result(PATIENCE)
+        assert other.get(dropped.key) == "new"
 
     def test_a_set_after_an_own_drop_is_news(self, pair):
         one, _ = pair
@@ -384,17 +418,8 @@ class TestCoherence:
         assert one.set("key", "new", tags=("a",))
         assert one.get("key") == "new"
 
-    def test_a_load_in_progress_elsewhere_is_neither_kept_nor_shared_with_later_callers(self, pair, in_thread):
-        one, other = pair
-        loader = Held("old")
-        early = in_thread(partial(other.get_or_load, "key", loader, tags=("a",)))
-        assert loader.is_running()
-        one.delete_tags("a")
-        late = in_thread(partial(other.get_or_load, "key", lambda: "new", tags=("a",)))
-        loader.release()
-        assert early.result(PATIENCE) == "old"
-        assert late.result(PATIENCE) == "new"
-        assert other.get("key") == "new"
+    def test_a_load_in_progress_elsewhere_is_neither_kept_nor_shared_with_later_callers(self, pair, dropped, in_thread):
+        loads_are_apart(in_thread, pair[1], pair[0], dropped)
 
     @pytest.mark.parametrize("is_quiet", [True, False])
     def test_entries_that_another_process_dropped_leave_memory(self, pair, clock, is_quiet):

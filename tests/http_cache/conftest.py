@@ -27,3 +27,10 @@ def make_site(request, clock):
 @pytest.fixture
 def site(make_site):
     return make_site()
+
+
+@pytest.fixture
+def wsgi(clock):
+    site = WsgiSite(clock)
+    yield site
+    site.cache.cache.close()

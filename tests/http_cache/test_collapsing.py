@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.http_cache.site import AsgiSite, Response, WsgiSite
+from tests.http_cache.site import AsgiSite, Response
 from tests.waiting import PATIENCE, until
 from wheelcache.http_cache.wsgi import renewal_pool
 
@@ -270,13 +270,6 @@ def test_the_renewal_of_a_task_knows_nothing_of_its_client(slow, clock):
 
 
 # Threads.
-
-
-@pytest.fixture
-def wsgi(clock):
-    site = WsgiSite(clock)
-    yield site
-    site.cache.cache.close()
 
 
 def in_threads(number, call):

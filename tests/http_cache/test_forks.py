@@ -4,16 +4,9 @@ import threading
 
 import pytest
 
-from tests.http_cache.site import Response, WsgiSite
+from tests.http_cache.site import Response
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, until
-
-
-@pytest.fixture
-def wsgi(clock):
-    site = WsgiSite(clock)
-    yield site
-    site.cache.cache.close()
 
 
 # The fork happens while the thread of a request runs, as in a server that starts another worker.

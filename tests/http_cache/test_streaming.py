@@ -13,13 +13,6 @@ USUAL = [("Content-Type", "text/plain"), ("Cache-Control", "max-age=60")]
 
 
 @pytest.fixture
-def wsgi(clock):
-    site = WsgiSite(clock)
-    yield site
-    site.cache.cache.close()
-
-
-@pytest.fixture
 def call(wsgi):
     """Call an application through the cache: ``call(application)`` returns its iterable, and the list of calls."""
 

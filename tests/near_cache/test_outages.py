@@ -49,6 +49,17 @@ def test_without_fail_safe_the_error_of_the_store_reaches_the_caller_every_time(
 # Copies that are served.
 
 
+def test_a_copy_that_stays_longer_for_fill_grace_is_served_in_an_outage_only_within_its_grace(make, store, clock):
+    near = make(**FAIL_SAFE, fill_grace=500)
+    store.values = {"k": 1}
+    near.get("k")
+    store.error = Down("gone")
+    clock.advance(60 + FAIL_SAFE["grace"] - 1)
+    assert near.get("k") == 1
+    clock.advance(1)
+    assert near.get("k") is MISSING
+
+
 @pytest.mark.parametrize("tracked", [False, True])
 def test_a_copy_past_its_time_is_served_within_its_grace_and_counts_as_a_stale_hit(make, store, clock, tracked):
     near = make(tracked=tracked, **FAIL_SAFE)

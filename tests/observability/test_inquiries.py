@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+from time import thread_time
 from types import SimpleNamespace
 
 import pytest
@@ -11,13 +13,15 @@ from tests.waiting import PATIENCE
 from wheelcache import Cache
 from wheelcache.codec import Codec, Pickle
 from wheelcache.observability import inquiries
+from wheelcache.observability.console import Undone
 from wheelcache.observability.entry_commands import LIMIT, Target, run
-from wheelcache.observability.snapshot_commands import Undone
+from wheelcache.runtime.clock import SystemClock
 
 
 @pytest.fixture(autouse=True)
 def _workers_publish_while_a_command_waits(monkeypatch, clock):
-    monkeypatch.setattr(inquiries, "time", SimpleNamespace(sleep=lambda seconds: clock.advance(INTERVAL)))
+    time = SimpleNamespace(sleep=lambda seconds: clock.advance(INTERVAL), thread_time=thread_time)
+    monkeypatch.setattr(inquiries, "time", time)
 
 
 @pytest.fixture
@@ -130,15 +134,42 @@ def test_tags_counts_the_entries_of_each_tag(worker, command):
     assert command("tags", "z")[1] == "No worker has such entries in the cache 'pages'."
 
 
-@pytest.mark.parametrize("target", [Target("user:7:a"), Target(pattern="user:7:*"), Target(tag="seven")])
-def test_delete_removes_entries_in_all_workers_and_is_noted(worker, command, path, target):
-    caches = [worker({"user:7:a": (1, None, "seven"), "b": (1, None)}) for _ in range(2)]
+@pytest.mark.parametrize(
+    ("target", "what"),
+    [
+        (Target("user:7:a"), "a key"),
+        (Target(pattern="user:7:*"), "a pattern"),
+        (Target(tag="user:7"), "a tag"),
+    ],
+)
+def test_delete_removes_entries_in_all_workers_and_is_noted(worker, command, path, target, what):
+    caches = [worker({"user:7:a": (1, None, "user:7"), "b": (1, None)}) for _ in range(2)]
     shown, reason = command("delete", **target._asdict())
     assert reason is None
     assert len(shown.splitlines()) == 2
     assert [(cache.get("user:7:a"), cache.get("b")) for cache in caches] == [(None, 1)] * 2
     event = look(path).events(1)[0]
-    assert (event.kind, event.cache) == ("deleted", "pages")
+    assert (event.kind, event.cache, event.text) == ("deleted", "pages", "")
+    assert re.fullmatch(rf"by .+: {what}", event.sentence())
+    assert "user:7" not in repr(event)
+
+
+@pytest.mark.parametrize(
+    ("action", "options", "what"),
+    [
+        ("get", {}, "a key"),
+        ("get", {"show_value": True}, "a key and its value"),
+        ("ttl", {}, "a key"),
+        ("keys", {}, "a pattern"),
+        ("tags", {}, "tags"),
+    ],
+)
+def test_looks_are_noted_without_the_key(worker, command, path, action, options, what):
+    worker({"user:7": (1, None, "user:7")})
+    assert command(action, "user:7", **options)[1] is None
+    event = look(path).events(1)[0]
+    assert (event.kind, event.cache) == ("inspected", "pages")
+    assert re.fullmatch(rf"by .+: {what}", event.sentence())
     assert "user:7" not in repr(event)
 
 
@@ -206,15 +237,90 @@ def test_no_inquiry_and_no_value_stays_in_the_database(worker, command, path):
     worker({"key": ("secret", None)})
     command("get", "key", show_value=True)
     (file,) = look(path).files
-    for table in ("inquiries", "answers"):
-        assert file.read(lambda db, table=table: db.execute(f"SELECT * FROM {table}").fetchall(), list) == []
+    assert rows_in(file) == []
+
+
+def rows_in(file):
+    """Return the inquiries and answers in a database."""
+    query = "SELECT document FROM inquiries UNION ALL SELECT document FROM answers"
+    return file.read(lambda db: db.execute(query).fetchall(), list)
+
+
+def test_an_inquiry_that_nobody_waits_for_is_removed_unanswered(worker, path, clock, monkeypatch):
+    cache = worker({"key": (1, None)})
+    site = look(path)
+    now = SystemClock.time()
+    with monkeypatch.context() as patch:
+        patch.setattr(SystemClock, "time", staticmethod(lambda: now - inquiries.KEPT - 1))
+        token = inquiries.begin(site, {}, "pages", {"kind": "delete", "key": "key"})
+    cache.observer.publication.inquiries._since = 0.0
+    assert inquiries.inquiry_of(site, token)[0] == "pages"
+    clock.advance(2 * INTERVAL)
+    assert cache.get("key") == 1
+    (file,) = site.files
+    file.write(inquiries.remove_old)
+    assert inquiries.inquiry_of(site, token) is None
 
 
 def test_a_worker_ignores_inquiries_from_before_it_was_made(make, worker, path, clock):
     worker({"key": (1, None)})
     site = look(path)
-    (file,) = site.files
-    file.write(lambda db: inquiries._add_inquiry(db, "old", "pages", json.dumps({"kind": "delete", "key": "late"})))
+    inquiries.begin(site, {}, "pages", {"kind": "delete", "key": "late"})
     late = worker({"late": (1, None)})
     clock.advance(2 * INTERVAL)
     assert late.get("late") == 1
+
+
+# Samples.
+
+
+@pytest.fixture
+def sample(worker):
+    """Return the answer of a worker with these entries."""
+
+    def take(entries, **options):
+        cache = worker(entries, max_entries=None, **options)
+        return cache.observer.publication.inquiries._answer({"kind": "sample"})
+
+    return take
+
+
+def test_a_sample_of_a_small_cache_has_its_largest_and_latest_entries(sample):
+    found = sample({"small": ("x", None), "large": ("x" * 5000, 100), ("f", 1): ("x" * 100, None)})
+    assert (found["entries"], found["sampled"]) == (3, 3)
+    assert [key for key, _, _ in found["largest"]] == ["large", "('f', 1)", "small"]
+    (_, size, left), (_, _, never), _ = found["largest"]
+    assert size > 5000
+    assert 80 < left < 100
+    assert never is None
+    assert found["recent"] == ["('f', 1)", "large", "small"]
+
+
+def test_a_sample_of_a_large_cache_is_bounded(sample, clock):
+    found = sample({f"key:{number}": ("x" * (number % 1000), None) for number in range(20_000)}, interval=3600)
+    assert found["entries"] == 20_000
+    assert 0 < found["sampled"] <= inquiries.SPOTS * inquiries.SAMPLED
+    assert len(found["largest"]) == inquiries.LISTED
+    assert found["recent"] == [f"key:{19_999 - number}" for number in range(inquiries.LATEST)]
+
+
+def test_a_sample_ends_early_if_its_entries_take_long_to_weigh(sample, monkeypatch):
+    monkeypatch.setattr(inquiries, "MAX_SECONDS", 0.0)
+    assert sample({"a": (1, None), "b": (1, None)})["sampled"] == 1
+
+
+def test_a_sample_hides_the_keys_of_sessions_and_cuts_long_ones(sample):
+    found = sample(
+        {":1:django.contrib.sessions.cacheabc123": (1, None), "Session:42": (1, None), "k" * 2000: (1, None)}
+    )
+    assert found["recent"] == ["k" * 1000 + "…", "Session…", ":1:django.contrib.session…"]
+    assert sorted(key for key, _, _ in found["largest"]) == sorted(found["recent"])
+
+
+def test_a_sample_changes_nothing_and_skips_expired_entries(worker, clock):
+    cache = worker({"old": ("x" * 100, 5), "new": (1, None)}, interval=3600)
+    clock.advance(10)
+    before = cache.stats()
+    answer = cache.observer.publication.inquiries._answer({"kind": "sample"})
+    assert [key for key, _, _ in answer["largest"]] == answer["recent"] == ["new"]
+    assert cache.stats() == before

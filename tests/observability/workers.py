@@ -1,7 +1,6 @@
 """A site with several workers. Each of them can be queried, and killed."""
 
 import http.client
-import json
 import os
 import signal
 import subprocess
@@ -34,14 +33,11 @@ class Worker:
     def scrape(self):
         return Scrape(self("/metrics"))
 
-    def figures(self):
-        return json.loads(self("/figures"))["caches"][0]
-
 
 class Site:
     """A gunicorn server with three workers."""
 
-    def __init__(self, folder, **environment):
+    def __init__(self, folder):
         (self.port,) = free_ports(1)
         self.log = folder / "log"
         with self.log.open("w") as output:
@@ -52,7 +48,7 @@ class Site:
                     *("--log-level", "warning", "tests.observability.metrics_site:application"),
                 ],
                 cwd=ROOT,
-                env={**os.environ, "METRICS_FIGURES": str(folder / "figures"), **environment},
+                env={**os.environ, "METRICS_FIGURES": str(folder / "figures")},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

@@ -378,7 +378,7 @@ def test_what_is_saved_among_threads_was_there_at_some_time_and_all_that_stays_i
     """Each value contains its own TTL: no value is found with the TTL of another."""
     cache = filled({key: (key, 1000) for key in range(600)}, 1000)
     over = threading.Event()
-    paths = [tmp_path / f"{number}.snapshot" for number in range(8)]
+    paths = [tmp_path / f"{number}.snapshot" for number in range(3)]
 
     def work(number):
         if number == 0:

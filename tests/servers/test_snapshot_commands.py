@@ -14,7 +14,7 @@ from tests.servers.restarts import KEYS, Place
 from tests.servers.sites import MANAGE, run
 from tests.waiting import until
 from wheelcache import Cache
-from wheelcache.observability import snapshot_commands
+from wheelcache.observability import console, snapshot_commands
 
 
 class Commanded:
@@ -45,7 +45,7 @@ def commanded(request, tmp_path_factory):
     with place.serve(request.param, "gunicorn gthread") as site:
         site.fill()
         # Until all workers have shown that they are there, no command can ask them for anything.
-        assert until(lambda: [each.workers for each in look(place.figures).caches] == [site.workers], 30)
+        assert until(lambda: [each.workers for each in look(place.figures).caches] == [site.workers])
         yield Commanded(request.param, site, place)
 
 
@@ -90,7 +90,7 @@ def test_save_names_the_workers_that_do_not_come(commanded):
     stopped = min(commanded.site.pids())
     with (
         pausing(stopped),
-        pytest.raises(snapshot_commands.Undone, match=f"Only 1 of the 2 workers of the cache {cache.name!r}") as undone,
+        pytest.raises(console.Undone, match=f"Only 1 of the 2 workers of the cache {cache.name!r}") as undone,
     ):
         snapshot_commands.save([cache], "SNAPSHOT", out := StringIO(), patience=6)
     assert str(stopped) in str(undone.value)
@@ -105,5 +105,5 @@ def test_a_worker_that_is_replaced_starts_from_what_the_others_or_it_saved(comma
     site = commanded.site
     pids = site.pids()
     os.kill(min(pids), signal.SIGTERM)
-    assert until(lambda: len(new := site.pids()) == 2 and new != pids, 30)
+    assert until(lambda: len(new := site.pids()) == 2 and new != pids)
     assert site.hits() == 1

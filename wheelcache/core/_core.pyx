@@ -211,18 +211,18 @@ cdef class CompiledCore:
             on_hit(&self.map, index, at(&self.map.entries, index))
         return record_of(&self.map, index)
 
-    def keys(self):
+    def keys(self, Py_ssize_t limit=PY_SSIZE_T_MAX):
         cdef double now = self.read_clock()
         cdef list keys = []
         cdef uint32_t index
         if self.barrier:
             self.begin()
-        index = victim(&self.map)
-        while index:
+        index = before_in_order(&self.map, 0)
+        while index and limit > 0:
             if is_live(&self.map, index, now):
                 keys.append(<object>at(&self.map.entries, index).key)
-            index = in_eviction_order(&self.map, index)
-        return keys
+            index, limit = before_in_order(&self.map, index), limit - 1
+        return keys[::-1]
 
     def counts(self):
         # Copy all counts first: building the dict runs Python code, which hashes the Enum members.

@@ -48,9 +48,9 @@ class WriteState:
     """The work around the core after a miss or a write.
 
     Attributes:
-        is_plain: whether only the core handles a ``set`` or ``delete``.
+        is_plain: whether a ``set`` or ``delete`` needs nothing but the call of the core.
         quiet: the outcome of a ``set`` that requires no further work.
-        leases: the leases on keys, if they are ``in_force``.
+        leases: the leases on keys. Their attribute ``in_force`` is empty if there are none.
         records_misses: whether misses must be reported to ``missed``. False with the system's clock and without stamps.
     """
 
@@ -335,6 +335,7 @@ class PrefixAccess:
         self._set_in_cache = cache.set
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
+        """Return the value of ``key``, or ``default`` if it is missing or expired."""
         if version is None and self._prefix is not None:
             try:
                 find = self._find

@@ -50,6 +50,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 from enum import Enum
+from sys import maxsize
 from typing import Any, Final, NamedTuple, Protocol
 
 
@@ -157,7 +158,7 @@ class Watch(Protocol):
         seen: the words of the slot when the watch began; None without stamps.
         broken: the key was set, deleted or cleared since, other than by a ``set`` under this watch. Expiry, eviction,
             ``touch``, RESTORE, DEAD, and values that were PRESENT, CHANGED or OUTDATED do not break a watch. A part may
-            set it to True itself: no ``set`` under the watch that begins after that is stored.
+            set it to True itself: a ``set`` under the watch that begins later is then refused.
         since: the moment at which the watch began.
         value: with ``wants_value``, the first value that was set, also if TOO_HEAVY; MISSING until then. It completes
             the watch, which ends and is appended to ``completed``. A delete breaks a watch and does not complete it.
@@ -289,8 +290,11 @@ class Core(Protocol):
     ) -> Any:
         """Remove an entry. Return its value if it was fresh and current, otherwise ``default``.
 
-        With ALL and stamps, the slot gets a fresh stamp first, whether or not there is an entry. With the cause
-        EVICTED, it does not, and no watch is broken.
+        With stamps, the slot gets a fresh stamp first, whether or not there is an entry, unless ``only`` is DEAD. With
+        the cause EVICTED, no stamp is written and no watch is broken.
+
+        Args:
+            only: ALL, or DEAD to remove only an entry that is stale or not current.
         """
 
     def drop_tag(self, name: str, slot: int = 0) -> int:
@@ -325,17 +329,18 @@ class Core(Protocol):
         number of entries looked at. Return whether work is left."""
 
     def scan(self, *, ordered: bool = False, start: float = 0.0) -> Scan:
-        """Walk over the entries; if ``ordered``, from the least to the most recently used, as of each entry's first
-        turn. In the reference core, the order is that of the start. Eviction stays exact during the walk. Raises
-        RuntimeError if an ordered scan is in progress.
+        """Walk over the entries; if ``ordered``, from the least to the most recently used. Eviction stays exact.
+
+        An entry that is used during an ordered walk may come again, at a later place. The reference core walks in the
+        order of the start, so there, no entry comes again. Raises RuntimeError if an ordered scan is in progress.
 
         Args:
             start: the share of the entries, from 0.0 to 1.0, that a scan without an order leaves out, for samples.
         """
 
-    def keys(self) -> list[Any]:
-        """Return the keys of fresh and current entries, least recently used first. O(n), in one step: not for
-        servers."""
+    def keys(self, limit: int = maxsize) -> list[Any]:
+        """Return the keys of fresh and current entries, least recently used first, in one step. Only the ``limit``
+        entries that were used last are looked at: without a limit, this is O(n) and not for servers."""
 
     def counts(self) -> Counts: ...
 

@@ -260,8 +260,12 @@ class EntryMap:
         """Remove the entries of dropped tags. Look at ``budget`` keys at most, and return the number of keys looked
         at."""
         looked = 0
-        while looked < budget and self.tags.dropped:
-            tag = self.tags.dropped[0]
+        while looked < budget:
+            try:
+                tag = self.tags.dropped[0]
+            except IndexError:
+                # All are swept; a finalizer may have done it after any check.
+                break
             if not tag.keys:
                 with suppress(ValueError):
                     self.tags.dropped.remove(tag)
@@ -317,8 +321,9 @@ class EntryMap:
             self._most = size
 
     def find_next_due(self, now: float) -> None:
-        """Update ``next_due`` after removals. The wheel makes it no earlier: it may come earlier to a slot whose timers
-        move to a finer level, but no entry expires there."""
+        """Update ``next_due`` after removals, which can only make it later.
+
+        The wheel may have to turn earlier, but only to move timers to a finer level: no entry expires at that time."""
         filings = -1
         # Repeat if a finalizer has filed an entry.
         while filings != self._filings:

@@ -35,6 +35,11 @@ cdef inline uint32_t in_eviction_order(Map *map, uint32_t index) noexcept:
     return at(&map.entries, index).younger if map.policy == LRU else 0
 
 
+cdef inline uint32_t before_in_order(Map *map, uint32_t index) noexcept:
+    """Return the index of the entry that is evicted before this one (before index 0, the last); 0 at the start."""
+    return at(&map.entries, index).older if map.policy == LRU and map.entries.count else 0
+
+
 cdef inline void on_move(Map *map, Entry *entry, uint32_t to) noexcept:
     """Update the order before an entry moves to the index ``to``."""
     if map.policy == LRU:

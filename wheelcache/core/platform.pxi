@@ -136,6 +136,7 @@ cdef extern from *:
     ctypedef int (*traverseproc)(PyObject *, visitproc, void *) noexcept
     ctypedef int (*inquiry)(PyObject *) noexcept
     ctypedef void (*destructor)(PyObject *) noexcept
+    const Py_ssize_t PY_SSIZE_T_MAX
     bint READS_SYSTEM_CLOCK
     double exact_clock() noexcept
     double coarse_clock() noexcept

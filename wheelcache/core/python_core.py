@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Hashable
 from itertools import islice
 from math import inf
 from random import Random
-from sys import getsizeof
+from sys import getsizeof, maxsize
 from typing import Any, Final
 from weakref import ref
 
@@ -164,11 +164,11 @@ class PythonCore:
                 entries.on_hit(key)
             return self._record(entry)
 
-    def keys(self) -> list[Any]:
+    def keys(self, limit: int = maxsize) -> list[Any]:
         now = self._clock()
         with self._lock:
             self._check_gate()
-            entries = list(self._map.entries.values())
+            entries = [*islice(reversed(self._map.entries.values()), limit)][::-1]
             return [entry.key for entry in entries if entry.fresh_until > now and self._is_current(entry)]
 
     def counts(self) -> Counts:

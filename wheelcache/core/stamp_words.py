@@ -37,8 +37,9 @@ def new_fence() -> AbstractContextManager[object]:
 
 
 class StampWords:
-    """The two tables, and the unused part of the range of stamps reserved for this core, which calls every method under
-    its lock.
+    """The two tables of stamps, and the stamps that are reserved for this core and not yet used.
+
+    The core calls every method under its lock.
 
     Attributes:
         table, invalidations: the words by slot.

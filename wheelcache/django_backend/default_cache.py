@@ -21,7 +21,7 @@ BACKEND: Final = "_backend"
 
 
 class DefaultCache:
-    """The methods of the default cache, which are looked up once, and its attributes, which may change.
+    """Stands for the default cache. Each of its methods is looked up once, and other attributes at every access.
 
     If threads may not share one backend object of its class, the cache is looked up at every call.
     """

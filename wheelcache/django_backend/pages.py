@@ -85,9 +85,10 @@ def cache_of_site(options: Mapping[str, Any]) -> HTTPCache:
 
 
 def stand_in() -> list[Cache]:
-    """Return an unused cache that publishes where the workers publish the figures of their pages.
+    """Return, in a list, an unused cache with the figures directory and the name of the workers' HTTP cache.
 
-    A command finds the pages through it, since it imports no ``wsgi.py``. The list is empty if no pages are cached.
+    Commands import no ``wsgi.py``, so their process has no HTTP cache. Through this one, they find the figures that the
+    workers publish. The list is empty if the site has no HTTP cache.
     """
     if not next(iter(settings.MIDDLEWARE), "").startswith(MODULES):
         return []

@@ -31,9 +31,9 @@ MARK: Final = "\0 aA:*Ä\0"
 
 
 class Awaited:
-    """Presents the methods for coroutines of a cache under the names without the "a".
+    """Gives the async methods of a cache the names of the synchronous ones: ``Awaited(cache).get`` is ``cache.aget``.
 
-    django-redis has no methods for coroutines for its own calls. Such a call runs in a thread, as Django's do.
+    A method without an async version, such as django-redis's own methods, runs in a thread.
     """
 
     def __init__(self, cache: Any) -> None:
@@ -206,7 +206,7 @@ class RedisCalls:
             made = self.key_func(MARK, prefix, self.version if version is None else version)
         before, mark, after = made.partition(MARK)
         if not mark:
-            raise ValueError("patterns need made keys that contain the key as it is, and KEY_FUNCTION changes it")
+            raise ValueError("KEY_FUNCTION must keep keys unchanged inside the made keys, for calls with a pattern")
         return before, after
 
     # Locks.

@@ -48,7 +48,7 @@ class Store:
         self.max_entries: int | None = checked["max_entries"]
         self.cull_frequency: int | None = checked.get("cull_frequency")
         self.fill_waits: ByPrefix = checked["fill_wait"]
-        self.fill_graces: ByPrefix = checked.get("fill_grace", ())
+        self.fill_graces: ByPrefix = checked["fill_grace"]
         self.codec = _codec(checked["serializer"])
         self.keeps_atoms = checked["serializer"] in ("pickle", "reference")
         if checked["max_weight"] is not None and checked["serializer"] == "reference":

@@ -19,6 +19,7 @@ from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.redis_calls import Awaited
 from wheelcache.django_backend.request_context import (
     act_for_request,
+    headers_of,
     is_held_back,
     shares_its_thread,
     store_headers,
@@ -207,10 +208,16 @@ class TieredCache(WheelCache):
         read = partial(self._read, l2, key, version)
         stored = yield from self._level.get(cache_key, read)
         if stored is MISSING:
-            wait = self._fill_wait(key)
+            # A caller that passes MISSING goes on to ``get_or_set``, which shares the computation without a lease.
+            wait = 0.0 if default is MISSING else self._fill_wait(key)
             if wait:
                 act_for_request()
-                stored = yield from self._level.lease(cache_key, read, wait=wait, may_wait=not shares_its_thread())
+                grace, may_wait = self._fill_grace(key), not shares_its_thread()
+                headers = headers_of(key) if grace else None
+                leader = None if headers is None else self._key(headers, version)
+                stored = yield from self._level.lease(
+                    cache_key, read, wait=wait, may_wait=may_wait, grace=grace, leader=leader
+                )
         return default if stored is MISSING else self._decode(stored)
 
     def _read(self, l2: Any, key: Any, version: int | None) -> Any:
@@ -316,12 +323,12 @@ class TieredCache(WheelCache):
 
     get_many, aget_many = twins(_get_many)
 
-    # These have no ``grace``: a value may outlive its timeout in one level only.
+    # These have no ``grace`` of a call: FILL_GRACE keeps old values in the copies only.
     def get_or_set(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
-        ``default``."""
+        ``default``. With FILL_GRACE, a parameter named ``previous`` receives the old copy, which KEEP stores again."""
         self._tag_names(tags)
         timeout = timeout if callable(timeout) else self._ttl(timeout)
         found = self.get(key, MISSING, version)
@@ -344,6 +351,7 @@ class TieredCache(WheelCache):
                 default if callable(default) else lambda: default,
                 lambda value: self._add(key, value, seconds_for(timeout, value), version),
                 self._codec,
+                self._fill_grace(key),
             )
         )
 

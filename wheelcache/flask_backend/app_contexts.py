@@ -22,7 +22,7 @@ HELD_BEFORE: Final = "_wheelcache_held_before"
 
 
 def note_held_leases() -> None:
-    """Record the leases that do not end with the app context. Call this before asking for a lease in it."""
+    """Record the leases that the running code holds before its app context asks for one: they outlive the context."""
     if has_app_context() and HELD_BEFORE not in g:
         setattr(g, HELD_BEFORE, _held())
 

@@ -92,10 +92,11 @@ class Cache(flask_caching.Cache):
             def make_cache_key(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
                 if self.uses_own_keys():
                     return keys.make(self.cache, args, kwargs)[0]
-                return make_their_key(f, *args, **kwargs)
+                return make_their_key(f, *args, **kwargs | decorated.previous(None))
 
             theirs.make_cache_key = make_cache_key
-            return Decorated(self, function, theirs, given, keys.make, tags_of, is_view=False).function
+            decorated = Decorated(self, function, theirs, given, keys.make, tags_of, is_view=False)
+            return decorated.function
 
         return decorator
 

@@ -16,10 +16,13 @@ from flask_caching.backends import NullCache
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
+from wheelcache.core.contract import Record
 from wheelcache.core.tags import moment
 from wheelcache.errors import LoadDeadlock
 from wheelcache.flask_backend.engine_backend import NOT_SHARED, TO_BE_COMPUTED, EngineBackend, Keep, timeout_for
 from wheelcache.flask_backend.function_keys import MakeKey, Versions
+from wheelcache.loading.adaptive import KEEP, PREVIOUS, no_previous
+from wheelcache.loading.memoize import receives_previous
 from wheelcache.loading.steps import Call, Steps, run, run_async
 
 try:
@@ -54,6 +57,7 @@ class Decorated:
 
     Attributes:
         cache, uncached, is_view: see above.
+        has_previous: whether the function receives the previous value.
         function: calls this object, and has the attributes that Flask-Caching gives a decorated function.
     """
 
@@ -71,6 +75,7 @@ class Decorated:
         self.cache = cache
         self.uncached = uncached
         self.is_view = is_view
+        self.has_previous = not is_view and receives_previous(uncached)
         self._make_key = make_key
         self._tags_of = tags_of
         self._unless, self._forced_update = given["unless"], given["forced_update"]
@@ -86,7 +91,7 @@ class Decorated:
             if not isinstance(backend, EngineBackend):
                 if tags_of is not None:
                     check_tags(f"the tags of {uncached.__qualname__}", backend)
-                return theirs(*args, **kwargs)
+                return theirs(*args, **kwargs, **self.previous(None))
             key: Any = None
             versions: Versions = ()
             found: Any = Need.BYPASS
@@ -150,7 +155,7 @@ class Decorated:
         kwargs: dict[str, Any],
     ) -> Any:
         if need is Need.BYPASS:
-            return self.cache._call_fn(self.uncached, *args, **kwargs)
+            return self.cache._call_fn(self.uncached, *args, **kwargs, **self.previous(None))
         computation = Computation(self, backend, need, key, versions, args, kwargs)
         return run(computation.steps(computation.compute))
 
@@ -164,7 +169,7 @@ class Decorated:
         kwargs: dict[str, Any],
     ) -> Any:
         if found is Need.BYPASS:
-            return await self.uncached(*args, **kwargs)
+            return await self.uncached(*args, **kwargs, **self.previous(None))
         if type(found) not in NO_VALUE:
             if self.is_view and isinstance(found, HTTPException):
                 raise found
@@ -175,6 +180,10 @@ class Decorated:
     def tag_names(self, backend: EngineBackend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
         """Return the backend's names for the tags of a value that will be computed."""
         return () if self._tags_of is None else backend._tag_names(self._tags_of(*args, **kwargs))
+
+    def previous(self, value: Any) -> dict[str, Any]:
+        """Return the argument for a function that receives the previous ``value``; nothing for any other."""
+        return {PREVIOUS: value} if self.has_previous else {}
 
     def is_kept(self, value: Any) -> bool:
         """Return whether a computed value may be cached."""
@@ -240,12 +249,13 @@ class Computation:
         self._args = args
         self._kwargs = kwargs
         self._has_begun = False
+        self._record: Record | None = None
 
     def steps(self, compute: Callable[[Keep], Any]) -> Steps:
-        """Return the steps to the value.
+        """Return the steps that find or compute the value: see ``loading.steps``.
 
         Args:
-            compute: a method of this object.
+            compute: ``self.compute`` or ``self.compute_async``.
         """
         tags, since = self._decorated.tag_names(self._backend, self._args, self._kwargs), moment()
         keep = partial(self._backend.keep, self._key, tags=tags, since=since)
@@ -268,7 +278,9 @@ class Computation:
         """Call the function, ``keep`` its value if it may be cached, and return it."""
         self._has_begun = True
         try:
-            value = self._decorated.cache._call_fn(self._decorated.uncached, *self._args, **self._kwargs)
+            value = self._decorated.cache._call_fn(
+                self._decorated.uncached, *self._args, **self._kwargs, **self._previous()
+            )
         except HTTPException as error:
             value = self._as_value(error)
         return self._finish(value, keep)
@@ -277,10 +289,15 @@ class Computation:
         """Do the same as ``compute`` for an async function."""
         self._has_begun = True
         try:
-            value = await self._decorated.uncached(*self._args, **self._kwargs)
+            value = await self._decorated.uncached(*self._args, **self._kwargs, **self._previous())
         except HTTPException as error:
             value = self._as_value(error)
         return self._finish(value, keep)
+
+    def _previous(self) -> dict[str, Any]:
+        if self._decorated.has_previous:
+            self._record = self._backend.previous(self._key)
+        return self._decorated.previous(None if self._record is None else self._backend._decode(self._record.value))
 
     def _as_value(self, error: HTTPException) -> HTTPException:
         if not self._decorated.is_view:
@@ -288,6 +305,10 @@ class Computation:
         return error
 
     def _finish(self, value: Any, keep: Keep) -> Any:
+        if value is KEEP:
+            if self._record is None:
+                raise no_previous(self._key)
+            value = self._backend._decode(self._record.value)
         if inspect.isgenerator(value):
             value = join_generator(value)
         if self._decorated.is_kept(value):

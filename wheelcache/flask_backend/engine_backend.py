@@ -17,12 +17,12 @@ from flask_caching.backends.base import BaseCache
 from wheelcache.backend_access import BackendAccess, ByPrefix
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
-from wheelcache.core.contract import MISSING
+from wheelcache.core.contract import MISSING, Record
 from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases
 from wheelcache.loading.adaptive import seconds_for
-from wheelcache.loading.policy import PLAIN
+from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.request import Unstored
 from wheelcache.loading.steps import Call, InSteps, Outcome, Steps
 from wheelcache.option_table import Options, Setting
@@ -76,7 +76,7 @@ class EngineBackend(BackendAccess, BaseCache):
         default_timeout: float,
         ignore_delete_many_errors: bool,
         fill_waits: ByPrefix,
-        fill_graces: ByPrefix = (),
+        fill_graces: ByPrefix,
         settings: list[Setting],
     ) -> None:
         super().__init__()
@@ -122,7 +122,12 @@ class EngineBackend(BackendAccess, BaseCache):
         raise NotImplementedError
 
     def compute_apart(
-        self, key: str, compute: Compute, tags: tuple[str, ...], look: Callable[[], Any] = lambda: MISSING
+        self,
+        key: str,
+        compute: Compute,
+        tags: tuple[str, ...],
+        look: Callable[[], Any] = lambda: MISSING,
+        policy: LoadPolicy = PLAIN,
     ) -> Steps:
         """Return the steps to a newly computed value, even if ``key`` exists. Concurrent callers of this method share
         it as in ``compute_once``.
@@ -130,6 +135,7 @@ class EngineBackend(BackendAccess, BaseCache):
         Args:
             tags: the engine's tags of the value.
             look: returns the stored form of a value that can be used instead of computing one; otherwise MISSING.
+            policy: decides whether the others receive the old value instead.
         """
         landing = Landing(self)
         since = moment()
@@ -139,12 +145,16 @@ class EngineBackend(BackendAccess, BaseCache):
             self.keep(key, value, timeout, tags, since)
 
         loader = InSteps(partial(landing.steps, compute, keep, look))
-        load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, PLAIN, tags)
+        load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, policy, tags)
         return landing.outcome((yield from load))
 
     def keep(self, key: str, value: Any, timeout: Timeout, tags: tuple[str, ...], since: int) -> None:
         """Set a value that was computed since the moment ``since``, with the engine's ``tags``."""
         self.set(key, value, timeout)  # type: ignore[arg-type]  # of cachelib's only some take fractions
+
+    def previous(self, key: str) -> Record | None:
+        """Return the entry of ``key`` with the value that a computed one will replace, if there is one in memory."""
+        return self._cache.parts.loads.adaptive.previous(self._cache_key(key))
 
     def version(self, key: str) -> str:
         """Return the version of a memoized function, or of one of its instances. Make it if there is none."""
@@ -155,7 +165,7 @@ class EngineBackend(BackendAccess, BaseCache):
         """Give a version a new timeout, unless it has changed."""
         raise NotImplementedError
 
-    def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None) -> Any:
+    def get_or_load(self, key: str, loader: Callable[..., Any], timeout: Timeout = None) -> Any:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored."""
         raise NotImplementedError
 
@@ -196,10 +206,10 @@ class EngineBackend(BackendAccess, BaseCache):
 
 
 class Landing:
-    """The end of one call of ``compute``.
+    """Passes the result of one call of ``compute`` to the caller itself and to the callers that wait for it.
 
     Attributes:
-        stored: the result for the waiters of the flight.
+        stored: the result for the waiting callers: the encoded value, or NOT_SHARED if the value was not kept.
     """
 
     def __init__(self, backend: EngineBackend) -> None:
@@ -211,7 +221,7 @@ class Landing:
         self.stored = Unstored(self._codec.encode(value))
 
     def steps(self, compute: Compute, keep: Keep, look: Callable[[], Any] = lambda: MISSING) -> Steps:
-        """Return the steps of the leader of a flight."""
+        """Return the steps of the caller that computes the value."""
         found = look()
         if found is not MISSING:
             return Unstored(found), None
@@ -222,7 +232,7 @@ class Landing:
         return self.stored, None
 
     def outcome(self, of_flight: Outcome) -> Outcome:
-        """Return the outcome for this caller. The caller that computed the value receives it as it is."""
+        """Return the outcome for this caller: the value itself if it computed the value, otherwise a decoded copy."""
         stored, error = of_flight
         if self._value is not MISSING:
             return self._value, None
@@ -252,7 +262,7 @@ def is_memoize_version(key: Any) -> bool:
 
 
 def checked_options(options: Options, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all ``options`` by their names in ``option_table``.
+    """Return the checked values of all ``options``, given or default, by the names in ``option_table``.
 
     Raises:
         TypeError, ValueError, FileUnusable: if an option is unknown or wrong. The message names the option, the values

@@ -18,7 +18,7 @@ from flask_caching import Cache
 from flask_caching.utils import function_namespace, get_id, null_control
 
 from wheelcache.flask_backend.engine_backend import EngineBackend
-from wheelcache.loading.memoize import arity_of, keys_by_arguments, signature_of
+from wheelcache.loading.memoize import arity_of, keys_by_arguments, receives_previous, signature_of
 
 DIGEST_LENGTH: Final = 32
 """Hexadecimal digits, for 128 bits."""
@@ -32,7 +32,7 @@ MakeKey = Callable[[EngineBackend, tuple[Any, ...], dict[str, Any]], tuple[Any, 
 
 
 def view_keys(cache: Cache, theirs: Any, given: dict[str, Any]) -> MakeKey:
-    """Return the function that makes the keys of a function that ``cached`` decorates.
+    """Return a function that makes a key for each call of a function that ``cached`` decorates.
 
     Args:
         theirs: the function, decorated by Flask-Caching.
@@ -106,7 +106,7 @@ class MemoKeys:
 
     def _inspect(self, args: tuple[Any, ...]) -> None:
         """Inspect the signature at the first call. Until then, a function that cannot be inspected is not an error."""
-        as_called = signature_of(self._function, "")
+        as_called = signature_of(self._function, "", has_previous=receives_previous(self._function))
         parameters = list(as_called.parameters.values())
         names = [each.name for each in parameters]
         first = names[0] if names and parameters[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD else ""

@@ -6,6 +6,7 @@ import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import ceil
 from typing import Any, Final, TypeVar
 
 import cachelib
@@ -17,7 +18,7 @@ from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.access import NO_TAGS
-from wheelcache.core.contract import MISSING
+from wheelcache.core.contract import MISSING, Record
 from wheelcache.errors import TagsUnsupported
 from wheelcache.flask_backend.app_contexts import figures_directory, note_held_leases
 from wheelcache.flask_backend.backend import WheelCache
@@ -28,6 +29,7 @@ from wheelcache.flask_backend.engine_backend import (
     Timeout,
     check_known,
     checked_options,
+    is_memoize_version,
     naming,
     timeout_for,
     warn_of_sessions,
@@ -90,6 +92,7 @@ class TieredCache(EngineBackend):
             # The caches of cachelib before version 0.16 have no such attribute.
             ignore_delete_many_errors=getattr(l2, "ignore_delete_many_errors", True),
             fill_waits=checked["fill_wait"],
+            fill_graces=checked["fill_grace"],
             settings=OPTIONS.settings(
                 {name: value for name, value in checked.items() if name not in FOR_MAKING_L2}
                 | {"l2": type(l2).__name__}
@@ -146,7 +149,8 @@ class TieredCache(EngineBackend):
         stored = drive(self._level.get(cache_key, lambda: self._read(key, or_none=or_none)))
         if stored is MISSING and wait:
             note_held_leases()
-            stored = drive(self._level.lease(cache_key, lambda: self._read(key, or_none=True), wait=wait))
+            grace, read = self._fill_grace(key), partial(self._read, key, or_none=True)
+            stored = drive(self._level.lease(cache_key, read, wait=wait, grace=grace))
         return default if stored is MISSING else self._decode(stored)
 
     def delete_tags(self, *tags: str) -> None:
@@ -158,11 +162,12 @@ class TieredCache(EngineBackend):
             raise TagsUnsupported(type(self.l2).__name__)
         return ()
 
-    def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> Any:
+    def get_or_load(self, key: str, loader: Callable[..., Any], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> Any:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
 
         Of the threads of this process that miss the key together, one runs its loader, and the others get its value or
-        its exception. None is a value like any other.
+        its exception. None is a value like any other. With ``fill_grace``, the others get the old copy, and so does a
+        parameter of ``loader`` named ``previous``. KEEP stores that copy again.
         """
         self._tag_names(tags)
         cache_key = self._cache_key(key)
@@ -176,17 +181,21 @@ class TieredCache(EngineBackend):
         def add(value: Any) -> StepsTo[bool]:
             return self._add(key, value, timeout_for(timeout, value))
 
-        return run(self._level.get_or_add(cache_key, read, loader, add, self._codec))
+        return run(self._level.get_or_add(cache_key, read, loader, add, self._codec, self._fill_grace(key)))
 
     def compute_once(self, key: str, compute: Compute, tags: tuple[str, ...]) -> Steps:
-        read = partial(self._read, key, or_none=True)
+        cache_key, read = self._cache_key(key), partial(self._read, key, or_none=True)
+        policy = self._level.policy_of(cache_key, self._fill_grace(key))
         # A caller that arrives after another one has computed the value finds it in the second level.
-        return self.compute_apart(key, compute, tags, lambda: drive(self._level.read(read, self._cache_key(key))))
+        return self.compute_apart(key, compute, tags, lambda: drive(self._level.read(read, cache_key)), policy)
+
+    def previous(self, key: str) -> Record | None:
+        return self._level.previous(self._cache_key(key))
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
         # The second level cannot do this atomically.
         if self.get(key) == version:
-            self.set(key, version, timeout)
+            self.set(key, version, self._version_timeout(key, self._timeout(timeout)))
 
     def delete(self, key: str) -> bool:
         """Delete a key. Return whether it existed, as reported by the second level."""
@@ -237,6 +246,8 @@ class TieredCache(EngineBackend):
         """Store many values. Return the keys that were stored."""
         self._tag_names(tags)
         ttl = self._timeout(timeout)
+        versions = filter(is_memoize_version, mapping)
+        ttl = next((self._version_timeout(key, ttl) for key in versions), ttl)
         return self._write(
             mapping,
             lambda: self.l2.set_many(dict(mapping), ttl),
@@ -279,6 +290,13 @@ class TieredCache(EngineBackend):
             # The value is None, or the key was set in between.
             value = self.l2.get(key)
         return self._encode(value)
+
+    def _version_timeout(self, key: str, timeout: Any) -> Any:
+        """Return the timeout of a version of a memoized function whose values have ``timeout``: without the version, no
+        caller would find their old values."""
+        seconds = _seconds(timeout)
+        # Redis takes whole seconds only.
+        return timeout if seconds is None or seconds <= 0 else ceil(seconds + self._fill_grace(key))
 
     def _cache_key(self, key: str) -> str:
         """Return the key in the second level, under which writes are reported."""

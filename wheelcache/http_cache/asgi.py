@@ -1,6 +1,6 @@
 """The ASGI driver. It answers hits, and reports the events of the application's runs to a ``Run``.
 
-Only complete HTTP requests are its business: websockets, lifespan, and messages of extensions pass through untouched.
+It handles only complete HTTP requests. Websockets, lifespan, and messages of extensions pass through unchanged.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ KEPT_FOR_RENEWAL: Final = (
 
 
 class AsgiRequest:
-    """A request by its scope. See ``Request``.
+    """A request, made from its ASGI scope: see ``Request``.
 
     Args:
-        headers: as the scope has them.
-        by_name: the headers as a dict.
+        headers: the headers of the scope.
+        by_name: the same headers as a dict.
     """
 
     __slots__ = ("_headers", "_values", "is_plain", "key", "method")
@@ -192,7 +192,7 @@ class AsgiCache:
         await self._app(scope, receive, _untagged(invalidating))
 
     def _renew(self, run: Run, scope: Scope) -> None:
-        """Renew a page in a task of its own, which knows nothing of the client."""
+        """Renew a page in a task of its own, with a scope that contains nothing of the client."""
         headers = named_headers(run.request, run.fields)
         reduced = {name: scope[name] for name in KEPT_FOR_RENEWAL if name in scope}
         reduced |= {"method": "GET", "headers": headers, "client": None}

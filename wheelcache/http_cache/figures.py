@@ -1,7 +1,7 @@
 """The counts of an HTTP cache.
 
-A hit appends the size of its page to a deque: one call in C, hence exact under threads, which ``count += 1`` is not.
-Reading the counts adds the sizes up, as does a hit once in a while.
+A hit appends the size of its page to a deque. That is a single call in C, so the count is exact under threads, whereas
+``count += 1`` is not. The sizes are added up when the counts are read, and when the deque has become long.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FOLDED_AT: Final = 4096
 
 
 class Figures:
-    """Counts responses."""
+    """Counts the responses of an HTTP cache."""
 
     def __init__(self) -> None:
         self._lock = lazy_lock()
@@ -50,7 +50,7 @@ class Figures:
                 self._reasons[self._new_reasons.popleft()] += 1
 
     def fold_if_many(self) -> None:
-        """``fold`` if hits have taken some memory."""
+        """Call ``fold`` if the deque of sizes has become long."""
         if len(self._sizes) > FOLDED_AT:
             self.fold()
 

@@ -21,7 +21,7 @@ class Waiter(Protocol):
     """A request that waits for a page.
 
     Attributes:
-        leads: the leader was cancelled, and this request must run the application.
+        leads: whether the leader was cancelled, so that this request must run the application.
     """
 
     leads: bool
@@ -70,7 +70,7 @@ class TaskWaiter:
 
 
 class Flights:
-    """The runs in progress, by the key of their page, with the requests that wait for each."""
+    """The runs in progress and the requests that wait for them, by the key of the page."""
 
     def __init__(self) -> None:
         self._lock = lazy_lock()
@@ -81,7 +81,7 @@ class Flights:
         return self._waiting != {}
 
     def lead(self, key: str) -> bool:
-        """Begin a run. Return False if another request leads one already."""
+        """Begin a run for a page. Return False if one is in progress, or if there are too many."""
         with self._lock.get():
             if key in self._waiting or len(self._waiting) >= MOST_FLIGHTS:
                 return False
@@ -109,7 +109,7 @@ class Flights:
                 waiter.wake()
 
     def abandon(self, key: str) -> None:
-        """End a run that was cancelled. If requests wait for it, the first one leads now."""
+        """End a run that was cancelled. If requests wait for it, the first of them becomes the leader."""
         with self._lock.get():
             waiting = self._waiting.get(key)
             if not waiting:

@@ -1,9 +1,10 @@
 """Purges across the processes of a machine.
 
-Each process has its own pages. The processes share the stamps of ``coherence.shared_stamps``: a purge writes one, for
-the key of the page. A second, coherent cache contains the keys of all current pages, without values. A page is
-current as long as its key is there. So a purge costs other processes nothing, and renewing a page writes no stamp. For
-each page with tags, it contains one more key, which has these tags.
+Each process stores its own pages in one cache, and the keys of these pages in a second cache, which is coherent: a
+purge deletes the key there, so that the key is missing in all processes, by the stamps of ``coherence.shared_stamps``.
+A page whose key is missing is not used. So a purge costs other processes nothing, and renewing a page writes no stamp.
+For each page with tags, the second cache contains another key, stored with these tags: dropping one of the tags in any
+process removes that key.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ MOST_KEYS: Final = 65_536
 
 
 class HostPurges:
-    """Purges by all processes of this machine that have an HTTP cache of the same name.
+    """The purges by all processes of this machine that have an HTTP cache of the same name.
 
     Attributes:
-        keys: of the current pages.
+        keys: the cache with the keys of the current pages.
     """
 
     def __init__(self, name: str, clock: Clock) -> None:
@@ -41,15 +42,15 @@ class HostPurges:
         )
 
     def stamp(self, key: str) -> int:
-        """Return the stamp of a page. It changes when a process purges the page."""
+        """Return the stamp of the page with this key. It changes when any process purges the page."""
         return self._stamps.table[self._stamps.slot(key)]
 
     def is_current(self, key: str) -> bool:
-        """Return whether no process has purged a page since it was stored."""
+        """Return whether the page with this key was stored, and no process has purged it since."""
         return self.keys.find(key) is not None
 
     def add(self, key: str, stamp: int) -> bool:
-        """Note that a page is stored. Return False if it was purged since it had this stamp."""
+        """Record that a page is stored. Return False if it was purged after ``stamp`` was read."""
         is_known = self.is_current(key)
         if self.stamp(key) != stamp:
             return False
@@ -57,14 +58,15 @@ class HostPurges:
         return is_known or self.keys.set(key, True)
 
     def add_tags(self, selected: str, tags: tuple[str, ...], since: int) -> str | None:
-        """Note the tags of a page that is stored.
+        """Record the tags of a page that is stored.
 
         Args:
-            selected: the key of the page, or of the variant.
+            selected: the key of the page, or of its variant.
             since: the moment at which the run that made the page began.
 
         Returns:
-            The key to pass to ``is_current``; None if one of the tags was dropped since that moment.
+            A key for ``is_current``, which returns False for it once one of the tags is dropped; None if one was
+            dropped since that moment.
         """
         # A key of this process, since the page of another one may have other tags.
         key, parts = f"{self._process} {selected}", self.keys.parts
@@ -82,7 +84,7 @@ class HostPurges:
         self.keys.delete_tags(*tags)
 
     def after_fork_in_child(self) -> None:
-        """Give the process keys of its own for the tags of its pages."""
+        """Choose a new prefix for the keys that stand for tags, so that they differ from those of the parent."""
         self._process = secrets.token_hex(8)
 
     def purge_all(self) -> None:

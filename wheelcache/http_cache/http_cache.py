@@ -26,28 +26,31 @@ class HTTPCache:
     >>> pages = HTTPCache(max_bytes=64 * 2**20)
     >>> application = pages.wsgi(application)
 
-    An application says with ``Cache-Control`` how long a response may be used. Nothing is stored without that.
+    The application's header ``Cache-Control`` determines how long a response may be used. Without a lifetime, a
+    response is not stored.
 
     Args:
-        name: names the cache in log lines and figures.
-        max_bytes: the most bytes that all pages take.
-        max_body: the most bytes of the body of one page.
+        name: the name of the cache in log lines and figures.
+        max_bytes: the maximum size of all pages together, in bytes.
+        max_body: the maximum size of the body of one page, in bytes.
         stale_while_revalidate, stale_if_error: seconds for which a page may be used after its lifetime, while it is
             renewed in the background and when the application fails; for pages that do not specify them.
         cookies: the cookies on which pages with ``Vary: Cookie`` depend; None for the whole header.
-        session_cookies: a request with one of them gets only pages that depend on it, or on all cookies.
-        languages: the languages of the site; wishes of clients for other ones are ignored. None for no such list.
-        companion: a page is stored only if the application says on which cookies and headers it depends. See ``notes``.
-        wait: the most seconds that a request waits for another one's run of the application.
-        heuristic_freshness: pages with Last-Modified and without a lifetime are fresh for a tenth of their age.
-        request_directives: requests may demand fresher or accept staler pages with Cache-Control.
-        store_errors: responses with a status of 500 or more are stored if they specify a lifetime. False for never.
-        authorized: requests with Authorization are cached if the response has ``public``, ``s-maxage`` or
-            ``must-revalidate`` (RFC 9111, 3.5). False for never.
-        invalidate: a successful POST, PUT or DELETE removes the pages of its URL. Pass False if strangers can make such
-            requests and must not empty the cache with them.
-        cache_status: responses have a Cache-Status (RFC 9211).
-        coherence: "host": a purge is for all processes of this machine that have an HTTP cache of this name.
+        session_cookies: a request with one of these cookies gets only pages that depend on it, or on all cookies.
+        languages: the languages of the site; other languages that a client accepts are ignored. None to ignore none.
+        companion: whether a page is stored only if the application reports the cookies and headers on which it depends:
+            see ``notes``.
+        wait: the maximum seconds that a request waits while another request runs the application for the same page.
+        heuristic_freshness: whether pages with Last-Modified and without a lifetime are fresh for a tenth of their age.
+        request_directives: whether requests may demand fresher pages, or accept staler ones, with Cache-Control.
+        store_errors: whether responses with a status of 500 or more are stored if they specify a lifetime.
+        authorized: whether responses to requests with Authorization are stored if they have ``public``, ``s-maxage`` or
+            ``must-revalidate`` (RFC 9111, 3.5).
+        invalidate: whether a successful POST, PUT, PATCH or DELETE removes the pages of its URL. Pass False if
+            strangers can make such requests and must not empty the cache with them.
+        cache_status: whether responses have a Cache-Status (RFC 9211).
+        coherence: with "host", a purge takes effect in all processes of this machine that have an HTTP cache of this
+            name.
         figures_dir: the directory in which the processes of a site publish their figures, as for ``Cache``.
         clock, wall_clock: return seconds: a steady clock, and the time since 1970.
     """
@@ -113,33 +116,35 @@ class HTTPCache:
         lifecycle.HELD.add_weakly(self)
 
     def wsgi(self, app: wsgi_driver.App) -> wsgi_driver.WsgiCache:
-        """Return a WSGI application that answers for ``app`` where it can."""
+        """Return a WSGI application that answers from stored pages, and otherwise calls ``app``."""
         return wsgi_driver.WsgiCache(app, self.pages, self._wait)
 
     def asgi(self, app: asgi_driver.App) -> asgi_driver.AsgiCache:
-        """Return an ASGI application that answers for ``app`` where it can."""
+        """Return an ASGI application that answers from stored pages, and otherwise calls ``app``."""
         return asgi_driver.AsgiCache(app, self.pages, self._wait)
 
     def purge(self, url: str) -> int:
-        """Remove the page at an absolute URL with all its variants, for http and https. Return how many there were.
+        """Remove the page at an absolute URL with all its variants, for http and https.
+
+        Return the number of removed pages.
 
         Raises:
-            ValueError: the URL has no host.
+            ValueError: if the URL has no host.
         """
         if not urlsplit(url).netloc:
-            raise ValueError(f"purge takes an absolute URL, such as https://example.com/news/, not {url!r}")
+            raise ValueError(f"url must be an absolute URL, such as https://example.com/news/, not {url!r}")
         return self.pages.stored.purge_url(url)
 
     def purge_host(self, host: str) -> int:
-        """Remove all pages of a host, such as ``"example.com"`` or ``"localhost:8000"``. Return how many there were."""
+        """Remove all pages of a host, such as ``"example.com"`` or ``"localhost:8000"``. Return their number."""
         return self.pages.stored.purge_host(host)
 
     def purge_all(self) -> None:
-        """Remove all pages, as ``cache.clear`` does. A run that began before stores nothing."""
+        """Remove all pages, as ``cache.clear`` does. Runs of the application that are in progress store nothing."""
         self.cache.clear()
 
     def delete_tags(self, *tags: str) -> None:
-        """Remove the pages with one of the tags. A run that began before stores no page with one of them.
+        """Remove the pages with one of the tags. Runs that are in progress store no page with one of them.
 
         A page has the tags that its response lists in ``Cache-Tag``, separated by commas, and those that the
         application adds to ``PageNotes.tags``: in Django ``request.cache_tags``, in Flask ``g.cache_tags``. A page with
@@ -155,7 +160,7 @@ class HTTPCache:
         return self.pages.figures.stats()
 
     def before_fork(self) -> None:
-        """Nothing waits for the locks of pages, so they are not held."""
+        """Do nothing: ``after_fork`` replaces the locks in the child, so they need not be held during the fork."""
 
     def after_fork(self, *, in_child: bool) -> None:
         """Give the child fresh locks and figures, and forget the runs of the parent."""

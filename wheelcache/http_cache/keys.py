@@ -1,11 +1,11 @@
-"""The keys of pages: text, which a cache finds in 0.04 us.
+"""Makes the keys of pages: strings, which a cache finds in 0.04 us.
 
 A key has the scheme, the host, the script name, the query, the raw path where it matters, and the path, joined by a
 character that none of them contains: in WSGI and in ASGI's bytes, every character is below U+0100. So no two requests
 for different pages have one key: ``/a%3Fb`` and ``/a?b`` differ, and a host is never part of a path.
 
-A percent sign stands for itself after decoding, with one exception. ``%2F`` decodes to a slash, so a path with one is
-kept as it was sent as well.
+After decoding, a percent sign stands for itself. There is one exception: ``%2F`` decodes to a slash, so the key of a
+path with ``%2F`` also contains the path as it was sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SEPARATOR: Final = "\u0100"
 
 
 def encoded_slashes(raw_path: str) -> str:
-    """Return the path as it was sent, without the query, if it has an encoded slash; otherwise nothing."""
+    """Return the path as it was sent, without the query, if it has an encoded slash; otherwise an empty string."""
     path = raw_path.partition("?")[0]
     return path if "%2f" in path.lower() else ""
 
@@ -34,12 +34,12 @@ def page_key(scheme: str, host: str, root: str, query: str, raw: str, path: str)
 
 
 def host_of(key: str) -> str:
-    """Return the host in a key of a page; nothing if it is the key of a variant."""
+    """Return the host in the key of a page; an empty string for the key of a variant."""
     return "" if key.startswith(SEPARATOR) else key.split(SEPARATOR, 2)[1]
 
 
 def root_of(key: str) -> str:
-    """Return the script name in a key of a page."""
+    """Return the script name in the key of a page."""
     return key.split(SEPARATOR, 3)[2]
 
 

@@ -1,7 +1,8 @@
-"""Pages that turned out not to be storable ("hit-for-miss"): requests for them do not wait for each other.
+"""Remembers pages that could not be stored ("hit-for-miss"), so that requests for them do not wait for each other.
 
-They are remembered outside the cache, so that requests for such pages evict no stored ones. Once a second, the headers
-of such a response are checked. If it could be stored now, the next request stores it.
+Such a page has a *mark*. Marks are kept outside the cache, so that they evict no stored pages. Once a second, the cache
+checks the headers of another response of a marked page. If this response could be stored, the mark is removed, and the
+next request stores its response.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ SESSION: Final = "session"
 
 
 class Mark:
-    """A page that could not be stored.
+    """The mark of a page that could not be stored.
 
     Attributes:
-        reason: the reason, for the figures.
-        until: when it is forgotten.
-        next_look: when the headers of a response are looked at again.
+        reason: why it could not be stored, for the figures.
+        until: the time at which the mark is forgotten.
+        next_look: the time from which the headers of another response are checked.
     """
 
     __slots__ = ("next_look", "reason", "until")
@@ -40,11 +41,11 @@ class Mark:
         self.next_look = next_look
 
     def holds(self, *, has_session: bool) -> bool:
-        """Return whether the page cannot be stored by a request."""
+        """Return whether the mark applies to a request, which has a session or not."""
         return has_session or self.reason != SESSION
 
     def is_due(self, now: float) -> bool:
-        """Return whether the headers of this response must be looked at."""
+        """Return whether to check the headers of this response. The next check is due a second later."""
         if now < self.next_look:
             return False
         self.next_look = now + LOOK_INTERVAL
@@ -52,7 +53,7 @@ class Mark:
 
 
 class Marks:
-    """The pages that cannot be stored, by key."""
+    """The marks, by the key of their page."""
 
     __slots__ = ("_lock", "_marks")
 
@@ -61,10 +62,11 @@ class Marks:
         self._marks: OrderedDict[str, Mark] = OrderedDict()
 
     def add(self, key: str, reason: str, now: float, *, is_lasting: bool) -> None:
-        """Remember a page.
+        """Mark a page.
 
         Args:
-            is_lasting: its headers do not show that it cannot be stored: it is too long, for instance.
+            is_lasting: whether the headers of a response cannot show that it is storable, for example because the page
+                was too long. They are then not checked.
         """
         with self._lock.get():
             self._marks[key] = Mark(reason, now + MARKED, inf if is_lasting else now)
@@ -78,7 +80,7 @@ class Marks:
         return mark if mark is not None and now < mark.until else None
 
     def remove(self, key: str) -> None:
-        """Forget a page that can be stored now."""
+        """Remove the mark of a page that can be stored now."""
         with self._lock.get():
             self._marks.pop(key, None)
 

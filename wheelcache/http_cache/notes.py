@@ -1,15 +1,14 @@
-"""The seam between the cache and the application: notes of the application about the page that it makes.
+"""Lets the application report facts about the page that it makes, such as the cookies on which the page depends.
 
-The drivers put a ``PageNotes`` into ``environ["wheelcache.page"]`` or ``scope["wheelcache.page"]`` of each run whose
-response may be stored. There is none on a hit, as the application does not run, and none for a request that bypasses
-the cache.
+For each run of the application whose response may be stored, the driver puts a ``PageNotes`` into
+``environ["wheelcache.page"]`` (WSGI) or ``scope["wheelcache.page"]`` (ASGI). Requests that bypass the cache have none.
 
 >>> notes = environ.get("wheelcache.page")
 >>> if notes is not None:
 ...     notes.vary_on(headers=["X-Forwarded-Proto"], cookies=["theme"])
 
-An application that takes responsibility for its keys calls ``vary_on`` on every run, if only without arguments. With
-``HTTPCache(companion=True)``, pages of runs without such a call are not stored.
+With ``HTTPCache(companion=True)``, a page is stored only if the application has called ``vary_on`` during the run,
+without arguments if the page depends on nothing else.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ SEAM: Final = "wheelcache.page"
 
 
 class PageNotes:
-    """Notes of the application about the page that it makes, until its response ends.
+    """The application's notes about the page that it makes. They may be changed until its response ends.
 
     Attributes:
         fields: request headers and cookies on which the page depends, in addition to those that its Vary names.
         refused: the reason why the page must not be stored; None if it may be.
-        is_keyed: the application called ``vary_on``.
+        is_keyed: whether the application called ``vary_on``.
         tags: the tags of the page, to which the application may add: see ``HTTPCache.delete_tags``.
     """
 
@@ -42,7 +41,7 @@ class PageNotes:
         self.tags: set[str] = set()
 
     def vary_on(self, *, headers: Iterable[str] = (), cookies: Iterable[str] = ()) -> None:
-        """Say that the page depends on these request headers and cookies.
+        """Make the page depend on these request headers and cookies.
 
         A page is stored once for each combination of their values, where an absent one differs from an empty one.
         """
@@ -51,9 +50,9 @@ class PageNotes:
         self.fields |= {cookie_field(name.encode("latin-1")) for name in cookies}
 
     def vary_on_presence_of_cookies(self) -> None:
-        """Say that the page depends on whether the request has any cookie."""
+        """Make the page depend on whether the request has any cookie."""
         self.fields |= {SOME_COOKIE}
 
     def refuse(self, reason: str) -> None:
-        """Say that the page must not be stored. The reasons are counted: use few different ones."""
+        """Keep the page from being stored. The figures count pages by ``reason``, so use few different ones."""
         self.refused = reason

@@ -1,7 +1,7 @@
-"""A page: a stored response whose headers are prepared for the servers, so that a hit only sends them.
+"""A page: a stored response. Its headers are prepared in the form that servers need, so that a hit only sends them.
 
-Age and Cache-Status change once a second, and so do the prepared lists. Each hit gets a copy of a list, since servers
-and middleware append to it.
+Age and Cache-Status change once a second, so the lists of headers are prepared again once a second. Each hit gets a
+copy, since servers and middleware append to the list.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEPT_IN_304: Final = frozenset(b"cache-control content-location date etag expire
 
 
 def status_line(status: int) -> str:
-    """Return a status as WSGI needs it."""
+    """Return the status line that WSGI needs, such as "200 OK"."""
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
@@ -33,7 +33,7 @@ def status_line(status: int) -> str:
 
 
 def as_text(headers: Headers) -> WsgiHeaders:
-    """Return headers as WSGI needs them."""
+    """Return the headers as text, which WSGI needs."""
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
 
 
@@ -42,16 +42,16 @@ class Page:
 
     Attributes:
         status, reason, headers, body: the response, without Age and Cache-Status. ``reason`` is the status line.
-        headers_of_304: for a client that has the page already.
-        freshness: when it may be used, and how.
-        born: when its age was 0, on the cache's clock.
-        fresh_until: until when a hit needs no decision; it is in the past if every use needs one.
-        fields: the request headers and cookies that it depends on.
-        prepared_until: until when the prepared headers are up to date.
-        tags: see ``HTTPCache.delete_tags``.
-        tags_key: the key under which ``HostPurges`` knows the tags; None if it does not.
-        asgi_headers, wsgi_headers: of a hit, prepared.
-        weight: for the cache that contains it.
+        headers_of_304: the headers of a 304, for a client that has the page already.
+        freshness: its lifetime, and how it may be used.
+        born: the time at which its age was 0, on the cache's clock.
+        fresh_until: the time until which a hit can be sent without a decision; in the past if every use needs one.
+        fields: the request headers and cookies on which it depends.
+        prepared_until: the time until which the prepared headers are up to date.
+        tags: its tags: see ``HTTPCache.delete_tags``.
+        tags_key: the key that stands for its tags in ``HostPurges``; None without tags or ``HostPurges``.
+        asgi_headers, wsgi_headers: the prepared headers of a hit.
+        weight: its weight in the cache.
     """
 
     __slots__ = (
@@ -97,7 +97,7 @@ class Page:
         return now - self.born
 
     def prepare(self, now: float) -> None:
-        """Make the headers of hits until the age is another number of seconds."""
+        """Prepare the headers of hits. They are valid until the next full second of the page's age."""
         age = max(0, int(now - self.born))
         # The lists come first: other threads send them as soon as ``prepared_until`` allows it.
         self.asgi_headers = self.with_age(self.headers, now)
@@ -108,7 +108,7 @@ class Page:
         """Return headers with Age and Cache-Status.
 
         Args:
-            detail: more parameters of Cache-Status.
+            detail: additional parameters of Cache-Status.
         """
         age = max(0, int(now - self.born))
         added = [(b"age", b"%d" % age)]

@@ -1,4 +1,4 @@
-"""The decision for each request: answer it with a page, run the application for it, or leave it alone."""
+"""Decides about each request: answer it with a stored page, run the application for it, or let it bypass the cache."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NEVER: Final = b"(?!)"
 
 
 class Wait(NamedTuple):
-    """The decision that a request waits for the run with this key."""
+    """The decision that a request waits for the run with this key to end."""
 
     key: str
 
@@ -64,14 +64,15 @@ class Pages:
     """The pages of an HTTP cache, and the rules about them.
 
     Args:
-        cache: contains the pages and the variants. Their weights are those of ``weigh``.
-        policy, normalization: see there.
-        session_cookies: a request with one of them gets only pages that depend on it or on all cookies.
-        needs_notes: a page is stored only if the application called ``PageNotes.vary_on``.
-        shows_status: responses have a Cache-Status.
-        host_purges: the purges of other processes; None if they do not matter.
-        clock: a steady clock in seconds.
-        wall: seconds since 1970.
+        cache: contains the pages and the variants, with the weigher ``weigh``.
+        policy: see ``rules.Policy``.
+        normalization: see ``variants.Normalization``.
+        session_cookies: a request with one of these cookies gets only pages that depend on it or on all cookies.
+        needs_notes: whether a page is stored only if the application called ``PageNotes.vary_on``.
+        shows_status: whether responses have a Cache-Status.
+        host_purges: the purges by all processes of the machine; None if each process purges only its own pages.
+        clock: returns seconds, on a steady clock.
+        wall: returns seconds since 1970.
 
     Attributes:
         stored: the stored pages.
@@ -112,7 +113,7 @@ class Pages:
     # Decisions.
 
     def decide(self, request: Request) -> Reply | Run | Wait | None:
-        """Decide about a GET or a HEAD. None: it bypasses the cache."""
+        """Decide about a GET or a HEAD. Return None if it bypasses the cache."""
         answer = self._answer(request)
         if not isinstance(answer, _Miss):
             return answer
@@ -123,8 +124,8 @@ class Pages:
         """Decide about a request that waited for the run of another one. It does not wait again.
 
         Args:
-            key: of that run.
-            leads: that run was cancelled, and this request must run the application.
+            key: the key of that run.
+            leads: whether that run was cancelled, so that this request must run the application.
         """
         if leads:
             _, page = self._select(request)
@@ -146,7 +147,10 @@ class Pages:
         return Run(self, request, key, page, leads=leads, is_marked=False)
 
     def _answer(self, request: Request) -> Reply | Run | _Miss | None:
-        """Answer a request, or run the application if nothing can wait for its page. None: it bypasses the cache."""
+        """Answer a request, or return a run if no other request can wait for its page, or a miss.
+
+        Return None if the request bypasses the cache.
+        """
         if bypasses(request):
             return None
         authorized = not request.is_plain and request.value(b"authorization") is not None
@@ -177,7 +181,7 @@ class Pages:
         return _Miss(key, page)
 
     def _select(self, request: Request) -> tuple[str | None, Page | None]:
-        """Return the key of the page that a request selects, and the page. No key if it bypasses the cache."""
+        """Return the key and the page that a request selects. The key is None if the request bypasses the cache."""
         key: str | None = request.key
         found = self.find(request.key)
         if type(found) is Variants:
@@ -192,9 +196,9 @@ class Pages:
         return keyed_headers(request) <= page.fields and self._fits_session(page.fields, request)
 
     def is_keyed_by(self, page: Page | Variants, headers: Iterable[bytes], has_session: bool) -> bool:
-        """Return whether a page depends on some headers, and on the sessions if the request may have one.
+        """Return whether the key of a page contains these headers, and the session if the request may have one.
 
-        This is quicker than ``_may_use``, and false for some requests that may use the page.
+        This is faster than ``_may_use``, and returns False for some requests that may use the page.
         """
         fields = page.fields
         return fields.issuperset(headers) and (
@@ -235,8 +239,8 @@ class Pages:
 
         Args:
             counted_as: the field of ``PageStats``; None if no client receives the answer.
-            detail: more parameters of Cache-Status.
-            renewal: a run to start in the background.
+            detail: additional parameters of Cache-Status.
+            renewal: a run that the driver starts in the background.
         """
         answer = stored_reply(page, request, now, self._wall(), detail)
         if counted_as is not None:
@@ -244,7 +248,7 @@ class Pages:
         return answer if renewal is None else replace(answer, renewal=renewal)
 
     def unchanged(self, page: Page, request: Request) -> Reply | None:
-        """Return the 304 for a client that has the page already; None for other clients."""
+        """Return a 304 if the client has the page already, otherwise None."""
         return not_modified(page, request, self._wall())
 
     # Storing.
@@ -252,7 +256,7 @@ class Pages:
     def page_of(
         self, request: Request, notes: PageNotes, status: int, reason: str, headers: Headers, seconds: float
     ) -> Page | str:
-        """Return a page for a response whose body follows, or the reason why it must not be stored."""
+        """Return a page without a body for a response that has begun, or the reason why it must not be stored."""
         control = rules.response_directives(headers)
         authorized = request.value(b"authorization") is not None
         why = rules.refusal(status, headers, control, self.policy, authorized=authorized)
@@ -285,7 +289,7 @@ class Pages:
         return self._refusal_by_notes(notes, fields, request)
 
     def _refusal_by_notes(self, notes: PageNotes, fields: frozenset[bytes], request: Request) -> str | None:
-        """Return the reason why the notes, or the request, keep a page from being stored; None if there is none."""
+        """Return the reason for which the application's notes or the request forbid storing the page, or None."""
         if notes.refused is not None:
             return notes.refused
         if self._needs_notes and not notes.is_keyed:
@@ -317,7 +321,7 @@ class Pages:
         return why
 
     def updated(self, stored: Page, headers: Headers, seconds: float) -> Page:
-        """Return a page that a 304 with these headers has validated."""
+        """Return a copy of a stored page with the headers of a 304 that has validated it."""
         merged = rules.updated_headers(stored.headers, headers)
         control = rules.response_directives(merged)
         age = [pair for pair in headers if pair[0] == b"age"]
@@ -335,7 +339,8 @@ class Pages:
     # Pages that could not be stored.
 
     def reconsider(self, request: Request, key: str, status: int, headers: Headers, notes: PageNotes) -> None:
-        """Look at another response of a page that is marked. If it can be stored, the next request stores it."""
+        """Check another response of a marked page. If it could be stored, remove the mark, so that the next request
+        stores its response."""
         page = self.page_of(request, notes, status, "", headers, 0.0)
         if isinstance(page, str):
             self.refused(page)
@@ -351,7 +356,7 @@ class Pages:
     # Removing.
 
     def forget(self, key: str) -> None:
-        """Remove a page, or a variant, that is no longer the application's answer."""
+        """Remove a page or a variant that the application no longer sends."""
         self.cache.delete(key)
 
     def invalidate(self, request: Request, status: int, headers: Headers) -> None:

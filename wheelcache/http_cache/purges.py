@@ -1,4 +1,4 @@
-"""Purges, remembered for a while: a run that began before the purge of its page must not store an older page."""
+"""Remembers recent purges, since a run that began before the purge of its page must not store the page."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ MOST_PURGES: Final = 10_000
 
 
 class Purges:
-    """The numbers of the last purge of each key.
+    """The recent purges. Purges are numbered, and each key has the number of its last purge.
 
     Attributes:
-        number: of the last purge. A run remembers it when it begins.
+        number: the number of the last purge of any key. A run remembers it when it begins.
     """
 
     __slots__ = ("_by_key", "_of_all", "number")
@@ -23,7 +23,7 @@ class Purges:
         self._of_all = 0
 
     def note(self, key: str) -> None:
-        """Note the purge of a page. The caller holds a lock."""
+        """Record the purge of a page. The caller holds a lock."""
         self.number += 1
         self._by_key[key] = self.number
         self._by_key.move_to_end(key)
@@ -32,10 +32,10 @@ class Purges:
             self._of_all = self._by_key.popitem(last=False)[1]
 
     def note_all(self) -> None:
-        """Note the purge of many pages."""
+        """Record a purge of all pages."""
         self.number += 1
         self._of_all = self.number
 
     def is_outdated(self, key: str, number: int) -> bool:
-        """Return whether a page was purged since the last purge was the one with this number."""
+        """Return whether a page was purged after the purge with this number."""
         return self._of_all > number or self._by_key.get(key, 0) > number

@@ -21,11 +21,11 @@ NO_BODY: Final = [(b"content-type", b"text/plain"), (b"content-length", b"0")]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer that the cache itself gives.
+    """A response that the cache itself gives.
 
     Attributes:
         reason: the status line.
-        renewal: a run to start in the background.
+        renewal: a run that the driver starts in the background, or None.
     """
 
     status: int
@@ -39,7 +39,7 @@ def stored_reply(page: Page, request: Request, now: float, wall: float, detail: 
     """Answer a request with a stored page.
 
     Args:
-        detail: more parameters of Cache-Status.
+        detail: additional parameters of Cache-Status.
     """
     unchanged = not_modified(page, request, wall)
     if unchanged is not None:
@@ -65,7 +65,7 @@ def stored_reply(page: Page, request: Request, now: float, wall: float, detail: 
 
 
 def not_modified(page: Page, request: Request, wall: float) -> Reply | None:
-    """Return the 304 for a client that has the page already; None for other clients."""
+    """Return a 304 if the client has the page already, otherwise None."""
     none_match, modified_since = request.value(b"if-none-match"), request.value(b"if-modified-since")
     if page.status != COMPLETE or (none_match is None and modified_since is None):
         return None
@@ -75,5 +75,5 @@ def not_modified(page: Page, request: Request, wall: float) -> Reply | None:
 
 
 def not_cached() -> Reply:
-    """Answer a request that accepts stored pages only, where there is none."""
+    """Return a 504, for a request that accepts only stored pages if there is none."""
     return Reply(504, status_line(504), NO_BODY.copy(), b"")

@@ -1,4 +1,4 @@
-"""A request, as the rules see it: each driver has its own kind, which reads a header only when it is asked for."""
+"""A request, independent of the driver. Each driver has a subclass, which reads a header only when it is needed."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Request(Protocol):
     """A request to a page.
 
     Attributes:
-        method: in upper case; requests with other methods bypass the cache.
-        key: of the page.
-        is_plain: it is a GET without ``SPECIAL_HEADERS``.
+        method: the method in upper case. Requests with a method in lower case bypass the cache.
+        key: the key of the page.
+        is_plain: whether it is a GET without ``SPECIAL_HEADERS``.
     """
 
     @property
@@ -49,19 +49,19 @@ class Request(Protocol):
         """Return the value of a header, or None. The lines of one field are joined."""
 
     def raw(self, names: tuple[bytes, ...]) -> Raw:
-        """Return the values of headers as the server gives them."""
+        """Return the values of headers, not normalized."""
 
     def is_safe(self) -> bool:
-        """Return whether all headers are harmless.
+        """Return whether the response may be stored as far as the request's headers are concerned.
 
-        A header is not if it is oversized, has control characters, or has a name that frameworks confuse with another.
+        It may not if a header is oversized, has control characters, or has a name that frameworks confuse with another.
         """
 
 
 def bypasses(request: Request) -> bool:
-    """Return whether a request needs the application itself, or may have a body.
+    """Return whether a request bypasses the cache: only the application can answer it, or it may have a body.
 
-    Applications read parameters from a body, and no key contains it.
+    Applications read parameters from a body, and no key contains a body.
     """
     if request.is_plain:
         return False

@@ -69,7 +69,7 @@ class Policy:
         store_errors: responses with a status of 500 or more are stored if they specify a lifetime.
         authorized: requests with Authorization are cached where RFC 9111 allows it.
         invalidate: a successful request with an unsafe method removes the pages of its URL.
-        max_body: the most bytes that the body of a stored response has.
+        max_body: the maximum size of the body of a stored response, in bytes.
     """
 
     stale_while_revalidate: float = 0.0
@@ -83,7 +83,7 @@ class Policy:
 
 
 class Use(Enum):
-    """The way in which a stored response may be used."""
+    """How a stored response may be used."""
 
     FRESH = "as it is"
     WHILE_REVALIDATING = "as it is, while a renewal runs"
@@ -127,15 +127,16 @@ def vary_fields(headers: Headers) -> frozenset[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How old a response was when it arrived, and how it may be used.
+    """The age of a response when it arrived, and the rules for its use.
 
     Attributes:
-        age: seconds, at arrival.
+        age: the age at its arrival, in seconds.
         lifetime: seconds from the response's creation; None if it specifies none.
-        while_revalidate, if_error: seconds after the lifetime.
-        may_be_stale: it may be used after its lifetime.
-        always_validate: it must be validated before every use.
-        has_validator: the application can validate it.
+        while_revalidate, if_error: seconds after the lifetime for which it may be used during a renewal, or instead of
+            an error.
+        may_be_stale: whether it may be used after its lifetime.
+        always_validate: whether it must be validated before every use.
+        has_validator: whether the application can validate it.
     """
 
     age: float
@@ -162,7 +163,7 @@ class Freshness:
         """Return how the response may be used at this age.
 
         Args:
-            request: the directives of the request, if the policy lets it have some.
+            request: the Cache-Control directives of the request; None if the policy ignores them.
         """
         lifetime = self.lifetime or 0.0
         if self.always_validate:
@@ -183,7 +184,7 @@ class Freshness:
         return Use.WHILE_REVALIDATING if age < lifetime + self.while_revalidate else Use.VALIDATED
 
     def may_replace_an_error(self, age: float) -> bool:
-        """Return whether the response may be used because the application failed."""
+        """Return whether the response may be used at this age instead of an error of the application."""
         return not self.always_validate and self.lifetime is not None and age < self.lifetime + self.if_error
 
 
@@ -194,7 +195,7 @@ def freshness(
 
     Args:
         wall: the time of day of its arrival.
-        seconds: how long the application took.
+        seconds: the time that the application took.
     """
     date = http_date(single(headers, b"date"), wall)
     created = wall if date is None else date
@@ -263,14 +264,14 @@ def is_not_modified(
 
 
 class Unsatisfiable(Exception):
-    """The range is outside the body."""
+    """The requested range is outside the body."""
 
 
 def byte_range(headers: Headers, length: int, wanted: bytes | None, if_range: bytes | None) -> tuple[int, int] | None:
     """Return the first and the last byte of a single range of a body; None if the whole body answers the request.
 
     Raises:
-        Unsatisfiable: the request is answered with a 416.
+        Unsatisfiable: if the range is outside the body, which is answered with a 416.
     """
     match = None if wanted is None else _RANGE.fullmatch(wanted.strip())
     if match is None or not any(match.groups()) or not _is_same(headers, if_range):
@@ -288,7 +289,7 @@ def byte_range(headers: Headers, length: int, wanted: bytes | None, if_range: by
 
 
 def _is_same(headers: Headers, if_range: bytes | None) -> bool:
-    """Return whether the response is the one that the client has a part of, by the strong comparison."""
+    """Return whether If-Range names this response, by the strong comparison, so that the client has a part of it."""
     if if_range is None:
         return True
     if if_range[:1] == b'"':
@@ -307,7 +308,7 @@ def validators(headers: Headers) -> Headers:
 
 
 def storable_headers(headers: Headers) -> Headers:
-    """Return the headers to store: not those of the connection, nor those that the cache writes itself."""
+    """Return the headers to store: all except those of the connection and those that the cache itself writes."""
     listed = {member.lower() for member in members(values(headers, b"connection"))}
     return without(headers, NOT_STORED | listed)
 

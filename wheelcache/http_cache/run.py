@@ -1,4 +1,4 @@
-"""One run of the application, and the use of its response. Sans I/O, so that both drivers share it.
+"""One run of the application, and the use of its response. It does no I/O, so that both drivers share it.
 
 A driver reports the events of the response in order: ``started``, ``chunk`` for each piece of the body, and ``ended``
 at its regular end; or ``closed``, ``failed``, ``give_up`` or ``abandoned``. ``started`` and ``failed`` may return a
@@ -36,15 +36,15 @@ class Run:
     """A run of the application that may end with a stored page.
 
     Attributes:
-        request: the client's.
-        key: of the page or the variant that the request selects.
-        notes: for the application.
+        request: the request of the client.
+        key: the key of the page or the variant that the request selects.
+        notes: the notes that the application may make.
         stored: a stale page that the run validates or replaces; None if there is none.
-        leads: other requests wait for this run, or may begin to.
-        has_client: the response is sent; False for a renewal in the background.
+        leads: whether other requests may wait for this run.
+        has_client: whether the response is sent to a client; False for a renewal in the background.
         conditions: headers that replace the client's ``CONDITIONS``; None if the application gets the client's.
-        announcement: headers to add to the application's response.
-        is_recording: the response may be stored, and the driver must report its body.
+        announcement: headers that the driver adds to the application's response.
+        is_recording: whether the response may still be stored, so that the driver must report its body.
     """
 
     __slots__ = (
@@ -77,7 +77,7 @@ class Run:
                 self.announcement = [FORWARDED_MISS if stored is None else FORWARDED_STALE]
 
     def started(self, status: int, reason: str, headers: Headers) -> Reply | None:
-        """The response has begun. Return the reply to send in its place, or None to send it."""
+        """Handle the beginning of the response. Return a reply to send in its place, or None to send it."""
         pages, stored = self._pages, self.stored
         now = pages.clock()
         if stored is not None:
@@ -100,7 +100,7 @@ class Run:
         return None
 
     def chunk(self, data: bytes) -> None:
-        """A piece of the body has arrived."""
+        """Handle a piece of the body."""
         if not self.is_recording:
             return
         self._size += len(data)
@@ -113,7 +113,7 @@ class Run:
                 self.ended()
 
     def ended(self) -> None:
-        """The response has ended regularly. Store it, and release the waiting requests."""
+        """Handle the regular end of the response: store it, and release the waiting requests."""
         if not self.is_recording:
             return
         page = self._page
@@ -128,14 +128,14 @@ class Run:
         self._end(refusal=refusal, marks=refusal != PURGED)
 
     def closed(self) -> None:
-        """The server has closed the response without looking for its end, which it may do if no bytes are promised."""
+        """Handle a response that the server closed before its end, as it may once all promised bytes have arrived."""
         if self._promised == self._size:
             self.ended()
         else:
             self.abandoned()
 
     def failed(self) -> Reply | None:
-        """The application raised an exception before its response began. Return a stale page if it may be used."""
+        """Handle an exception before the beginning of the response. Return a stale page to send instead, or None."""
         stored, now = self.stored, self._pages.clock()
         if stored is not None and stored.freshness.may_replace_an_error(stored.age(now)):
             logger.warning("The application raised an exception; a stale page is sent.", exc_info=True)
@@ -144,12 +144,12 @@ class Run:
         return None
 
     def give_up(self, reason: str) -> None:
-        """The response cannot be stored."""
+        """Stop recording, because the response cannot be stored for this reason."""
         if self.is_recording:
             self._end(refusal=reason, marks=reason in LASTING)
 
     def abandoned(self) -> None:
-        """The run was cancelled. If other requests wait for its page, one of them runs the application."""
+        """Handle the cancellation of the run. If other requests wait for its page, one of them runs the application."""
         if self.leads:
             self.leads = False
             self._pages.flights.abandon(self.key)
@@ -157,7 +157,7 @@ class Run:
 
     @property
     def fields(self) -> frozenset[bytes]:
-        """The fields on which the stored page depends."""
+        """The request headers and cookies on which the stored page depends."""
         return frozenset() if self.stored is None else self.stored.fields
 
     def _validated(self, stored: Page, headers: Headers, now: float) -> Reply:
@@ -176,8 +176,8 @@ class Run:
         """End the recording, and release the waiting requests.
 
         Args:
-            refusal: the reason why the response is not stored.
-            marks: the next requests for the page do not wait for each other.
+            refusal: the reason why the response is not stored; None if it is.
+            marks: whether to mark the page, so that the next requests for it do not wait for each other.
         """
         pages = self._pages
         self.is_recording = False

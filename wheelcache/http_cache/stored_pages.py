@@ -1,4 +1,4 @@
-"""The stored pages: they are found, stored with their variants and tags, and removed."""
+"""Finds, stores and removes pages, with their variants and tags."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ VALIDATABLE: Final = 3600.0
 
 
 class Moment(NamedTuple):
-    """The moment at which a run begins: a page that is purged later is not stored.
+    """The state at the beginning of a run, by which ``put`` finds out whether the page was purged during the run.
 
     Attributes:
         purges: the number of the last purge by this process.
-        stamp: of the page, in the stamps of all processes.
-        tags: the moment for the tags of the page, which are known only at its end.
+        stamp: the stamp of the page, which changes when any process purges it; 0 without ``host_purges``.
+        tags: the time to compare with the last drop of each tag. The tags are known only at the end of the run.
     """
 
     purges: int
@@ -48,14 +48,15 @@ class StoredPages:
     """The stored pages of an HTTP cache.
 
     Args:
-        cache: contains the pages and the variants. Their weights are those of ``weigh``.
-        marks: the pages that could not be stored.
-        normalization: how values of headers become parts of keys.
-        host_purges: the purges of other processes; None if they do not matter.
+        cache: contains the pages and the variants, with the weigher ``weigh``.
+        marks: the marks of pages that could not be stored.
+        normalization: turns values of headers into parts of keys.
+        host_purges: the purges by all processes of the machine; None if each process purges only its own pages.
 
     Attributes:
-        find: ``find(key)`` returns the page or the variants with this key, or None.
-        purges, host_purges: the recent purges by this process, and those by all processes.
+        find: a function: ``find(key)`` returns the Page or the Variants with this key, or None.
+        purges: the recent purges by this process.
+        host_purges: as given.
     """
 
     def __init__(
@@ -82,11 +83,11 @@ class StoredPages:
         return found if is_variant or host_purges.is_current(key) else None
 
     def moment(self, key: str) -> Moment:
-        """Return the moment at which a run begins, as ``put`` needs it."""
+        """Return the state at the beginning of a run for the page ``key``."""
         return Moment(self.purges.number, 0 if self.host_purges is None else self.host_purges.stamp(key), moment())
 
     def put(self, request: Request, page: Page, began: Moment) -> str | None:
-        """Store a page. Return the reason if it is not stored."""
+        """Store a page that a run has made. Return None if it was stored, otherwise the reason why not."""
         with self._lock.get():
             return self._put(request, page, began)
 
@@ -124,7 +125,7 @@ class StoredPages:
         return PURGED if outcome & OUTDATED else "max_bytes"
 
     def _variants(self, key: str, found: Any, fields: frozenset[bytes], ttl: int) -> Variants:
-        """Return the variants of a page whose new response depends on ``fields``."""
+        """Return the Variants of a page, extended or made for a new response that depends on ``fields``."""
         if type(found) is Variants and fields <= found.fields:
             # A variant must not outlive the list of variants.
             with suppress(MissingKey):
@@ -141,7 +142,7 @@ class StoredPages:
     # Removing.
 
     def purge_keys(self, keys: Iterable[str]) -> int:
-        """Remove pages with all their variants. Return how many of the keys were there."""
+        """Remove pages with all their variants. Return the number of keys that existed."""
         removed = 0
         with self._lock.get():
             for key in keys:
@@ -155,31 +156,35 @@ class StoredPages:
         return removed
 
     def purge_url(self, url: str) -> int:
-        """Remove the page at a URL with all its variants, for both schemes."""
+        """Remove the page at a URL with all its variants, for http and https. Return the number of removed pages."""
         return self.purge_keys(keys_of_url(url, self._roots))
 
     def purge_host(self, host: str) -> int:
-        """Remove all pages of a host, and in the other processes all pages: they do not know which ones are meant."""
+        """Remove all pages of a host. Return their number.
+
+        With ``host_purges``, the other processes lose the pages of all hosts, since this process does not know the keys
+        of their pages.
+        """
         host = host.lower()
         keys = [key for key in [*self._cache.keys()] if host_of(key) == host]
         self.outdate_runs()
         return self.purge_keys(keys)
 
     def delete_tags(self, tags: Iterable[str]) -> None:
-        """Remove the pages with one of the tags. The runs that began before store no such page."""
+        """Remove the pages with one of the tags. Runs that are in progress store no page with one of them."""
         if self.host_purges is not None:
             self.host_purges.delete_tags(tags)
         self._cache.delete_tags(*tags)
 
     def purge_url_or_host(self, target: str) -> None:
-        """Purge the target of an operator's request: see ``purge_request``."""
+        """Purge the page of a URL, or all pages of a host, as an operator has requested."""
         if "://" in target:
             self.purge_url(target)
         else:
             self.purge_host(target)
 
     def outdate_runs(self) -> None:
-        """Keep the runs in progress from storing their pages, and purge all pages of other processes."""
+        """Keep the runs in progress from storing their pages, and purge the pages of other processes of the machine."""
         if self.host_purges is not None:
             self.host_purges.purge_all()
         with self._lock.get():
@@ -198,5 +203,5 @@ def _seconds_to_keep(page: Page) -> int:
 
 
 def weigh(key: str, value: Page | Variants) -> int:
-    """Return the bytes that an entry takes: the weigher of the cache."""
+    """Return the weight of an entry of the cache: its size in bytes."""
     return len(key) + value.weight

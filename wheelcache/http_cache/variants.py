@@ -1,14 +1,14 @@
 """Variants: the responses that one page has for different values of the request headers in its Vary.
 
 The entry of a page with variants is a ``Variants``: the fields on which the page depends, and the keys of the variants,
-which are separate entries. The keys contain a random name of the ``Variants``. So all variants become unreachable in
-one step when it is removed, also those that it no longer lists.
+which are separate entries. These keys contain a random name of the ``Variants``, so removing it makes all its variants
+unreachable in one step, even those that it no longer lists.
 
 A page may also depend on single cookies. A field is therefore either a header (``b"accept-language"``) or a cookie
 (``b"cookie theme"``; no name of a header contains a space).
 
-Raw values are normalized, so that clients with the same needs share a variant. As this takes some microseconds, a
-``Variants`` remembers the keys of recent raw values.
+Values of headers are normalized, so that clients with the same needs share a variant. Since this takes some
+microseconds, a ``Variants`` remembers the keys for recent values.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ Raw = tuple[bytes | str | None, ...]
 
 
 def cookie_field(name: bytes) -> bytes:
-    """Return the field that stands for one cookie."""
+    """Return the field that stands for the cookie ``name``."""
     return COOKIE + b" " + name
 
 
 def is_safe(value: bytes) -> bool:
-    """Return whether a value may be a part of a key: not if it is oversized or has control characters."""
+    """Return whether a value may be a part of a key: it is not oversized and has no control characters."""
     return _SAFE.fullmatch(value) is not None
 
 
@@ -70,12 +70,12 @@ def cookies(header: bytes) -> dict[bytes, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Normalization:
-    """How raw values become parts of keys.
+    """Turns values of request headers into parts of keys.
 
     Attributes:
         cookies: the cookies on which pages with ``Vary: Cookie`` depend; None for the whole header.
-        languages: the languages of the site, in lower case; None if it may have any. A client's wish for another
-            language is ignored.
+        languages: the languages of the site, in lower case; other languages that a client accepts are ignored. None to
+            ignore none.
     """
 
     cookies: frozenset[bytes] | None = None
@@ -89,7 +89,7 @@ class Normalization:
         return named
 
     def value(self, field: bytes, raw: bytes | None) -> bytes | None:
-        """Return the part of a key that a raw value becomes. An absent field is not an empty one."""
+        """Return the part of a key for a value of ``field``. An absent field differs from an empty one."""
         if raw is None or field in VERBATIM:
             return raw
         if field == SOME_COOKIE:
@@ -103,7 +103,7 @@ class Normalization:
         return b",".join(members([raw]))
 
     def _language(self, raw: bytes) -> bytes:
-        """Return the list of languages in its order: sites may answer ``en, de`` and ``de, en`` differently."""
+        """Return the accepted languages in order, since sites may answer ``en, de`` and ``de, en`` differently."""
         wishes = [b"".join(member.lower().split()) for member in members([raw])]
         if self.languages is not None:
             primary = {language.partition(b"-")[0] for language in self.languages} | {b"*"}
@@ -134,8 +134,8 @@ class Variants:
 
     Attributes:
         fields: header names, and cookies as ``cookie_field`` returns them.
-        headers: the names of the headers to look at.
-        weight: for the cache that contains it.
+        headers: the names of the request headers from which ``find`` needs the values.
+        weight: its weight in the cache.
     """
 
     __slots__ = ("_keys", "_name", "_normalization", "_remembered", "environ_names", "fields", "headers", "weight")
@@ -153,7 +153,7 @@ class Variants:
     def find(self, raw: Raw) -> str | None:
         """Return the key of the variant for these values of ``headers``, and count it as used.
 
-        None if a value must not become a part of a key.
+        Return None if a value is not safe: see ``is_safe``.
         """
         key = self._remembered.get(raw)
         if key is None:

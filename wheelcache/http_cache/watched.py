@@ -1,8 +1,8 @@
-"""The cookies and the environ of a request. They note which items are read, so that the key of the page contains these.
+"""Watches reads of the cookies and the environ of a request, so that the key of the page contains the items read.
 
-For frameworks whose pages depend on more than their ``Vary`` names: an application gives these to its code in place of
-the originals, on the runs that have ``PageNotes``. Reading all items of one of them makes the page one that cannot be
-keyed, and so does reading something that is no header, such as the client's address.
+For frameworks whose pages depend on more than their ``Vary`` names. During a run that has ``PageNotes``, the request of
+the framework has these objects in place of its own cookies and environ. A page is not stored if code reads all items of
+one of them, or an item that is no header, such as the client's address.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OF_ALL: Final = (
 
 
 def watched(base: type) -> Callable[[type], type]:
-    """Decorate a subclass of ``base``, a kind of dict, so that its methods call ``note`` and ``note_all``."""
+    """Return a decorator for subclasses of ``base``, a kind of dict, whose reads call ``note`` and ``note_all``."""
 
     def decorate(subclass: type) -> type:
         for names, make in ((OF_ONE, _reads_one), (OF_ALL, _reads_all)):
@@ -67,11 +67,11 @@ def _reads_all(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class WatchedCookies(dict[str, str]):
-    """The cookies of a request: inherit from this and from the framework's kind of dict, and decorate with ``watched``.
+    """The cookies of a request. A subclass also inherits from the framework's kind of dict, and has ``watched``.
 
     Args:
-        cookies: the framework's own.
-        exempt: the cookies that are read for every page, which depends on them if its Vary says so.
+        cookies: the cookies as the framework has parsed them.
+        exempt: the names of cookies that are read for every page. A page depends on them only if its Vary says so.
     """
 
     def __init__(self, cookies: Any, notes: PageNotes, exempt: Collection[str]) -> None:
@@ -95,7 +95,7 @@ class WatchedCookies(dict[str, str]):
 
 @watched(dict)
 class WatchedEnviron(dict[str, Any]):
-    """The environ of a request. Items that are set reach the server's own environ, too."""
+    """The environ of a request. Items that are set in it are also set in the server's own environ."""
 
     def __init__(self, environ: dict[str, Any], notes: PageNotes) -> None:
         self.notes = notes

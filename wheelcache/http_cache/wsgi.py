@@ -41,7 +41,7 @@ renewal_pool: Final = WorkerPool(RENEWALS, MOST_RENEWALS, name="wheelcache-pages
 
 
 class WsgiRequest:
-    """A request by its environ. See ``Request``."""
+    """A request, made from its WSGI environ: see ``Request``."""
 
     __slots__ = ("_environ", "is_plain", "key", "method")
 
@@ -170,7 +170,7 @@ class WsgiCache:
         return self._app(environ, partial(_start_untagged, start_response))
 
     def _renew(self, run: Run, environ: Environ) -> None:
-        """Renew a page in a thread of the pool, with an environ that knows nothing of the client."""
+        """Renew a page in a thread of the pool, with an environ that contains nothing of the client."""
         reduced = _reduced(environ, named_headers(run.request, run.fields))
         run.request = WsgiRequest("GET", run.request.key, reduced, is_plain=False)
         try:

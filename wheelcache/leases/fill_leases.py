@@ -1,22 +1,24 @@
 """Fill leases: of several callers that miss a key with a plain ``get``, one computes it, and the others wait for its
 ``set``.
 
-The idea is the lease of "Scaling Memcache at Facebook" (NSDI 2013): a miss gives the right to fill. A caller that
-misses a key on which another caller has a lease waits until the value is set, and returns that value; or until the
-lease passes to it, because its holder deleted the key, ended its request or took too long; or until its own wait times
-out, and then continues as after any miss.
+The idea is the lease of "Scaling Memcache at Facebook" (NSDI 2013): the first caller that misses a key gets a lease,
+the right to fill the key. Another caller that misses the key waits. There are three ways in which its wait ends:
 
-No two callers wait for each other, since **a caller that others may wait for does not wait**. The holder of a lease, on
-any key of any cache, and a loader under single flight get a miss immediately where others would wait. So every caller
-that waits depends on a caller that does not. Several threads that act for one task at the same time, or tasks that it
-started before, could still wait for each other, for as long as a lease lasts.
+- The holder sets the value, which the waiting caller receives.
+- The holder deletes the key, ends its request or takes too long. The lease passes to the waiting caller.
+- The wait times out, and the caller continues as after any miss.
 
-**No caller receives a value from before a write that returned before the caller asked.** Setting a key, announcing the
-value and joining the callers that wait are three separate moments, and any other write may come in between. A lease
-watches its key in the core, and the ``set`` that completes the watch ends the lease in that step, even if nothing was
-announced yet: only callers that joined before that step receive its value, and a caller that comes later gets a lease
-of its own. Writes of other processes break no watch; they show in the stamps. If the stamps of the key have changed
-since the watch began, a caller that joins looks the key up again when a value is set.
+**A caller that others may wait for does not wait**, so no two callers wait for each other. Such callers are the holder
+of a lease on any key of any cache, and a loader under single flight: where others would wait, they get a miss
+immediately. There is one exception: several threads that act for one task at the same time, or tasks that it started
+before, could wait for each other, for as long as a lease lasts.
+
+**A caller never receives a value that was overwritten before the caller asked for it.** A key is set at one moment, the
+waiting callers receive the value at a later moment, and another write may come in between. Therefore a lease watches
+its key in the core, and the ``set`` that completes the watch also ends the lease, in the same step. Only callers that
+joined before that step receive its value; a caller that comes later gets a lease of its own. Writes of other processes
+break no watch, but change the stamps. If the stamps of the key have changed since the watch began, a caller that joins
+looks the key up again when a value is set.
 
 After it got the lease, the holder looks the key up once more, to find a value that was set before the watch began. The
 key may be written again before the waiters receive this value, so they look it up themselves.
@@ -45,35 +47,25 @@ LOOK_AGAIN: Final = object()
 """Stands in for a value: the waiters look the key up again."""
 
 
+@dataclass(slots=True, eq=False)
 class Lease:
     """The right to fill a key until a certain time.
 
     Attributes:
+        scope: a weak reference, since a scope has ended if only its leases refer to it.
         value: the value that the waiters receive, or LOOK_AGAIN; MISSING until then.
     """
 
-    __slots__ = ("_scope", "key", "table", "until", "value", "waiters", "watch")
-
-    def __init__(
-        self,
-        table: FillLeases,
-        key: Hashable,
-        scope: RequestScope,
-        until: float,
-        waiters: deque[Waiter],
-        watch: Watch,
-    ) -> None:
-        self.table = table
-        self.key = key
-        self.until = until
-        self.waiters = waiters
-        self.watch = watch
-        self.value: Any = MISSING
-        # A weak reference, since a scope has ended if only its leases refer to it.
-        self._scope = ref(scope)
+    table: FillLeases
+    key: Hashable
+    scope: ref[RequestScope]
+    until: float
+    waiters: deque[Waiter]
+    watch: Watch
+    value: Any = MISSING
 
     def begin(self) -> None:
-        scope = self._scope()
+        scope = self.scope()
         if scope is not None:
             scope.leases[self] = None
 
@@ -84,11 +76,11 @@ class Lease:
 
     def is_of(self, scope: RequestScope | None) -> bool:
         """Return whether ``scope`` has the lease, or acts for the scope that has it."""
-        mine = self._scope()
+        mine = self.scope()
         return scope is not None and any(each is mine for each in scope.with_parents())
 
     def end(self) -> None:
-        scope = self._scope()
+        scope = self.scope()
         if scope is not None:
             scope.leases.pop(self, None)
 
@@ -254,9 +246,10 @@ class FillLeases:
         self.wake()
 
     def fill(self, watch: Watch, seen: Callable[[Any], Seen | None], value: Any) -> None:
-        """Give ``value``, which was read or written elsewhere after ``watch`` began, to the callers that wait for its
-        key. If the key was written since, a caller may have joined after that write. In that case, no caller receives
-        the value, and the running scope gives up the lease if it has it.
+        """Pass ``value``, which was read or written elsewhere after ``watch`` began, to the callers that wait for it.
+
+        If the key was written again in the meantime, no caller receives the value, since some may have joined after
+        that write. The running scope then gives up the lease, if it has it.
 
         Args:
             seen: returns the current stamps of a key.
@@ -420,7 +413,7 @@ class FillLeases:
         while waiters:
             waiter = waiters.popleft()
             if waiter.deadline > now:
-                successor = Lease(self, lease.key, waiter.scope, now + waiter.wait, waiters, lease.watch)
+                successor = Lease(self, lease.key, ref(waiter.scope), now + waiter.wait, waiters, lease.watch)
                 self.in_force[lease.key] = successor
                 successor.begin()
                 waiter.has_lease = True
@@ -455,7 +448,7 @@ class FillLeases:
                 return
             self._pass_on(oldest, now)
         watch = self._core.watch(key, slot=slot, wants_value=True)
-        lease = Lease(self, key, scope, now + wait, deque(), watch)
+        lease = Lease(self, key, ref(scope), now + wait, deque(), watch)
         if key not in self.in_force:
             self.in_force[key] = lease
             lease.begin()

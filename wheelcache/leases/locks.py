@@ -1,7 +1,8 @@
 """Named locks with an owner and an end, with the calls of redis-py's ``Lock``.
 
-``Lock`` is the object that a caller acquires and releases. A lock table holds the state: ``ProcessLocks`` for the
-threads and tasks of one process, ``MachineLocks`` for the processes of one user on one machine.
+``Lock`` is the object that a caller acquires and releases. The state of the locks, by name, is in a table:
+``ProcessLocks`` for the threads and tasks of one process, ``MachineLocks`` for the processes of one user on one
+machine. A token stands for the holder of a lock. A lock that has ended counts as free.
 
 ``MachineLocks`` keeps a file for each held lock in the runtime directory, which is in shared memory if the system
 supports that. The holder has the file locked with flock, so the kernel releases the lock of a process that was killed,
@@ -25,7 +26,7 @@ from itertools import islice
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.core.contract import BATCH
@@ -54,25 +55,6 @@ STEP: Final = "step"
 SWEEP_AT: Final = 64
 """The number of locks of a process from which ended ones are looked for, each time there are twice as many. Callers may
 leave locks to their timeout, each with a name of its own."""
-
-
-class LockTable(Protocol):
-    """The state of the locks, by name. A lock that has ended counts as free.
-
-    Attributes:
-        scope: "process" or "machine": the callers that a lock excludes.
-    """
-
-    @property
-    def scope(self) -> str: ...
-    def acquire(self, name: str, token: str, seconds: float) -> bool: ...
-    def release(self, name: str, token: str) -> bool: ...
-
-    def extend(self, name: str, token: str, seconds: float, *, from_now: bool) -> bool:
-        """Move the end of a lock by ``seconds``, or to ``seconds`` from now. Return False unless ``token`` holds it."""
-
-    def holder(self, name: str) -> str | None:
-        """Return the token of the holder."""
 
 
 class ProcessLocks:
@@ -111,6 +93,7 @@ class ProcessLocks:
             return is_held
 
     def extend(self, name: str, token: str, seconds: float, *, from_now: bool) -> bool:
+        """Move the end of a lock by ``seconds``, or to ``seconds`` from now. Return False unless ``token`` holds it."""
         with self._lock:
             is_held = self.holder(name) == token
             if is_held:
@@ -118,6 +101,7 @@ class ProcessLocks:
             return is_held
 
     def holder(self, name: str) -> str | None:
+        """Return the token of the holder."""
         token, end = self._held.get(name, ("", -inf))
         return token if self._clock() < end else None
 
@@ -285,7 +269,7 @@ class Lock:
 
     def __init__(
         self,
-        table: LockTable,
+        table: ProcessLocks | MachineLocks,
         name: str,
         timeout: float | None = None,
         sleep: float = 0.1,

@@ -1,4 +1,4 @@
-"""Loaders that receive the old value, and lifetimes that depend on the loaded value.
+"""Loaders that receive the previous value, and lifetimes that depend on the loaded value.
 
 A loader with a parameter named ``previous`` receives the value that it replaces, by keyword. It may return KEEP to
 renew that value, for example after a conditional request that was answered by 304. The ideas are FusionCache's
@@ -57,8 +57,9 @@ def no_previous(key: Hashable) -> ValueError:
 
 
 def seconds_for(ttl: Any, value: Any) -> Any:
-    """Return ``ttl``; if it is a function, the seconds for which it keeps ``value``: None for forever, 0.0 for not at
-    all.
+    """Return the TTL of ``value``: ``ttl``, or its result if it is a function.
+
+    None means that the value never expires, 0.0 that it is not kept.
 
     Raises:
         ValueError: if ``value`` is KEEP: the cache that stores it passes no previous value.
@@ -79,7 +80,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 class AdaptiveLoaders:
-    """Makes loaders without parameters of loaders that receive the old value, and of lifetimes that are functions."""
+    """Wraps loaders that receive the previous value, or whose lifetime is a function, as loaders without parameters."""
 
     __slots__ = ("_core", "_keys")
 
@@ -97,32 +98,35 @@ class AdaptiveLoaders:
         encode: Callable[[Any], Any] = _as_it_is,
         decode: Callable[[Any], Any] = _as_it_is,
         passes_previous: bool | None = None,
+        find_previous: Callable[[Any], Record | None] | None = None,
     ) -> Callable[[], Any]:
-        """Return a loader without parameters, which returns what ``encode`` makes of the value of ``loader``.
+        """Return a loader without parameters. It calls ``loader`` and returns its value, encoded by ``encode``.
 
         Args:
-            ttl: if this is a function of the value, the result is a Loaded.
-            decode: restores a value that ``encode`` has made.
-            passes_previous: whether ``loader`` receives the previous value. None if its parameters decide.
+            ttl: if this is a function, the new loader returns a Loaded, with the TTL that the function gave.
+            decode: reverses ``encode``, for the previous value.
+            passes_previous: whether ``loader`` receives the previous value; None if its parameters decide.
+            find_previous: used instead of ``previous``.
         """
         if passes_previous is None:
             passes_previous = takes_previous(loader)
         if callable(ttl):
             check_has_no_refresh_ahead(ttl, policy)
+        find_previous = find_previous or self.previous
         # None has a TTL of its own.
         skips_none = policy.negative_ttl is not None
 
         def load() -> Any:
-            record = self._previous(key) if passes_previous else None
+            record = find_previous(key) if passes_previous else None
             previous = None if record is None else decode(record.value)
 
             def finish(value: Any) -> Any:
-                if value is not KEEP:
-                    stored = encode(value)
-                elif record is not None:
-                    value, stored = previous, record.value
-                else:
-                    raise no_previous(key)
+                if value is KEEP:
+                    if record is None:
+                        raise no_previous(key)
+                    # Again, since the loader may have changed the object that it received.
+                    value = decode(record.value)
+                stored = encode(value)
                 if not callable(ttl) or (value is None and skips_none):
                     return stored
                 return Loaded(stored, seconds_for(ttl, value))
@@ -131,7 +135,7 @@ class AdaptiveLoaders:
 
         return load
 
-    def _previous(self, key: Hashable) -> Record | None:
+    def previous(self, key: Hashable) -> Record | None:
         """Return the entry of ``key`` with the value that a loader replaces: one that is fresh, or within its grace."""
         record = self._core.peek(self._keys.adapt(key))
         if record is None or not record.times.is_current or record.times.expires_at <= self._core.now():

@@ -14,7 +14,7 @@ from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
 
 class Handed(Enum):
-    """The fate of a load that a caller hands over."""
+    """The result of handing a load over to a pool of threads or to a task."""
 
     TAKEN = "it runs, or will run"
     REFUSED = "the caller has to run it"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from math import inf
 from typing import Any, cast
 
 from wheelcache.core.contract import Core, Watch
@@ -15,6 +17,7 @@ from wheelcache.loading.steps import Outcome
 from wheelcache.stats import Meter
 
 
+@dataclass(slots=True, eq=False)
 class Landing:
     """Ends the flights of one cache.
 
@@ -23,23 +26,12 @@ class Landing:
         counts, backoff, failures: the records of loads.
     """
 
-    __slots__ = ("_backoff", "_core", "_counts", "_failures", "_flights", "_target")
-
-    def __init__(
-        self,
-        core: Core,
-        target: Target,
-        flights: FlightTable,
-        counts: Meter,
-        backoff: Backoff,
-        failures: RecentFailures,
-    ) -> None:
-        self._core = core
-        self._target = target
-        self._flights = flights
-        self._counts = counts
-        self._backoff = backoff
-        self._failures = failures
+    _core: Core
+    _target: Target
+    _flights: FlightTable
+    _counts: Meter
+    _backoff: Backoff
+    _failures: RecentFailures
 
     def loaded(self, flight: Flight, request: LoadRequest, value: Any) -> Outcome:
         """Store the value and end the flight. Return the value, or the error of a weigher."""
@@ -82,17 +74,23 @@ class Landing:
         if policy.longest is not None:
             longest = policy.longest(flight.key)
             ttl = longest if ttl is None else min(ttl, longest)
+            if policy.past_end:
+                grace = policy.past_end + (longest - ttl if longest < inf else 0.0)
         if ttl is not None and ttl <= 0.0:
             # An older value that is kept past its time must not be returned after this one.
-            self._target.discard(flight.key)
+            if not policy.past_end or self._is_other(flight.key, value):
+                self._target.discard(flight.key)
             return None
         return self._target.store(flight.key, value, ttl, grace, cast("Watch", flight.watch), request.names)
 
     def drop_other(self, key: Any, value: Any) -> None:
         """Delete the entry of ``key`` unless its value is known to equal ``value``, which was read from the source."""
-        record = self._core.peek(key)
-        if record is not None and not _is_same(record.value, value):
+        if self._is_other(key, value):
             self._target.delete(key)
+
+    def _is_other(self, key: Any, value: Any) -> bool:
+        record = self._core.peek(key)
+        return record is not None and not _is_same(record.value, value)
 
     def failed(self, flight: Flight, error: BaseException) -> None:
         """End the flight with an error."""

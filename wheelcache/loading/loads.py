@@ -67,27 +67,11 @@ class Loads:
         cache_is_used: called at a failed load.
 
     Attributes:
-        adaptive: makes loaders that receive the old value, or choose the lifetime.
+        adaptive: wraps loaders that receive the previous value, or choose the lifetime.
         counts: the counts of the loads.
         failures: the recent exceptions of loaders.
         many: loads many keys by one call.
     """
-
-    __slots__ = (
-        "_backoff",
-        "_core",
-        "_flights",
-        "_is_closed",
-        "_keys",
-        "_landing",
-        "_refreshes",
-        "_stamps",
-        "_target",
-        "adaptive",
-        "counts",
-        "failures",
-        "many",
-    )
 
     def __init__(
         self, core: Core, target: Target, stamps: KeyStamps, keys: KeyProxies, cache_is_used: Callable[[], object]
@@ -141,14 +125,15 @@ class Loads:
     ) -> Steps:
         """Load for callers that share flights only with each other, not with other loads of ``key``.
 
-        ``loader()`` returns an ``Unstored``. As in other loads, a write of ``key`` outdates its value.
+        ``loader()`` returns an ``Unstored``. As in other loads, a write of ``key`` outdates its value, and
+        waiters receive the old value of ``key`` within the policy's ``fill_grace``.
         """
         request = self.request(("load", key), loader, ttl, policy, tags)
         request.watched = self._keys.adapt(key)
         return self.load(request)
 
     def needs_refresh(self, key: Hashable, value: Any, ttl: Lifetime, policy: LoadPolicy) -> bool:
-        """Return whether ``value``, which a ``find`` has found, is past the policy's ``refresh_ahead`` of its TTL.
+        """Return whether the share ``refresh_ahead`` of the TTL has passed for ``value``, which a ``find`` has found.
 
         Raises:
             TypeError, ValueError: if ``ttl`` is wrong, even if there is nothing to refresh.
@@ -164,14 +149,14 @@ class Loads:
         times = self._core.times(self._keys.adapt(key))
         return times is not None and times.fresh_until - self._core.now() < (1 - policy.refresh_ahead) * seconds
 
-    def get_stale(self, key: Hashable, default: Any = None) -> Any:
-        """Return the old value of ``key`` during an outage of its source: one within its grace, or from a past epoch of
-        trust."""
+    def get_stale(self, key: Hashable, grace: float) -> Any:
+        """Return the old value of ``key`` during an outage of its source, or MISSING: one within ``grace`` seconds past
+        its TTL, which it was stored with, or from a past epoch of trust."""
         record = self._core.peek(self._keys.adapt(key))
-        if record is None or self._core.now() >= record.times.expires_at:
-            return default
+        if record is None or self._core.now() >= min(record.times.expires_at, record.times.fresh_until + grace):
+            return MISSING
         if not record.times.is_current and self._stamps.reports_writes:
-            return default
+            return MISSING
         self.counts.add("stale_hits")
         return record.value
 
@@ -422,7 +407,7 @@ class Loads:
 
     def _stale(self, request: LoadRequest, grace: float) -> Any:
         """Return a stale value that the caller may have, which ends the look-up; otherwise MISSING."""
-        record = stale_record(self._core, request.key, grace)
+        record = stale_record(self._core, request.watched, grace)
         if record is None:
             return MISSING
         request.fresh_until = record.times.fresh_until

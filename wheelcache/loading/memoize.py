@@ -312,13 +312,14 @@ def receives_previous(function: Callable[..., Any]) -> bool:
 
 
 def decorator(decorate: Callable[[Any], Any], ttl: Any, spelled: str) -> Callable[[Any], Any]:
-    """Return ``decorate``. If ``ttl`` is a function, check that it is not the one to decorate.
+    """Return ``decorate``, with a check for ``@memoize`` without parentheses: ``ttl`` is then the function to decorate.
 
     Args:
-        spelled: the decorator, for the error.
+        spelled: the name of the decorator, for the error.
 
     Raises:
-        TypeError: if ``ttl`` does not accept one argument. If it does, the first call of the result raises the error.
+        TypeError: if ``ttl`` is a function that does not accept one argument. A function that accepts one may be a TTL,
+            so in this case, the result raises the error if it is called with anything but one function.
     """
     if not callable(ttl):
         return decorate

@@ -19,13 +19,15 @@ class LoadPolicy:
         refresh_ahead: the fraction of the TTL after which a hit starts a refresh; None for never.
         fail_safe: whether a value within its grace is served if loading it again fails.
         timeout: seconds that a caller waits for a load; None for no limit.
-        keep: seconds past its TTL for which a value stays for ``get_stale`` only.
+        keep: seconds past its TTL for which a value stays in memory for ``get_stale``, and for no other call.
         fill_grace: seconds past its TTL for which the callers that would wait for a load get the old value instead.
         negative_ttl: the TTL of a value that is None, in seconds; None for the TTL of all other values.
         is_for_waiters: decides whether the waiters of a load receive an error of its loader. Otherwise they look again.
             None if they receive every ``Exception``.
         longest: returns the most seconds for which the loaded value of a key may be fresh; 0.0 if the value must not be
             stored. None for no limit beyond the TTL.
+        past_end: seconds past the end that ``longest`` shows, or past the TTL if it shows none, for which a value stays
+            for callers that would wait; 0.0 for none.
     """
 
     grace: float = 0.0
@@ -37,6 +39,7 @@ class LoadPolicy:
     fill_grace: float = 0.0
     is_for_waiters: Callable[[BaseException], bool] | None = None
     longest: Callable[[Any], float] | None = None
+    past_end: float = 0.0
 
     def shares(self, error: BaseException) -> bool:
         """Return whether the waiters of a load receive ``error``, which its loader raised."""

@@ -36,11 +36,12 @@ class Failure:
 
 
 class RecentFailures:
-    """Records the exceptions of loaders, in 1 us each. Only the first one of its type since ``take`` is asked for its
-    message.
+    """Records the exceptions of loaders, in 1 us each, until ``take`` returns them. Only the first exception of a type
+    is asked for its message.
 
     Args:
-        cache_is_used: called after the first one since ``take``. A cache whose every load fails is never written to.
+        cache_is_used: starts the jobs of the cache, which read the failures. It is called at the first exception after
+            ``take``, and not only by writes, since a cache whose loads all fail has no writes.
     """
 
     __slots__ = ("_cache_is_used", "_found", "_lock")

@@ -31,7 +31,7 @@ class LoadRequest:
         is_counted: whether the look-up has ended, as a hit or a miss.
         is_hit: whether the look-up was a hit: the value was found after its key was claimed, or a stale value was
             served.
-        given_up: whether the caller's timeout passed.
+        given_up: whether the caller's timeout has passed.
     """
 
     key: Any

@@ -1,8 +1,9 @@
-"""Lets loading be written once, as generators of steps, which threads (``run``) or tasks (``run_async``) drive.
+"""Lets the code for loading be written once, for threads and for tasks: as generators of *steps*.
 
-The errors of a step are sent into the generator as values, since a generator cannot let a StopIteration pass, and a
-generator returns the error that its driver raises. An exception that interrupts a driver closes the generator, whose
-``finally`` clauses clean up.
+A generator yields each step that may block. A driver carries the step out and sends the result back: ``run`` in a
+thread, ``run_async`` in a task. Errors are passed as values in both directions, in an ``Outcome``, since a generator
+cannot raise a StopIteration. If an exception interrupts a driver, it closes the generator, whose ``finally`` clauses
+clean up.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
-from inspect import isawaitable
+from inspect import Signature, isawaitable, signature
 from threading import TIMEOUT_MAX
 from typing import Any, Final, TypeVar
 
@@ -96,8 +97,11 @@ class ByDriver:
 
 
 class ToTheEnd:
-    """A step that drives other steps, and sends an Outcome. If its task is cancelled, another task continues the steps
-    and calls ``after`` at the end: many async methods run a blocking one in a thread, which is not cancelled."""
+    """A step that drives other steps to their end, even if its task is cancelled, and sends an Outcome.
+
+    After a cancellation, another task continues the steps, and calls ``after`` at the end: many async methods run a
+    blocking method in a thread, which a cancellation does not stop.
+    """
 
     __slots__ = ("_after", "_steps")
 
@@ -205,6 +209,9 @@ def twins(
         return await by_tasks(steps(*args, **kwargs))
 
     by_thread.__name__, by_task.__name__ = name, f"a{name}"
+    # Callers receive the result of the steps.
+    shown = signature(steps).replace(return_annotation=Signature.empty)
+    vars(by_thread)["__signature__"] = vars(by_task)["__signature__"] = shown
     return by_thread, by_task
 
 

@@ -13,15 +13,16 @@ from wheelcache.near_cache.outage_rule import OutageRule
 
 
 class TrustEpoch:
-    """The trust in all entries of a cache, as stamps with a single slot: an entry is current during its epoch.
+    """Stamps with a single slot, which contains the number of the present epoch. An entry is current during its epoch.
 
-    The end of an epoch makes all entries suspect in one step: they may be old, and reads miss them. For callers that
-    cannot get another value, they stay until they are replaced or deleted, or expire. The same applies to a value that
-    is stored after its epoch ended.
+    An epoch lasts as long as all writes are reported to this process. Its end makes all entries suspect in one step:
+    they may be old, and reads miss them. They stay in memory until they are replaced, deleted or expire, for callers
+    that cannot get another value. A value that is stored after the end of the epoch in which it was read is suspect as
+    well.
 
     Attributes:
-        table: the number of the epoch.
-        invalidations: unused, since a mismatch does not mean that the key was written.
+        table: the number of the epoch, as the only slot.
+        invalidations: unused, since the end of an epoch does not mean that a key was written.
         first: None, for the same reason.
         tags: None, since tags are dropped in this process only.
         is_notified: whether writes are reported to this process. Entries that are stored while it is False are suspect.
@@ -94,6 +95,7 @@ class Invalidations:
             epoch=self._epoch,
             fail_safe=checked["fail_safe"],
             grace=checked["grace"],
+            fill_grace=max((seconds for _, seconds in checked["fill_grace"]), default=0.0),
             drop_writes=checked["writes_without_l2"] == "drop",
         )
         if self._tracking is not None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec
-from wheelcache.core.contract import MISSING
+from wheelcache.core.contract import MISSING, Record
 from wheelcache.errors import CacheClosed
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.request import Unstored
@@ -55,6 +55,9 @@ class NearCache:
         rule: decides which errors of the store are outages.
         epoch: the stamps of ``cache`` if a connection reports every write to this process, and can be lost.
         fail_safe: whether old copies are returned during an outage, until ``grace`` seconds past their expiry.
+        fill_grace: for so many seconds past the end of a value that the store no longer has, ``lease`` and ``load`` may
+            return its old copy to callers that would wait. Every delete must be reported to this process, also that of
+            a value that has ended: stamps do this, a Redis does not.
         drop_writes: whether a write that fails is dropped, with ``fail_safe``. Otherwise its error reaches the caller.
 
     Attributes:
@@ -72,6 +75,7 @@ class NearCache:
         epoch: TrustEpoch | None = None,
         fail_safe: bool = False,
         grace: float = 0.0,
+        fill_grace: float = 0.0,
         drop_writes: bool = True,
     ) -> None:
         self.cache = cache
@@ -82,12 +86,17 @@ class NearCache:
         self.start_tracking: Callable[[], object] = _nothing
         self.stop_tracking: Callable[[], object] = _nothing
         self._epoch = epoch
+        self._grace = grace
+        self._past_end = max(grace if fail_safe else 0.0, fill_grace) if fill_grace else 0.0
         if epoch is not None:
             epoch.is_notified = False
         # Expired copies stay for outages. They are not returned while the store answers.
         timeouts = WrittenTimeouts(cache.parts.core.now)
         self._policy = LoadPolicy(
-            keep=grace if fail_safe else 0.0, is_for_waiters=rule.is_of_the_call, longest=timeouts.left
+            keep=grace if fail_safe else 0.0,
+            is_for_waiters=rule.is_of_the_call,
+            longest=timeouts.left,
+            past_end=self._past_end,
         )
         self._store = GuardedStore(
             cache.name,
@@ -146,7 +155,7 @@ class NearCache:
             return self._fallback([key], error).get(key, MISSING)
         self._store.answered(int(stored is not MISSING), 1)
         if stored is MISSING:
-            self.cache.parts.discard_stale(key)
+            self._not_in_store(key)
         return stored
 
     def get_many(self, keys: Iterable[Any], read: Callable[[list[Any]], Any]) -> StepsTo[dict[Any, Any]]:
@@ -171,10 +180,26 @@ class NearCache:
         except Exception as error:
             return self._fallback(keys, error)
 
-    def lease(self, key: Any, read: Callable[[], Any], *, wait: float, may_wait: bool = True) -> StepsTo[Any]:
+    def lease(
+        self,
+        key: Any,
+        read: Callable[[], Any],
+        *,
+        wait: float,
+        may_wait: bool = True,
+        grace: float = 0.0,
+        leader: Any = None,
+    ) -> StepsTo[Any]:
         """Wait for another caller to set the missing ``key``, or look it up again in the store. Return its value, or
-        MISSING if this caller must compute it."""
-        stored = yield from self.cache.parts.look_up_leased(key, wait, may_wait)
+        MISSING if this caller must compute it.
+
+        Args:
+            grace: for so many seconds past the end of the value, the others receive the old copy and do not wait; at
+                most ``fill_grace``.
+            leader: see ``CacheParts.look_up_leased``.
+        """
+        grace = self._grace_of_copy(key, grace)
+        stored = yield from self.cache.parts.look_up_leased(key, wait, may_wait, grace, leader)
         if stored is MISSING:
             # This caller may hold the lease now. Another process, or an earlier holder, may have set the key meanwhile.
             fill = self.cache.parts.lease_fill(key)
@@ -192,9 +217,9 @@ class NearCache:
             found: bool = yield from self._store.read(ask)
         except Exception as error:
             self._check_may_fail(error)
-            return self.cache.parts.loads.get_stale(key, MISSING) is not MISSING
+            return self.cache.parts.loads.get_stale(key, self._grace) is not MISSING
         if not found:
-            self.cache.parts.discard_stale(key)
+            self._not_in_store(key)
         return found
 
     def read(self, read: Callable[[], Any], key: Any = MISSING) -> StepsTo[Any]:
@@ -212,8 +237,9 @@ class NearCache:
             self.cache.parts.loads.many.reconcile(key, value)
         return value
 
-    def load(self, key: Any, loader: Loader) -> Steps:
-        """Return the result of ``loader()``, which concurrent callers of this method share. No copy of it is kept.
+    def load(self, key: Any, loader: Loader, grace: float = 0.0) -> Steps:
+        """Return the result of ``loader()``, which concurrent callers of this method share, unless they receive the old
+        copy as in ``lease``. No copy of the result is kept.
 
         Callers of ``get`` do not share it: they wait for the store, not for a loader, which may take long, raise an
         error of its own, or look up the key itself.
@@ -224,24 +250,38 @@ class NearCache:
             # The loaded value is not a copy of the store's value.
             return Unstored(value), error
 
-        return self.cache.parts.loads.load_apart(key, InSteps(load), self.timeout, PLAIN)
+        return self.cache.parts.loads.load_apart(key, InSteps(load), self.timeout, self.policy_of(key, grace))
+
+    def policy_of(self, key: Any, grace: float) -> LoadPolicy:
+        """Return the policy of a load of ``key`` whose waiters receive the old copy as in ``lease``."""
+        return PLAIN.with_fill_grace(self._grace_of_copy(key, grace))
+
+    def previous(self, key: Any) -> Record | None:
+        """Return the copy that a newly computed value will replace; None without ``fill_grace``, since other processes
+        may have deleted the value."""
+        return self.cache.parts.loads.adaptive.previous(key) if self._past_end else None
 
     def get_or_add(
         self,
         key: Any,
         read: Callable[[], Any],
-        loader: Callable[[], Any],
+        loader: Callable[..., Any],
         add: Callable[[Any], StepsTo[bool]],
         codec: Codec,
+        grace: float,
     ) -> Steps:
         """Return the result of ``read()``. If it is MISSING, return the result of ``loader()``, which is stored by
         ``add`` and shared by concurrent callers."""
+
+        load = self.cache.parts.loads.adaptive.loader(
+            *(key, loader, None, PLAIN), decode=codec.decode, find_previous=self.previous
+        )
 
         def compute() -> Steps:
             # A caller that arrived while another one computed the value finds it in the store.
             stored = yield from self.read(read, key)
             if stored is MISSING:
-                value, error = yield Call(loader)
+                value, error = yield Call(load)
                 if error is not None:
                     return None, error
                 if not (yield from add(value)):
@@ -251,7 +291,7 @@ class NearCache:
                     stored = codec.encode(value)
             return stored, None
 
-        stored, error = yield from self.load(key, InSteps(compute))
+        stored, error = yield from self.load(key, InSteps(compute), grace)
         return (None, error) if error is not None else (codec.decode(stored), None)
 
     # Writing.
@@ -344,8 +384,20 @@ class NearCache:
         """Drop the stale copies of ``keys`` that were not found, and return ``found``."""
         for key in keys:
             if key not in found:
-                self.cache.parts.discard_stale(key)
+                self._not_in_store(key)
         return found
+
+    def _not_in_store(self, key: Any) -> None:
+        """Drop the stale copy of ``key``, unless the value has ended by its timeout and is within its grace."""
+        times = self.cache.parts.core.times(key) if self._past_end else None
+        if times is None or self.cache.parts.core.now() < times.expires_at - self._past_end:
+            self.cache.parts.discard_stale(key)
+
+    def _grace_of_copy(self, key: Any, grace: float) -> float:
+        """Return the seconds past its own end for which the copy of ``key`` may be returned, so that this is ``grace``
+        seconds past the end of the value; 0.0 without a copy."""
+        times = self.cache.parts.core.times(key) if grace else None
+        return 0.0 if times is None else max(0.0, times.expires_at - self._past_end + grace - times.fresh_until)
 
     def _count_misses_if(self, is_certain: bool, keys: list[Any]) -> None:
         """Count misses of ``keys`` if ``is_certain``. With ``fail_safe``, a look-up that fails may still become a stale
@@ -369,7 +421,7 @@ class NearCache:
             raise error
         found = {}
         if self._store.rule.is_outage(error):
-            found = {key: self.cache.parts.loads.get_stale(key, MISSING) for key in keys}
+            found = {key: self.cache.parts.loads.get_stale(key, self._grace) for key in keys}
             found = {key: stale for key, stale in found.items() if stale is not MISSING}
         self._count_misses_if(True, [key for key in keys if key not in found])
         self._check_may_fail(error)

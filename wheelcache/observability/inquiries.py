@@ -1,11 +1,13 @@
 """Ask the workers of a site about the entries of a cache, or to delete some, and collect their answers.
 
-A command puts an inquiry into the database where the workers publish their figures. Each worker finds it with its next
-publication, within seconds, and adds its answer. Inquiries and answers are JSON documents, which are removed when the
-command has read them. As with ``worker_requests``, only workers answer, and only inquiries since their cache was made.
+A command or the dashboard puts an inquiry into the database where the workers publish their figures. Each worker finds
+it with its next publication, within seconds, and adds its answer. Inquiries and answers are JSON documents, which are
+removed when they have been read. As with ``worker_requests``, only workers answer, and only inquiries since their cache
+was made.
 
-An inquiry has the key ``kind``, and others that depend on it. Keys are texts: a key that is not a string is shown as
-its ``repr``, and is found only by a pattern. The answers have these keys:
+An inquiry has the key ``kind``, and others that depend on it; ``asked`` has the pids of the workers by their numbers.
+Keys are texts: a key that is not a string is shown as its ``repr``, and is found only by a pattern. The answers have
+these keys:
 
 - "get" (``key``, ``show_value``): ``found``, and if it is true ``seconds_left`` (null for no expiry), ``bytes``,
   ``type``, ``tags`` and, if wanted, ``value``.
@@ -14,6 +16,8 @@ its ``repr``, and is found only by a pattern. The answers have these keys:
   ``count``.
 - "delete" (``key``, ``pattern`` or ``tag``): ``deleted``, the number of entries; null for a tag, whose entries are not
   counted.
+- "sample": ``entries``, their number; ``sampled``, the number of entries in a sample; ``largest``, lists of the key,
+  bytes and seconds left of the largest in the sample; and ``recent``, the keys that were used last.
 
 An answer with the key ``error`` has no others.
 """
@@ -22,14 +26,18 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from heapq import nlargest
 from itertools import islice
 from math import inf
+from operator import itemgetter
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final
 
 from wheelcache.codec import size_of
@@ -38,6 +46,7 @@ from wheelcache.core.contract import BATCH, Core, Record
 from wheelcache.errors import FileUnusable
 from wheelcache.glob_pattern import matcher
 from wheelcache.keys import callers_tags, matching, text_of, unwrap
+from wheelcache.observability.event_log import DELETED, INSPECTED
 from wheelcache.observability.site_file import SiteFile
 from wheelcache.observability.tables import encoded
 from wheelcache.runtime.clock import SystemClock
@@ -56,7 +65,26 @@ PATIENCE: Final = 15.0
 POLL_INTERVAL: Final = 0.1
 
 LONGEST: Final = 1000
-"""Characters after which a value is cut."""
+"""Characters after which a value is cut, or a key in a sample."""
+
+SPOTS: Final = 4
+"""The places in a large cache from which a sample is taken: neighbors in memory were often stored together."""
+
+SAMPLED: Final = 256
+"""Number of entries in a sample from each of the ``SPOTS``."""
+
+MAX_SECONDS: Final = 0.02
+"""The CPU time for weighing a sample, in seconds. The sample is smaller if many values are tuples of thousands of
+items."""
+
+LISTED: Final = 20
+"""Number of largest entries in an answer."""
+
+LATEST: Final = 64
+"""Number of entries that were used last in an answer."""
+
+SECRET: Final = re.compile("session", re.IGNORECASE)
+"""The keys of sessions identify users that are logged in: a sample hides the part after this word."""
 
 Document = dict[str, Any]
 Rows = list[tuple[str, bytes, str, float]]
@@ -93,7 +121,8 @@ class Inspector:
 
     def answer(self, inquiry: Document) -> Document:
         try:
-            answers = {"get": self._get, "keys": self._keys, "tags": self._tags, "delete": self._delete}
+            answers = {"get": self._get, "keys": self._keys, "tags": self._tags}
+            answers |= {"delete": self._delete, "sample": self._sample}
             return answers[inquiry["kind"]](inquiry)
         except Exception as error:
             return {"error": repr(error)[:LONGEST]}
@@ -108,13 +137,12 @@ class Inspector:
         return {"found": False}
 
     def _described(self, record: Record, *, show_value: bool) -> Document:
-        times, value = record.times, record.value
-        left = None if times.fresh_until == inf else times.fresh_until - self._core.now()
+        value = record.value
         kind = "serialized" if isinstance(value, Serialized) else type(value).__qualname__
         found = {
             "found": True,
-            "seconds_left": left,
-            "bytes": size_of(unwrap(record.key), value, entry_bytes=self._core.entry_bytes),
+            "seconds_left": self._seconds_left(record),
+            "bytes": self._size(record),
             "type": kind,
             "tags": sorted(callers_tags(record.tags)),
         }
@@ -141,6 +169,40 @@ class Inspector:
             return {"deleted": sum(self._deletions(partial(matching, matcher(inquiry["pattern"]))))}
         return {"deleted": self._delete_many([inquiry["key"], (inquiry["key"],)])}
 
+    def _sample(self, inquiry: Document) -> Document:
+        found, count, seconds = {}, 0, 0.0
+        for record in self._sampled():
+            count += 1
+            began = time.thread_time()
+            if self._is_there(record):
+                key = _listed(record.key)
+                found[key] = (key, self._size(record), self._seconds_left(record))
+            seconds += time.thread_time() - began
+            if seconds > MAX_SECONDS:
+                break
+        return {
+            "entries": len(self._core),
+            "sampled": count,
+            "largest": nlargest(LISTED, found.values(), key=itemgetter(1)),
+            "recent": [*dict.fromkeys(map(_listed, reversed(self._core.keys(LATEST))))],
+        }
+
+    def _sampled(self) -> Iterator[Record]:
+        """Return the entries of a sample, perhaps some of them twice: all of them in a small cache."""
+        entries = len(self._core)
+        if entries <= SPOTS * SAMPLED:
+            return iter(self._core.scan().step(SPOTS * SAMPLED))
+        # The range begins below 0.0, so that the first entries are sampled as often as the others.
+        starts = (max(0.0, SystemRandom().uniform(-SAMPLED / entries, 1.0)) for _ in range(SPOTS))
+        return (record for start in starts for record in self._core.scan(start=start).step(SAMPLED))
+
+    def _size(self, record: Record) -> int:
+        return size_of(unwrap(record.key), record.value, entry_bytes=self._core.entry_bytes)
+
+    def _seconds_left(self, record: Record) -> float | None:
+        fresh_until = record.times.fresh_until
+        return None if fresh_until == inf else fresh_until - self._core.now()
+
     def _batches(self) -> Iterator[list[Record]]:
         scan = self._core.scan()
         while records := scan.step(BATCH):
@@ -148,6 +210,14 @@ class Inspector:
 
     def _is_there(self, record: Record) -> bool:
         return record.times.is_current and record.times.fresh_until > self._core.now()
+
+
+def _listed(key: Any) -> str:
+    """Return a key of the core as a text for a sample. A key that is cut, or hidden in part, ends in "…"."""
+    text = text_of(unwrap(key))
+    secret = SECRET.search(text)
+    end = min(LONGEST, len(text) if secret is None else secret.end())
+    return text if len(text) <= end else f"{text[:end]}…"
 
 
 def _readable(value: Any) -> Any:
@@ -178,7 +248,9 @@ class Inquiries:
 
     def note(self, rows: Rows) -> None:
         """Note which inquiries are new, without answering them."""
-        new = [row for row in rows if row[1] == self._name and row[0] not in self._known and row[3] >= self._since]
+        # The process that asked a longer time ago does not wait any longer.
+        since = max(self._since, SystemClock.time() - KEPT)
+        new = [row for row in rows if row[1] == self._name and row[0] not in self._known and row[3] >= since]
         self._wanted += [(token, document) for token, _, document, _ in new]
         self._known = {token for token, *_ in rows}
 
@@ -207,9 +279,12 @@ def _add_answer(db: sqlite3.Connection, token: str, process: int, answer: str) -
 
 
 def ask(
-    site: Site, workers: Iterable[int], name: str, inquiry: Document, patience: float = PATIENCE
+    site: Site, workers: Mapping[int, int], name: str, inquiry: Document, patience: float = PATIENCE
 ) -> dict[int, list[Document]]:
-    """Ask the workers of the cache ``name``, and wait for the answers of ``workers``, by their numbers.
+    """Ask the workers of the cache ``name``, and wait for the answers of ``workers``.
+
+    Args:
+        workers: the pids of the workers by their numbers.
 
     Returns:
         The answers of each worker, one for each of its caches of that name. The list is empty if it has not answered
@@ -218,33 +293,72 @@ def ask(
     Raises:
         OSError, FileUnusable: if the workers cannot be asked.
     """
-    token, document = secrets.token_hex(8), json.dumps(inquiry)
-    workers = list(workers)
-    for file in site.files:
-        file.write(lambda db: _add_inquiry(db, token, name, document))
+    token = begin(site, workers, name, inquiry)
     until = SystemClock.steady() + patience
     try:
         while True:
-            found: dict[int, list[Document]] = {}
-            for file in site.files:
-                for process, answer in file.read(lambda db: _answers(db, token), list[tuple[int, str]]):
-                    found.setdefault(process, []).append(json.loads(answer))
-            answers = {worker: found.get(worker, []) for worker in workers}
+            answers = answers_to(site, workers, token)
             if all(answers.values()) or SystemClock.steady() > until:
                 return answers
             time.sleep(POLL_INTERVAL)
     finally:
-        # No worker answers later, and no value stays in the database.
-        for file in site.files:
-            with suppress(FileUnusable, OSError):
-                file.write(lambda db: _remove(db, "token = ?", token))
+        end(site, token)
+
+
+def note(site: Site, name: str, inquiry: Document, by: str) -> None:
+    """Record an inquiry of the operator ``by`` as an event, which contains neither keys nor tags."""
+    kind = inquiry["kind"]
+    what = {"tags": "tags", "sample": "a sample"}.get(kind)
+    if what is None:
+        what = next(f"a {field}" for field in ("key", "pattern", "tag") if field in inquiry)
+    value = " and its value" if inquiry.get("show_value") else ""
+    site.note(DELETED if kind == "delete" else INSPECTED, f"{by}: {what}{value}", name)
+
+
+def begin(site: Site, workers: Mapping[int, int], name: str, inquiry: Document) -> str:
+    """Ask the workers of the cache ``name``, and return the token of the inquiry. The arguments are those of ``ask``.
+
+    Raises:
+        OSError, FileUnusable: if the workers cannot be asked.
+    """
+    token, document = secrets.token_hex(16), json.dumps({**inquiry, "asked": workers})
+    for file in site.files:
+        file.write(lambda db: _add_inquiry(db, token, name, document))
+    return token
+
+
+def answers_to(site: Site, workers: Iterable[int], token: str) -> dict[int, list[Document]]:
+    """Return the present answers of each worker."""
+    found: dict[int, list[Document]] = {worker: [] for worker in workers}
+    for file in site.files:
+        for process, answer in file.read(lambda db: _answers(db, token), list[tuple[int, str]]):
+            found.setdefault(process, []).append(json.loads(answer))
+    return {worker: found[worker] for worker in workers}
+
+
+def inquiry_of(site: Site, token: str) -> tuple[str, Document, float] | None:
+    """Return the name of the cache, the inquiry and its time in seconds since 1970; None if there is none."""
+    for file in site.files:
+        for known, name, document, at in file.read(inquiries_in, Rows):
+            if known == token:
+                return bytes(name).decode(errors="surrogatepass"), json.loads(document), at
+    return None
+
+
+def end(site: Site, token: str) -> None:
+    """Remove the inquiry and its answers: no worker answers later, and no value stays in the database."""
+    for file in site.files:
+        with suppress(FileUnusable, OSError):
+            file.write(lambda db: _remove(db, "token = ?", token))
 
 
 def _add_inquiry(db: sqlite3.Connection, token: str, name: str, document: str) -> None:
-    now = SystemClock.time()
-    # Of processes that were killed while they waited.
-    _remove(db, "at < ?", now - KEPT)
-    db.execute("INSERT INTO inquiries VALUES (?, ?, ?, ?)", (token, encoded(name), document, now))
+    db.execute("INSERT INTO inquiries VALUES (?, ?, ?, ?)", (token, encoded(name), document, SystemClock.time()))
+
+
+def remove_old(db: sqlite3.Connection) -> None:
+    """Remove the inquiries and answers of processes that no longer wait, within a transaction."""
+    _remove(db, "at < ?", SystemClock.time() - KEPT)
 
 
 def _remove(db: sqlite3.Connection, where: str, value: Any) -> None:

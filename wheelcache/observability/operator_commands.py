@@ -7,14 +7,13 @@ from typing import Final, TextIO
 
 from wheelcache.errors import FileUnusable
 from wheelcache.observability import console, entry_commands, snapshot_commands
-from wheelcache.observability.console import nothing_found, user_name
+from wheelcache.observability.console import Undone, nothing_found, user_name
 from wheelcache.observability.entry_commands import Target
 from wheelcache.observability.event_log import CLEARED, RESET
 from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.site import Own, Site
-from wheelcache.observability.snapshot_commands import Undone
 from wheelcache.observability.worker_requests import CLEAR, PURGE, NotPurgeable, purge_request
 
 ACTIONS: Final = {
@@ -51,7 +50,7 @@ def run(
         caches: the caches of the site.
         option: the name of the option that sets the directory of snapshots, as the user writes it.
         error: returns the exception to raise if the action is impossible, for a reason in words.
-        name: the cache; None for all of them, or for the only one.
+        name: the name of the cache; None for all caches, or for the only one.
         target: the URL or the host to purge, or the key or the pattern of the entries.
         watch, as_json, styled: see ``console.show``.
         pattern, tag: the entries to delete.
@@ -87,7 +86,7 @@ def run(
             (clear if action == "clear" else reset)(caches, name, out)
         else:
             (snapshot_commands.save if action == "save" else snapshot_commands.load)(caches, option, out)
-    except (console.Unshowable, Undone, NotPurgeable, FileUnusable) as reason:
+    except (Undone, NotPurgeable, FileUnusable) as reason:
         raise error(str(reason)) from None
 
 

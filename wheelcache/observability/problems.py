@@ -70,7 +70,7 @@ class Recently:
         return sum(getattr(step, name) for step in list(self.steps.values())[-MINUTE:] for name in names)
 
     def lasts(self, bad: Iterable[str], calls: Iterable[str]) -> str:
-        """Return, as a phrase, the time for which every step with any of ``calls`` has also had any of ``bad``.
+        """Return a phrase for the duration of a problem: the time for which all steps with ``calls`` have had ``bad``.
 
         Args:
             bad: the names of the counts that are a problem.

@@ -104,7 +104,7 @@ class Site:
         include: the figures of this process that are added to the published ones.
 
     Attributes:
-        own: as given.
+        own: the caches of this process.
         files: the databases of the site.
         time: the end of the steps, in seconds since 1970.
     """
@@ -136,7 +136,7 @@ class Site:
         return self._caches
 
     def look(self, spelled: Callable[[str], str]) -> list[CacheFigures]:
-        """Return the figures of all caches, sorted by ``spelled(name)``. Caches that are spelled alike count as one."""
+        """Return the figures of all caches, sorted by ``spelled(name)``. Caches with the same result count as one."""
         found: dict[str, Sum] = {}
         known: set[str] = set()
         for file in self.files:
@@ -345,7 +345,7 @@ class Site:
         if not self.files:
             for each in self.own:
                 if each.name == name:
-                    each.observer.memory_log.add([event])
+                    each.observer.memory_log.append(event)
 
     def ask(self, action: str, name: str) -> Mapping[SiteFile, str]:
         """Ask all workers that live now for ``action`` on the cache ``name``.

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from wheelcache.observability.event_log import KILLED, Event, add_events
+from wheelcache.observability.inquiries import remove_old
 from wheelcache.observability.site_file import ALIVE, SiteFile, lives
 from wheelcache.observability.tables import DAY, HOUR, LONG_STEP, NUMBERS, OF_WORKER, PUBLISHED, STEP
 from wheelcache.runtime.clock import SystemClock
@@ -37,6 +38,7 @@ def tidy(db: sqlite3.Connection, file: SiteFile, own: int) -> None:
     _remove_files(file, {own, *(process for process, *_ in found)})
     time = SystemClock.time()
     _shorten_steps(db, time)
+    remove_old(db)
     db.execute(f"{PUBLISHED} (SELECT cache FROM workers WHERE process = ?)", (time, own))
     for statement in _LEFT:
         db.execute(statement, {"names": NAMES} if ":names" in statement else ())

@@ -87,8 +87,8 @@ function select(name, { byReader = false } = {}) {
   if (view.selected !== name) {
     view.selected = name;
     view.details?.forget();
-    view.details = new Details(name, { mayOperate: config.may_operate, clear: clearCache,
-      save: saveCache, purge: purgePages });
+    view.details = new Details(name, { mayOperate: config.may_operate, mayInspect: config.may_inspect, clear: clearCache,
+      save: saveCache, purge: purgePages, inspect: (action, fields) => send(config[action], fields), confirmed });
     byId("details").append(view.details.root);
     if (byReader) refresh();
   }
@@ -157,7 +157,7 @@ function showProblems({ headline, problems }) {
   document.title = `${mark}Caches of ${view.figures.title} – wheelcache`;
 }
 
-const KINDS = { cleared: "Cleared", deleted: "Entries deleted", reset: "Figures reset", purge: "Purged",
+const KINDS = { cleared: "Cleared", deleted: "Entries deleted", inspected: "Inspected", reset: "Figures reset", purge: "Purged",
   save: "Save requested", load: "Load requested",
   "load failed": "Load failed", started: "Started", exited: "Exited", killed: "Ended abruptly" };
 const OF_ALL = new Set(["cleared", "reset"]); // events that concern all caches if they name none
@@ -225,13 +225,15 @@ function confirmed(heading, text, verb) {
   });
 }
 
+const send = (url, fields) => ask(url, { method: "POST", headers: { [config.token_header]: config.token },
+  body: new URLSearchParams(fields) });
+
 /** Posts a request, and shows the answer. The button is not disabled during the request, as it would lose the focus. */
 async function post(button, url, fields) {
   if (button.ariaBusy === "true") return;
   button.ariaBusy = "true";
   try {
-    const headers = { [config.token_header]: config.token };
-    const { message } = await ask(url, { method: "POST", headers, body: new URLSearchParams(fields) });
+    const { message } = await send(url, fields);
     say(message, "done");
     refresh();
   } catch (error) {
