@@ -59,9 +59,10 @@ def test_without_fill_grace_a_loader_receives_no_old_copy_since_its_value_may_ha
     clock.advance(60)
     store.error = Down("gone")
     add = partial(near.write, ["k"], partial(store.set, "k", 1), dropped=False)
-    assert (
-        run(near.get_or_add("k", read, lambda previous: received.append(previous), lambda _: add(), codec, 0.0)) is None
+    steps = near.get_or_add(
+        "k", read, lambda previous: received.append(previous), lambda _: add(), codec, 0.0, (), pytest.fail
     )
+    assert run(steps) is None
     assert received == [None]
 
 
