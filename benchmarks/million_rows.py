@@ -12,7 +12,7 @@ from time import thread_time_ns
 from django.core.cache import caches
 
 from benchmarks.django_rows import configure_django, locmem_alias
-from benchmarks.report import Row, Section, Target, by_core
+from benchmarks.report import Row, Section, bounded, by_core
 from benchmarks.timing import Step
 from wheelcache import Cache
 from wheelcache.core import IMPLEMENTATION
@@ -34,8 +34,7 @@ def measure(executor: Executor, step: Step) -> Section:
     step()
 
     def row(operation: str, ours: float, theirs: float | None, at_most: float) -> Row:
-        target = Target(at_most, at_least=False) if by_core(compiled=True) else None
-        return Row(operation, ours, LOCMEM, theirs, "ms", ours, "ms", target)
+        return bounded(operation, ours, LOCMEM, theirs, "ms", by_core(compiled=at_most))
 
     return Section(
         "A million entries",

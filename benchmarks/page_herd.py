@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
 
-from benchmarks.report import Row, Target
+from benchmarks.report import Row, bounded
 from benchmarks.timing import Step
 from wheelcache import ManualClock
 from wheelcache.http_cache import HTTPCache
@@ -50,8 +50,7 @@ class _Site:
 
 def _rows(kind: str, site: _Site, ask_together: Callable[[], list[float]], step: Step) -> list[Row]:
     def at_most(what: str, figure: float, peer: str, other: float, unit: str, bound: float) -> Row:
-        title = f"{REQUESTS} requests together, {kind}, {what}"
-        return Row(title, figure, peer, other, unit, figure, unit, Target(bound, at_least=False))
+        return bounded(f"{REQUESTS} requests together, {kind}, {what}", figure, peer, other, unit, bound)
 
     ask_together()
     cold = site.runs

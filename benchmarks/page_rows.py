@@ -32,7 +32,7 @@ from hishel.asgi import ASGICacheMiddleware
 
 from benchmarks import DEFAULT_MIDDLEWARE, page_herd
 from benchmarks.django_rows import configure_django
-from benchmarks.report import Row, Section, Target, costlier, faster
+from benchmarks.report import Row, Section, bounded, costlier, faster
 from benchmarks.timing import Contender, Step, Timing, awaiting, calling, interleaved
 from wheelcache.django_backend.page_cache_middleware import NAME
 from wheelcache.http_cache import HTTPCache
@@ -117,8 +117,7 @@ def measure(step: Step) -> Section:
 
 
 def _at_most(operation: str, nanoseconds: float, constant: float, microseconds: float) -> Row:
-    ours = nanoseconds / 1000
-    return Row(operation, ours, CONSTANT, constant / 1000, "us", ours, "us", Target(microseconds, at_least=False))
+    return bounded(operation, nanoseconds / 1000, CONSTANT, constant / 1000, "us", microseconds)
 
 
 # In process.

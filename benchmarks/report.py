@@ -62,8 +62,8 @@ class Row:
     peer: str
     theirs: float | None
     unit: str
-    measured: float | None
-    measured_unit: str
+    measured: float | None = None
+    measured_unit: str = ""
     target: Target | None = None
 
     @property
@@ -102,6 +102,12 @@ def costlier(
     """Return a row with the ratio of ``ours`` to ``theirs``, which must be at most ``at_most``."""
     target = None if at_most is None else Target(at_most, at_least=False)
     return Row(operation, ours, peer, theirs, unit, ours / theirs, "x its cost", target)
+
+
+def bounded(operation: str, ours: float, peer: str, theirs: float | None, unit: str, at_most: float | None) -> Row:
+    """Return a row in which our own figure must be at most ``at_most``."""
+    target = None if at_most is None else Target(at_most, at_least=False)
+    return Row(operation, ours, peer, theirs, unit, ours, unit, target)
 
 
 def print_sections(console: Console, sections: Iterable[Section]) -> None:

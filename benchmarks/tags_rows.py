@@ -5,7 +5,7 @@ from concurrent.futures import Executor
 from statistics import median
 from time import sleep, thread_time_ns
 
-from benchmarks.report import Row, Section, Target, by_core, costlier
+from benchmarks.report import Row, Section, bounded, by_core, costlier
 from benchmarks.timing import Contender, Step, calling, interleaved
 from wheelcache import Cache
 from wheelcache.core import IMPLEMENTATION
@@ -28,16 +28,15 @@ def measure(executor: Executor, step: Step) -> Section:
     rounds = {name: calling(_filled(tags).get) for name, tags in ((NO_TAGS, ()), ("two tags", ("a", "b")))}
     timings = interleaved([Contender(name, round_, lambda: KEYS) for name, round_ in rounds.items()], ROUNDS, step)
 
-    def bounded(operation: str, ours: float, unit: str, at_most: float) -> Row:
-        target = Target(at_most, at_least=False) if by_core(compiled=True) else None
-        return Row(operation, ours, "", None, unit, ours, unit, target)
+    def below(operation: str, ours: float, unit: str, at_most: float) -> Row:
+        return bounded(operation, ours, "", None, unit, by_core(compiled=at_most))
 
     return Section(
         "Tags",
         f"The time of delete_tags is the median of {DROPS} calls, each after the entries of the last one were removed; "
         f"the core is {IMPLEMENTATION}.",
         [
-            bounded(f"delete_tags of one of {TAGS:,} tags over {ENTRIES:,} entries", microseconds, "µs", 20),
+            below(f"delete_tags of one of {TAGS:,} tags over {ENTRIES:,} entries", microseconds, "µs", 20),
             costlier(
                 "get, hit, two tags",
                 timings["two tags"].median,
@@ -45,8 +44,8 @@ def measure(executor: Executor, step: Step) -> Section:
                 timings[NO_TAGS].median,
                 by_core(compiled=1.25),
             ),
-            bounded("memory of the first tag of an entry", first, "bytes", 64),
-            bounded("memory of each further tag", further, "bytes", 24),
+            below("memory of the first tag of an entry", first, "bytes", 64),
+            below("memory of each further tag", further, "bytes", 24),
         ],
         {"hits": timings, "delete_tags": microseconds, "bytes": [first, further]},
     )

@@ -165,6 +165,10 @@ class StoreStats:
         """Return the numbers that only grow."""
         return (*_store_counters(self), *self.reads.counts(), *self.writes.counts())
 
+    def gauges(self) -> Row:
+        """Return the numbers that go up and down, in the order of ``STORE_GAUGES``."""
+        return _store_gauges(self)
+
     @classmethod
     def of(cls, counts: Sequence[Any], gauges: Sequence[Any]) -> StoreStats:
         """Return the statistics that have these ``counts()`` and gauges."""
@@ -326,7 +330,7 @@ class Stats:
 
     def gauges(self) -> Row:
         """Return the numbers that go up and down, in the order of ``GAUGES``."""
-        return (self.size, self.weight, *(_store_gauges(self.store) if self.store is not None else NO_STORE_GAUGES))
+        return (self.size, self.weight, *(NO_STORE_GAUGES if self.store is None else self.store.gauges()))
 
     @classmethod
     def of(

@@ -22,7 +22,7 @@ from wheelcache import options
 from wheelcache.core import CoreClass
 from wheelcache.core.contract import ABSENT, ANY, BATCH, WAKE, Core, Record, RemovalCause, Removals
 from wheelcache.errors import WheelClosed
-from wheelcache.keys import unwrap
+from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.runtime.alarm import AlarmEvent
 from wheelcache.runtime.clock import Clock, steady, unfrozen
 from wheelcache.runtime.wheel_driver import WheelDriver
@@ -62,7 +62,7 @@ class PeriodicJob:
 
 
 class TimerWheel:
-    """Schedules timers and runs them, as a ``runtime.wheel_driver.Wheel``. Keys must be adapted by ``KeyProxies``.
+    """Schedules timers and runs them, as a ``runtime.wheel_driver.Wheel``.
 
     Args:
         name: the name of the timers in log lines.
@@ -72,15 +72,11 @@ class TimerWheel:
 
     Attributes:
         clock: the clock of the timers. No test freezes it.
+        keys: adapts the callers' keys, which the methods below expect in that form.
         driver: advances the wheel, once it is started.
         timers: the core with the keyed timers.
         events: the core with the broadcasts, by tick, and the periodic jobs.
     """
-
-    __slots__ = (
-        *("__weakref__", "_due", "_due_events", "_execute", "_is_stopped", "_lock", "_name", "_origin", "_pool"),
-        *("_save_lock", "clock", "driver", "events", "interval", "timers"),
-    )
 
     def __init__(self, name: str, interval: float, clock: Clock, execute: Execute) -> None:
         self._name = name
@@ -88,6 +84,7 @@ class TimerWheel:
         self.clock = steady(unfrozen(clock))
         self._origin = self.clock()
         self._execute = execute
+        self.keys = KeyProxies()
         self._pool = WorkerPool(WORKERS, inf, name="wheelcache-timers", finishes=True)
         self._is_stopped = False
         self._due: Removals = []
@@ -260,6 +257,7 @@ class TimerWheel:
         # New cores, since a job that forked schedules its next run in the core that it came from.
         self._start_empty()
         self.driver.after_fork_in_child()
+        self.keys.forget_locks()
 
     def _start_empty(self) -> None:
         self._lock = threading.RLock()

@@ -15,7 +15,7 @@ from typing import Any
 
 from wheelcache import options
 from wheelcache.core.contract import Removals
-from wheelcache.keys import KeyProxies, unwrap
+from wheelcache.keys import unwrap
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock
 from wheelcache.saved_timers import load_timers, save_timers
@@ -39,16 +39,15 @@ class Timers:
         TypeError, ValueError: if an argument is invalid. The message names it.
     """
 
-    __slots__ = ("__weakref__", "_keys", "_wheel")
+    __slots__ = ("__weakref__", "_wheel")
 
     def __init__(self, interval: float, execute: Execute, *, clock: Clock = SystemClock.steady) -> None:
         execute = options.function("execute", execute)
         interval = options.interval("interval", interval)
         self._wheel = TimerWheel(f"<Timers every {interval} s>", interval, options.function("clock", clock), execute)
-        self._keys = KeyProxies()
         # Last: register with the wheel thread and the fork hooks.
         self._wheel.driver.start()
-        lifecycle.HELD.add_weakly(self)
+        lifecycle.HELD.add_weakly(self._wheel)
 
     def __repr__(self) -> str:
         return repr(self._wheel)
@@ -142,9 +141,9 @@ class Timers:
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
         """Set the timers of a file that ``save`` wrote. Return their number. Overdue timers fire immediately, in order.
 
-        The time between save and load counts. A key that has a timer keeps it. A file is not loaded if it is not a file
-        of timers or other users can write to it; a damaged file is loaded up to the damage. Such a file is renamed to
-        ``<name>.refused``, and one warning gives the reason. A missing file is not an error.
+        The time between save and load counts. A key that has a timer keeps it. A damaged file is loaded up to the
+        damage. A file that is not a file of timers, or that other users can write to, is not loaded. In these cases,
+        the file is renamed to ``<name>.refused``, and one warning gives the reason. A missing file is not an error.
 
         Args:
             secret: the secret that the file must be signed with.
@@ -187,20 +186,10 @@ class Timers:
         """Drop all timers and jobs, and set all events. It may be called again; every other call raises WheelClosed."""
         self._wheel.stop()
 
-    def before_fork(self) -> None:
-        """Wait until no step is in progress, and let none begin while the memory is copied."""
-        self._wheel.before_fork()
-
-    def after_fork(self, *, in_child: bool) -> None:
-        """Release the locks of ``before_fork``; in the child, start without timers."""
-        self._wheel.after_fork(in_child=in_child)
-        if in_child:
-            self._keys.forget_locks()
-
     def _restore(self, key: Any, value: Any, left: float) -> bool:
         return self._wheel.restore(self._adapt(key), value, left)
 
     def _adapt(self, key: Hashable) -> Any:
         if key is None:
             raise ValueError("key must not be None")
-        return self._keys.adapt(key)
+        return self._wheel.keys.adapt(key)

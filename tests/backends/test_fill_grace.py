@@ -232,6 +232,16 @@ def test_a_load_that_fails_leaves_the_old_value_to_the_others_while_the_next_cal
     assert end() == NEW
 
 
+@in_memory
+def test_a_load_that_fails_in_the_background_leaves_the_old_value_too(cache, clock, in_thread):
+    expired(cache, clock)
+    with pytest.raises(ZeroDivisionError):
+        cache.load("key", lambda: 1 // 0, TTL, load_timeout=PATIENCE)
+    end = start_loading(cache, in_thread, lambda: NEW)
+    assert cache.load("key", None, TTL) == OLD
+    assert end() == NEW
+
+
 def test_a_value_that_is_deleted_while_it_is_loaded_is_not_returned_to_later_callers(cache, clock, in_thread):
     expired(cache, clock)
     end = start_loading(cache, in_thread, lambda: NEW)
@@ -291,10 +301,12 @@ def test_for_every_other_call_a_value_in_its_fill_grace_has_expired(cache, clock
     assert in_thread(cache.load, "key", lambda: NEW).result(PATIENCE) == NEW
 
 
+@in_memory
 def test_add_stores_over_an_old_value_and_what_it_stores_has_no_fill_grace(cache, clock, in_thread):
     """Locks, rate limits and one-time codes keep their timeouts exactly."""
     expired(cache, clock)
     assert cache.add("key", NEW, TTL)
+    assert cache.get("key") == NEW
     clock.advance(TTL)
     assert cache.get("key") is None
     asking = in_thread(cache.get, "key")

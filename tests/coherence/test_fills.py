@@ -12,7 +12,7 @@ from tests.loading.harness import load_many
 from tests.memory import traced
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache
-from wheelcache.coherence.fill_notes import FILL_WINDOW
+from wheelcache.coherence.key_stamps import FILL_WINDOW
 from wheelcache.runtime.request_scope import end_request
 
 FILLS = {

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.coherence.processes import NAME, QUIET
 from wheelcache import Cache, ManualClock
-from wheelcache.coherence.fill_notes import FILL_WINDOW
+from wheelcache.coherence.key_stamps import FILL_WINDOW
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.runtime.request_scope import end_request
 
@@ -149,7 +149,5 @@ class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
                 self.check(key, cache.get(key), self.floor[key])
 
 
-NoCacheReturnsWhatIsOlderThanTheLastWrite.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None
-)
+NoCacheReturnsWhatIsOlderThanTheLastWrite.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestNoCacheReturnsWhatIsOlderThanTheLastWrite = NoCacheReturnsWhatIsOlderThanTheLastWrite.TestCase

@@ -376,9 +376,5 @@ def test_a_core_does_what_the_model_does(core_class):
     run_state_machine_as_test(
         machine,
         # Of the profile's number of examples, few would meet a stale entry.
-        settings=settings(
-            max_examples=2 * settings.default.max_examples,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
+        settings=settings(max_examples=2 * settings.default.max_examples, suppress_health_check=list(HealthCheck)),
     )

@@ -13,7 +13,7 @@ from tests.full_disk import room_for
 from tests.observability.processes import run, start
 from tests.observability.published import INTERVAL, Site, look
 from tests.waiting import THREADS, until
-from wheelcache.observability import operator_commands, snapshot_commands
+from wheelcache.observability import console, operator_commands, snapshot_commands
 from wheelcache.observability.dashboard.dashboard import LATEST_EVENTS, Dashboard
 from wheelcache.observability.event_log import (
     CLEARED,
@@ -25,7 +25,6 @@ from wheelcache.observability.event_log import (
     MAX_LENGTH,
     STARTED,
     Event,
-    EventsInMemory,
     add_events,
     merged,
 )
@@ -229,7 +228,7 @@ def test_what_is_done_in_a_terminal_has_the_name_of_the_user_of_the_system(make,
     other.set("a", 1)
     clock.advance(INTERVAL)
     out = StringIO()
-    with pytest.raises(snapshot_commands.Undone):
+    with pytest.raises(console.Undone):
         # The worker is this process, and saves later.
         snapshot_commands.save([cache], "snapshot", out, patience=0)
     operator_commands.clear([cache, other], None, out)
@@ -265,14 +264,6 @@ def test_where_nothing_is_published_there_are_events_of_this_process(make):
             *(("pages", f"by the code of process {os.getpid()}"), ("pages", "ValueError: no")),
             ("other", "by ann"),
         }
-
-
-def test_events_in_memory_are_told_and_kept_as_those_of_a_file_are(log):
-    memory = EventsInMemory()
-    for number in range(MAX_EVENTS):
-        for each in (memory, log):
-            each.add([failure(1000.0 * number), failure(1000.0 * number + 1, count=2)])
-    assert memory.read() == log.read()
 
 
 def test_the_page_has_the_newest_first_and_not_all(make, log):

@@ -13,8 +13,8 @@ from tests.waiting import PATIENCE
 from wheelcache import Cache
 from wheelcache.codec import Codec, Pickle
 from wheelcache.observability import inquiries
+from wheelcache.observability.console import Undone
 from wheelcache.observability.entry_commands import LIMIT, Target, run
-from wheelcache.observability.snapshot_commands import Undone
 from wheelcache.runtime.clock import SystemClock
 
 

@@ -11,7 +11,6 @@ from wheelcache import Cache, ManualClock
 from wheelcache.errors import CacheClosed
 from wheelcache.observability.site import Site
 from wheelcache.runtime.periodic_jobs import PeriodicJobs
-from wheelcache.runtime.wheel_thread import wheel_thread
 
 
 class Noted:
@@ -28,6 +27,9 @@ class Noted:
         self.notes.append((self.clock(), self.period, "run"))
         if self.on_run is not None:
             self.on_run()
+
+    def next_run(self, due, now):
+        return due + self.period
 
     def __getattr__(self, name):
         if name not in ("begin", "start_over", "close"):
@@ -53,9 +55,7 @@ def idle():
 @pytest.fixture
 def make(clock, notes, idle):
     def make_jobs(*periods, **options):
-        return PeriodicJobs(
-            clock, clock, lambda: idle[0], [Noted(period, clock, notes, **options) for period in periods]
-        )
+        return PeriodicJobs(clock, lambda: idle[0], [Noted(period, clock, notes, **options) for period in periods])
 
     return make_jobs
 
@@ -106,7 +106,7 @@ def test_whether_to_pause_is_found_out_in_the_longest_period_and_then_all_run_on
 def test_one_of_several_jobs_with_the_longest_period_finds_out_whether_to_pause(clock, notes):
     """The check covers the time since the last check, so a second one would always find the cache idle."""
     looks = []
-    jobs = PeriodicJobs(clock, clock, lambda: looks.append(clock()), [Noted(10, clock, notes) for _ in range(3)])
+    jobs = PeriodicJobs(clock, lambda: looks.append(clock()), [Noted(10, clock, notes) for _ in range(3)])
     jobs.cache_is_used()
     clock.advance(30)
     assert looks == [10, 20, 30]
@@ -125,7 +125,7 @@ def test_a_cache_that_only_misses_goes_on_with_its_steps_though_the_line_has_the
 def test_a_write_while_the_cache_is_found_to_be_idle_has_the_jobs_go_on(clock, notes):
     """The write comes between the check and the pause, before ``paused`` is set, and is the last for a long time."""
     answers = iter([True, False])
-    jobs = PeriodicJobs(clock, clock, lambda: next(answers, False), [Noted(10, clock, notes)])
+    jobs = PeriodicJobs(clock, lambda: next(answers, False), [Noted(10, clock, notes)])
     jobs.cache_is_used()
     clock.advance(30)
     assert runs(notes, 10) == [10, 20, 30]
@@ -136,7 +136,7 @@ def test_a_job_that_raises_when_all_are_to_pause_does_not_keep_them_from_startin
         if clock() == 10:
             raise LookupError
 
-    jobs = PeriodicJobs(clock, clock, lambda: idle[0], [Noted(10, clock, notes), Noted(3, clock, notes, run=fail)])
+    jobs = PeriodicJobs(clock, lambda: idle[0], [Noted(10, clock, notes), Noted(3, clock, notes, run=fail)])
     jobs.cache_is_used()
     idle[0] = True
     clock.advance(20)
@@ -180,7 +180,7 @@ def test_after_close_none_runs_and_none_is_started(make, clock, notes):
 def test_jobs_that_are_being_started_while_they_are_closed_do_not_run(clock, notes):
     """The first write of one thread, and ``close`` in another."""
     job = Noted(3, clock, notes)
-    jobs = PeriodicJobs(clock, clock, lambda: False, [job])
+    jobs = PeriodicJobs(clock, lambda: False, [job])
     job.begin = jobs.close
     jobs.cache_is_used()
     clock.advance(100)
@@ -220,7 +220,7 @@ def test_a_jump_of_centuries_ends(make, seconds):
 
 def test_with_a_clock_of_ones_own_they_run_in_the_time_of_the_wheel_thread(notes):
     ran = threading.Event()
-    jobs = PeriodicJobs(time.monotonic, wheel_thread, lambda: False, [Noted(0.01, lambda: 0, notes, run=ran.set)])
+    jobs = PeriodicJobs(time.monotonic, lambda: False, [Noted(0.01, lambda: 0, notes, run=ran.set)])
     jobs.cache_is_used()
     assert ran.wait(60)
     jobs.close()

@@ -14,7 +14,7 @@ from tests.servers.restarts import KEYS, Place
 from tests.servers.sites import MANAGE, run
 from tests.waiting import until
 from wheelcache import Cache
-from wheelcache.observability import snapshot_commands
+from wheelcache.observability import console, snapshot_commands
 
 
 class Commanded:
@@ -90,7 +90,7 @@ def test_save_names_the_workers_that_do_not_come(commanded):
     stopped = min(commanded.site.pids())
     with (
         pausing(stopped),
-        pytest.raises(snapshot_commands.Undone, match=f"Only 1 of the 2 workers of the cache {cache.name!r}") as undone,
+        pytest.raises(console.Undone, match=f"Only 1 of the 2 workers of the cache {cache.name!r}") as undone,
     ):
         snapshot_commands.save([cache], "SNAPSHOT", out := StringIO(), patience=6)
     assert str(stopped) in str(undone.value)

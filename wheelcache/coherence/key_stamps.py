@@ -1,20 +1,26 @@
-"""The stamps of one cache, looked up by the keys of its core.
+"""The stamps of one cache, looked up by the keys of its core, and the notes of its misses.
 
-``KeyStamps`` also keeps the notes of misses, and opens the stamps again if their file was removed.
+The notes distinguish a ``set`` that fills the cache after a miss from one that changes a value. A caller that misses a
+key computes its value and sets it. Such a fill does not notify the other processes, since the source of the value did
+not change, and it is dropped if another process wrote the key since the miss. Any other write invalidates their
+entries. So each miss is noted, with the stamp of the key at that time, in the scope of the thread, task or request that
+missed.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from hashlib import blake2b
 from math import inf
 from typing import Any, Final
 from zlib import crc32
 
-from wheelcache.coherence.fill_notes import INVALIDATES, Answered, FillNotes
-from wheelcache.coherence.shared_stamps import Stamps
+from wheelcache.coherence.shared_stamps import Stamps, canonical
 from wheelcache.core.contract import Core, Seen, Watch
+from wheelcache.core.tags import moment
 from wheelcache.errors import CacheClosed, FileUnusable
+from wheelcache.runtime.request_scope import current_scope
 
 logger = logging.getLogger("wheelcache")
 
@@ -23,6 +29,20 @@ CHECK_INTERVAL: Final = 10.0
 
 NEVER_CURRENT: Final[Seen] = (0, 0)
 """A pair of words that no slot ever shows: a value that is stored under it is never current."""
+
+FILL_WINDOW: Final = 10.0
+"""Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill: it does not
+invalidate the entries of other processes, and it is dropped if one of them wrote the key in the meantime. A later one
+invalidates."""
+
+Answered = tuple[Seen | None, int]
+"""The miss that a write fills: the words that its slot of the stamps showed, and its moment."""
+
+INVALIDATES: Final[Answered] = (None, 0)
+"""The value of a write that fills no miss."""
+
+PLAIN_LENGTH: Final = 256
+"""Characters. The note of a longer key, or of a key that is not a string, contains its 16-byte digest instead."""
 
 
 class KeyStamps:
@@ -34,11 +54,6 @@ class KeyStamps:
             of every entry that is not current.
     """
 
-    __slots__ = (
-        *("_checked", "_clock", "_core", "_drops", "_name", "_notes", "_stamps", "_table"),
-        *("are_there", "reports_writes"),
-    )
-
     def __init__(self, name: str, core: Core, clock: Callable[[], float], stamps: Stamps | None) -> None:
         self._name = name
         self._core = core
@@ -49,9 +64,10 @@ class KeyStamps:
         self._table = None if stamps is None else stamps.table
         self._drops = 0
         # Stamps that are never written report no writes, so fills need no notes.
-        self._notes = None if stamps is None or stamps.first is None else FillNotes(core.now)
+        self.reports_writes = stamps is not None and stamps.first is not None
+        # Identifies the cache in the notes. Not id(self): another cache may get the same id after this object is freed.
+        self._identity = object()
         self.are_there = stamps is not None
-        self.reports_writes = self._notes is not None
 
     def slot(self, key: Any) -> int:
         """Return the slot of ``key`` in the stamps.
@@ -81,17 +97,23 @@ class KeyStamps:
 
     def missed(self, key: Any) -> None:
         """Note that ``key`` was missed, and may be set soon."""
-        if self._notes is not None and (seen := self.seen(key)) is not None:
-            self._notes.missed(key, seen)
+        if self.reports_writes and (seen := self.seen(key)) is not None:
+            current_scope().note_miss((self._identity, _noted(key)), (seen, moment(), self._core.now()))
 
     def noted(self, key: Any) -> Answered:
         """Remove and return the note of the miss that a write of ``key`` fills; INVALIDATES if there is none."""
-        return INVALIDATES if self._notes is None else self._notes.take(key)
+        if not self.reports_writes:
+            return INVALIDATES
+        note = current_scope().take_miss((self._identity, _noted(key)))
+        if note is None:
+            return INVALIDATES
+        seen, since, missed_at = note
+        return (seen, since) if self._core.now() - missed_at <= FILL_WINDOW else INVALIDATES
 
     def forget_misses(self) -> None:
-        """Remove the notes of the running thread or task, after the cache was cleared."""
-        if self._notes is not None:
-            self._notes.forget()
+        """Remove the notes of the running thread or task, after the cache was cleared: a later ``set`` invalidates."""
+        if self.reports_writes:
+            current_scope().forget_misses(self._identity)
 
     def check(self) -> bool:
         """Open the stamps again if their file was removed or replaced. Return whether that was the case.
@@ -138,3 +160,11 @@ class KeyStamps:
     def _use(self, stamps: Stamps, *, keep: bool) -> None:
         self._core.use_stamps(stamps, keep=keep)
         self._table = stamps.table
+
+
+def _noted(key: Any) -> str | bytes:
+    """Return ``key`` in a form of bounded size, which is the same for equal keys."""
+    if type(key) is str and len(key) <= PLAIN_LENGTH:
+        return key
+    text = repr(key if isinstance(key, str) else canonical(key))
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

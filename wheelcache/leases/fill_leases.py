@@ -47,35 +47,25 @@ LOOK_AGAIN: Final = object()
 """Stands in for a value: the waiters look the key up again."""
 
 
+@dataclass(slots=True, eq=False)
 class Lease:
     """The right to fill a key until a certain time.
 
     Attributes:
+        scope: a weak reference, since a scope has ended if only its leases refer to it.
         value: the value that the waiters receive, or LOOK_AGAIN; MISSING until then.
     """
 
-    __slots__ = ("_scope", "key", "table", "until", "value", "waiters", "watch")
-
-    def __init__(
-        self,
-        table: FillLeases,
-        key: Hashable,
-        scope: RequestScope,
-        until: float,
-        waiters: deque[Waiter],
-        watch: Watch,
-    ) -> None:
-        self.table = table
-        self.key = key
-        self.until = until
-        self.waiters = waiters
-        self.watch = watch
-        self.value: Any = MISSING
-        # A weak reference, since a scope has ended if only its leases refer to it.
-        self._scope = ref(scope)
+    table: FillLeases
+    key: Hashable
+    scope: ref[RequestScope]
+    until: float
+    waiters: deque[Waiter]
+    watch: Watch
+    value: Any = MISSING
 
     def begin(self) -> None:
-        scope = self._scope()
+        scope = self.scope()
         if scope is not None:
             scope.leases[self] = None
 
@@ -86,11 +76,11 @@ class Lease:
 
     def is_of(self, scope: RequestScope | None) -> bool:
         """Return whether ``scope`` has the lease, or acts for the scope that has it."""
-        mine = self._scope()
+        mine = self.scope()
         return scope is not None and any(each is mine for each in scope.with_parents())
 
     def end(self) -> None:
-        scope = self._scope()
+        scope = self.scope()
         if scope is not None:
             scope.leases.pop(self, None)
 
@@ -256,9 +246,10 @@ class FillLeases:
         self.wake()
 
     def fill(self, watch: Watch, seen: Callable[[Any], Seen | None], value: Any) -> None:
-        """Give ``value``, which was read or written elsewhere after ``watch`` began, to the callers that wait for its
-        key. If the key was written since, a caller may have joined after that write. In that case, no caller receives
-        the value, and the running scope gives up the lease if it has it.
+        """Pass ``value``, which was read or written elsewhere after ``watch`` began, to the callers that wait for it.
+
+        If the key was written again in the meantime, no caller receives the value, since some may have joined after
+        that write. The running scope then gives up the lease, if it has it.
 
         Args:
             seen: returns the current stamps of a key.
@@ -422,7 +413,7 @@ class FillLeases:
         while waiters:
             waiter = waiters.popleft()
             if waiter.deadline > now:
-                successor = Lease(self, lease.key, waiter.scope, now + waiter.wait, waiters, lease.watch)
+                successor = Lease(self, lease.key, ref(waiter.scope), now + waiter.wait, waiters, lease.watch)
                 self.in_force[lease.key] = successor
                 successor.begin()
                 waiter.has_lease = True
@@ -457,7 +448,7 @@ class FillLeases:
                 return
             self._pass_on(oldest, now)
         watch = self._core.watch(key, slot=slot, wants_value=True)
-        lease = Lease(self, key, scope, now + wait, deque(), watch)
+        lease = Lease(self, key, ref(scope), now + wait, deque(), watch)
         if key not in self.in_force:
             self.in_force[key] = lease
             lease.begin()

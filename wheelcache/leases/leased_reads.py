@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,26 +20,16 @@ from wheelcache.runtime.request_scope import RequestScope, current_scope
 from wheelcache.stats import Meter
 
 
+@dataclass(slots=True, eq=False)
 class LeasedReads:
     """The leased look-ups of one cache. Keys are those of its core."""
 
-    __slots__ = ("_check_open", "_core", "_counts", "_leases", "_misses", "_stamps")
-
-    def __init__(
-        self,
-        core: Core,
-        check_open: Callable[[], None],
-        leases: FillLeases,
-        stamps: KeyStamps,
-        misses: WriteState,
-        counts: Meter,
-    ) -> None:
-        self._core = core
-        self._check_open = check_open
-        self._leases = leases
-        self._stamps = stamps
-        self._misses = misses
-        self._counts = counts
+    _core: Core
+    _check_open: Callable[[], None]
+    _leases: FillLeases
+    _stamps: KeyStamps
+    _misses: WriteState
+    _counts: Meter
 
     def get(self, key: Any, wait: float, may_wait: bool, grace: float, leader: Any) -> StepsTo[Any]:
         """Return the value, or MISSING if the caller must compute it, with or without the lease. See

@@ -1,7 +1,8 @@
 """Named locks with an owner and an end, with the calls of redis-py's ``Lock``.
 
-``Lock`` is the object that a caller acquires and releases. A lock table holds the state: ``ProcessLocks`` for the
-threads and tasks of one process, ``MachineLocks`` for the processes of one user on one machine.
+``Lock`` is the object that a caller acquires and releases. The state of the locks, by name, is in a table:
+``ProcessLocks`` for the threads and tasks of one process, ``MachineLocks`` for the processes of one user on one
+machine. A token stands for the holder of a lock. A lock that has ended counts as free.
 
 ``MachineLocks`` keeps a file for each held lock in the runtime directory, which is in shared memory if the system
 supports that. The holder has the file locked with flock, so the kernel releases the lock of a process that was killed,
@@ -25,7 +26,7 @@ from itertools import islice
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.core.contract import BATCH
@@ -54,25 +55,6 @@ STEP: Final = "step"
 SWEEP_AT: Final = 64
 """The number of locks of a process from which ended ones are looked for, each time there are twice as many. Callers may
 leave locks to their timeout, each with a name of its own."""
-
-
-class LockTable(Protocol):
-    """The state of the locks, by name. A lock that has ended counts as free.
-
-    Attributes:
-        scope: "process" or "machine": the callers that a lock excludes.
-    """
-
-    @property
-    def scope(self) -> str: ...
-    def acquire(self, name: str, token: str, seconds: float) -> bool: ...
-    def release(self, name: str, token: str) -> bool: ...
-
-    def extend(self, name: str, token: str, seconds: float, *, from_now: bool) -> bool:
-        """Move the end of a lock by ``seconds``, or to ``seconds`` from now. Return False unless ``token`` holds it."""
-
-    def holder(self, name: str) -> str | None:
-        """Return the token of the holder."""
 
 
 class ProcessLocks:
@@ -111,6 +93,7 @@ class ProcessLocks:
             return is_held
 
     def extend(self, name: str, token: str, seconds: float, *, from_now: bool) -> bool:
+        """Move the end of a lock by ``seconds``, or to ``seconds`` from now. Return False unless ``token`` holds it."""
         with self._lock:
             is_held = self.holder(name) == token
             if is_held:
@@ -118,6 +101,7 @@ class ProcessLocks:
             return is_held
 
     def holder(self, name: str) -> str | None:
+        """Return the token of the holder."""
         token, end = self._held.get(name, ("", -inf))
         return token if self._clock() < end else None
 
@@ -149,8 +133,8 @@ class MachineLocks:
     def __init__(self, name: str, clock: Callable[[], float] = SystemClock.steady) -> None:
         self._folder = f"{_digest(name)}-1.locks"
         self._clock = clock
-        # The locked files of this process, by token, and their paths.
-        self._files: dict[str, tuple[int, Path]] = {}
+        # The locked files of this process, by token, with their paths, and the ends of the locks.
+        self._files: dict[str, tuple[int, Path, float]] = {}
         self._sweep_at = 0
         lifecycle.HELD.add_weakly(self)
 
@@ -164,10 +148,11 @@ class MachineLocks:
             path.unlink(missing_ok=True)
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             not_for_children.add(file)
-            self._files[token] = file, path
+            end = self._clock() + seconds
+            self._files[token] = file, path, end
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.pwrite(file, STATE.pack(self._clock() + seconds, token.encode()), 0)
+                os.pwrite(file, STATE.pack(end, token.encode()), 0)
             except BaseException:
                 self._give_up(token)
                 raise
@@ -186,9 +171,10 @@ class MachineLocks:
         with self._step(name) as path:
             is_held = self._holder(path) == token
             if is_held:
-                file, _ = self._files[token]
-                start = self._clock() if from_now else STATE.unpack(os.pread(file, STATE.size, 0))[0]
-                os.pwrite(file, STATE.pack(start + seconds, token.encode()), 0)
+                file, path, end = self._files[token]
+                end = (self._clock() if from_now else end) + seconds
+                self._files[token] = file, path, end
+                os.pwrite(file, STATE.pack(end, token.encode()), 0)
             return is_held
 
     def holder(self, name: str) -> str | None:
@@ -223,14 +209,13 @@ class MachineLocks:
                 if path.name != STEP and self._holder(path) is None:
                     path.unlink()
         now = self._clock()
-        for token, (file, _) in list(self._files.items()):
-            if STATE.unpack(os.pread(file, STATE.size, 0))[0] <= now:
-                self._give_up(token)
+        for token in [token for token, (_, _, end) in self._files.items() if end <= now]:
+            self._give_up(token)
         self._sweep_at = max(SWEEP_AT, 2 * len(self._files))
 
     def _give_up(self, token: str) -> None:
         """Close the file of a lock, and remove it unless the next holder has replaced it. The step is in progress."""
-        file, path = self._files.pop(token)
+        file, path, _ = self._files.pop(token)
         if os.fstat(file).st_nlink:
             path.unlink(missing_ok=True)
         not_for_children.discard(file)
@@ -284,7 +269,7 @@ class Lock:
 
     def __init__(
         self,
-        table: LockTable,
+        table: ProcessLocks | MachineLocks,
         name: str,
         timeout: float | None = None,
         sleep: float = 0.1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from math import inf
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from wheelcache.loading.steps import Outcome
 from wheelcache.stats import Meter
 
 
+@dataclass(slots=True, eq=False)
 class Landing:
     """Ends the flights of one cache.
 
@@ -24,23 +26,12 @@ class Landing:
         counts, backoff, failures: the records of loads.
     """
 
-    __slots__ = ("_backoff", "_core", "_counts", "_failures", "_flights", "_target")
-
-    def __init__(
-        self,
-        core: Core,
-        target: Target,
-        flights: FlightTable,
-        counts: Meter,
-        backoff: Backoff,
-        failures: RecentFailures,
-    ) -> None:
-        self._core = core
-        self._target = target
-        self._flights = flights
-        self._counts = counts
-        self._backoff = backoff
-        self._failures = failures
+    _core: Core
+    _target: Target
+    _flights: FlightTable
+    _counts: Meter
+    _backoff: Backoff
+    _failures: RecentFailures
 
     def loaded(self, flight: Flight, request: LoadRequest, value: Any) -> Outcome:
         """Store the value and end the flight. Return the value, or the error of a weigher."""

@@ -73,22 +73,6 @@ class Loads:
         many: loads many keys by one call.
     """
 
-    __slots__ = (
-        "_backoff",
-        "_core",
-        "_flights",
-        "_is_closed",
-        "_keys",
-        "_landing",
-        "_refreshes",
-        "_stamps",
-        "_target",
-        "adaptive",
-        "counts",
-        "failures",
-        "many",
-    )
-
     def __init__(
         self, core: Core, target: Target, stamps: KeyStamps, keys: KeyProxies, cache_is_used: Callable[[], object]
     ) -> None:

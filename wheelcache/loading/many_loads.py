@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from wheelcache.coherence.key_stamps import KeyStamps
@@ -16,20 +17,16 @@ from wheelcache.loading.request import LoadRequest, Target
 from wheelcache.loading.steps import InSteps, Steps, StepsTo, call, outcome_of
 
 
+@dataclass(slots=True, eq=False)
 class ManyLoads:
     """The loads of many keys of one cache. Each key that no other caller is loading gets a flight."""
 
-    __slots__ = ("_core", "_flights", "_keys", "_landing", "_stamps", "_target")
-
-    def __init__(
-        self, core: Core, target: Target, stamps: KeyStamps, keys: KeyProxies, flights: FlightTable, landing: Landing
-    ) -> None:
-        self._core = core
-        self._target = target
-        self._stamps = stamps
-        self._keys = keys
-        self._flights = flights
-        self._landing = landing
+    _core: Core
+    _target: Target
+    _stamps: KeyStamps
+    _keys: KeyProxies
+    _flights: FlightTable
+    _landing: Landing
 
     def reconcile(self, key: Any, value: Any) -> None:
         """Drop the entry of ``key`` unless its value equals ``value``, which was just read from the source (MISSING if

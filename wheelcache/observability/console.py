@@ -66,8 +66,8 @@ WATCH: Final = INTERVAL
 Figures = Mapping[str, Any]
 
 
-class Unshowable(Exception):
-    """The figures cannot be shown, for the reason in the message."""
+class Undone(Exception):
+    """An action was not carried out, or not by all workers, for the reason in the message."""
 
 
 def show(
@@ -88,26 +88,26 @@ def show(
         styled: whether the table may use bold text.
 
     Raises:
-        Unshowable: if no worker publishes anything; if a table is wanted and rich is not installed; if ``watch`` is
+        Undone: if no worker publishes anything; if a table is wanted and rich is not installed; if ``watch`` is
             given and ``out`` is not a terminal; or if the options contradict each other.
     """
     caches = list(caches)
     if as_json:
         if watch is not None:
-            raise Unshowable("--json prints one document: leave --watch out.")
+            raise Undone("--json prints one document: leave --watch out.")
         found = document(caches)
         out.write(json.dumps(found) + "\n")
         if not found["caches"]:
-            raise Unshowable(nothing_found(caches))
+            raise Undone(nothing_found(caches))
         return
     console = console_for(out, styled)
     if watch is None:
         if not Site(caches, Own.NONE).caches:
-            raise Unshowable(nothing_found(caches))
+            raise Undone(nothing_found(caches))
         console.print(_view(caches, console))
         return
     if not console.is_terminal:
-        raise Unshowable("--watch needs a terminal, and the output is not one: leave --watch out.")
+        raise Undone("--watch needs a terminal, and the output is not one: leave --watch out.")
     _watch(console, lambda: _view(caches, console), watch)
 
 
@@ -311,7 +311,7 @@ def console_for(out: TextIO, styled: bool) -> Console:
     try:
         from rich.console import Console
     except ImportError:
-        raise Unshowable(
+        raise Undone(
             "A table needs the package rich: run pip install rich, or pip install '.[cli]' in a checkout of "
             "wheelcache. --json does not need it."
         ) from None

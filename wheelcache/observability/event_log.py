@@ -9,7 +9,6 @@ first 200 characters of an exception's text. It contains no keys or values of a 
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -156,22 +155,6 @@ def merged(events: Iterable[Event], new: Iterable[Event]) -> list[Event]:
         else:
             found.append(event)
     return sorted(found, key=lambda each: each.at)[-MAX_EVENTS:]
-
-
-class EventsInMemory:
-    """The events of one cache of one process that does not publish."""
-
-    __slots__ = ("_events",)
-
-    def __init__(self) -> None:
-        # Unmerged: adding events is atomic, so no thread loses the events that another one adds.
-        self._events: deque[Event] = deque(maxlen=2 * MAX_EVENTS)
-
-    def add(self, events: Iterable[Event]) -> None:
-        self._events.extend(list(events))
-
-    def read(self) -> list[Event]:
-        return merged((), self._events.copy())
 
 
 def add_events(db: sqlite3.Connection, new: Iterable[Event]) -> None:

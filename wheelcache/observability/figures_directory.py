@@ -11,11 +11,7 @@ from typing import Final
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.site_file import ALIVE, LOCK, check_sqlite, lives
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.private_files import (
-    locked_file,
-    make_private,
-    runtime_directory,
-)
+from wheelcache.runtime.private_files import locked_file, make_private, runtime_directory
 
 logger = logging.getLogger("wheelcache")
 

@@ -12,6 +12,7 @@ from wheelcache.codec import is_immutable, size_of
 from wheelcache.core.access import Serialized
 from wheelcache.core.contract import Core
 from wheelcache.errors import Unloaded
+from wheelcache.runtime.periodic_jobs import PeriodicJob
 
 SAMPLE: Final = 64
 """Number of entries in a sample, which takes 100 us. A smaller cache is weighed as a whole."""
@@ -24,7 +25,7 @@ SAMPLES: Final = 16
 """Number of samples whose mean is assumed to be the mean of all entries."""
 
 
-class MemoryUse:
+class MemoryUse(PeriodicJob):
     """Measures the bytes that entries use with their keys and values. A job of ``periodic_jobs``, unless weights are
     bytes.
 
@@ -36,9 +37,7 @@ class MemoryUse:
         is_weighed: whether the weights of the entries are bytes.
     """
 
-    __slots__ = ("_core", "_samples", "_to_skip", "is_weighed", "period")
-
-    matters: Final = SAMPLES
+    matters = SAMPLES
 
     def __init__(self, core: Core, period: float, *, is_weighed: bool) -> None:
         self.period = period
@@ -78,9 +77,6 @@ class MemoryUse:
     def start_over(self) -> None:
         self._samples: deque[list[int | None]] = deque(maxlen=SAMPLES)
         self._to_skip = 0
-
-    def close(self) -> None:
-        """Do nothing: this holds no resources."""
 
     def _take_sample(self) -> None:
         began, seconds = time.thread_time(), 0.0

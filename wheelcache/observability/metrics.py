@@ -65,8 +65,8 @@ def _if_any(value: float | None) -> Mapping[str, float]:
     return {} if value is None else {"": value}
 
 
-def _of_store(read: Callable[[StoreStats], float | None]) -> Callable[[CacheFigures], Mapping[str, float]]:
-    return lambda reading: {} if reading.counted.store is None else _if_any(read(reading.counted.store))
+def _of_store(read: Callable[[StoreStats], Mapping[str, float]]) -> Callable[[CacheFigures], Mapping[str, float]]:
+    return lambda reading: {} if reading.counted.store is None else read(reading.counted.store)
 
 
 def _of_store_calls(name: str) -> Callable[[CacheFigures], Mapping[str, float]]:
@@ -175,11 +175,7 @@ METRICS: Final = (
         "request",
         Kind.COUNTER,
         "Look-ups that a near cache passed to the store behind it, by result: a value, or none.",
-        lambda reading: (
-            {}
-            if reading.counted.store is None
-            else {"hit": reading.counted.store.hits, "miss": reading.counted.store.misses}
-        ),
+        _of_store(lambda store: {"hit": store.hits, "miss": store.misses}),
         "result",
     ),
     Metric(
@@ -203,14 +199,14 @@ METRICS: Final = (
         "process",
         Kind.LEVEL,
         "Processes that do not call the store behind because it fails; absent without a circuit breaker.",
-        _of_store(lambda store: store.open_breakers if store.breakers else None),
+        _of_store(lambda store: _if_any(store.open_breakers if store.breakers else None)),
     ),
     Metric(
         "store_tracking_lost",
         "process",
         Kind.LEVEL,
         "Processes that the store behind does not notify of writes at present; absent if it never does.",
-        _of_store(lambda store: store.trackers - store.trusted if store.trackers else None),
+        _of_store(lambda store: _if_any(store.trackers - store.trusted if store.trackers else None)),
     ),
 )
 """The metrics of every cache. The times of loads are separate, since not all systems accept a histogram."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 from wheelcache.codec import size_of
 from wheelcache.core.contract import Core, RemovalCause
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.observability.cache_events import CacheEvents
-from wheelcache.observability.event_log import Event, EventsInMemory
+from wheelcache.observability.event_log import MAX_EVENTS, Event, merged
 from wheelcache.observability.inquiries import Inquiries, Inspector
 from wheelcache.observability.memory_use import MemoryUse
 from wheelcache.observability.publisher import INTERVAL, Publication, publisher_of
@@ -26,7 +27,6 @@ from wheelcache.stats import (
     NO_STORE,
     NO_STORE_GAUGES,
     REMOVALS,
-    STORE_GAUGES,
     Meter,
     PageStats,
     Row,
@@ -76,13 +76,12 @@ class StatsReader:
         store = None if self.store is None else self.store.stats()
         of_pages = NO_PAGES if self.pages is None else self.pages.stats().counts()
         counts = (*_counters(values), *buckets, *(NO_STORE if store is None else store.counts()), *of_pages)
-        of_store = NO_STORE_GAUGES if store is None else _store_gauges(store)
+        of_store = NO_STORE_GAUGES if store is None else store.gauges()
         return counts, (len(self._core), self._core.weight, *of_store)
 
 
 _REMOVALS: Final = tuple((RemovalCause(cause), name) for cause, name in REMOVALS.items())
 _counters: Final = itemgetter(*COUNTERS)
-_store_gauges: Final = attrgetter(*STORE_GAUGES)
 
 
 class Observer:
@@ -106,19 +105,6 @@ class Observer:
         keeps_history: whether steps are kept, for charts.
     """
 
-    __slots__ = (
-        "_driver",
-        "_options",
-        "events",
-        "jobs",
-        "keeps_history",
-        "memory_log",
-        "memory_use",
-        "publication",
-        "recorder",
-        "stats",
-    )
-
     def __init__(
         self,
         options: Any,
@@ -139,7 +125,8 @@ class Observer:
         self.memory_use = MemoryUse(core, period, is_weighed=options.weigher is size_of)
         self.recorder = Recorder(name, stats, self.state, driver.clock, keeps_steps=self.keeps_history)
         self.events = CacheEvents(name, failures)
-        self.memory_log = EventsInMemory()
+        # Unmerged: adding an event is atomic, so no thread loses the events that another one adds.
+        self.memory_log: deque[Event] = deque(maxlen=2 * MAX_EVENTS)
         self.publication: Publication | None = None
         if directory is not None:
             requests = WorkerRequests(encoded(name), actions)
@@ -174,8 +161,8 @@ class Observer:
 
     def recent_events(self) -> list[Event]:
         """Return the events of a cache that does not publish, oldest first."""
-        self.memory_log.add(self.events.take())
-        return self.memory_log.read()
+        self.memory_log.extend(self.events.take())
+        return merged((), self.memory_log.copy())
 
     def after_fork_in_child(self) -> None:
         self.events.start_over()
@@ -200,13 +187,20 @@ class IdleChecker:
 
     Between two calls, every job runs. So the cache has been published as empty before its jobs are paused, even if an
     operator's clear or an expiry emptied it.
+
+    Attributes:
+        is_computing: returns whether values are being computed. Until they are stored, the cache must receive the
+            requests of operators that outdate them.
     """
 
-    __slots__ = ("_before", "_expect_write", "_stats")
+    __slots__ = ("_before", "_expect_write", "_stats", "is_computing")
 
-    def __init__(self, stats: StatsReader, expect_write: Callable[[], object]) -> None:
+    def __init__(
+        self, stats: StatsReader, expect_write: Callable[[], object], is_computing: Callable[[], bool]
+    ) -> None:
         self._stats = stats
         self._expect_write = expect_write
+        self.is_computing = is_computing
         self._before = (0, 0, 0)
 
     def __call__(self) -> bool:
@@ -214,4 +208,4 @@ class IdleChecker:
         self._expect_write()
         stats = self._stats()
         before, self._before = self._before, (stats.uses, stats.puts, stats.size)
-        return before == self._before and not stats.size
+        return before == self._before and not stats.size and not self.is_computing()

@@ -7,14 +7,13 @@ from typing import Final, TextIO
 
 from wheelcache.errors import FileUnusable
 from wheelcache.observability import console, entry_commands, snapshot_commands
-from wheelcache.observability.console import nothing_found, user_name
+from wheelcache.observability.console import Undone, nothing_found, user_name
 from wheelcache.observability.entry_commands import Target
 from wheelcache.observability.event_log import CLEARED, RESET
 from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.site import Own, Site
-from wheelcache.observability.snapshot_commands import Undone
 from wheelcache.observability.worker_requests import CLEAR, PURGE, NotPurgeable, purge_request
 
 ACTIONS: Final = {
@@ -87,7 +86,7 @@ def run(
             (clear if action == "clear" else reset)(caches, name, out)
         else:
             (snapshot_commands.save if action == "save" else snapshot_commands.load)(caches, option, out)
-    except (console.Unshowable, Undone, NotPurgeable, FileUnusable) as reason:
+    except (Undone, NotPurgeable, FileUnusable) as reason:
         raise error(str(reason)) from None
 
 

@@ -32,13 +32,7 @@ _TIMED: Final = (
         "Loads that ended, including those that raised an exception.",
         lambda reading: {"": sum(reading.counted.load_buckets)},
     ),
-    Metric(
-        "load_time",
-        "seconds",
-        Kind.COUNTER,
-        LOAD_TIME,
-        lambda reading: {"": reading.counted.load_seconds},
-    ),
+    Metric("load_time", "seconds", Kind.COUNTER, LOAD_TIME, lambda reading: {"": reading.counted.load_seconds}),
     Metric(
         "store_calls",
         "call",

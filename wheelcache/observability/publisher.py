@@ -10,6 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from math import inf
@@ -40,6 +41,7 @@ from wheelcache.observability.tidying import tidy
 from wheelcache.observability.worker_requests import WorkerRequests, requests_in
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock, this_process
+from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.runtime.private_files import FileLocked, is_in_ours, not_for_children
 from wheelcache.runtime.shared_objects import WeakRegistry
 from wheelcache.stats import NOTHING, Row, subtracted
@@ -76,9 +78,8 @@ class _Counted(NamedTuple):
     steps: Steps
     gauges: tuple[Any, ...]
 
-    @classmethod
-    def nothing(cls) -> _Counted:
-        return cls(NOTHING, {}, ())
+
+_NOTHING: Final = _Counted(NOTHING, {}, ())
 
 
 class _Batch(NamedTuple):
@@ -187,7 +188,7 @@ class SitePublisher:
         if database != self._database:
             # This is a new database, so it receives all counts.
             for each, _ in batch.parts:
-                each.published = _Counted.nothing()
+                each.published = _NOTHING
             self._database = database
         self._write(db, batch, is_known=found is not None)
         now = SystemClock.steady()
@@ -256,7 +257,7 @@ class SitePublisher:
             if batch.stays and not publication.is_closed:
                 if not is_known:
                     # The process is new, or another process assumed it to be dead and removed it.
-                    before = _Counted.nothing()
+                    before = _NOTHING
                 if counted.row != before.row:
                     counts.append((WORKER, self.process, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
                 if counted.gauges != before.gauges:
@@ -314,8 +315,11 @@ class SitePublisher:
                 os.close(file)
 
 
-class Publication:
-    """Publishes the figures of one cache. A job of ``periodic_jobs``, which publishes all caches of the process.
+@dataclass(eq=False, repr=False)
+class Publication(PeriodicJob):
+    """Publishes the figures of one cache, together with those of the other caches of the process in its directory.
+
+    A job of ``periodic_jobs``.
 
     Args:
         publisher: the publisher of the process for the directory.
@@ -331,39 +335,36 @@ class Publication:
         published: the figures of the cache in the database.
     """
 
-    period: Final = INTERVAL
-    matters: Final = 1
+    publisher: SitePublisher
+    recorder: Recorder
+    requests: WorkerRequests
+    inquiries: Inquiries
+    events: CacheEvents
+    thread: Callable[[], str]
+    _is_in_use: Callable[[], bool]
+    _clock: Clock
 
-    def __init__(
-        self,
-        publisher: SitePublisher,
-        recorder: Recorder,
-        requests: WorkerRequests,
-        inquiries: Inquiries,
-        events: CacheEvents,
-        thread: Callable[[], str],
-        is_in_use: Callable[[], bool],
-        clock: Clock,
-    ) -> None:
-        self.publisher = publisher
-        self.recorder = recorder
-        self.requests = requests
-        self.inquiries = inquiries
-        self.events = events
-        self.thread = thread
-        self._is_in_use = is_in_use
-        self._clock = clock
+    period = INTERVAL
+
+    def __post_init__(self) -> None:
+        publisher = self.publisher
         self.number = next(publisher.numbers)
-        self.published = _Counted.nothing()
-        self.is_failing = False
-        self.has_begun = False
-        self._held_up = 0
-        self._due_at = -inf
         self.is_closed = False
+        self.start_over()
         # A cache that is dropped without being closed leaves no row behind.
         self._finalizer = weakref.finalize(self, publisher.forget, self.number)
         self._finalizer.atexit = False
         publisher.add(self)
+
+    def start_over(self) -> None:
+        """Set the initial state, also in the child of a fork."""
+        self.published = _NOTHING
+        self.is_failing = False
+        self.has_begun = False
+        self._held_up = 0
+        self._due_at = -inf
+        self.requests.start_over()
+        self.inquiries.start_over()
 
     def is_used(self) -> bool:
         """Return whether there is anything to publish."""
@@ -410,16 +411,6 @@ class Publication:
     def was_published(self) -> None:
         """Postpone the next publication, because another cache of the process is publishing all of them."""
         self._due_at = self._clock() + SOONEST
-
-    def start_over(self) -> None:
-        """Set the initial state again, in the child of a fork."""
-        self.published = _Counted.nothing()
-        self.is_failing = False
-        self.has_begun = False
-        self._held_up = 0
-        self._due_at = -inf
-        self.requests.start_over()
-        self.inquiries.start_over()
 
     def close(self) -> None:
         """Publish for the last time. The counts stay in the database; the cache is removed from the worker."""

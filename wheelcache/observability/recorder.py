@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from wheelcache.observability.site_file import USE
 from wheelcache.observability.tables import DAY, HOUR, LONG_STEP, LOOKUPS, NUMBERS, STEP
 from wheelcache.runtime.clock import Clock, ManualClock, SystemClock
+from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.stats import COUNTS, NOTHING, Row, added, subtracted
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ _epochs: Final[WeakKeyDictionary[ManualClock, float]] = WeakKeyDictionary()
 """The time when each ``ManualClock`` showed 0, in seconds since 1970."""
 
 
-class Recorder:
+class Recorder(PeriodicJob):
     """Records the counts of one cache of this process by steps. A job of ``periodic_jobs``, at the end of each step.
 
     One thread at a time uses it, under ``site_file.USE``.
@@ -66,8 +67,8 @@ class Recorder:
         now: the gauges at the last mark, in the order of ``GAUGES_OF_WORKER``.
     """
 
-    period: Final = float(STEP)
-    matters: Final = HOUR // STEP
+    period = float(STEP)
+    matters = HOUR // STEP
 
     def __init__(
         self,
@@ -103,9 +104,9 @@ class Recorder:
         """Return the time in seconds since 1970. It moves with a ``ManualClock``."""
         return self._epoch + self._clock() if isinstance(self._clock, ManualClock) else SystemClock.time()
 
-    def until_next(self) -> float:
-        """Return the seconds until the end of the step."""
-        return STEP - self.time() % STEP
+    def next_run(self, due: float, now: float) -> float:
+        """Return the time at which the step ends."""
+        return now + STEP - self.time() % STEP
 
     def begin(self) -> None:
         """Assign all counts since the last mark to this moment.
@@ -164,9 +165,6 @@ class Recorder:
     def run(self) -> None:
         with USE.lock:
             self.mark()
-
-    def close(self) -> None:
-        """Do nothing: the recorder holds no resources."""
 
     def _add(self, start: int, part: Row, levels: tuple[float, float]) -> None:
         is_new, self._is_new = self._is_new, False

@@ -345,7 +345,7 @@ class Site:
         if not self.files:
             for each in self.own:
                 if each.name == name:
-                    each.observer.memory_log.add([event])
+                    each.observer.memory_log.append(event)
 
     def ask(self, action: str, name: str) -> Mapping[SiteFile, str]:
         """Ask all workers that live now for ``action`` on the cache ``name``.

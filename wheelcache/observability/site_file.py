@@ -28,10 +28,11 @@ import secrets
 import stat
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote_from_bytes
 
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.tables import SCHEMA, VERSION
@@ -243,11 +244,11 @@ class SiteFile:
             pause()
 
     def _write(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        with closing(self._connect()) as connection:
-            return _checked(lambda: _commit(connection, change), self.path)
+        with self._opened() as connection:
+            return _commit(connection, change)
 
     def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        def read() -> T:
+        with self._opened() as connection:
             connection.execute("PRAGMA query_only = ON")
             connection.execute("BEGIN")
             try:
@@ -256,41 +257,31 @@ class SiteFile:
                 # SQLite checks pages but not rows, which may be inconsistent in a damaged file.
                 raise Damaged(f"{self.path} has malformed rows: {error!r}") from error
 
-        with closing(self._connect()) as connection:
-            return _checked(read, self.path)
-
-    def _connect(self) -> sqlite3.Connection:
-        """Open the database.
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """Open the database. The value of the context is the connection.
 
         Raises:
-            FileNotFoundError, Damaged, Busy, OSError: if that fails.
+            FileNotFoundError, Damaged, Busy, OSError: if that fails, or instead of the exceptions of SQLite.
         """
-        import sqlite3
-
-        self._check_file()
-        # Readers open the file for writing too: one that finds the journal of a killed writer rolls it back.
-        connection = sqlite3.connect(f"file:{_quoted(self.path)}?mode=rw", timeout=0.0, isolation_level=None, uri=True)
-        try:
-            _checked(lambda: _prepare(connection), self.path)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _check_file(self) -> None:
         try:
             check_private(self.path, self.path.lstat(), stat.S_ISREG, "a file")
         except FileUnusable as error:
             raise Damaged(str(error)) from error
+        with _connected(self.path) as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version != VERSION:
+                raise Damaged(f"it has the version {version}")
+            connection.execute("PRAGMA journal_mode = TRUNCATE")
+            # Without syncing, a killed process damages nothing; a loss of power may, and then the file is replaced.
+            connection.execute("PRAGMA synchronous = OFF")
+            yield connection
 
     def _replace_if_damaged(self) -> None:
         """Replace the database if it is damaged. The caller holds the exclusive lock, so no other process uses it."""
-        import sqlite3
-
-        with suppress(FileNotFoundError, Damaged):
-            with closing(self._connect()) as connection:
-                problem = _checked(lambda: connection.execute("PRAGMA quick_check(1)").fetchone()[0], self.path)
-                tables = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()[0]
+        with suppress(FileNotFoundError, Damaged), self._opened() as connection:
+            (problem,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()
             if problem == "ok" and tables == SCHEMA.count("CREATE TABLE"):
                 # Another process has already replaced it.
                 return
@@ -304,13 +295,10 @@ class SiteFile:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         except OSError as error:
             raise FileUnusable(f"{self.path} cannot be made: {error}") from error
-        with closing(sqlite3.connect(str(self.path), timeout=0.0, isolation_level=None)) as connection:
-            _checked(
-                lambda: connection.executescript(
-                    f"PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = OFF; BEGIN; {SCHEMA}"
-                    f"PRAGMA user_version = {VERSION}; PRAGMA application_id = {secrets.randbits(31)}; COMMIT;"
-                ),
-                self.path,
+        with _connected(self.path) as connection:
+            connection.executescript(
+                f"PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = OFF; BEGIN; {SCHEMA}"
+                f"PRAGMA user_version = {VERSION}; PRAGMA application_id = {secrets.randbits(31)}; COMMIT;"
             )
 
 
@@ -332,13 +320,27 @@ def lives(path: Path) -> bool:
         os.close(file)
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version != VERSION:
-        raise Damaged(f"it has the version {version}")
-    connection.execute("PRAGMA journal_mode = TRUNCATE")
-    # Without syncing, a killed process damages nothing; a loss of power may, and then the file is replaced.
-    connection.execute("PRAGMA synchronous = OFF")
+@contextmanager
+def _connected(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open an existing database. The value of the context is the connection.
+
+    Raises:
+        Busy, Damaged, Failed: instead of the exceptions of SQLite, also of those in the block.
+    """
+    import sqlite3
+
+    # Readers open the file for writing too: one that finds the journal of a killed writer rolls it back.
+    uri = f"file:{quote_from_bytes(os.fsencode(path))}?mode=rw"
+    try:
+        with closing(sqlite3.connect(uri, timeout=0.0, isolation_level=None, uri=True)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        if _is_busy(error):
+            raise Busy("another process has held it for too long") from error
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(("no such", "table")):
+            raise Damaged(str(error)) from error
+        raise Failed(f"{path}: {error}") from error
 
 
 def _commit(connection: sqlite3.Connection, change: Callable[[sqlite3.Connection], T]) -> T:
@@ -360,25 +362,6 @@ def _commit(connection: sqlite3.Connection, change: Callable[[sqlite3.Connection
             return result
 
 
-def _checked(step: Callable[[], T], path: Path) -> T:
-    """Return ``step()``, and translate the exceptions of SQLite.
-
-    Raises:
-        Busy, Damaged, Failed: for the exceptions of SQLite.
-    """
-    import sqlite3
-
-    try:
-        return step()
-    except sqlite3.Error as error:
-        if _is_busy(error):
-            raise Busy("another process has held it for too long") from error
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(("no such", "table")):
-            raise Damaged(str(error)) from error
-        raise Failed(f"{path}: {error}") from error
-
-
 class Failed(OSError):
     """SQLite cannot read or write the file, for instance because the disk is full."""
 
@@ -386,9 +369,3 @@ class Failed(OSError):
 def _is_busy(error: Exception) -> bool:
     # SQLITE_BUSY and SQLITE_LOCKED, with all their extended codes.
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (5, 6)
-
-
-def _quoted(path: Path) -> str:
-    from urllib.parse import quote_from_bytes
-
-    return quote_from_bytes(os.fsencode(path))

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from wheelcache.errors import SnapshotDamaged, SnapshotRefused
 from wheelcache.observability.console import (
+    Undone,
     console_for,
     date_of,
     nothing_found,
@@ -60,10 +61,6 @@ CLOCK_SKEW: Final = 2.0
 
 STEP: Final = 1000
 """Records between two updates of a progress bar."""
-
-
-class Undone(Exception):
-    """An action was not carried out, or not by all workers, for the reason in the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +155,7 @@ def inspect(
         styled: whether the table may use bold text.
 
     Raises:
-        Undone: if no cache has the option.
-        Unshowable: if a table is wanted and rich is not installed.
+        Undone: if no cache has the option, or if a table is wanted and rich is not installed.
     """
     kept = _kept(caches, option)
     console = None if as_json else console_for(out, styled)

@@ -8,6 +8,7 @@ from typing import Final
 
 from wheelcache.core import HOW_TO_CHANGE, REPORT
 from wheelcache.runtime.clock import Clock
+from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.stats import Stats
 
 logger = logging.getLogger("wheelcache.stats")
@@ -22,7 +23,7 @@ def log_core() -> None:
         logging.getLogger("wheelcache").info("%s", line)
 
 
-class StatsLog:
+class StatsLog(PeriodicJob):
     """Logs the figures of every interval with traffic. A job of ``periodic_jobs``.
 
     Args:
@@ -32,9 +33,7 @@ class StatsLog:
         stats: returns the figures since the start.
     """
 
-    __slots__ = ("_clock", "_last", "_name", "_stats", "_then", "period")
-
-    matters: Final = 360
+    matters = 360
 
     def __init__(self, name: str, interval: float, clock: Clock, stats: Callable[[], Stats]) -> None:
         self.period = interval
@@ -73,6 +72,3 @@ class StatsLog:
 
     def start_over(self) -> None:
         self._last = Stats()
-
-    def close(self) -> None:
-        """Do nothing: the log holds no resources."""

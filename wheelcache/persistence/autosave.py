@@ -24,6 +24,7 @@ from wheelcache.persistence.snapshot_file import refuse
 from wheelcache.persistence.snapshots import Snapshots
 from wheelcache.persistence.worker_number import WorkerNumber
 from wheelcache.runtime.exit_save import exit_save
+from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.runtime.shared_objects import acquiring, lazy_lock
 from wheelcache.runtime.worker_pool import refresh_pool
 
@@ -33,7 +34,7 @@ SUFFIX: Final = ".snapshot"
 NAME_LENGTH: Final = 40
 
 
-class Autosave:
+class Autosave(PeriodicJob):
     """Loads a cache when it is first used, and saves it periodically and at the exit. A job of ``periodic_jobs``.
 
     Args:
@@ -49,10 +50,6 @@ class Autosave:
         FileUnusable: if the directory belongs to another user, or other users can use or replace it. If that happens
             later, the cache is neither loaded nor saved, which is logged.
     """
-
-    __slots__ = ("__weakref__", "_failing", "_lock", "_number", "_target", "directory", "period", "secret")
-
-    matters: Final = 1
 
     def __init__(self, directory: Path, period: float, secret: bytes | None, target: Snapshots) -> None:
         make_and_check(directory)

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -45,10 +46,11 @@ SLOW: Final = 0.002
 during the write."""
 
 
+@dataclass(slots=True, eq=False)
 class Snapshots:
     """Saves and loads the entries of one cache.
 
-    Args:
+    Attributes:
         max_entries: the bound of the core. Older records that would be evicted again are not unpickled.
         is_coherent: whether the core has stamps. If it has, entries that were saved without stamps are not loaded,
             since another process may have written them since.
@@ -56,26 +58,14 @@ class Snapshots:
         is_in_use: returns whether the cache was used, its load is over, and it was not closed since.
     """
 
-    def __init__(
-        self,
-        name: str,
-        core: Core,
-        writer: EntryWriter,
-        keys: KeyProxies,
-        *,
-        max_entries: int | None,
-        is_coherent: bool,
-        is_portable: Callable[[Any], bool],
-        is_in_use: Callable[[], bool],
-    ) -> None:
-        self.name = name
-        self.core = core
-        self.writer = writer
-        self.keys = keys
-        self.is_coherent = is_coherent
-        self.is_portable = is_portable
-        self.is_in_use = is_in_use
-        self._max_entries = inf if max_entries is None else max_entries
+    name: str
+    core: Core
+    writer: EntryWriter
+    keys: KeyProxies
+    max_entries: int | None
+    is_coherent: bool
+    is_portable: Callable[[Any], bool]
+    is_in_use: Callable[[], bool]
 
     def save(
         self,
@@ -177,7 +167,7 @@ class Snapshots:
             # Read before the records are counted, which takes a while.
             now, elapsed = self.core.now(), max(0.0, time.time() - saved_at)
             skipped = 0
-            room = self._max_entries - len(self.core)
+            room = inf if self.max_entries is None else self.max_entries - len(self.core)
             if entries > room:
                 skipped = max(0, _good_records(snapshot) - int(room))
             loading = _Loading(self, now - elapsed, since)

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from math import isfinite
 from pathlib import Path
 from typing import Final, Protocol
@@ -155,27 +155,20 @@ class ManualClock:
 
 
 _IMPORTED: Final = SystemClock.time()
-_started: Final[dict[int, float]] = {}
-
-
-def process_started() -> float:
-    """Return the time at which this process was started or forked, in seconds since 1970.
-
-    On systems other than Linux, return the time at which this module was imported.
-    """
-    pid = os.getpid()
-    if pid not in _started:
-        _started.clear()
-        _started[pid] = _read_start()
-    return _started[pid]
 
 
 def this_process() -> tuple[int, float]:
     """Return the process id and the start time, which together identify this process: the system reuses ids."""
-    return os.getpid(), process_started()
+    pid = os.getpid()
+    return pid, _started(pid)
 
 
-def _read_start() -> float:
+@lru_cache(maxsize=1)
+def _started(pid: int) -> float:
+    """Return the time at which this process, ``pid``, was started or forked, in seconds since 1970.
+
+    On systems other than Linux, return the time at which this module was imported.
+    """
     try:
         # The name of the program, in parentheses, may have spaces and parentheses. The start is the 22nd field.
         ticks = int(Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()[19])

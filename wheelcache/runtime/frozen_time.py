@@ -18,10 +18,13 @@ import functools
 import sys
 from calendar import timegm
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from wheelcache.runtime.clock import Clock, SystemClock, time_machine_travels
+from wheelcache.runtime.clock import SystemClock, time_machine_travels
 from wheelcache.runtime.shared_objects import WeakRegistry
+
+if TYPE_CHECKING:
+    from wheelcache.runtime.wheel_driver import WheelDriver
 
 LIBRARIES: Final = (("freezegun.api", "_freeze_time"), ("time_machine", "travel"))
 """The modules that freeze the time, and their classes with ``start`` and ``stop``."""
@@ -35,22 +38,15 @@ GRAIN: Final = 2.0**22
 subtractions exact."""
 
 
-class Freezable(Protocol):
-    """An object that follows frozen time."""
-
-    def freeze(self, clock: Clock) -> None: ...
-    def thaw(self) -> None: ...
-
-
 class _FrozenTime:
     """Notifies caches of each freeze and thaw, and shows them the frozen time."""
 
     def __init__(self) -> None:
-        self._caches: WeakRegistry[Freezable] = WeakRegistry()
+        self._caches: WeakRegistry[WheelDriver] = WeakRegistry()
         self._wrapped: list[type] = []
         self._epoch: float | None = None
 
-    def add(self, cache: Freezable) -> None:
+    def add(self, cache: WheelDriver) -> None:
         self._caches.add(cache)
         self.find_libraries()
         # In this order: if another thread freezes or thaws the time in between, either it finds the cache in the list,
@@ -86,7 +82,7 @@ class _FrozenTime:
 
         return moved
 
-    def _freeze(self, cache: Freezable) -> None:
+    def _freeze(self, cache: WheelDriver) -> None:
         # The time at which the monotonic clock was 0, in seconds since 1970.
         epoch = SystemClock.time() - SystemClock.steady()
         if self._epoch is None or abs(epoch - self._epoch) > DRIFT:

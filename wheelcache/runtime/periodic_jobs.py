@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Protocol, runtime_checkable
 
 from wheelcache.errors import CacheClosed
-from wheelcache.runtime.clock import Clock, ManualClock, Steppable
+from wheelcache.runtime.clock import Clock, ManualClock
+from wheelcache.runtime.wheel_driver import driver_of
 
 logger = logging.getLogger("wheelcache")
 
 
-class PeriodicJob(Protocol):
+class PeriodicJob:
     """A job that runs every ``period`` seconds.
 
     Attributes:
@@ -21,47 +21,39 @@ class PeriodicJob(Protocol):
             the earlier ones are skipped.
     """
 
-    @property
-    def period(self) -> float: ...
-    @property
-    def matters(self) -> int: ...
+    period: float
+    matters: int = 1
 
-    def begin(self) -> None: ...
-    def run(self) -> None: ...
-    def start_over(self) -> None: ...
-    def close(self) -> None: ...
+    def begin(self) -> None:
+        """Prepare for the runs, after the start and after each pause."""
 
+    def run(self) -> None:
+        raise NotImplementedError
 
-@runtime_checkable
-class Aligned(Protocol):
-    """A job that runs at times of its own choice."""
+    def next_run(self, due: float, now: float) -> float:
+        """Return the time of the run that follows the one that was due at ``due``."""
+        return due + self.period
 
-    def until_next(self) -> float:
-        """Return the seconds until its next run."""
+    def start_over(self) -> None:
+        """Set the initial state, in the child of a fork."""
 
-
-class Driver(Protocol):
-    """The wheel thread, or a ``ManualClock``."""
-
-    def attach(self, driven: Steppable) -> None: ...
-    def wake(self) -> None: ...
+    def close(self) -> None:
+        """Release the resources of the job."""
 
 
-class _IdleChecker:
+class _IdleChecker(PeriodicJob):
     """The job that pauses all jobs of an idle cache. It has the longest period: each job runs between two of its runs.
 
     A cache must have only one, because ``is_idle`` compares with the previous call.
     """
 
-    __slots__ = ("matters", "period", "run")
-
-    def __init__(self, slowest: PeriodicJob, run: Callable[[], None]) -> None:
+    def __init__(self, slowest: PeriodicJob, check: Callable[[], None]) -> None:
         self.period = slowest.period
         self.matters = slowest.matters
-        self.run = run
+        self._check = check
 
-
-_Runnable = PeriodicJob | _IdleChecker
+    def run(self) -> None:
+        self._check()
 
 
 class PeriodicJobs:
@@ -69,7 +61,6 @@ class PeriodicJobs:
 
     Args:
         clock: returns seconds.
-        driver: advances this when a job is due.
         is_idle: returns whether the cache was not used since the last call and has no entries.
         jobs: the jobs. Jobs that are due together run in this order.
 
@@ -80,15 +71,15 @@ class PeriodicJobs:
 
     __slots__ = ("__weakref__", "_closed", "_driver", "_generation", "_is_idle", "_jobs", "clock", "paused")
 
-    def __init__(self, clock: Clock, driver: Driver, is_idle: Callable[[], bool], jobs: Sequence[PeriodicJob]) -> None:
+    def __init__(self, clock: Clock, is_idle: Callable[[], bool], jobs: Sequence[PeriodicJob]) -> None:
         self.clock = clock
-        self._driver = driver
+        self._driver = driver_of(clock)
         self._is_idle = is_idle
         self._jobs = tuple(jobs)
         self._closed = False
         # The due times of the jobs since the last start. A run that began earlier belongs to another generation, and
         # does not change this one. A generation never changes its size, so a thread may read it while another writes.
-        self._generation: dict[_Runnable, float] = {}
+        self._generation: dict[PeriodicJob, float] = {}
         self.paused = bool(self._jobs)
 
     @property
@@ -110,8 +101,8 @@ class PeriodicJobs:
             for job in self._jobs:
                 job.begin()
             slowest = max(self._jobs, key=lambda job: job.period)
-            jobs: list[_Runnable] = [*self._jobs, _IdleChecker(slowest, self._check_idle)]
-            self._generation = {job: now + _delay(job) for job in jobs}
+            jobs: list[PeriodicJob] = [*self._jobs, _IdleChecker(slowest, self._check_idle)]
+            self._generation = {job: job.next_run(now, now) for job in jobs}
             if self._closed:
                 # Another thread has just closed the cache.
                 self._generation = {}
@@ -147,7 +138,7 @@ class PeriodicJobs:
         for job in self._jobs:
             job.start_over()
 
-    def _run(self, job: _Runnable, generation: dict[_Runnable, float]) -> None:
+    def _run(self, job: PeriodicJob, generation: dict[PeriodicJob, float]) -> None:
         # Assigned before the run, which may be interrupted.
         generation[job] = self._next_due(job, generation[job])
         try:
@@ -161,10 +152,10 @@ class PeriodicJobs:
             # The run took longer than its period.
             generation[job] = self.clock() + job.period
 
-    def _next_due(self, job: _Runnable, due: float) -> float:
+    def _next_due(self, job: PeriodicJob, due: float) -> float:
         """Return the next due time of ``job``, counted from the last one, ``due``, so that the runs do not drift."""
         now = self.clock()
-        following = (now if isinstance(job, Aligned) else due) + _delay(job)
+        following = job.next_run(due, now)
         if following <= now:
             following = now + job.period
         if isinstance(self.clock, ManualClock):
@@ -190,8 +181,3 @@ class PeriodicJobs:
     def _pause(self) -> None:
         self._generation = {}
         self.paused = not self._closed
-
-
-def _delay(job: _Runnable) -> float:
-    """Return the seconds until the next run of ``job``."""
-    return job.until_next() if isinstance(job, Aligned) else job.period

@@ -64,24 +64,6 @@ class WheelDriver:
             since the child has no thread.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_advancing",
-        "_driver",
-        "_far_behind",
-        "_lag_warned",
-        "_patience",
-        "_thawed_at",
-        "_thawed_clock",
-        "_turning",
-        "_wheel",
-        "calls_for_thread",
-        "clock",
-        "is_frozen",
-    )
-
-    clock: Clock
-
     def __init__(self, wheel: Wheel, interval: float, clock: Clock) -> None:
         self._wheel = wheel
         self._thawed_clock = unfrozen(clock)

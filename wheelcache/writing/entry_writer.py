@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.coherence.fill_notes import INVALIDATES, Answered
-from wheelcache.coherence.key_stamps import KeyStamps
+from wheelcache.coherence.key_stamps import INVALIDATES, Answered, KeyStamps
 from wheelcache.core import WriteState
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
 from wheelcache.core.contract import (
