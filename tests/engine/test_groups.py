@@ -97,12 +97,12 @@ def test_dropping_a_large_group_takes_no_longer_than_a_small_one():
     cache = Cache(ttl=1000, **QUIET)
     seconds = []
     try:
-        for _ in range(5):
+        for _ in range(3):
             for key in range(100_000):
                 cache.set(("a", key), None)
-            began = time.perf_counter()
+            began = time.thread_time()
             cache.parts.delete_group("a")
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.thread_time() - began)
     finally:
         cache.close()
     assert min(seconds) < 0.001

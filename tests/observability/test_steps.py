@@ -171,6 +171,16 @@ def test_a_step_is_shown_once_all_workers_at_work_have_published_it_and_then_nev
 
 
 @pytest.mark.usefixtures("_epoch")
+def test_a_step_waits_for_a_worker_that_publishes_late_and_not_for_one_that_is_idle(make, clock, path, another_worker):
+    make().set("a", 1)
+    another_worker("pages", 7, entries=1, use=lambda cache, clock: clock.advance(8))
+    clock.advance(15)
+    assert steps_in(path, clock=clock) == {}
+    clock.advance(1)
+    assert list(by_start(steps_in(path, clock=clock))) == [0]
+
+
+@pytest.mark.usefixtures("_epoch")
 def test_since_a_reset_only_steps_that_began_after_it_are_shown(make, clock, path):
     cache = make()
     cache.set("a", 1)
