@@ -56,8 +56,6 @@ class StatsReader:
         pages: the pages of an HTTP cache, or None.
     """
 
-    __slots__ = ("_core", "_loads", "pages", "store")
-
     def __init__(self, core: Core, loads: Meter) -> None:
         self._core = core
         self._loads = loads
@@ -188,8 +186,6 @@ class IdleChecker:
     Between two calls, every job runs. So the cache has been published as empty before its jobs are paused, even if an
     operator's clear or an expiry emptied it.
     """
-
-    __slots__ = ("_before", "_expect_write", "_stats")
 
     def __init__(self, stats: StatsReader, expect_write: Callable[[], object]) -> None:
         self._stats = stats
