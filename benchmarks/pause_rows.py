@@ -1,4 +1,4 @@
-"""The longest pause of a reader while 500,000 entries expire in one tick, and while 1,000,000 entries are saved.
+"""A reader's longest pause: while 500,000 entries expire in one tick, 1,000,000 are saved, and as many are scanned.
 
 The measurement uses a real cache and wheel thread, with jitter 0, so that every entry expires at the same instant. One
 thread reads all the time, alternating between an existing and a missing key. It records the longest time between two of
@@ -13,6 +13,9 @@ The million entries that are saved were set in order, and some of them were then
 order in memory. The same reader runs from the beginning of the save to its end. Also measured are the time to save the
 entries, with and without that reader, and the time to load them, with and without a secret.
 
+The scans of a million keys are those of Django's backend. Each takes turns with a thread that only computes for the
+same time: a reader waits for either until the interpreter switches threads.
+
 ``sys.setswitchinterval`` keeps its default of 5 ms. Before the reader starts, the garbage collector runs and its
 objects are frozen, since a full collection with so many objects would cause a pause itself.
 """
@@ -21,15 +24,21 @@ import gc
 import statistics
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import Any
 from unittest.mock import patch
 
-from benchmarks.report import Row, Section, bounded
+from django.core.cache import caches
+
+from benchmarks.django_rows import configure_django, wheel_alias
+from benchmarks.report import Row, Section, Target, bounded
 from benchmarks.timing import Step
 from wheelcache import Cache
 from wheelcache.runtime.wheel_driver import WheelDriver
@@ -38,10 +47,11 @@ EXPIRING = 500_000
 SAVED = 1_000_000
 TRIALS = 5
 SAVE_TRIALS = 3
-STEPS = 2 * TRIALS + 2 * SAVE_TRIALS
+STEPS = 2 * TRIALS + 2 * SAVE_TRIALS + 1
 FILL_SECONDS = 3.0
 CONTROL_SECONDS = 1.5
 
+COMPUTING = "in parallel with a thread that only computes"
 HITS, MISSES = "the longest pause of its hits, which need no lock", "misses, which need it"
 WORST = "the same, worst trial"
 SECRET = "with a secret"
@@ -98,7 +108,7 @@ class Saving:
 class Reader(threading.Thread):
     """Reads an existing and a missing key in turns, until ``stop``."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Any) -> None:
         super().__init__(daemon=True)
         self._cache = cache
         self._stop_reading = False
@@ -112,7 +122,7 @@ class Reader(threading.Thread):
             now = clock()
             if now - last > self.longest_hit:
                 self.longest_hit = now - last
-            get("not there")
+            get("missing")
             last = clock()
             if last - now > self.longest_miss:
                 self.longest_miss = last - now
@@ -136,6 +146,9 @@ def measure(executor: Executor, step: Step) -> Section:
             saving.append(executor.submit(save_and_load, signed=name == "signed").result())
             step()
 
+    scans = executor.submit(scan_pauses).result()
+    step()
+
     def of_saving(name: str, figure: str) -> float:
         return statistics.median(getattr(trial, figure) for trial in savings[name])
 
@@ -149,13 +162,13 @@ def measure(executor: Executor, step: Step) -> Section:
     saved = of_saving("unsigned", "longest")
     worst = max(trial.longest for trials in savings.values() for trial in trials)
     return Section(
-        "Mass expiry, and saving",
+        "Mass expiry, saving, and scans",
         f"Median of {TRIALS} trials of each, {SAVE_TRIALS} of saving, in turns, each in a process of its own. Garbage "
         "is collected and frozen before the reader starts; the interpreter's switch interval has its default.",
         [
             bounded(operation, ours, "without batching", median("unbatched", "longest"), "ms", 10),
             Row(operation, ours, WORST, max(t.longest for t in trials["batched"]), "ms"),
-            Row(operation, ours, "in parallel with a thread that only computes", median("batched", "control"), "ms"),
+            Row(operation, ours, COMPUTING, median("batched", "control"), "ms"),
             Row(HITS, median("batched", "longest_hit"), MISSES, median("batched", "longest_miss"), "ms"),
             Row(
                 "the time until all entries are removed",
@@ -175,8 +188,21 @@ def measure(executor: Executor, step: Step) -> Section:
                     ("the time to load them", "load"),
                 )
             ),
+            *(
+                Row(
+                    f"a reader's longest pause during {name} over {SAVED:,} keys",
+                    longest,
+                    COMPUTING,
+                    computing,
+                    "ms",
+                    longest,
+                    "ms",
+                    Target(10, at_least=False),
+                )
+                for name, (longest, computing) in scans.items()
+            ),
         ],
-        {**trials, **{f"saving, {name}": each for name, each in savings.items()}},
+        {"scans": scans, **trials, **{f"saving, {name}": each for name, each in savings.items()}},
     )
 
 
@@ -251,6 +277,45 @@ def save_and_load(*, signed: bool) -> Saving:
         alone=alone,
         load=load,
     )
+
+
+def scan_pauses() -> dict[str, tuple[float, float]]:
+    """Return, by the name of the scan, the longest pauses of a reader during the scan and during a computation that
+    takes as long: the medians, in milliseconds. Run this in a new process."""
+    configure_django(default=wheel_alias("scanned", 2 * SAVED))
+    scanned = caches["default"]
+    scanned.set("there", "value", None)
+    for number in range(SAVED - 1):
+        scanned.set(f"user:{number}:profile", number, None)
+    gc.collect()
+    gc.freeze()
+
+    def longest_during(work: Callable[[], object]) -> tuple[float, float]:
+        reader = Reader(scanned)
+        reader.start()
+        seconds = _seconds(work)
+        reader.stop()
+        return 1_000 * max(reader.longest_hit, reader.longest_miss), seconds
+
+    works: dict[str, Callable[[], object]] = {
+        "delete_pattern": lambda: scanned.delete_pattern("user:7:*"),
+        "iter_keys": lambda: deque(scanned.iter_keys("user:77*"), maxlen=0),
+    }
+    longest: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
+    for _ in range(TRIALS):
+        for name, work in works.items():
+            during_scan, seconds = longest_during(work)
+            longest[name].append((during_scan, longest_during(partial(_compute, seconds))[0]))
+    return {
+        name: (statistics.median(ours), statistics.median(theirs))
+        for name, (ours, theirs) in ((name, zip(*each, strict=True)) for name, each in longest.items())
+    }
+
+
+def _compute(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -78,7 +78,9 @@ def test_a_compiled_core_that_is_installed_and_cannot_run_is_reported(how, warni
 
 @pytest.mark.parametrize("how", [WITHOUT, GIL_OFF], ids=["not installed", "free-threaded"])
 def test_where_the_compiled_core_cannot_run_and_is_asked_for_an_error_says_so(how):
-    assert "ImportError: WHEELCACHE_CORE is compiled, and there is no such core: " in run(how + USE, "compiled").stderr
+    assert (
+        'WHEELCACHE_CORE is "compiled", but the compiled core cannot be imported: ' in run(how + USE, "compiled").stderr
+    )
 
 
 def test_another_core_is_an_error_that_names_both():
@@ -111,8 +113,9 @@ for each in checks.run_checks():
         print("check:", each.id, each.level == checks.INFO, each.msg, each.hint)
 
 from wheelcache.observability.dashboard.dashboard import Dashboard
+from wheelcache.observability.dashboard.permissions import Permission
 from wheelcache.observability import metrics
-print("page:", Dashboard("a site", lambda: [], lambda name: []).page("header", "token", may_operate=False))
+print("page:", Dashboard("a site", lambda: [], lambda name: []).page("header", "token", Permission.VIEW_FIGURES))
 print("metric:", metrics.INFO)
 """
 COMPILER = "apt-get install gcc python3-dev"

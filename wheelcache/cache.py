@@ -114,7 +114,7 @@ class Cache(CacheAccess):
         given = {name: value for name, value in locals().items() if name != "self"}
         checked = SimpleNamespace(**ENGINE.checked(given))
         if (max_weight is None) != (weigher is None):
-            raise TypeError("max_weight and weigher must be given together")
+            raise TypeError(f"max_weight and weigher must be given together, not {max_weight!r} and {weigher!r}")
         parts = CacheParts(checked)
         self.name = name
         self._bind(parts.core, parts.writer)

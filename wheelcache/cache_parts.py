@@ -129,8 +129,8 @@ class CacheParts:
                 options, self.core, stats, self.loads.failures, self.driver, self.actions, inspector, in_use
             )
         jobs = self.observer.jobs if self.keeper is None else [*self.observer.jobs, self.keeper]
-        idle_checker = IdleChecker(stats, self.writer.expect_first_write)
-        self.jobs = PeriodicJobs(self.driver.clock, idle_checker, jobs)
+        self.idle_checker = IdleChecker(stats, self.writer.expect_first_write, lambda: not self.loads.is_idle)
+        self.jobs = PeriodicJobs(self.driver.clock, self.idle_checker, jobs)
 
     def start(self) -> None:
         """Log the core, and register with the wheel thread, the fork hooks and the frozen-time support."""
@@ -179,12 +179,12 @@ class CacheParts:
     def look_up_leased(
         self, key: Any, wait: float, may_wait: bool = True, grace: float = 0.0, leader: Any = None
     ) -> StepsTo[Any]:
-        """Return the steps of a look-up by a caller that will set a missing value. They return MISSING in that case.
+        """Return the steps of a look-up by a caller that will compute and set the value if it is missing.
 
-        Of several callers that miss a key at the same time, one receives MISSING and a lease, and the others wait for
-        the value that it sets. If the holder of the lease deletes the key, its request ends, or ``wait`` is over, one
-        waiter receives MISSING and the lease. A caller that holds a lease, runs a loader, or runs under an event loop
-        never waits. See ``fill_leases``.
+        The steps return the value, or MISSING if the caller must compute it. Of several callers that miss a key at the
+        same time, one receives MISSING and a lease, and the others wait for the value that it sets. If the holder of
+        the lease deletes the key, its request ends, or ``wait`` is over, one waiter receives MISSING and the lease. A
+        caller that holds a lease, runs a loader, or runs under an event loop never waits. See ``fill_leases``.
 
         Args:
             wait: the maximum seconds to wait, > 0.

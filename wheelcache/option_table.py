@@ -169,6 +169,7 @@ TABLE: Final = (
         None,
         "the absolute path of the directory where the entries are saved for the next process",
     ),
+    Option("inspect", BACKENDS, options.flag, False, "the dashboard finds, lists and deletes entries for inspectors"),
     Option("snapshot_interval", KEPT, options.interval, 300.0, "seconds between two saves of the entries"),
     Option(
         "snapshot_key",
@@ -303,6 +304,11 @@ class Options(Mapping[str, Option]):
             for name, option in self.items()
             if option.name in checked
         ]
+
+
+def is_inspectable(settings: Iterable[Setting]) -> bool:
+    """Return whether a cache with these settings has the option ``inspect``."""
+    return any(each.name.casefold() == "inspect" and not each.is_default for each in settings)
 
 
 ENGINE: Final = Options(TakenBy.ENGINE, {})

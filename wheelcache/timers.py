@@ -139,9 +139,9 @@ class Timers:
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
         """Set the timers of a file that ``save`` wrote. Return their number. Overdue timers fire immediately, in order.
 
-        The time between save and load counts. A key that has a timer keeps it. A file is not loaded if it is not a file
-        of timers or other users can write to it; a damaged file is loaded up to the damage. Such a file is renamed to
-        ``<name>.refused``, and one warning gives the reason. A missing file is not an error.
+        The time between save and load counts. A key that has a timer keeps it. A damaged file is loaded up to the
+        damage. A file that is not a file of timers, or that other users can write to, is not loaded. In these cases,
+        the file is renamed to ``<name>.refused``, and one warning gives the reason. A missing file is not an error.
 
         Args:
             secret: the secret that the file must be signed with.

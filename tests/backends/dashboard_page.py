@@ -10,6 +10,7 @@ PAGE = "/wheelcache/"
 FIGURES = f"{PAGE}figures.json"
 READS = [PAGE, FIGURES, *(f"{PAGE}{each}" for each in ASSETS)]
 CLEAR, PURGE, SAVE, RESET = (f"{PAGE}{each}" for each in ("clear", "purge", "save", "reset"))
+INSPECT, ANSWERS = (f"{PAGE}{each}" for each in ("inspect", "answers"))
 
 
 def config_in(page):

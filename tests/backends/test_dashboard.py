@@ -70,10 +70,13 @@ class DjangoSite:
     foreign = "https://elsewhere.example"
     user = "ann"
 
-    def __init__(self, stack, figures_dir, name="atlas", *middleware, snapshot=None, grant="operate", **settings):
+    def __init__(
+        self, stack, figures_dir, name="atlas", *middleware, snapshot=None, inspect=False, grant="operate", **settings
+    ):
         stack.callback(GRANTED.clear)
         GRANTED[:] = [grant]
         options = {"LOG_INTERVAL": None, "FIGURES_DIR": figures_dir, "SNAPSHOT": snapshot, "SNAPSHOT_KEY": "key of all"}
+        options["INSPECT"] = inspect
         cache = {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": name, "OPTIONS": options}
         stack.enter_context(
             override_settings(
@@ -103,17 +106,17 @@ class GuardedDjangoSite(DjangoSite):
 
     user = "the dashboard, from 127.0.0.1"
 
-    def __init__(self, stack, figures_dir, name="atlas", snapshot=None, grant="operate"):
+    def __init__(self, stack, figures_dir, name="atlas", snapshot=None, inspect=False, grant="operate"):
         empty = dict.fromkeys(("INSTALLED_APPS", "AUTHENTICATION_BACKENDS", "MIDDLEWARE"), ())
         settings = {**empty, "WHEELCACHE_DASHBOARD_GUARD": lambda request: grant}
-        super().__init__(stack, figures_dir, name, snapshot=snapshot, **settings)
+        super().__init__(stack, figures_dir, name, snapshot=snapshot, inspect=inspect, **settings)
 
 
 class FlaskSite:
     foreign = "http://elsewhere.example"
     user = "the dashboard, from 127.0.0.1"
 
-    def __init__(self, stack, figures_dir, name="atlas", snapshot=None, grant="operate"):
+    def __init__(self, stack, figures_dir, name="atlas", snapshot=None, inspect=False, grant="operate"):
         self.app = flask.Flask(name)
         self.app.config.update(
             CACHE_TYPE="wheelcache.flask_backend.WheelCache",
@@ -122,6 +125,7 @@ class FlaskSite:
                 "figures_dir": figures_dir,
                 "snapshot": snapshot,
                 "snapshot_key": "key of all",
+                "inspect": inspect,
             },
             SECRET_KEY="not secret",
         )

@@ -291,10 +291,12 @@ def test_for_every_other_call_a_value_in_its_fill_grace_has_expired(cache, clock
     assert in_thread(cache.load, "key", lambda: NEW).result(PATIENCE) == NEW
 
 
+@in_memory
 def test_add_stores_over_an_old_value_and_what_it_stores_has_no_fill_grace(cache, clock, in_thread):
     """Locks, rate limits and one-time codes keep their timeouts exactly."""
     expired(cache, clock)
     assert cache.add("key", NEW, TTL)
+    assert cache.get("key") == NEW
     clock.advance(TTL)
     assert cache.get("key") is None
     asking = in_thread(cache.get, "key")

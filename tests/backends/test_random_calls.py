@@ -39,7 +39,7 @@ def answer(cache, name, arguments):
 
 @pytest.mark.deep
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(calls=st.lists(CALL, max_size=30))
 def test_random_calls_have_the_answers_of_the_frameworks_own_cache(adapter, calls):
     clock = ManualClock(1000.0)

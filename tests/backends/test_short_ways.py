@@ -41,7 +41,7 @@ def counts(cache):
 
 @pytest.mark.filterwarnings("ignore:.*:django.core.cache.CacheKeyWarning")
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(calls=st.lists(CALL, max_size=30))
 def test_both_ways_have_the_same_results(adapter, calls):
     short = adapter.make()

@@ -7,14 +7,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from wheelcache import Cache
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, asset
+from wheelcache.observability.dashboard.permissions import Permission
 
 
 class CannedSite:
-    """A site that answers with ``figures``, or with ``status``. ``posted`` has the requests for actions."""
+    """A site that answers with ``figures``, or with ``status``. ``posted`` has the requests for actions, which are
+    answered with the next of ``answers`` while there are any."""
 
     def __init__(self, directory):
         self.status = 200
         self.posted = []
+        self.answers = []
         self.asked = []
         self.dashboard = Dashboard("a site", lambda: [cache], lambda name: [])
         cache = Cache("pages", figures_dir=directory, log_interval=None)
@@ -27,7 +30,7 @@ class CannedSite:
             def do_GET(self):
                 name = self.path.split("?")[0].removeprefix("/wheelcache/")
                 if name == "":
-                    page = site.dashboard.page("X-Token", "token", may_operate=True)
+                    page = site.dashboard.page("X-Token", "token", Permission.INSPECT)
                     self.answer("text/html; charset=utf-8", page.encode())
                 elif name in ASSETS:
                     self.answer(ASSETS[name], asset(name))
@@ -37,7 +40,8 @@ class CannedSite:
 
             def do_POST(self):
                 site.posted.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
-                self.answer("application/json", b'{"message": "Done."}')
+                answer = site.answers.pop(0) if site.answers else {"message": "Done."}
+                self.answer("application/json", json.dumps(answer).encode(), 400 if "error" in answer else 200)
 
             def answer(self, kind, body, status=200):
                 self.send_response(status)

@@ -27,7 +27,7 @@ settings.configure(
         "default": {
             "BACKEND": "wheelcache.django_backend.WheelCache",
             "LOCATION": "atlas",
-            "OPTIONS": {**OPTIONS, "MAX_BYTES": 4_000_000},
+            "OPTIONS": {**OPTIONS, "MAX_BYTES": 4_000_000, "INSPECT": True},
         },
         "hostile": {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": traffic.HOSTILE, "OPTIONS": OPTIONS},
         "copies": {
@@ -117,6 +117,7 @@ if __name__ == "__main__":
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0)
-    for name, granted in {"operator": ["operate"], "viewer": ["view_figures"], "visitor": []}.items():
+    users = {"inspector": ["inspect"], "operator": ["operate"], "viewer": ["view_figures"], "visitor": []}
+    for name, granted in users.items():
         user = User.objects.create_user(name, password="secret")
         user.user_permissions.set(Permission.objects.filter(codename__in=granted))

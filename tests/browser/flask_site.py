@@ -20,6 +20,7 @@ application.config.from_mapping(
     CACHE_OPTIONS={
         "name": "atlas",
         "log_interval": None,
+        "inspect": True,
         "figures_dir": Path(os.environ["BROWSER_TEST_DIRECTORY"]) / "figures",
     },
 )
@@ -28,7 +29,7 @@ backend = noted(application.extensions["cache"][cache])
 
 
 def guard():
-    granted = {"operator": True, "viewer": "view_figures"}.get(flask.session.get("user"))
+    granted = {"inspector": "inspect", "operator": True, "viewer": "view_figures"}.get(flask.session.get("user"))
     return granted or flask.redirect(flask.url_for("login"))
 
 

@@ -364,3 +364,43 @@ def test_figures_that_cannot_be_had_are_said_to_be_old(page):
     page.look_again()
     assert page.is_fresh()
     assert not page.find("#banner").is_displayed()
+
+
+# Inspection.
+
+
+def state(page):
+    return page.text('section[data-cache="atlas"] [data-part="state"]')
+
+
+@BOTH
+def test_an_inspector_samples_finds_and_deletes_an_entry_in_all_workers(page):
+    with page.site.traffic():
+        assert until(lambda: all(page.site.entries().values()), SOON)
+    page.site.publishes()
+    page.open("inspector")
+    page.find('[data-part="inspection"] summary').click()
+    page.find('[data-part="sample"]').click()
+    assert until(lambda: re.fullmatch("The largest of .* together", state(page)), SOON)
+    assert page.find('[data-part="hottest"] tbody td').text.endswith("%")
+    button = page.find('[data-part="hottest"] tbody button')
+    key = button.text
+    button.click()
+    assert until(lambda: re.fullmatch(r"Present in [12] of 2 workers", state(page)), SOON)
+    assert page.find('[name="text"]').get_attribute("value") == key
+    page.find('[data-part="delete"]').click()
+    assert key in page.text("#confirm-text")
+    page.find("#confirm-no").click()
+    page.press('[data-part="delete"]')
+    assert until(lambda: state(page) == "Deleted in the workers below", SOON)
+    page.find('[data-part="inspection"] form button').click()
+    assert until(lambda: state(page) == "Present in 0 of 2 workers", SOON)
+    assert until(lambda: "by inspector: a sample (5 times)" in page.text("#events"), SOON)
+    assert "Entries deleted" in page.text("#events")
+    assert key not in page.text("#events")
+
+
+@BOTH
+def test_only_inspectors_have_the_form_and_only_for_caches_with_the_option(page):
+    page.open("operator")
+    assert not page.find('[data-part="inspection"]').is_displayed()

@@ -149,7 +149,5 @@ class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
                 self.check(key, cache.get(key), self.floor[key])
 
 
-NoCacheReturnsWhatIsOlderThanTheLastWrite.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None
-)
+NoCacheReturnsWhatIsOlderThanTheLastWrite.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestNoCacheReturnsWhatIsOlderThanTheLastWrite = NoCacheReturnsWhatIsOlderThanTheLastWrite.TestCase

@@ -366,5 +366,5 @@ def test_a_core_does_what_the_model_does(core_class):
     run_state_machine_as_test(
         machine,
         # The profile sets the number of examples and of their steps.
-        settings=settings(deadline=None, suppress_health_check=list(HealthCheck)),
+        settings=settings(suppress_health_check=list(HealthCheck)),
     )

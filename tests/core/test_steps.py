@@ -125,7 +125,9 @@ def test_an_exception_at_any_point_leaves_no_lock_held_and_a_count_off_by_one_at
     """No such point lies within the compiled core, whose steps are exact: see ``test_references``."""
     operation, stored, asked = OPERATIONS[name]
     core = make(max_entries=50, max_weight=1000, interval=0.02)
-    for point in itertools.count(1):
+    # Point 0 interrupts nothing. From Python 3.13 on, a function sends the events of its instructions from its second
+    # traced call on.
+    for point in itertools.count():
         clock.now += 0.3
         for key in range(0, 40, 3):
             core.set(key, key, 1 + point % 60, weight=3, tags=(("red", 0),) if key % 2 else ())
@@ -140,7 +142,7 @@ def test_an_exception_at_any_point_leaves_no_lock_held_and_a_count_off_by_one_at
         assert requests(core) - before[1] in range(asked + 1)
         assert len(core) == len(core.scan().step(51)) <= 50
         assert core.weight == sum(record.weight for record in core.scan().step(51))
-        if not interrupted:
+        if point and not interrupted:
             break
     check(core, clock)
 
@@ -168,7 +170,7 @@ def test_a_finalizer_may_call_the_core_at_any_point_of_a_step(make, clock, name,
     operation = OPERATIONS[name][0]
     core = make(max_entries=50, max_weight=1000, interval=0.02)
     # A step of more points has been round its loops.
-    for point in range(1, 120):
+    for point in range(120):
         number = 50 * point
         clock.now += 0.3
         for key in range(0, 40, 3):
@@ -186,7 +188,7 @@ def test_a_finalizer_may_call_the_core_at_any_point_of_a_step(make, clock, name,
         if isinstance(called and called[0], Watch):
             core.set(number % 40, "news", 5)
             assert called[0].broken
-        if not called:
+        if point and not called:
             break
     assert point > 1
     check(core, clock)

@@ -233,7 +233,7 @@ class WheelAgainstAList(RuleBasedStateMachine):
 
 
 TestWheelAgainstAList = WheelAgainstAList.TestCase
-TestWheelAgainstAList.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestWheelAgainstAList.settings = settings(max_examples=40, stateful_step_count=40)
 
 
 def test_a_time_beyond_what_floats_can_count_ticks_to_is_filed_and_waits():

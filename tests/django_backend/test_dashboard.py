@@ -48,9 +48,13 @@ class Users(MiddlewareMixin):
 
 
 class Permissions:
-    """An authentication backend: the operator has one permission of the dashboard, the viewer has the other."""
+    """An authentication backend: each of these users has one permission of the dashboard."""
 
-    NAMES: ClassVar = {"wheelcache.operate": "operator", "wheelcache.view_figures": "viewer"}
+    NAMES: ClassVar = {
+        "wheelcache.inspect": "inspector",
+        "wheelcache.operate": "operator",
+        "wheelcache.view_figures": "viewer",
+    }
 
     def has_perm(self, user, permission, obj=None):
         return user.is_active and self.NAMES[permission] in user.username
@@ -148,8 +152,10 @@ def test_a_token_is_no_way_in(who):
     assert client("operator").get(READS[1]).json()["since"] is None
 
 
-def test_superusers_have_both_permissions():
+def test_superusers_have_all_permissions():
     assert config_of(client("super").get(PAGE))["may_operate"]
+    assert config_of(client("super").get(PAGE))["may_inspect"]
+    assert not config_of(client("operator").get(PAGE))["may_inspect"]
     assert press(client("super"), ACTIONS[1]).status_code == 200
     assert not config_of(client("viewer").get(PAGE))["may_operate"]
 
@@ -280,7 +286,7 @@ def run_site(script, *arguments):
 def test_migrate_creates_the_permissions_and_no_table_and_other_commands_run_as_before(tmp_path):
     done = run_site(ROWS, tmp_path / "site.sqlite3", "django.contrib.auth django.contrib.contenttypes")
     assert done.stderr == ""
-    assert done.stdout.splitlines() == ["view_figures operate", "", "False False", "True False", "False True"]
+    assert done.stdout.splitlines() == ["view_figures operate inspect", "", "False False", "True False", "False True"]
 
 
 @pytest.mark.parametrize("with_database", [True, False])

@@ -23,6 +23,7 @@ from django.views.decorators.vary import vary_on_headers
 from tests.django_backend.conftest import finish_request
 from tests.engines import engine
 from tests.waiting import PATIENCE, THREADS, auntil_waiting, until, until_waiting, waiting
+from wheelcache.django_backend import memoize
 
 LONG = 1000
 """Seconds of a FILL_WAIT that ends after any test: a result within PATIENCE did not wait for it."""
@@ -183,8 +184,11 @@ def site():
     """Django's default cache with these OPTIONS: ``site(FILL_WAIT=...)``."""
     with ExitStack() as overrides:
 
-        def configure(location="fill wait", **options):
-            caches_setting = {"default": {"BACKEND": BACKEND, "LOCATION": location, "OPTIONS": options}}
+        def configure(location="fill wait", backend=BACKEND, **options):
+            caches_setting = {
+                "default": {"BACKEND": backend, "LOCATION": location, "OPTIONS": options},
+                "second": {"BACKEND": BACKEND, "LOCATION": f"behind {location}", "OPTIONS": {"JITTER": 0}},
+            }
             overrides.enter_context(override_settings(CACHES=caches_setting))
             return caches["default"]
 
@@ -258,16 +262,30 @@ def a_cached_page(count):
     return ask
 
 
+def a_memoized_function(count):
+    return memoize(60)(lambda: count())
+
+
 def a_fragment(count):
     return lambda: Template("{% load cache %}{% cache 60 name %}{{ count }}{% endcache %}").render(
         Context({"count": count})
     )
 
 
-@pytest.mark.parametrize("site_of", [a_cached_page, a_fragment])
-def test_with_fill_grace_an_expired_page_is_made_once_and_no_other_visitor_waits(site, clock, together, site_of):
+TIERED = {"backend": "wheelcache.django_backend.TieredCache", "L2": "second", "COHERENCE": "host"}
+
+
+on_both = pytest.mark.parametrize("tiered", [{}, TIERED], ids=["in memory", "tiered"])
+
+
+@on_both
+@pytest.mark.parametrize("site_of", [a_cached_page, a_fragment, a_memoized_function])
+def test_with_fill_grace_an_expired_page_is_made_once_and_no_other_visitor_waits(
+    site, clock, together, own_stamps, site_of, tiered
+):
     # A store of its own, whose time is that of this test.
-    site(site_of.__name__, FILL_WAIT=LONG, FILL_GRACE=30, JITTER=0, LOG_INTERVAL=None)
+    location = f"{site_of.__name__} {len(tiered)}"
+    site(location, FILL_WAIT=LONG, FILL_GRACE=30, JITTER=0, LOG_INTERVAL=None, **tiered)
     runs, others, answered = [], threading.Barrier(THREADS - 1), threading.Event()
 
     def count():
@@ -278,7 +296,8 @@ def test_with_fill_grace_an_expired_page_is_made_once_and_no_other_visitor_waits
         return f"page {len(runs)}"
 
     ask = site_of(count)
-    assert ask() == "page 1"
+    # The second time, a TieredCache copies it.
+    assert [ask(), ask()] == ["page 1"] * 2
     clock.advance(60)
 
     def visit(number):
@@ -341,9 +360,12 @@ def test_aget_hits_and_misses_as_get_does(make):
     assert (stats.hits, stats.misses) == (3, 2)
 
 
-def test_with_fill_grace_tasks_get_the_old_value_while_one_of_them_computes(make, clock):
-    cache = make({"FILL_WAIT": LONG, "FILL_GRACE": 30})
+@on_both
+def test_with_fill_grace_tasks_get_the_old_value_while_one_of_them_computes(site, clock, own_stamps, tiered):
+    cache = site(f"tasks {len(tiered)}", FILL_WAIT=LONG, FILL_GRACE=30, JITTER=0, LOG_INTERVAL=None, **tiered)
     cache.set("key", "old", 60)
+    # A TieredCache copies it.
+    cache.get("key")
     clock.advance(60)
 
     async def ask(answered):

@@ -123,9 +123,18 @@ def test_a_function_receives_the_previous_value_and_may_keep_it(clock, site):
         load("a", previous=1)
 
 
-def test_with_fill_grace_the_first_caller_computes_and_the_others_get_the_old_value(clock, in_thread):
-    graces = {f"memoize.{__name__}": 30, "memoize.other": 0}
-    options = {"JITTER": 0, "LOG_INTERVAL": None, "FILL_WAIT": {"memoize.": 1000}, "FILL_GRACE": graces}
+GRACES = {
+    "in memory": (WHEEL, {"FILL_GRACE": {f"memoize.{__name__}": 30, "memoize.other": 0}}),
+    "tiered": (TIERED, {"FILL_GRACE": {"memoize.": 30}, "L2": "second", "COHERENCE": "host"}),
+}
+
+
+@pytest.mark.parametrize(("backend", "given"), GRACES.values(), ids=GRACES)
+def test_with_fill_grace_the_first_caller_computes_and_the_others_get_the_old_value(
+    clock, in_thread, own_stamps, backend, given
+):
+    options = {"JITTER": 0, "LOG_INTERVAL": None, "FILL_WAIT": {"memoize.": 1000}, **given}
+    caches_setting = {"default": wheel(BACKEND=backend, OPTIONS=options), "second": wheel()}
     began, may_end, received = threading.Event(), threading.Event(), []
 
     @memoize(60)
@@ -136,8 +145,8 @@ def test_with_fill_grace_the_first_caller_computes_and_the_others_get_the_old_va
             assert may_end.wait(PATIENCE)
         return [len(received)]
 
-    with override_settings(CACHES={"default": wheel(OPTIONS=options)}):
-        assert load("a") == [1]
+    with override_settings(CACHES=caches_setting):
+        assert [load("a"), load("a")] == [[1], [1]]
         clock.advance(60)
         computing = in_thread(load, "a")
         assert began.wait(PATIENCE)

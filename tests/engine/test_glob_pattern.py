@@ -1,16 +1,19 @@
 """Patterns match the same keys as in Redis."""
 
+import threading
 import time
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.waiting import until
 from wheelcache.glob_pattern import escaped, matcher
+from wheelcache.keys import matching
 
 
 @pytest.mark.parametrize(
-    ("pattern", "matching", "other"),
+    ("pattern", "fitting", "other"),
     [
         ("", [""], ["a"]),
         ("*", ["", "a", "a\nb"], []),
@@ -38,9 +41,9 @@ from wheelcache.glob_pattern import escaped, matcher
         ("?", ["Ä", "😀"], ["ÄÄ"]),
     ],
 )
-def test_a_pattern_matches_the_whole_of_a_text(pattern, matching, other):
+def test_a_pattern_matches_the_whole_of_a_text(pattern, fitting, other):
     matches = matcher(pattern)
-    assert [text for text in (*matching, *other) if matches(text)] == matching
+    assert [text for text in (*fitting, *other) if matches(text)] == fitting
 
 
 @pytest.mark.parametrize("wrong", [None, 1, b"a*", ["a"]])
@@ -56,6 +59,28 @@ def test_an_escaped_literal_matches_itself_alone(literal, text):
     assert bool(matches(text)) == (text == literal)
 
 
+def test_other_threads_run_between_two_keys():
+    counted, ends = 0, False
+
+    def count():
+        nonlocal counted
+        while not ends:
+            counted += 1
+
+    thread = threading.Thread(target=count, daemon=True)
+    thread.start()
+    try:
+        until(lambda: counted)
+        # A fifth of a second of work, and thus forty switch intervals.
+        keys, matches = ["x" * 20_000] * 1000, matcher("*7*8*9*")
+        before = counted
+        assert matching(matches, keys) == []
+        assert counted > before
+    finally:
+        ends = True
+        thread.join()
+
+
 def test_many_stars_take_no_longer_than_a_few():
     began = time.process_time()
     assert not matcher("*a" * 60 + "*b")("a" * 4000)
@@ -63,7 +88,7 @@ def test_many_stars_take_no_longer_than_a_few():
 
 
 @pytest.mark.servers
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example("[a-]", "]")
 @example("[^", "a")
 @given(st.text("*?[]^\\-abc", max_size=8), st.text("*?[]^\\-abc", min_size=1, max_size=6))

@@ -143,5 +143,5 @@ class CacheAgainstModel(RuleBasedStateMachine):
             invariants.check_timers(self.cache, self.clock)
 
 
-CacheAgainstModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+CacheAgainstModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestCacheAgainstModel = CacheAgainstModel.TestCase

@@ -39,7 +39,7 @@ def counts(cache):
     return stats.hits, stats.misses, stats.puts, stats.removals
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(calls=st.lists(CALL, max_size=40), max_entries=st.sampled_from([3, None]))
 def test_both_ways_of_the_engine_have_the_same_results(calls, max_entries):
     short = Cache("short", max_entries=max_entries, ttl=500, jitter=0)

@@ -11,7 +11,7 @@ from cachelib.serializers import BaseSerializer
 
 from tests.engines import noted
 from wheelcache import Cache, ManualClock, flask_backend
-from wheelcache.flask_backend import WheelCache, backend
+from wheelcache.flask_backend import WheelCache, backend, tiered
 from wheelcache.runtime.request_scope import end_request
 
 BACKEND = "wheelcache.flask_backend.WheelCache"
@@ -40,7 +40,8 @@ class JSONSerializer(BaseSerializer):
 def clock(monkeypatch):
     """The time of every backend that is made in this test. Nothing expires until the test says so."""
     manual = ManualClock(1_000_000.0)
-    monkeypatch.setattr(backend, "Cache", partial(Cache, clock=manual, sample_interval=None))
+    for module in (backend, tiered):
+        monkeypatch.setattr(module, "Cache", partial(Cache, clock=manual, sample_interval=None))
     return manual
 
 
@@ -69,7 +70,7 @@ def make_app():
         # So that what Flask-Caching would catch and log fails the test.
         app.debug = app.testing = True
         options = {"jitter": 0, "log_interval": None, **config.pop("CACHE_OPTIONS", {})}
-        app.config.update(CACHE_TYPE=BACKEND, CACHE_OPTIONS=options, **config)
+        app.config.update({"CACHE_TYPE": BACKEND, **config}, CACHE_OPTIONS=options)
         cache = cache or flask_caching.Cache()
         cache.init_app(app)
         noted(app.extensions["cache"][cache])

@@ -134,13 +134,18 @@ def test_clearing_the_cache_purges_all_pages_of_all_workers(workers, ask):
 
 
 @pytest.mark.parametrize("request_", [CLEAR, purge_request("http://example.com/"), purge_request("example.com")])
-def test_a_run_that_began_before_an_operator_purged_its_page_stores_nothing(workers, ask, request_):
+@pytest.mark.parametrize("was_idle", [False, True])
+def test_a_run_that_began_before_an_operator_purged_its_page_stores_nothing(workers, ask, clock, request_, was_idle):
     site = workers[0]
     site.get("/other")
+    if was_idle:
+        site.cache.purge_all()
+        clock.advance(100)
 
     def purge_meanwhile(request):
+        clock.advance(100 * was_idle)
         ask(request_)
-        return Response(b"old")
+        return Response(b"old", headers={"cache-control": "max-age=1000"})
 
     site.respond = purge_meanwhile
     site.get()

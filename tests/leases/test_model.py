@@ -254,5 +254,5 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
                 )
 
 
-LeasesAgainstAModel.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+LeasesAgainstAModel.TestCase.settings = settings(max_examples=60, stateful_step_count=50)
 TestLeasesAgainstAModel = LeasesAgainstAModel.TestCase

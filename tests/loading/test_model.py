@@ -232,7 +232,7 @@ def nothing_is_logged(caplog):
     caplog.set_level("CRITICAL", logger="wheelcache")
 
 
-Loading.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+Loading.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestLoading = pytest.mark.usefixtures("nothing_is_logged")(Loading.TestCase)
 
 

@@ -14,15 +14,9 @@ from wheelcache.errors import FileUnusable
 from wheelcache.loading.steps import drive
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
-from wheelcache.observability.dashboard.dashboard import (
-    ASSETS,
-    HEADERS,
-    Dashboard,
-    NotPublished,
-    UnknownCache,
-    answer,
-    asset,
-)
+from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, asset
+from wheelcache.observability.dashboard.permissions import Permission
+from wheelcache.observability.dashboard.refusals import NotPublished, UnknownCache, answer
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import COUNTERS
 
@@ -33,7 +27,8 @@ TOTALS = {
 } - {"evicted_weight"}
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
-    *("workers", "history", "times", "cores", "saved", "can_save", "settings", "store", "pages", "recent"),
+    *("workers", "history", "times", "cores", "saved", "can_save", "can_inspect", "settings", "store", "pages"),
+    "recent",
 }
 NOW = {"answered_ratio", "hit_ratio", "stale_ratio", "requests_per_second"}
 HISTORY = {
@@ -66,9 +61,12 @@ def only_card(document):
 
 
 def test_the_page_is_given_what_it_needs_and_its_title():
-    page = dashboard(title="mysite.settings").page("X-CSRFToken", "a token", may_operate=True)
+    page = dashboard(title="mysite.settings").page("X-CSRFToken", "a token", Permission.OPERATE)
     assert json.loads(CONFIG.search(page)[1]) == {
         "may_operate": True,
+        "may_inspect": False,
+        "inspect": "inspect",
+        "answers": "answers",
         "figures": "figures.json",
         "clear": "clear",
         "purge": "purge",
@@ -78,7 +76,7 @@ def test_the_page_is_given_what_it_needs_and_its_title():
         "token": "a token",
     }
     assert re.search("<title>Caches of mysite.settings . wheelcache</title>", page)
-    assert 'href="/below/&quot;/"' in dashboard().page("X-CSRFToken", "a token", '/below/"/', may_operate=True)
+    assert 'href="/below/&quot;/"' in dashboard().page("X-CSRFToken", "a token", Permission.OPERATE, '/below/"/')
     assert not re.search(r"\$\w", page)
 
 
@@ -86,8 +84,8 @@ def test_the_page_is_given_what_it_needs_and_its_title():
     "hostile", ["</script><script>alert(1)</script>", "<!--<script>", "a & b", '"', "$config", "\\"]
 )
 def test_nothing_in_a_title_or_a_token_is_markup(hostile):
-    page = dashboard(title=hostile).page(hostile, hostile, may_operate=True)
-    plain = dashboard(title="plain").page("plain", "plain", may_operate=True)
+    page = dashboard(title=hostile).page(hostile, hostile, Permission.OPERATE)
+    plain = dashboard(title="plain").page("plain", "plain", Permission.OPERATE)
     for tag in ("<script", "</script", "<!--", "<title", "<h1"):
         assert page.count(tag) == plain.count(tag)
     config = json.loads(CONFIG.search(page)[1])
@@ -95,7 +93,7 @@ def test_nothing_in_a_title_or_a_token_is_markup(hostile):
 
 
 def test_the_page_loads_only_what_is_beside_it():
-    page = dashboard().page("X-CSRFToken", "token", may_operate=False)
+    page = dashboard().page("X-CSRFToken", "token", Permission.VIEW_FIGURES)
     assert set(re.findall(r'(?:src|href)="([^"#]+)"', page)) == {*ASSETS, "/"}
     assert not re.search(r"\son\w+=|\sstyle=|<style|javascript:", page)
     for name in ASSETS:

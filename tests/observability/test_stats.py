@@ -56,7 +56,7 @@ def test_counters_and_gauges_and_buckets_are_all_there_is():
     assert len(set(COUNTS)) == len(Stats().counts()) == len(NOTHING)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(STATS, STATS)
 def test_rows_add_up_and_stats_come_back_from_them(one, other):
     row = added(one.counts(), other.counts())
@@ -79,7 +79,7 @@ def test_rows_add_up_and_stats_come_back_from_them(one, other):
     assert Stats.of(row, has_pages=False).pages is None
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(STATS, STATS)
 def test_what_was_counted_in_between_is_a_difference_and_gauges_are_what_they_are(one, other):
     later = Stats.of(added(one.counts(), other.counts()), (other.size, other.weight, 1, 1, 0, 0))

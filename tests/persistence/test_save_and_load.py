@@ -68,7 +68,7 @@ TTLS = st.one_of(st.none(), st.integers(1, 1000), st.floats(1, 1e9))
 
 
 @SECRETS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     entries=st.lists(st.tuples(KEYS, VALUES, TTLS), max_size=30),
     used=st.lists(st.integers(0, 29), max_size=10),

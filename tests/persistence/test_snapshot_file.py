@@ -46,7 +46,7 @@ def refusal(path, secret=None):
 
 @pytest.mark.deep
 @SECRETS
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     records=st.lists(st.binary(max_size=200)), header=st.dictionaries(st.text(), st.none() | st.floats(0) | st.text())
 )

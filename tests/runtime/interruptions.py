@@ -39,7 +39,11 @@ class Interruption(Exception):
 
 
 class Delivery:
-    """Raises ``Interruption`` at the ``target``-th point of the code that ``run`` calls."""
+    """Raises ``Interruption`` at the ``target``-th point of the code that ``run`` calls.
+
+    Target 0 interrupts nothing. Begin with it: from Python 3.13 on, a function whose frame asks for the events of its
+    instructions sends them from its next call on.
+    """
 
     def __init__(self, target):
         self.target = target
@@ -51,7 +55,7 @@ class Delivery:
         self._frame = None
 
     def run(self, function):
-        """Call ``function()``. Return True if it was interrupted."""
+        """Call ``function()``. Return whether there may be further points: False if ``target`` was not reached."""
         gc.disable()
         before = sys.gettrace()
         sys.settrace(self._began)
@@ -66,7 +70,7 @@ class Delivery:
             # Otherwise the objects of the interrupted frames would live on.
             self._after_python.clear()
             self._frame = None
-        return self.where is not None
+        return self.where is not None or self.target == 0
 
     def _began(self, frame, event, arg):
         if self.where is not None or frame.f_code.co_filename == logging.__file__ or not _is_inside(frame):

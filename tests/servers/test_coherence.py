@@ -73,7 +73,7 @@ class Site:
     def workers(self):
         """A connection to each worker, as soon as all live. Connections of before are closed."""
         self.hang_up()
-        assert until(lambda: self._connected() == WORKERS, 20)
+        assert until(lambda: self._connected() == WORKERS)
         return list(self.connected.values())
 
     def _connected(self):

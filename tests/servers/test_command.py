@@ -265,16 +265,16 @@ def test_from_the_terminal_pages_are_purged_in_all_workers(framework, fleet, tmp
         caches = [cache for cache in published(path) if cache["name"] == "pages"]
         return [worker["pages"]["stored"] for cache in caches for worker in cache["workers"]]
 
-    assert until(lambda: runs("a") == runs("b") == {1} and stored() == [2] * WORKERS, 30)
+    assert until(lambda: runs("a") == runs("b") == {1} and stored() == [2] * WORKERS)
     done = command("purge", f"{server.url}/lasting/a")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"'pages': asked 2 workers to purge {server.url}/lasting/a, within 6 seconds.\n"
-    assert until(lambda: runs("a") == {2}, 30)
+    assert until(lambda: runs("a") == {2})
     assert runs("b") == {1}
     assert command("purge", server.url.removeprefix("http://")).returncode == 0
-    assert until(lambda: runs("b") == {2}, 30)
+    assert until(lambda: runs("b") == {2})
     assert command("clear", "--cache", "pages").returncode == 0
-    assert until(lambda: runs("b") == {3}, 30)
+    assert until(lambda: runs("b") == {3})
     events = [(each.kind, each.subject) for each in look(path).events(30) if each.kind in ("cleared", "purge")]
     targets = [server.url.removeprefix("http://"), f"{server.url}/lasting/a"]
     assert events == [("cleared", user_name()), *(("purge", f"{user_name()}: {target}") for target in targets)]

@@ -45,7 +45,7 @@ def commanded(request, tmp_path_factory):
     with place.serve(request.param, "gunicorn gthread") as site:
         site.fill()
         # Until all workers have shown that they are there, no command can ask them for anything.
-        assert until(lambda: [each.workers for each in look(place.figures).caches] == [site.workers], 30)
+        assert until(lambda: [each.workers for each in look(place.figures).caches] == [site.workers])
         yield Commanded(request.param, site, place)
 
 
@@ -105,5 +105,5 @@ def test_a_worker_that_is_replaced_starts_from_what_the_others_or_it_saved(comma
     site = commanded.site
     pids = site.pids()
     os.kill(min(pids), signal.SIGTERM)
-    assert until(lambda: len(new := site.pids()) == 2 and new != pids, 30)
+    assert until(lambda: len(new := site.pids()) == 2 and new != pids)
     assert site.hits() == 1

@@ -70,5 +70,5 @@ class TimersAgainstADict(RuleBasedStateMachine):
         assert len(self.timers) == len(self.model)
 
 
-TimersAgainstADict.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TimersAgainstADict.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestTimersAgainstADict = TimersAgainstADict.TestCase

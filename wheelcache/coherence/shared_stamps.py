@@ -90,7 +90,8 @@ class Stamps(contract.Stamps, Protocol):
     """The stamps that a cache can use: ``SharedStamps`` of this module, or ``TrustEpoch`` of ``near_cache``.
 
     Attributes:
-        is_notified: this process learns of writes. A value that is stored while this is False is never current.
+        is_notified: whether this process is notified of writes. A value that is stored while this is False is never
+            current.
     """
 
     @property
@@ -115,7 +116,7 @@ class SharedStamps:
         invalidations: by slot, the stamp of the last write that invalidated.
         tags: by slot, the moment at which its tags were last dropped; initially the moment of the file's creation.
         first: the first of 2**39 stamps that the core of one cache may write.
-        is_notified: this process learns of every write.
+        is_notified: True, since every write changes the shared file.
 
     Raises:
         FileUnusable: if another user can access the file or its directory, or the file does not contain stamps.

@@ -52,7 +52,9 @@ if ASKED != "python" and not TYPE_CHECKING:
         HOW_TO_CHANGE = "WHEELCACHE_CORE=python in the environment selects the one in Python."
     except ImportError as error:
         if ASKED == "compiled":
-            raise ImportError(f"WHEELCACHE_CORE is compiled, and there is no such core: {error}") from error
+            raise ImportError(
+                f'WHEELCACHE_CORE is "compiled", but the compiled core cannot be imported: {error}'
+            ) from error
         if isinstance(error, ModuleNotFoundError):
             HOW_TO_CHANGE = (
                 f"There is no compiled core in {Path(__file__).parent}: install a C compiler and the headers of Python "

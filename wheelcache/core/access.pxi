@@ -358,6 +358,7 @@ cdef class PrefixAccess:
         self.cache = cache
 
     def get(self, key, default=None, version=None):
+        """Return the value of ``key``, or ``default`` if it is missing or expired."""
         if version is None and self.core is not None and self._prefix is not None:
             stored = self.core.lookup_prefixed(self._prefix, key)
             if stored is not MISSING:

@@ -335,6 +335,7 @@ class PrefixAccess:
         self._set_in_cache = cache.set
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
+        """Return the value of ``key``, or ``default`` if it is missing or expired."""
         if version is None and self._prefix is not None:
             try:
                 find = self._find

@@ -260,8 +260,12 @@ class EntryMap:
         """Remove the entries of dropped tags. Look at ``budget`` keys at most, and return the number of keys looked
         at."""
         looked = 0
-        while looked < budget and self.tags.dropped:
-            tag = self.tags.dropped[0]
+        while looked < budget:
+            try:
+                tag = self.tags.dropped[0]
+            except IndexError:
+                # All are swept; a finalizer may have done it after any check.
+                break
             if not tag.keys:
                 with suppress(ValueError):
                     self.tags.dropped.remove(tag)

@@ -10,7 +10,7 @@ from django.core.cache import caches
 from wheelcache.cache import Cache
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.observability.observed import page_caches
-from wheelcache.option_table import Setting
+from wheelcache.option_table import Setting, is_inspectable
 
 
 def wheel_caches() -> Iterator[tuple[str, WheelCache]]:
@@ -33,6 +33,12 @@ def settings_of(name: str) -> list[Setting]:
         for alike in found.values()
         for setting, has_it in alike.items()
     ]
+
+
+def may_be_inspected(name: str) -> bool:
+    """Return whether every alias of the cache ``name`` has the option INSPECT, and there is one."""
+    found = [is_inspectable(cache.store.settings) for _, cache in wheel_caches() if cache.store.cache.name == name]
+    return any(found) and all(found)
 
 
 def _of_alias(cache: WheelCache) -> list[Setting]:

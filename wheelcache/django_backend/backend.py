@@ -189,7 +189,11 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         nx: bool = False,
         tags: Iterable[str] = NO_TAGS,
     ) -> bool | None:
-        """Store a value. With ``nx``, do the same as ``add``, and return whether the value was stored."""
+        """Store a value. With ``nx``, do the same as ``add``, and return whether the value was stored.
+
+        Args:
+            tags: at most 64 non-empty strings. ``delete_tags`` with any of them removes the entry.
+        """
         if nx:
             return self.add(key, value, timeout, version, tags=tags)
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
@@ -267,7 +271,8 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         Args:
             default: a value, or a function that returns it. See ``wheelcache.Cache.get_or_load`` for a parameter named
                 ``previous``, and for KEEP.
-            timeout: as in Django, or a function of the value that returns seconds; None or 0 or less not to keep it.
+            timeout: as in Django, or a function that receives the value and returns seconds. If it returns None, 0 or
+                less, the value is not kept.
             grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.get_or_load``.
             load_timeout: as ``timeout`` there.
             tags: as for ``set``.

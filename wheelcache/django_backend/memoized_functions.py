@@ -72,13 +72,14 @@ def memoize(
     """Return a decorator that caches the results of a function, method or coroutine function, by its arguments.
 
     Calls that mean the same share a value, however they are spelled. Model instances are keyed by their primary keys.
-    Values are isolated as in the cache itself. With a ``WheelCache``, a function that has a keyword-only parameter
-    named ``previous`` receives the previous value, as a loader of ``Cache.get_or_load`` does. See ``Memoized`` for the
-    attributes of a decorated function.
+    Values are isolated as in the cache itself. With a ``WheelCache`` or a ``TieredCache``, a function that has a
+    keyword-only parameter named ``previous`` receives the previous value, as a loader of their ``get_or_set`` does. See
+    ``Memoized`` for the attributes of a decorated function.
 
     Args:
-        timeout: as in Django: seconds; None for no expiry; 0 or less to cache nothing; the cache's own if not given. Or
-            a function of the value that returns seconds; None or 0 or less not to keep it.
+        timeout: as in Django: seconds; None for no expiry; 0 or less to cache nothing; by default, the timeout of the
+            cache. Or a function that receives the value and returns seconds. If it returns None, 0 or less, the value
+            is not kept.
         cache: the alias of the cache.
         version: as in Django's cache API: values of other versions are not found. The cache's own if not given.
         key: ``key(*args, **kwargs)`` returns a hashable object, which replaces the arguments in the key.

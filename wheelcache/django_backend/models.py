@@ -35,6 +35,7 @@ class Dashboard(models.Model):
         permissions = (
             (str(Permission.VIEW_FIGURES), "Can view the figures of the caches"),
             (str(Permission.OPERATE), "Can clear and save the caches and reset their figures"),
+            (str(Permission.INSPECT), "Can also find, list and delete entries of the caches"),
         )
 
     def __str__(self) -> str:

@@ -206,7 +206,7 @@ class RedisCalls:
             made = self.key_func(MARK, prefix, self.version if version is None else version)
         before, mark, after = made.partition(MARK)
         if not mark:
-            raise ValueError("patterns need made keys that contain the key as it is, and KEY_FUNCTION changes it")
+            raise ValueError("KEY_FUNCTION must keep keys unchanged inside the made keys, for calls with a pattern")
         return before, after
 
     # Locks.

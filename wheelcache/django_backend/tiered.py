@@ -323,12 +323,12 @@ class TieredCache(WheelCache):
 
     get_many, aget_many = twins(_get_many)
 
-    # These have no ``grace``: a value may outlive its timeout in one level only.
+    # These have no ``grace`` of a call: FILL_GRACE keeps old values in the copies only.
     def get_or_set(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
-        ``default``."""
+        ``default``. With FILL_GRACE, a parameter named ``previous`` receives the old copy, which KEEP stores again."""
         self._tag_names(tags)
         timeout = timeout if callable(timeout) else self._ttl(timeout)
         found = self.get(key, MISSING, version)

@@ -14,5 +14,7 @@ urlpatterns = [
     path("purge", views.purge, name="purge"),
     path("save", views.save, name="save"),
     path("reset", views.reset, name="reset"),
+    path("inspect", views.inspect, name="inspect"),
+    path("answers", views.answers, name="answers"),
     *(path(name, views.asset, {"name": name}, name=name) for name in ASSETS),
 ]

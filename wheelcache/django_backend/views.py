@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Final
 
 from asgiref.sync import async_to_sync, iscoroutinefunction
@@ -23,11 +23,13 @@ from django.urls import get_script_prefix
 from django.views.decorators.csrf import csrf_exempt, csrf_protect, ensure_csrf_cookie
 from django.views.decorators.http import require_POST, require_safe
 
-from wheelcache.django_backend.aliases import caches_of_site, settings_of
+from wheelcache.django_backend.aliases import caches_of_site, may_be_inspected, settings_of
 from wheelcache.django_backend.site_settings import dashboard_guard
 from wheelcache.observability.dashboard import dashboard as shared
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard
-from wheelcache.observability.dashboard.permissions import NOT_AN_OPERATOR, REFUSED, Permission, granted_by
+from wheelcache.observability.dashboard.inspection import Target
+from wheelcache.observability.dashboard.permissions import LACKING, REFUSED, Permission, granted_by
+from wheelcache.observability.dashboard.refusals import answer
 
 logger = logging.getLogger("wheelcache")
 
@@ -86,9 +88,9 @@ def _guarded(refuse: Refusal) -> Callable[[View], View]:
 
 
 def _permission_of(user: Any) -> Permission | None:
-    """Return the permission of a Django user; superusers have both."""
+    """Return the highest permission of a Django user; superusers have all."""
     if user.is_authenticated:
-        for permission in (Permission.OPERATE, Permission.VIEW_FIGURES):
+        for permission in reversed(Permission):
             if user.has_perm(f"wheelcache.{permission}"):
                 return permission
     return None
@@ -105,18 +107,19 @@ def _user(request: HttpRequest) -> Any:
         ) from None
 
 
-def _may_operate(request: HttpRequest) -> bool:
-    return request.wheelcache_permission is Permission.OPERATE  # type: ignore[attr-defined]
+def _granted(request: HttpRequest) -> Permission:
+    found: Permission = request.wheelcache_permission  # type: ignore[attr-defined]
+    return found
 
 
-def _action(view: View) -> View:
-    """Return ``view`` as a view that operators may post to, with the token of the page."""
+def _action(view: View, needed: Permission = Permission.OPERATE) -> View:
+    """Return ``view`` as a view that users with a permission may post to, with the token of the page."""
     protected = csrf_protect(view)
 
     @wraps(view)
     def answer(request: HttpRequest) -> HttpResponse:
-        if not _may_operate(request):
-            return JsonResponse({"error": NOT_AN_OPERATOR}, status=403)
+        if not _granted(request).includes(needed):
+            return JsonResponse({"error": LACKING[needed]}, status=403)
         response = protected(request)
         if response.status_code == 403:
             # The view itself never returns a 403, so this is the HTML page of csrf_protect.
@@ -136,8 +139,7 @@ def page(request: HttpRequest) -> HttpResponse:
             'path("wheelcache/", include("wheelcache.django_backend.urls")).'
         )
     header = HttpHeaders.parse_header_name(settings.CSRF_HEADER_NAME) or settings.CSRF_HEADER_NAME
-    dashboard, may_operate = _dashboard(request), _may_operate(request)
-    return HttpResponse(dashboard.page(header, get_token(request), get_script_prefix(), may_operate=may_operate))
+    return HttpResponse(_dashboard(request).page(header, get_token(request), _granted(request), get_script_prefix()))
 
 
 @_guarded(_in_json)
@@ -176,7 +178,22 @@ def reset(request: HttpRequest) -> HttpResponse:
     return _done(request, lambda name, by: dashboard.reset(by), "%(user)r reset the figures of the dashboard")
 
 
-def _done(request: HttpRequest, act: Callable[[str, str], str], to_log: str) -> HttpResponse:
+_inspection = partial(_action, needed=Permission.INSPECT)
+
+
+@_inspection
+def inspect(request: HttpRequest) -> HttpResponse:
+    target, dashboard = Target.of(request.POST), _dashboard(request)
+    to_log = f"%(user)r {target.verb} the cache %(cache)r from the dashboard"
+    return _done(request, lambda name, by: dashboard.inspect(name, target, by), to_log)
+
+
+@_inspection
+def answers(request: HttpRequest) -> HttpResponse:
+    return _answer(lambda: _dashboard(request).answers(request.POST.get("token", "")))
+
+
+def _done(request: HttpRequest, act: Callable[[str, str], Any], to_log: str) -> HttpResponse:
     """Call ``act(cache, user)`` for a button of the page, and log it."""
     name, by = request.POST.get("cache", ""), _user_name(request)
     response = _answer(lambda: act(name, by))
@@ -195,9 +212,11 @@ def _user_name(request: HttpRequest) -> str:
 
 def _dashboard(request: HttpRequest) -> Dashboard:
     # The title is the address of the site: staging and production often share a settings module.
-    return Dashboard(f"{request.get_host()}{get_script_prefix().rstrip('/')}", caches_of_site, settings_of)
+    return Dashboard(
+        f"{request.get_host()}{get_script_prefix().rstrip('/')}", caches_of_site, settings_of, may_be_inspected
+    )
 
 
 def _answer(figures_or_message: Callable[[], Any]) -> HttpResponse:
-    status, document = shared.answer(figures_or_message)
+    status, document = answer(figures_or_message)
     return JsonResponse(document, status=status)

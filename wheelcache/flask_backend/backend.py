@@ -138,7 +138,8 @@ class WheelCache(EngineBackend):
 
         Args:
             loader: see ``wheelcache.Cache.get_or_load`` for a parameter named ``previous``, and for KEEP.
-            timeout: as for ``set``, or a function of the value that returns seconds; None or 0 or less not to keep it.
+            timeout: as for ``set``, or a function that receives the value and returns seconds. If it returns None, 0 or
+                less, the value is not kept.
             grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.get_or_load``.
             load_timeout: as ``timeout`` there.
             tags: as for ``set``.

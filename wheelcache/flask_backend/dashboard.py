@@ -21,9 +21,11 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from wheelcache.cache import Cache
 from wheelcache.flask_backend.pages import PAGES
-from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, answer, asset
-from wheelcache.observability.dashboard.permissions import NOT_AN_OPERATOR, REFUSED, Permission, granted_by
-from wheelcache.option_table import Setting
+from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, asset
+from wheelcache.observability.dashboard.inspection import Target
+from wheelcache.observability.dashboard.permissions import LACKING, REFUSED, Permission, granted_by
+from wheelcache.observability.dashboard.refusals import answer
+from wheelcache.option_table import Setting, is_inspectable
 
 if TYPE_CHECKING:
     from wheelcache.flask_backend.engine_backend import EngineBackend
@@ -37,7 +39,7 @@ COOKIE: Final = "wheelcache_csrf"
 TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 """The form of a token. A cookie of another form may contain characters that are not allowed in a header."""
 
-IN_JSON: Final = ("figures", "clear", "purge", "save", "reset")
+IN_JSON: Final = ("figures", "clear", "purge", "save", "reset", "inspect", "answers")
 """The views that scripts request. They refuse in JSON."""
 
 
@@ -47,9 +49,10 @@ def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], obje
     Args:
         guard: called without arguments before every request to the dashboard, in the context of the request, so that
             it may use ``flask.request`` and ``session``; it may be a coroutine function. True or "operate" lets the
-            user view the figures and use the buttons; "view_figures" lets the user view the figures. A response, such
-            as a redirect to the login, is sent instead; the guard may also abort. Any other return value results in a
-            403, and is logged unless it is False or None.
+            user view the figures and use the buttons; "inspect" also lets the user inspect caches with the option
+            ``inspect``; "view_figures" lets the user view the figures. A response, such as a redirect to the login, is
+            sent instead; the guard may also abort. Any other return value results in a 403, and is logged unless it is
+            False or None.
         name: the name of the blueprint, and the prefix of its endpoints.
         user: called in the same way when a button is pressed, and returns the name of the user for the recent events.
             Without it, this is the user name of HTTP authentication, or the address that the request comes from.
@@ -82,6 +85,8 @@ def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], obje
     blueprint.add_url_rule("/purge", "purge", _purge, methods=["POST"])
     blueprint.add_url_rule("/save", "save", _save, methods=["POST"])
     blueprint.add_url_rule("/reset", "reset", _reset, methods=["POST"])
+    blueprint.add_url_rule("/inspect", "inspect", _inspect, methods=["POST"])
+    blueprint.add_url_rule("/answers", "answers", _answers, methods=["POST"])
     return blueprint
 
 
@@ -100,7 +105,7 @@ def _page() -> Response:
 
 
 def _page_with(token_header: str, token: str) -> Response:
-    page = _dashboard().page(token_header, token, _home(), may_operate=_may_operate())
+    page = _dashboard().page(token_header, token, g.wheelcache_permission, _home())
     return _sent(Response(page, mimetype="text/html"))
 
 
@@ -136,12 +141,22 @@ def _reset() -> Response:
     return _done(lambda name, by: _dashboard().reset(by), "The figures of the dashboard were reset")
 
 
-def _done(act: Callable[[str, str], str], to_log: str) -> Response:
+def _inspect() -> Response:
+    target = Target.of(request.form)
+    to_log = f"The dashboard {target.verb} the cache %(cache)r"
+    return _done(lambda name, by: _dashboard().inspect(name, target, by), to_log, Permission.INSPECT)
+
+
+def _answers() -> Response:
+    token = request.form.get("token", "")
+    return _refusal(Permission.INSPECT) or _answer(lambda: _dashboard().answers(token))
+
+
+def _done(act: Callable[[str, str], Any], to_log: str, needed: Permission = Permission.OPERATE) -> Response:
     """Call ``act(cache, user)`` for a button of the page, and log it."""
-    if not _may_operate():
-        return _refused(NOT_AN_OPERATOR)
-    if _is_forged():
-        return _refused("This page is older than your login, reload it")
+    refusal = _refusal(needed)
+    if refusal is not None:
+        return refusal
     name, by = request.form.get("cache", ""), _user()
     response = _answer(lambda: act(name, by))
     if response.status_code == 200:
@@ -149,8 +164,11 @@ def _done(act: Callable[[str, str], str], to_log: str) -> Response:
     return response
 
 
-def _may_operate() -> bool:
-    return g.wheelcache_permission is Permission.OPERATE
+def _refusal(needed: Permission) -> Response | None:
+    """Return the response to a request for an action by a user without the permission, or from another page."""
+    if not g.wheelcache_permission.includes(needed):
+        return _refused(LACKING[needed])
+    return _refused("This page is older than your login, reload it") if _is_forged() else None
 
 
 def _user() -> str:
@@ -204,7 +222,7 @@ def _flask_wtf() -> Any:
 
 def _dashboard() -> Dashboard:
     # The title is the address of the site: the name of an app is often "app".
-    return Dashboard(f"{request.host}{request.script_root}", caches_of_app, _settings_of)
+    return Dashboard(f"{request.host}{request.script_root}", caches_of_app, _settings_of, _may_be_inspected)
 
 
 def caches_of_app() -> list[Cache]:
@@ -216,6 +234,12 @@ def caches_of_app() -> list[Cache]:
 def _settings_of(name: str) -> list[Setting]:
     """Return the settings of the cache ``name``."""
     return next((each.settings for each in _backends() if each.engine.name == name), [])
+
+
+def _may_be_inspected(name: str) -> bool:
+    """Return whether every backend with the cache ``name`` has the option ``inspect``, and there is one."""
+    found = [is_inspectable(each.settings) for each in _backends() if each.engine.name == name]
+    return any(found) and all(found)
 
 
 def _backends() -> list[EngineBackend]:

@@ -262,7 +262,7 @@ def is_memoize_version(key: Any) -> bool:
 
 
 def checked_options(options: Options, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all ``options`` by their names in ``option_table``.
+    """Return the checked values of all ``options``, given or default, by the names in ``option_table``.
 
     Raises:
         TypeError, ValueError, FileUnusable: if an option is unknown or wrong. The message names the option, the values

@@ -29,6 +29,7 @@ from wheelcache.flask_backend.engine_backend import (
     Timeout,
     check_known,
     checked_options,
+    is_memoize_version,
     naming,
     timeout_for,
     warn_of_sessions,
@@ -165,7 +166,8 @@ class TieredCache(EngineBackend):
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
 
         Of the threads of this process that miss the key together, one runs its loader, and the others get its value or
-        its exception. None is a value like any other.
+        its exception. None is a value like any other. With ``fill_grace``, the others get the old copy, and so does a
+        parameter of ``loader`` named ``previous``. KEEP stores that copy again.
         """
         self._tag_names(tags)
         cache_key = self._cache_key(key)
@@ -193,12 +195,7 @@ class TieredCache(EngineBackend):
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
         # The second level cannot do this atomically.
         if self.get(key) == version:
-            seconds = _seconds(self._timeout(timeout))
-            # Without the version, no caller would find the old values of the function.
-            if seconds is not None and seconds > 0:
-                # Redis takes whole seconds only.
-                timeout = ceil(seconds + self._fill_grace(key))
-            self.set(key, version, timeout)
+            self.set(key, version, self._version_timeout(key, self._timeout(timeout)))
 
     def delete(self, key: str) -> bool:
         """Delete a key. Return whether it existed, as reported by the second level."""
@@ -249,6 +246,8 @@ class TieredCache(EngineBackend):
         """Store many values. Return the keys that were stored."""
         self._tag_names(tags)
         ttl = self._timeout(timeout)
+        versions = filter(is_memoize_version, mapping)
+        ttl = next((self._version_timeout(key, ttl) for key in versions), ttl)
         return self._write(
             mapping,
             lambda: self.l2.set_many(dict(mapping), ttl),
@@ -291,6 +290,13 @@ class TieredCache(EngineBackend):
             # The value is None, or the key was set in between.
             value = self.l2.get(key)
         return self._encode(value)
+
+    def _version_timeout(self, key: str, timeout: Any) -> Any:
+        """Return the timeout of a version of a memoized function whose values have ``timeout``: without the version, no
+        caller would find their old values."""
+        seconds = _seconds(timeout)
+        # Redis takes whole seconds only.
+        return timeout if seconds is None or seconds <= 0 else ceil(seconds + self._fill_grace(key))
 
     def _cache_key(self, key: str) -> str:
         """Return the key in the second level, under which writes are reported."""

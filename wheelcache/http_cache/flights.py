@@ -76,6 +76,10 @@ class Flights:
         self._lock = lazy_lock()
         self._waiting: dict[str, dict[Waiter, None]] = {}
 
+    @property
+    def are_in_progress(self) -> bool:
+        return self._waiting != {}
+
     def lead(self, key: str) -> bool:
         """Begin a run for a page. Return False if one is in progress, or if there are too many."""
         with self._lock.get():

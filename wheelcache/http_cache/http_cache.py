@@ -132,7 +132,7 @@ class HTTPCache:
             ValueError: if the URL has no host.
         """
         if not urlsplit(url).netloc:
-            raise ValueError(f"purge takes an absolute URL, such as https://example.com/news/, not {url!r}")
+            raise ValueError(f"url must be an absolute URL, such as https://example.com/news/, not {url!r}")
         return self.pages.stored.purge_url(url)
 
     def purge_host(self, host: str) -> int:

@@ -99,6 +99,7 @@ class Pages:
         self.figures = Figures()
         cache.parts.observer.observe_pages(self.figures)
         self.flights = Flights()
+        cache.parts.idle_checker.is_computing = lambda: self.flights.are_in_progress
         self.marks = Marks()
         self.stored = StoredPages(cache, self.marks, normalization, host_purges)
         self.find = self.stored.find
@@ -141,6 +142,8 @@ class Pages:
         if page is None:
             # Unlike ``find``, this counts the miss.
             self.cache.get(key)
+            # From now on, requests of operators outdate the page.
+            self.cache.parts.jobs.cache_is_used()
         return Run(self, request, key, page, leads=leads, is_marked=False)
 
     def _answer(self, request: Request) -> Reply | Run | _Miss | None:

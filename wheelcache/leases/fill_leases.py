@@ -244,9 +244,10 @@ class FillLeases:
         self.wake()
 
     def fill(self, watch: Watch, seen: Callable[[Any], Seen | None], value: Any) -> None:
-        """Give ``value``, which was read or written elsewhere after ``watch`` began, to the callers that wait for its
-        key. If the key was written since, a caller may have joined after that write. In that case, no caller receives
-        the value, and the running scope gives up the lease if it has it.
+        """Pass ``value``, which was read or written elsewhere after ``watch`` began, to the callers that wait for it.
+
+        If the key was written again in the meantime, no caller receives the value, since some may have joined after
+        that write. The running scope then gives up the lease, if it has it.
 
         Args:
             seen: returns the current stamps of a key.

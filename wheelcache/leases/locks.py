@@ -133,8 +133,8 @@ class MachineLocks:
     def __init__(self, name: str, clock: Callable[[], float] = SystemClock.steady) -> None:
         self._folder = f"{_digest(name)}-1.locks"
         self._clock = clock
-        # The locked files of this process, by token, and their paths.
-        self._files: dict[str, tuple[int, Path]] = {}
+        # The locked files of this process, by token, with their paths, and the ends of the locks.
+        self._files: dict[str, tuple[int, Path, float]] = {}
         self._sweep_at = 0
         lifecycle.HELD.add_weakly(self)
 
@@ -148,10 +148,11 @@ class MachineLocks:
             path.unlink(missing_ok=True)
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             not_for_children.add(file)
-            self._files[token] = file, path
+            end = self._clock() + seconds
+            self._files[token] = file, path, end
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.pwrite(file, STATE.pack(self._clock() + seconds, token.encode()), 0)
+                os.pwrite(file, STATE.pack(end, token.encode()), 0)
             except BaseException:
                 self._give_up(token)
                 raise
@@ -170,9 +171,10 @@ class MachineLocks:
         with self._step(name) as path:
             is_held = self._holder(path) == token
             if is_held:
-                file, _ = self._files[token]
-                start = self._clock() if from_now else STATE.unpack(os.pread(file, STATE.size, 0))[0]
-                os.pwrite(file, STATE.pack(start + seconds, token.encode()), 0)
+                file, path, end = self._files[token]
+                end = (self._clock() if from_now else end) + seconds
+                self._files[token] = file, path, end
+                os.pwrite(file, STATE.pack(end, token.encode()), 0)
             return is_held
 
     def holder(self, name: str) -> str | None:
@@ -207,14 +209,13 @@ class MachineLocks:
                 if path.name != STEP and self._holder(path) is None:
                     path.unlink()
         now = self._clock()
-        for token, (file, _) in list(self._files.items()):
-            if STATE.unpack(os.pread(file, STATE.size, 0))[0] <= now:
-                self._give_up(token)
+        for token in [token for token, (_, _, end) in self._files.items() if end <= now]:
+            self._give_up(token)
         self._sweep_at = max(SWEEP_AT, 2 * len(self._files))
 
     def _give_up(self, token: str) -> None:
         """Close the file of a lock, and remove it unless the next holder has replaced it. The step is in progress."""
-        file, path = self._files.pop(token)
+        file, path, _ = self._files.pop(token)
         if os.fstat(file).st_nlink:
             path.unlink(missing_ok=True)
         not_for_children.discard(file)

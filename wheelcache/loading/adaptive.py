@@ -57,8 +57,9 @@ def no_previous(key: Hashable) -> ValueError:
 
 
 def seconds_for(ttl: Any, value: Any) -> Any:
-    """Return ``ttl``; if it is a function, the seconds for which it keeps ``value``: None for forever, 0.0 for not at
-    all.
+    """Return the TTL of ``value``: ``ttl``, or its result if it is a function.
+
+    None means that the value never expires, 0.0 that it is not kept.
 
     Raises:
         ValueError: if ``value`` is KEEP: the cache that stores it passes no previous value.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
-from inspect import isawaitable
+from inspect import Signature, isawaitable, signature
 from threading import TIMEOUT_MAX
 from typing import Any, Final, TypeVar
 
@@ -97,8 +97,11 @@ class ByDriver:
 
 
 class ToTheEnd:
-    """A step that drives other steps, and sends an Outcome. If its task is cancelled, another task continues the steps
-    and calls ``after`` at the end: many async methods run a blocking one in a thread, which is not cancelled."""
+    """A step that drives other steps to their end, even if its task is cancelled, and sends an Outcome.
+
+    After a cancellation, another task continues the steps, and calls ``after`` at the end: many async methods run a
+    blocking method in a thread, which a cancellation does not stop.
+    """
 
     __slots__ = ("_after", "_steps")
 
@@ -206,6 +209,9 @@ def twins(
         return await by_tasks(steps(*args, **kwargs))
 
     by_thread.__name__, by_task.__name__ = name, f"a{name}"
+    # Callers receive the result of the steps.
+    shown = signature(steps).replace(return_annotation=Signature.empty)
+    vars(by_thread)["__signature__"] = vars(by_task)["__signature__"] = shown
     return by_thread, by_task
 
 

@@ -12,11 +12,12 @@ RESP3 client that does not read, whereas it drops a subscriber that is 32 MB beh
 (``client-output-buffer-limit pubsub``), and a dropped connection is no longer trusted. The price: a user with an ACL
 needs the channel as well: ``+ping +subscribe +client|id +client|tracking &__redis__:invalidate``.
 
-How stale a read can be: every ``interval`` this sends a PING, whose answer arrives after all earlier messages of the
-server. So while ``clock() < trusted_until``, the listener has received every write that was acknowledged more than
-``interval + timeout`` ago (2 s by default), even if this thread, or the whole process, has not run in between. Usually
-the delay is the time of one message: 0.1 ms on one machine. For a reader that relies on ``trust()`` alone, add the time
-that the thread waits for the interpreter.
+The age of a value that a read can return is bounded. Every ``interval``, the thread sends a PING, whose answer arrives
+after all earlier messages of the server. While ``clock() < trusted_until``, the listener has therefore received every
+write that was acknowledged more than ``interval + timeout`` ago (2 s by default). This holds even if the thread, or the
+whole process, has not run in between. Usually the delay is the time of one message: 0.1 ms on one machine. A reader
+that does not look at the clock, and relies on ``trust()`` alone, must add the time that the thread waits for the
+interpreter.
 
 ``SWAPDB`` is not reported, since no server sends anything for it. The expiry of a key is not reported until the server
 removes the key, so a copy must have a TTL of its own. The following are reported needlessly: keys of the same name in

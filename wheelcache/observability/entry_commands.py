@@ -69,8 +69,7 @@ def run(
     inquiry = _inquiry(action, target)
     site = Site(caches, Own.NONE)
     name = _only_name(site, name)
-    # An idle worker has no entries, and does not look for inquiries.
-    workers = {worker.worker: worker.pid for worker in site.workers(name) if not is_idle(worker)}
+    workers = workers_to_ask(site, name)
     note(site, name, inquiry, user_name())
     answers = ask(site, workers, name, inquiry, patience)
     lists = [{"pid": workers[worker], **answer} for worker, given in answers.items() for answer in given]
@@ -79,6 +78,12 @@ def run(
     else:
         out.writelines(f"{line}\n" for line in _lines(action, lists))
     _check(action, name, lists, [workers[worker] for worker, given in answers.items() if not given])
+
+
+def workers_to_ask(site: Site, name: str) -> dict[int, int]:
+    """Return the pids of the workers of a cache by their numbers, without the idle ones, which have no entries and do
+    not look for inquiries."""
+    return {worker.worker: worker.pid for worker in site.workers(name) if not is_idle(worker)}
 
 
 def _inquiry(action: str, target: Target) -> Document:

@@ -74,7 +74,8 @@ SAMPLED: Final = 256
 """Number of entries in a sample from each of the ``SPOTS``."""
 
 MAX_SECONDS: Final = 0.02
-"""The CPU time for a sample in seconds. It is shorter only if most values are tuples of thousands of items."""
+"""The CPU time for weighing a sample, in seconds. The sample is smaller if many values are tuples of thousands of
+items."""
 
 LISTED: Final = 20
 """Number of largest entries in an answer."""
@@ -169,13 +170,15 @@ class Inspector:
         return {"deleted": self._delete_many([inquiry["key"], (inquiry["key"],)])}
 
     def _sample(self, inquiry: Document) -> Document:
-        found, count, until = {}, 0, time.thread_time() + MAX_SECONDS
+        found, count, seconds = {}, 0, 0.0
         for record in self._sampled():
             count += 1
+            began = time.thread_time()
             if self._is_there(record):
                 key = _listed(record.key)
                 found[key] = (key, self._size(record), self._seconds_left(record))
-            if time.thread_time() > until:
+            seconds += time.thread_time() - began
+            if seconds > MAX_SECONDS:
                 break
         return {
             "entries": len(self._core),

@@ -185,11 +185,18 @@ class IdleChecker:
 
     Between two calls, every job runs. So the cache has been published as empty before its jobs are paused, even if an
     operator's clear or an expiry emptied it.
+
+    Attributes:
+        is_computing: returns whether values are being computed. Until they are stored, the cache must receive the
+            requests of operators that outdate them.
     """
 
-    def __init__(self, stats: StatsReader, expect_write: Callable[[], object]) -> None:
+    def __init__(
+        self, stats: StatsReader, expect_write: Callable[[], object], is_computing: Callable[[], bool]
+    ) -> None:
         self._stats = stats
         self._expect_write = expect_write
+        self.is_computing = is_computing
         self._before = (0, 0, 0)
 
     def __call__(self) -> bool:
@@ -197,4 +204,4 @@ class IdleChecker:
         self._expect_write()
         stats = self._stats()
         before, self._before = self._before, (stats.uses, stats.puts, stats.size)
-        return before == self._before and not stats.size
+        return before == self._before and not stats.size and not self.is_computing()

@@ -317,7 +317,9 @@ class SitePublisher:
 
 @dataclass(eq=False, repr=False)
 class Publication(PeriodicJob):
-    """Publishes the figures of one cache. A job of ``periodic_jobs``, which publishes all caches of the process.
+    """Publishes the figures of one cache, together with those of the other caches of the process in its directory.
+
+    A job of ``periodic_jobs``.
 
     Args:
         publisher: the publisher of the process for the directory.

@@ -87,8 +87,8 @@ function select(name, { byReader = false } = {}) {
   if (view.selected !== name) {
     view.selected = name;
     view.details?.forget();
-    view.details = new Details(name, { mayOperate: config.may_operate, clear: clearCache,
-      save: saveCache, purge: purgePages });
+    view.details = new Details(name, { mayOperate: config.may_operate, mayInspect: config.may_inspect, clear: clearCache,
+      save: saveCache, purge: purgePages, inspect: (action, fields) => send(config[action], fields), confirmed });
     byId("details").append(view.details.root);
     if (byReader) refresh();
   }
@@ -225,13 +225,15 @@ function confirmed(heading, text, verb) {
   });
 }
 
+const send = (url, fields) => ask(url, { method: "POST", headers: { [config.token_header]: config.token },
+  body: new URLSearchParams(fields) });
+
 /** Posts a request, and shows the answer. The button is not disabled during the request, as it would lose the focus. */
 async function post(button, url, fields) {
   if (button.ariaBusy === "true") return;
   button.ariaBusy = "true";
   try {
-    const headers = { [config.token_header]: config.token };
-    const { message } = await ask(url, { method: "POST", headers, body: new URLSearchParams(fields) });
+    const { message } = await send(url, fields);
     say(message, "done");
     refresh();
   } catch (error) {

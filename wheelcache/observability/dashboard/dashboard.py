@@ -1,8 +1,9 @@
 """The dashboard: a page that shows the figures of a site's caches, and its buttons, independent of the framework.
 
 The framework answers ``GET`` requests for the page, for ``figures.json`` and for the names in ``ASSETS``, and ``POST``
-requests for ``clear``, ``purge``, ``save`` and ``reset``, all under one prefix that ends with a slash. It checks the
-``Permission`` of the user for each request, and for a ``POST`` request also the token in the page.
+requests for ``clear``, ``purge``, ``save``, ``reset``, ``inspect`` and ``answers``, all under one prefix that ends with
+a slash. It checks the ``Permission`` of the user for each request, and for a ``POST`` request also the token in the
+page.
 """
 
 from __future__ import annotations
@@ -17,21 +18,31 @@ from string import Template
 from typing import Any, Final
 
 from wheelcache.core import HOW_TO_CHANGE, REPORT
-from wheelcache.errors import FileUnusable
 from wheelcache.observability import documents
+from wheelcache.observability.dashboard.inspection import Target, answers, ask
+from wheelcache.observability.dashboard.permissions import Permission
+from wheelcache.observability.dashboard.refusals import (
+    InquiryOver,
+    NoPages,
+    NotInspectable,
+    NotKept,
+    NotPublished,
+    UnknownCache,
+)
 from wheelcache.observability.event_log import CLEARED, RESET, Event
 from wheelcache.observability.figures import CacheFigures, WorkerFigures
+from wheelcache.observability.inquiries import inquiry_of
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.problems import headline, problems
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.recorder import MINUTE
-from wheelcache.observability.site import RECENTLY, Glance, Site, Step
+from wheelcache.observability.site import RECENTLY, Glance, Own, Site, Step
 from wheelcache.observability.tables import LEVELS, STEP
-from wheelcache.observability.worker_requests import CLEAR, PURGE, SAVE, NotPurgeable, purge_request
+from wheelcache.observability.worker_requests import CLEAR, PURGE, SAVE, purge_request
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import NOTHING, Stats
 
-_SCRIPTS: Final = ("dashboard", "caches", "charts", "details", "nodes", "words")
+_SCRIPTS: Final = ("dashboard", "caches", "charts", "details", "inspection", "nodes", "words")
 
 ASSETS: Final = {
     "dashboard.css": "text/css",
@@ -60,34 +71,6 @@ WITHIN: Final = 2 * INTERVAL
 _FOLDER: Final = files("wheelcache.observability.dashboard")
 
 
-class UnknownCache(LookupError):
-    """No process of the site has a cache of that name."""
-
-    def __str__(self) -> str:
-        return f"There is no cache {self.args[0]!r}"
-
-
-class NotKept(RuntimeError):
-    """No snapshots of the cache are configured."""
-
-    def __str__(self) -> str:
-        return f"The cache {self.args[0]!r} has no snapshots: set SNAPSHOT to a directory"
-
-
-class NoPages(RuntimeError):
-    """The cache does not belong to an HTTP cache, so it has no pages."""
-
-    def __str__(self) -> str:
-        return f"The cache {self.args[0]!r} has no pages to purge"
-
-
-class NotPublished(RuntimeError):
-    """The caches do not publish their figures, so a reset cannot be stored for all users."""
-
-    def __str__(self) -> str:
-        return "These caches do not publish their figures, so they cannot be reset for all users"
-
-
 class Dashboard:
     """Provides the content of the page, and runs its actions.
 
@@ -96,6 +79,7 @@ class Dashboard:
         caches: returns the caches of the site in this process.
         settings: returns the settings of the cache with a given name: name, value, whether it is the default, and
             meaning.
+        may_be_inspected: returns whether the cache with a given name has the option ``inspect``.
     """
 
     def __init__(
@@ -103,26 +87,31 @@ class Dashboard:
         title: str,
         caches: Callable[[], Iterable[ObservedCache]],
         settings: Callable[[str], Sequence[tuple[str, str, bool, str]]],
+        may_be_inspected: Callable[[str], bool] = lambda name: False,
     ) -> None:
         self._title = title
         self._caches = caches
         self._settings = settings
+        self._may_be_inspected = may_be_inspected
 
-    def page(self, token_header: str, token: str, home: str = "/", *, may_operate: bool) -> str:
+    def page(self, token_header: str, token: str, granted: Permission, home: str = "/") -> str:
         """Return the page in HTML.
 
         Args:
             token_header, token: the name and value of the header that ``POST`` requests must have.
+            granted: the permission of the user, which decides on the buttons.
             home: the address of the site's home page.
-            may_operate: whether the page shows its buttons.
         """
         config = {
-            "may_operate": may_operate,
+            "may_operate": granted.includes(Permission.OPERATE),
+            "may_inspect": granted.includes(Permission.INSPECT),
             "figures": "figures.json",
             "clear": "clear",
             "purge": "purge",
             "save": "save",
             "reset": "reset",
+            "inspect": "inspect",
+            "answers": "answers",
             "token_header": token_header,
             "token": token,
         }
@@ -163,6 +152,7 @@ class Dashboard:
             "events": [_event(each) for each in events],
             "caches": [
                 _card(each, site)
+                | {"can_inspect": self._can_inspect(each.name, site)}
                 | {"recent": _glance([recent.get(each.name, {}).get(start) for start in steps])}
                 | (
                     {**_details(each, site, span == "day"), "settings": self._settings(each.name)}
@@ -257,6 +247,48 @@ class Dashboard:
         site.note(RESET, by)
         return "The figures start from zero."
 
+    def inspect(self, name: str, target: Target, by: str) -> dict[str, Any]:
+        """Ask the workers about the entries of a cache, or to delete some. Return ``token``, for ``answers``.
+
+        Args:
+            by: the name of the operator, for the recent events.
+
+        Raises:
+            NotInspectable: if there is no such cache with the option ``inspect``, or it is not published.
+            BadTarget: if ``target`` is invalid.
+            FileUnusable, OSError: if the workers cannot be asked.
+        """
+        site = Site(self._caches(), Own.NONE)
+        self._check_inspectable(name, site)
+        for cache in site.own:
+            if cache.name == name and cache.observer.publication is not None:
+                # This process answers as well, even if its cache is new.
+                cache.observer.publication.run_now()
+        return {"token": ask(site, name, target, by)}
+
+    def answers(self, token: str) -> dict[str, Any]:
+        """Return the present answers to an inquiry: see ``inspection.answers``.
+
+        Raises:
+            InquiryOver: if there is no such inquiry.
+            NotInspectable: as for ``inspect``.
+            FileUnusable, OSError: if the answers cannot be read.
+        """
+        site = Site(self._caches(), Own.NONE)
+        found = inquiry_of(site, token)
+        if found is None:
+            raise InquiryOver
+        name, inquiry, at = found
+        self._check_inspectable(name, site)
+        return answers(site, token, inquiry, at)
+
+    def _can_inspect(self, name: str, site: Site) -> bool:
+        return self._may_be_inspected(name) and site.is_shared(name)
+
+    def _check_inspectable(self, name: str, site: Site) -> None:
+        if not self._can_inspect(name, site):
+            raise NotInspectable(name)
+
     def _run_everywhere(
         self, action: str, name: str, act: Callable[[ObservedCache], object], event: str, by: str
     ) -> str:
@@ -277,25 +309,6 @@ class Dashboard:
                 act(cache)
         site.note(event, by, name)
         return effect
-
-
-def answer(figures_or_message: Callable[[], Any]) -> tuple[int, dict[str, Any]]:
-    """Return the status and the JSON of the response to a request for the figures or for an action.
-
-    Args:
-        figures_or_message: calls the method of ``Dashboard``.
-    """
-    try:
-        found = figures_or_message()
-    except UnknownCache as error:
-        return 404, {"error": str(error)}
-    except NotPurgeable as error:
-        return 400, {"error": str(error)}
-    except (NotKept, NoPages, NotPublished) as error:
-        return 409, {"error": str(error)}
-    except (FileUnusable, OSError) as error:
-        return 503, {"error": str(error)}
-    return 200, {"message": found} if isinstance(found, str) else found
 
 
 def asset(name: str) -> bytes:

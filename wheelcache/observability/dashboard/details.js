@@ -1,6 +1,7 @@
 /** All figures of one cache: the present state, charts, totals, the store behind it, workers and settings. */
 
 import { Charts } from "./charts.js";
+import { Inspection } from "./inspection.js";
 import { SortedTable, fillBar, fillRow, fillTable, node, part, set, stamp, write } from "./nodes.js";
 import { NOTHING, bytes, count, duration, milliseconds, moment, percent, percentile, plural, rate, unless } from "./words.js";
 
@@ -62,8 +63,8 @@ function findOutliers(workers, at) {
 export class Details {
   /**
    * @param {string} name the name of the cache
-   * @param {Object} site ``mayOperate``, and the functions ``clear``, ``save`` and ``purge`` of a button and the cache's
-   *   figures
+   * @param {Object} site ``mayOperate`` and ``mayInspect``, the functions ``clear``, ``save`` and ``purge`` of a button
+   *   and the cache's figures, and ``inspect`` and ``confirmed``: see ``Inspection``
    */
   constructor(name, site) {
     this.name = name;
@@ -88,6 +89,7 @@ export class Details {
       event.preventDefault();
       site.purge(purge.querySelector("button"), this.cache, purge.elements.target.value);
     });
+    this.inspection = new Inspection(part(this.root, "inspection"), name, site.inspect, site.confirmed);
     this.charts = new Charts(this.root, name);
     this.workers = part(this.root, "workers");
     this.table = new SortedTable(this.workers, WORKER_VALUES, (pid) => node("tr", { "data-worker": pid }));
@@ -95,6 +97,7 @@ export class Details {
 
   forget() {
     this.charts.forget();
+    this.inspection.forget();
     this.root.remove();
   }
 
@@ -103,6 +106,7 @@ export class Details {
     this.cache = cache;
     this.buttons.clear.hidden = !this.site.mayOperate;
     this.buttons.save.hidden = !(this.site.mayOperate && cache.can_save);
+    this.inspection.root.hidden = !(this.site.mayInspect && cache.can_inspect);
     part(this.root, "body").hidden = !cache.workers;
     if (!cache.workers) return;
     if (this.workers.dataset.seen !== "true") this.workers.open = cache.workers.length <= OPEN_UP_TO;

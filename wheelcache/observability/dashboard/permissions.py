@@ -1,7 +1,8 @@
-"""The two permissions of the dashboard, and the values by which a site's own guard grants them.
+"""The permissions of the dashboard, and the values by which a site's own guard grants them.
 
 The buttons are on the page that shows the figures, so the permission to operate includes the permission to view, just
-as "change" includes "view" in Django's admin.
+as "change" includes "view" in Django's admin. The permission to inspect includes both, since an inspector can delete
+entries.
 """
 
 from __future__ import annotations
@@ -13,17 +14,30 @@ from typing import Final
 logger = logging.getLogger("wheelcache")
 
 REFUSED: Final = "You may not see this"
-NOT_AN_OPERATOR: Final = "You may view the figures, but not change anything"
 
 
 class Permission(StrEnum):
-    """A permission to use the dashboard. In Django, its app label is ``wheelcache``."""
+    """A permission to use the dashboard. In Django, its app label is ``wheelcache``. Each includes the ones before."""
 
     VIEW_FIGURES = "view_figures"
     """View the page, without its buttons."""
 
     OPERATE = "operate"
     """View the page, and use its buttons: clear, save and reset."""
+
+    INSPECT = "inspect"
+    """In addition, find, list and delete the entries of caches with the option ``inspect``."""
+
+    def includes(self, other: Permission) -> bool:
+        order = list(Permission)
+        return order.index(self) >= order.index(other)
+
+
+LACKING: Final = {
+    Permission.OPERATE: "You may view the figures, but not change anything",
+    Permission.INSPECT: "You may not inspect entries",
+}
+"""The refusals of users who have another permission than the one that is needed."""
 
 
 def granted_by(verdict: object) -> Permission | None:
