@@ -99,21 +99,31 @@ class Option:
 TABLE: Final = (
     # For the copies of a tiered cache.
     Option("l2", TIERED, options.unchecked, None, "the other cache"),
-    Option("l2_options", TIERED, options.unchecked, None, "its `CACHE_OPTIONS`", is_secret=True),
+    Option("l2_options", TIERED, options.unchecked, None, "the `CACHE_OPTIONS` of the other cache", is_secret=True),
     Option("l1_timeout", TIERED, options.seconds, 60.0, "the maximum lifetime of a copy in seconds"),
     Option("l2_timeout", TIERED, options.seconds, 1.0, "the timeout of the other cache's sockets in seconds"),
-    Option("fail_safe", TIERED, options.flag, False, "while the other cache fails, copies are returned"),
-    Option("grace", TIERED, options.seconds, 300.0, "seconds after its expiry that a copy may be returned then"),
+    Option(
+        "fail_safe",
+        TIERED,
+        options.flag,
+        False,
+        "whether copies are returned while the other cache fails, for `GRACE` seconds after their expiry",
+    ),
+    Option(
+        "grace", TIERED, options.seconds, 300.0, "seconds after the expiry of a copy for which `FAIL_SAFE` returns it"
+    ),
     Option(
         "writes_without_l2",
         TIERED,
         options.one_of("drop", "refuse"),
         "drop",
-        "whether a failing write is dropped or raises an exception, with `FAIL_SAFE`",
+        "with `FAIL_SAFE`, whether a write that fails is dropped or raises the exception",
     ),
     # For every cache.
     Option("max_entries", ALL, options.count_or_none, None, "the maximum number of entries"),
-    Option("cull_frequency", WHEEL, options.as_django_reads(options.whole), None, "as in Django, if it is set"),
+    Option(
+        "cull_frequency", WHEEL, options.as_django_reads(options.whole), None, "a full cache removes 1/n of its entries"
+    ),
     Option("default_timeout", WHEEL, options.timeout, 300, "seconds or a `timedelta`; `0` for never"),
     Option("default_timeout", TIERED, options.timeout_or_none, None, "the default timeout of the other cache"),
     Option("ignore_delete_many_errors", BACKENDS, options.unchecked, False, "has no effect, since deletes cannot fail"),
@@ -138,14 +148,14 @@ TABLE: Final = (
         BACKENDS,
         options.waits,
         (),
-        "seconds that a `get` waits after a miss for another caller to compute the value",
+        "seconds for which a `get` waits, after a miss, for another caller to compute the value",
     ),
     Option(
         "fill_grace",
         BACKENDS,
         options.waits,
         (),
-        "seconds after its timeout that a `get` returns the old value while another caller computes it",
+        "seconds after its timeout for which the old value is returned while another caller computes the new one",
     ),
     Option(
         "coherence",

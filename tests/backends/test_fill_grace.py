@@ -232,6 +232,16 @@ def test_a_load_that_fails_leaves_the_old_value_to_the_others_while_the_next_cal
     assert end() == NEW
 
 
+@in_memory
+def test_a_load_that_fails_in_the_background_leaves_the_old_value_too(cache, clock, in_thread):
+    expired(cache, clock)
+    with pytest.raises(ZeroDivisionError):
+        cache.load("key", lambda: 1 // 0, TTL, load_timeout=PATIENCE)
+    end = start_loading(cache, in_thread, lambda: NEW)
+    assert cache.load("key", None, TTL) == OLD
+    assert end() == NEW
+
+
 def test_a_value_that_is_deleted_while_it_is_loaded_is_not_returned_to_later_callers(cache, clock, in_thread):
     expired(cache, clock)
     end = start_loading(cache, in_thread, lambda: NEW)

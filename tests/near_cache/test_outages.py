@@ -2,14 +2,16 @@
 
 import itertools
 import threading
+from functools import partial
 
 import pytest
 
 from tests.near_cache.stores import CALLS, FAIL_SAFE, MISSING, Down, Store, held, near_cache
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, THREADS, until_waiting
+from wheelcache.codec import Codec, Pickle
 from wheelcache.errors import StoreUnavailable
-from wheelcache.loading.steps import drive
+from wheelcache.loading.steps import drive, run
 from wheelcache.near_cache.guarded_store import FAILURES, FIRST_PAUSE
 
 
@@ -47,6 +49,20 @@ def test_without_fail_safe_the_error_of_the_store_reaches_the_caller_every_time(
 
 
 # Copies that are served.
+
+
+def test_without_fill_grace_a_loader_receives_no_old_copy_since_its_value_may_have_been_deleted(store, clock):
+    near = near_cache(clock, **FAIL_SAFE)
+    read, codec, received = partial(store.read, "k"), Codec(Pickle()), []
+    store.values = {"k": codec.encode(["old"])}
+    drive(near.get("k", read))
+    clock.advance(60)
+    store.error = Down("gone")
+    add = partial(near.write, ["k"], partial(store.set, "k", 1), dropped=False)
+    assert (
+        run(near.get_or_add("k", read, lambda previous: received.append(previous), lambda _: add(), codec, 0.0)) is None
+    )
+    assert received == [None]
 
 
 def test_a_copy_that_stays_longer_for_fill_grace_is_served_in_an_outage_only_within_its_grace(make, store, clock):

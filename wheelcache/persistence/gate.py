@@ -26,6 +26,7 @@ class Gate:
         name: the name of the cache, for error messages.
 
     Attributes:
+        is_shut: whether the snapshot was not loaded yet.
         is_closed: whether the cache was closed.
     """
 
@@ -40,14 +41,14 @@ class Gate:
         self._begun = True
         # The identifier of the thread that loads; 0 if none does.
         self._thread = 0
-        self._is_shut = False
+        self.is_shut = False
         self.is_closed = False
 
     def load_first(self, load: Callable[[], object]) -> None:
         """Shut the gate. The first thread that needs an entry calls ``load``, and the gate opens."""
         self._load = load
         self._begun = False
-        self._is_shut = True
+        self.is_shut = True
         self._set_gate(Unloaded)
 
     def is_in_use(self) -> bool:
@@ -62,7 +63,7 @@ class Gate:
         Raises:
             CacheClosed: if the cache was closed.
         """
-        if self._is_shut and not self.is_closed:
+        if self.is_shut and not self.is_closed:
             self._once(self._load)
         if self.is_closed:
             self.check()
@@ -72,7 +73,7 @@ class Gate:
 
         If a load is in progress, wait for it as ``open`` does.
         """
-        if self._is_shut and not self.is_closed:
+        if self.is_shut and not self.is_closed:
             self._once(_load_nothing)
         self.check()
 
@@ -94,7 +95,7 @@ class Gate:
             return
         self._loading.forget()
         self._thread = 0
-        if self._is_shut:
+        if self.is_shut:
             self._begun = False
             self._set_gate(Unloaded)
 
@@ -125,7 +126,7 @@ class Gate:
 
     def _open(self) -> None:
         self._set_gate(None)
-        self._is_shut = False
+        self.is_shut = False
 
     def _set_gate(self, error: Callable[[], Exception] | None, thread: int = 0) -> None:
         with self._gate_lock:

@@ -358,7 +358,7 @@ class EntryWriter(WriteState):
         The wheel thread removes the entries and notifies the listener, within a second.
         """
         try:
-            return self._core.drop_tag(name, self.stamps.slot(name))
+            return self._core.drop_tag(name, self.stamps.slot(name) if self.stamps.are_there else 0)
         finally:
             # Later drops do not wake the thread, which takes longer than the drop.
             if self._core.next_due == -inf or self._driver.calls_for_thread:
