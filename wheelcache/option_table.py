@@ -237,8 +237,6 @@ class Setting(NamedTuple):
 class Options(Mapping[str, Option]):
     """The options of one interface, with the names, checks and defaults of this interface."""
 
-    __slots__ = ("_by_name",)
-
     def __init__(
         self, taken_by: TakenBy, spellings: Mapping[str, Spelling | None], spell: Callable[[str], str] = str
     ) -> None:

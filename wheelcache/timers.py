@@ -39,8 +39,6 @@ class Timers:
         TypeError, ValueError: if an argument is invalid. The message names it.
     """
 
-    __slots__ = ("__weakref__", "_wheel")
-
     def __init__(self, interval: float, execute: Execute, *, clock: Clock = SystemClock.steady) -> None:
         execute = options.function("execute", execute)
         interval = options.interval("interval", interval)

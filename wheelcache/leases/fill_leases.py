@@ -133,8 +133,6 @@ class FillLeases:
         abandoned: leases whose scope is gone.
     """
 
-    __slots__ = ("_clock", "_core", "_lock", "_to_wake", "abandoned", "in_force")
-
     def __init__(self, core: Core, clock: Callable[[], float]) -> None:
         self._core = core
         self._clock = clock

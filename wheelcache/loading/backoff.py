@@ -25,8 +25,6 @@ KEYS_AT_MOST: Final = 4096
 class Backoff:
     """The keys that failed recently. The owner calls its methods under a lock of its own."""
 
-    __slots__ = ("_failures",)
-
     def __init__(self) -> None:
         # For each key: the number of failures, the time of the last one, and the time of the next try.
         self._failures: dict[Hashable, tuple[int, float, float]] = {}
@@ -59,8 +57,6 @@ class Backoff:
 class Refreshes:
     """The refreshes that are queued or running, one per key. A refresh by a task whose event loop has stopped does not
     count."""
-
-    __slots__ = ("_in_progress", "_lock")
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

@@ -89,8 +89,6 @@ class FlightTable:
         lock: guards the table. Re-entrant, since the garbage collector may at any point run a finalizer that loads.
     """
 
-    __slots__ = ("_in_progress", "lock")
-
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._in_progress: dict[Hashable, Flight] = {}

@@ -44,8 +44,6 @@ class RecentFailures:
             ``take``, and not only by writes, since a cache whose loads all fail has no writes.
     """
 
-    __slots__ = ("_cache_is_used", "_found", "_lock")
-
     _found: dict[str, Failure]
 
     def __init__(self, cache_is_used: Callable[[], object]) -> None:

@@ -18,8 +18,6 @@ class CacheEvents:
         failures: the exceptions that its loaders raised.
     """
 
-    __slots__ = ("_clears", "_failures", "_lock", "_name")
-
     _clears: dict[str, tuple[float, float, int]]
 
     def __init__(self, name: str, failures: RecentFailures) -> None:

@@ -56,8 +56,6 @@ class StatsReader:
         pages: the pages of an HTTP cache, or None.
     """
 
-    __slots__ = ("_core", "_loads", "pages", "store")
-
     def __init__(self, core: Core, loads: Meter) -> None:
         self._core = core
         self._loads = loads
@@ -192,8 +190,6 @@ class IdleChecker:
         is_computing: returns whether values are being computed. Until they are stored, the cache must receive the
             requests of operators that outdate them.
     """
-
-    __slots__ = ("_before", "_expect_write", "_stats", "is_computing")
 
     def __init__(
         self, stats: StatsReader, expect_write: Callable[[], object], is_computing: Callable[[], bool]

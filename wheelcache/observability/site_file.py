@@ -158,8 +158,6 @@ class SiteFile:
         FileUnusable: if the directory belongs to another user, if others may use it, or if there is no SQLite.
     """
 
-    __slots__ = ("directory", "path")
-
     def __init__(self, directory: Path) -> None:
         check_sqlite()
         make_private(directory)

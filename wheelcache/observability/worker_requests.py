@@ -92,8 +92,6 @@ class WorkerRequests:
         actions: the functions that run requests, by action. Each receives the argument of a request, if there is one.
     """
 
-    __slots__ = ("_actions", "_begun", "_done", "_name", "_since", "_wanted")
-
     def __init__(self, name: bytes, actions: Mapping[str, Callable[..., object]]) -> None:
         self._actions = actions
         self._name = name

@@ -30,8 +30,6 @@ class Gate:
         is_closed: whether the cache was closed.
     """
 
-    __slots__ = ("_begun", "_core", "_error", "_gate_lock", "_load", "_loading", "_thread", "is_closed", "is_shut")
-
     def __init__(self, name: str, core: Core) -> None:
         self._core = core
         self._error = partial(CacheClosed, f"the cache {name!r} was closed")

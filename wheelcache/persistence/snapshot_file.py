@@ -102,8 +102,6 @@ class SnapshotWriter:
         RuntimeError: on ``write`` or exit in a child of a fork. The file belongs to its parent.
     """
 
-    __slots__ = ("_buffer", "_dir_fd", "_file", "_path", "_process", "_records", "_seal", "_temporary")
-
     def __init__(self, path: Path, header: Mapping[str, Any], secret: bytes | None, dir_fd: int | None = None) -> None:
         self._file = -1
         _need_unix()
@@ -193,8 +191,6 @@ class Snapshot:
         SnapshotDamaged: during iteration, if the next record is damaged, records or the end mark are missing, or bytes
             follow the end mark. All payloads returned before are undamaged.
     """
-
-    __slots__ = ("_file", "_first", "_path", "_seal", "_size", "header")
 
     def __init__(self, path: Path, file: BinaryIO, header: dict[str, Any], seal: Seal) -> None:
         self.header = header

@@ -16,8 +16,6 @@ SUFFIX: Final = ".lock"
 class WorkerNumber:
     """A number, held by a lock on its file (``flock``), so it is free once the process has ended for any reason."""
 
-    __slots__ = ("_file", "_number")
-
     def __init__(self) -> None:
         self._file = -1
         self._number = 0

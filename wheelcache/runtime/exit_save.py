@@ -34,8 +34,6 @@ class ExitSave:
         seconds: the longest time for all saves together.
     """
 
-    __slots__ = ("_is_wanted", "_saved", "_watch", "seconds")
-
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._saved: WeakRegistry[Saved] = WeakRegistry()
@@ -122,8 +120,6 @@ class _Watch:
         done: set when the thread has finished.
         called_off: whether the thread must end without saving.
     """
-
-    __slots__ = ("asked", "called_off", "done", "starting", "thread")
 
     def __init__(self) -> None:
         self.starting = threading.RLock()

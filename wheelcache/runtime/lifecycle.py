@@ -145,8 +145,6 @@ class _Fork:
         is_over: whether the locks are released, so that threads may start.
     """
 
-    __slots__ = ("_has_turn", "_held", "is_over", "is_ready", "thread")
-
     def __init__(self, thread: int) -> None:
         self.thread = thread
         self.is_ready = False

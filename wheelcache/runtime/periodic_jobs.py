@@ -69,8 +69,6 @@ class PeriodicJobs:
             ``cache_is_used``.
     """
 
-    __slots__ = ("__weakref__", "_closed", "_driver", "_generation", "_is_idle", "_jobs", "clock", "paused")
-
     def __init__(self, clock: Clock, is_idle: Callable[[], bool], jobs: Sequence[PeriodicJob]) -> None:
         self.clock = clock
         self._driver = driver_of(clock)

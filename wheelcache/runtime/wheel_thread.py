@@ -43,8 +43,6 @@ class _Sleep:
         advancing: the thread advances a wheel, so it may be running user code.
     """
 
-    __slots__ = ("advancing", "condition", "lock", "parked", "thread", "ticket", "woken")
-
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.condition = threading.Condition(self.lock)

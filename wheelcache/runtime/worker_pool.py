@@ -65,8 +65,6 @@ class _Crew:
         busy: the workers that run a job.
     """
 
-    __slots__ = ("busy", "free", "idle", "jobs", "lock", "room", "starting", "workers")
-
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.free = threading.Condition(self.lock)
