@@ -57,7 +57,7 @@ def test_stamps_that_cannot_be_made_anew_are_logged_and_no_caller_gets_the_error
 @compiled_core
 def test_an_exception_while_stamps_are_made_anew_leaves_no_cache_on_the_old_ones(process, tmp_path, clock):
     with quiet():
-        for target in count():
+        for target in count(1):
             one = process(slots=64)
             one.set("k", "old")
             (file,) = tmp_path.iterdir()

@@ -1,5 +1,6 @@
 """Steps are atomic with threads, finalizers, asynchronous exceptions and failing clocks."""
 
+import contextlib
 import ctypes
 import dis
 import gc
@@ -13,6 +14,7 @@ import tracemalloc
 import pytest
 
 from tests.core.advancing import advance_all
+from tests.instructions import watched
 from tests.memory import traced
 from tests.waiting import PATIENCE
 from wheelcache.core import entry_map
@@ -82,41 +84,27 @@ def interrupt():
     raise Interrupted
 
 
-class Interrupter:
-    """Acts in the core's frames, at the n-th point at which CPython may deliver an asynchronous exception or, from 3.12
-    on, collect garbage.
+@contextlib.contextmanager
+def at_point(point, act=interrupt):
+    """Call ``act`` in the core's frames, at the n-th point at which CPython may deliver an asynchronous exception
+    or, from 3.12 on, collect garbage.
 
     Such points are the start of a function, after a call, and where a loop goes back. After the return of a function in
     Python there is none in truth: a few more than necessary are tried.
     """
+    left, previous = point, {}
 
-    def __init__(self, point, act=interrupt):
-        self.left = point
-        self.act = act
-        self.previous = {}
+    def before_instruction(frame):
+        nonlocal left
+        if previous.get(frame, "RESUME").startswith(("CALL", "JUMP_BACKWARD", "RESUME")):
+            left -= 1
+            if left == 0:
+                previous.clear()
+                act()
+        previous[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
 
-    def __enter__(self):
-        sys.settrace(self._call)
-
-    def __exit__(self, *_):
-        sys.settrace(None)
-
-    def _call(self, frame, event, arg):
-        if "/wheelcache/core/" not in frame.f_code.co_filename:
-            return None
-        frame.f_trace_opcodes = True
-        return self._opcode
-
-    def _opcode(self, frame, event, arg):
-        if event == "opcode":
-            name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            if self.previous.get(frame, "").startswith(("CALL", "JUMP_BACKWARD", "RESUME")):
-                self.left -= 1
-                if self.left == 0:
-                    self.previous.clear()
-                    self.act()
-            self.previous[frame] = name
-        return self._opcode
+    with watched(lambda frame: "/wheelcache/core/" in frame.f_code.co_filename, before_instruction):
+        yield
 
 
 @pytest.mark.parametrize("core_class", ["python"], indirect=True)
@@ -125,16 +113,14 @@ def test_an_exception_at_any_point_leaves_no_lock_held_and_a_count_off_by_one_at
     """No such point lies within the compiled core, whose steps are exact: see ``test_references``."""
     operation, stored, asked = OPERATIONS[name]
     core = make(max_entries=50, max_weight=1000, interval=0.02)
-    # Point 0 interrupts nothing. From Python 3.13 on, a function sends the events of its instructions from its second
-    # traced call on.
-    for point in itertools.count():
+    for point in itertools.count(1):
         clock.now += 0.3
         for key in range(0, 40, 3):
             core.set(key, key, 1 + point % 60, weight=3, tags=(("red", 0),) if key % 2 else ())
         before = balance(core), requests(core)
         interrupted = False
         try:
-            with Interrupter(point):
+            with at_point(point):
                 operation(core, 50 * point)
         except Interrupted:
             interrupted = True
@@ -142,7 +128,7 @@ def test_an_exception_at_any_point_leaves_no_lock_held_and_a_count_off_by_one_at
         assert requests(core) - before[1] in range(asked + 1)
         assert len(core) == len(core.scan().step(51)) <= 50
         assert core.weight == sum(record.weight for record in core.scan().step(51))
-        if point and not interrupted:
+        if not interrupted:
             break
     check(core, clock)
 
@@ -170,7 +156,7 @@ def test_a_finalizer_may_call_the_core_at_any_point_of_a_step(make, clock, name,
     operation = OPERATIONS[name][0]
     core = make(max_entries=50, max_weight=1000, interval=0.02)
     # A step of more points has been round its loops.
-    for point in range(120):
+    for point in range(1, 120):
         number = 50 * point
         clock.now += 0.3
         for key in range(0, 40, 3):
@@ -180,7 +166,7 @@ def test_a_finalizer_may_call_the_core_at_any_point_of_a_step(make, clock, name,
         def act(number=number, called=called):
             called.append(FINALIZERS[finalizer](core, number))
 
-        with Interrupter(point, act):
+        with at_point(point, act):
             operation(core, number)
         assert balance(core) == core.counts().puts
         assert len(core) == len(core.scan().step(51)) <= 50
@@ -188,7 +174,7 @@ def test_a_finalizer_may_call_the_core_at_any_point_of_a_step(make, clock, name,
         if isinstance(called and called[0], Watch):
             core.set(number % 40, "news", 5)
             assert called[0].broken
-        if point and not called:
+        if not called:
             break
     assert point > 1
     check(core, clock)

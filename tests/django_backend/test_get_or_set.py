@@ -105,7 +105,7 @@ def test_an_exception_at_any_point_leaves_the_language_and_the_time_zone_to_othe
 
     worker = Worker()
     with quiet(), translation.override("de"), timezone.override("Asia/Tokyo"):
-        for target in itertools.count():
+        for target in itertools.count(1):
             cache = make()
             delivery = Delivery(target)
             interrupted = delivery.run(lambda cache=cache: cache.get_or_set("key", lambda: 1, 10, **given))

@@ -58,7 +58,7 @@ def look_ups(cache):
 def test_an_exception_at_any_point_leaves_the_loads_whole(moments, name):
     operation, may_count = OPERATIONS[name]
     with quiet():
-        for target in count():
+        for target in count(1):
             cache = make()
             before = look_ups(cache)
             if name == FOUND_MEANWHILE:
@@ -105,7 +105,7 @@ def join(cache, loader, pool, waiters):
 def test_an_exception_at_any_point_of_a_leader_leaves_no_waiter_behind(pool, error, waiters):
     """The waiter joins while the leader's loader runs; the interruption comes then, or later."""
     with quiet():
-        for target in count():
+        for target in count(1):
             cache = make()
             loader = PlainlyHeld(error or "the leader's")
             helper = pool.submit(join, cache, loader, pool, waiters)
@@ -130,7 +130,7 @@ def test_an_exception_at_any_point_of_a_leader_leaves_no_waiter_behind(pool, err
 def test_an_interrupted_waiter_leaves_nothing_that_refuses_others(pool, waiters):
     """A wait that ends leaves no edge in the wait graph."""
     with quiet():
-        for target in count():
+        for target in count(1):
             cache = make()
             loader = Held("loaded")
             leader = pool.submit(cache.get_or_load, "k", loader)
@@ -157,7 +157,7 @@ def test_an_interrupted_waiter_leaves_nothing_that_refuses_others(pool, waiters)
 def test_an_exception_at_any_point_leaves_all_threads_of_the_pool_to_others(monkeypatch):
     """A thread that was never started, and counted as if it was, would leave the pool one less each time."""
     with quiet():
-        for target in count():
+        for target in count(1):
             pool = WorkerPool(2, 8)
             monkeypatch.setattr("wheelcache.loading.background.refresh_pool", pool)
             cache = make()

@@ -287,7 +287,7 @@ OPERATIONS = {
 @compiled_core
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_exception_at_any_point_does_not_shut_the_cache_for_ever(operation):
-    target = -1
+    target = 0
     interrupted = True
     while interrupted:
         target += 1
@@ -305,7 +305,7 @@ def test_an_exception_at_any_point_does_not_shut_the_cache_for_ever(operation):
 @compiled_core
 @pytest.mark.parametrize("moment", ["pending", "loading", "loaded"])
 def test_an_exception_at_any_point_of_a_close_leaves_what_can_be_closed(moment):
-    target = -1
+    target = 0
     interrupted = True
     while interrupted:
         target += 1

@@ -17,7 +17,7 @@ worker = Worker()
 
 def every_point(make, operation):
     """Interrupt ``operation(make())`` at every point in turn. Yield the result of ``make`` and the point."""
-    target, interrupted = -1, True
+    target, interrupted = 0, True
     while interrupted:
         target += 1
         made = make()

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 import wheelcache
+from tests.instructions import watched
 from wheelcache.core import IMPLEMENTATION
 
 compiled_core = pytest.mark.skipif(
@@ -39,11 +40,7 @@ class Interruption(Exception):
 
 
 class Delivery:
-    """Raises ``Interruption`` at the ``target``-th point of the code that ``run`` calls.
-
-    Target 0 interrupts nothing. Begin with it: from Python 3.13 on, a function whose frame asks for the events of its
-    instructions sends them from its next call on.
-    """
+    """Raises ``Interruption`` at the ``target``-th point of the code that ``run`` calls."""
 
     def __init__(self, target):
         self.target = target
@@ -52,39 +49,46 @@ class Delivery:
         self.where = None
         # Frames whose last call was that of a Python function: its return is not such a point.
         self._after_python = set()
+        self._steps = {}
         self._frame = None
 
     def run(self, function):
-        """Call ``function()``. Return whether there may be further points: False if ``target`` was not reached."""
+        """Call ``function()``. Return True if it was interrupted."""
         gc.disable()
-        before = sys.gettrace()
-        sys.settrace(self._began)
         try:
-            function()
+            with watched(self._began, lambda frame: self._steps[frame](frame)):
+                function()
         except Interruption:
             pass
         finally:
-            sys.settrace(before)
             sys.setprofile(None)
             gc.enable()
             # Otherwise the objects of the interrupted frames would live on.
             self._after_python.clear()
+            self._steps.clear()
             self._frame = None
-        return self.where is not None or self.target == 0
+        return self.where is not None
 
-    def _began(self, frame, event, arg):
-        if self.where is not None or frame.f_code.co_filename == logging.__file__ or not _is_inside(frame):
-            return None
-        if frame.f_code.co_name != "__init__":
+    def _began(self, frame):
+        code = frame.f_code
+        if self.where is not None or code.co_filename == logging.__file__ or not _is_inside(frame):
+            return False
+        if code.co_name == "_resume_later":
+            # The result of this call by ctypes is undefined if it raises an exception.
+            return False
+        if code.co_name != "__init__":
             # A class is not a function, although its __init__ is one.
             self._after_python.add(frame.f_back)
-        frame.f_trace_lines = False
-        frame.f_trace_opcodes = True
         self._pass(frame)
-        after, at_return, jumps, caught = _points(frame.f_code)
+        self._steps[frame] = self._steps_of(code)
+        return True
+
+    def _steps_of(self, code):
+        """Return the function to call before each instruction of a frame of ``code``."""
+        after, at_return, jumps, caught = _points(code)
         last = None
 
-        def step(frame, event, arg):
+        def step(frame):
             nonlocal last
             here = frame.f_lasti
             # Not where a call has raised: the handler begins without a look. An exception from here would come before
@@ -98,7 +102,6 @@ class Delivery:
                     self._frame = frame
                     sys.setprofile(self._returned)
             last = here
-            return step
 
         return step
 

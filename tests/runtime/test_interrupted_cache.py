@@ -210,7 +210,7 @@ def test_an_exception_at_any_point_leaves_the_cache_whole(make, name, tmp_path):
     faults = []
     with quiet():
         # A sample of the thousands of points of a save, most of which are in its callees.
-        for target in count(0, 7 if name == "save" else 1):
+        for target in count(1, 7 if name == "save" else 1):
             clock = ManualClock()
             cache = make(clock, tmp_path)
             fill(cache, clock)
@@ -239,7 +239,7 @@ def test_an_exception_at_any_point_leaves_the_cache_whole(make, name, tmp_path):
 def test_a_close_that_was_interrupted_is_finished_by_another_one(make, tmp_path):
     unfinished = []
     with quiet():
-        for target in count():
+        for target in count(1):
             clock = ManualClock()
             cache = make(clock, tmp_path)
             fill(cache, clock)
@@ -272,7 +272,7 @@ def test_an_exception_at_any_point_leaves_the_threads_of_the_process_to_others(o
         refresh(other)
 
     with quiet():
-        for target in count():
+        for target in count(1):
             cache = Cache(**SILENT, ttl=TTL, jitter=0, interval=0.05)
             cache.get_or_load("stale", lambda: 7, 1, grace=GRACE)
             sleep(0.011)
@@ -328,7 +328,7 @@ def lasts(cache, key):
 def test_an_exception_at_any_point_leaves_what_expires_to_the_wheel_thread(name, listener):
     references.clear()
     with quiet():
-        for target in count():
+        for target in count(1):
             cache = Cache(**SILENT, ttl=SHORT, jitter=0, interval=SHORT, on_removal=listener)
             cache.set("kept", Value(), None)
             delivery = Delivery(target)
@@ -355,7 +355,7 @@ FILLING = {
 @pytest.mark.parametrize("name", FILLING)
 def test_an_exception_at_any_point_of_a_fill_leaves_no_caller_waiting(name):
     with quiet(), ThreadPoolExecutor(1) as pool:
-        for target in count():
+        for target in count(1):
             cache = Cache(**SILENT, clock=ManualClock())
             assert get_or_lease(cache, "k", wait=100) is None
             asked = pool.submit(Context().run, get_or_lease, cache, "k", wait=100)

@@ -53,7 +53,7 @@ CALLS = {
 def interrupted(call):
     """Interrupt ``call`` at each point. Yield the timers and the point."""
     with quiet():
-        for target in count():
+        for target in count(1):
             pending = Pending()
             delivery = Delivery(target)
             was_interrupted = delivery.run(lambda pending=pending: call(pending))

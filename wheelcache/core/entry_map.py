@@ -297,8 +297,9 @@ class EntryMap:
             entries, rest = self.detached
             while len(gone) < budget and entries:
                 key, entry = entries.popitem()
-                # Timers of a slot refer to each other, so only the garbage collector would free them.
-                entry.prev = entry.next = None
+                # Timers of a slot refer to each other, so only the garbage collector would free them. A finalizer may have
+                # detached an entry before it was filed: then it is in the present wheel.
+                self._wheel.cancel(entry)
                 gone.append(entry)
                 if removed is not None:
                     removed.append((key, entry.value, CLEARED))
