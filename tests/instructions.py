@@ -1,16 +1,17 @@
 """The instructions that a test watches: CPython may deliver an exception, or collect garbage, between two of them."""
 
 import sys
-from contextlib import contextmanager
 
 TOOL = 3
 """An identifier of ``sys.monitoring`` that no kind of tool reserves."""
 
 
-@contextmanager
-def watched(called, before_instruction):
-    """Call ``called(frame)`` when a function begins, which returns whether the function is watched, and
-    ``before_instruction(frame)`` before each instruction of those. Their exceptions are raised there."""
+def run_watched(run, called, before_instruction):
+    """Call ``run()``. Meanwhile, call ``called(frame)`` when a function begins, which returns whether the function is
+    watched, and ``before_instruction(frame)`` before each instruction of those. Their exceptions are raised there.
+
+    This is no context manager: the functions of one would be watched, too.
+    """
     monitoring = getattr(sys, "monitoring", None)
     frames = set()
 
@@ -41,7 +42,7 @@ def watched(called, before_instruction):
         monitoring.set_events(TOOL, monitoring.events.INSTRUCTION)
     sys.settrace(trace)
     try:
-        yield
+        run()
     finally:
         sys.settrace(before)
         if monitoring is not None:

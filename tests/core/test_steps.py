@@ -1,6 +1,5 @@
 """Steps are atomic with threads, finalizers, asynchronous exceptions and failing clocks."""
 
-import contextlib
 import ctypes
 import dis
 import gc
@@ -10,11 +9,12 @@ import sys
 import threading
 import time
 import tracemalloc
+from functools import partial
 
 import pytest
 
 from tests.core.advancing import advance_all
-from tests.instructions import watched
+from tests.instructions import run_watched
 from tests.memory import traced
 from tests.waiting import PATIENCE
 from wheelcache.core import entry_map
@@ -84,9 +84,8 @@ def interrupt():
     raise Interrupted
 
 
-@contextlib.contextmanager
-def at_point(point, act=interrupt):
-    """Call ``act`` in the core's frames, at the n-th point at which CPython may deliver an asynchronous exception
+def at_point(run, point, act=interrupt):
+    """Call ``run()``, and ``act()`` in the core's frames, at the n-th point at which CPython may deliver an asynchronous exception
     or, from 3.12 on, collect garbage.
 
     Such points are the start of a function, after a call, and where a loop goes back. After the return of a function in
@@ -103,8 +102,7 @@ def at_point(point, act=interrupt):
                 act()
         previous[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
 
-    with watched(lambda frame: "/wheelcache/core/" in frame.f_code.co_filename, before_instruction):
-        yield
+    run_watched(run, lambda frame: "/wheelcache/core/" in frame.f_code.co_filename, before_instruction)
 
 
 @pytest.mark.parametrize("core_class", ["python"], indirect=True)
@@ -120,8 +118,7 @@ def test_an_exception_at_any_point_leaves_no_lock_held_and_a_count_off_by_one_at
         before = balance(core), requests(core)
         interrupted = False
         try:
-            with at_point(point):
-                operation(core, 50 * point)
+            at_point(partial(operation, core, 50 * point), point)
         except Interrupted:
             interrupted = True
         assert balance(core) - before[0] in range(-1, stored + 1)
@@ -166,8 +163,7 @@ def test_a_finalizer_may_call_the_core_at_any_point_of_a_step(make, clock, name,
         def act(number=number, called=called):
             called.append(FINALIZERS[finalizer](core, number))
 
-        with at_point(point, act):
-            operation(core, number)
+        at_point(partial(operation, core, number), point, act)
         assert balance(core) == core.counts().puts
         assert len(core) == len(core.scan().step(51)) <= 50
         assert core.weight == sum(record.weight for record in core.scan().step(51))

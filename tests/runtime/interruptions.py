@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 import wheelcache
-from tests.instructions import watched
+from tests.instructions import run_watched
 from wheelcache.core import IMPLEMENTATION
 
 compiled_core = pytest.mark.skipif(
@@ -56,8 +56,7 @@ class Delivery:
         """Call ``function()``. Return True if it was interrupted."""
         gc.disable()
         try:
-            with watched(self._began, lambda frame: self._steps[frame](frame)):
-                function()
+            run_watched(function, self._began, lambda frame: self._steps[frame](frame))
         except Interruption:
             pass
         finally:
@@ -72,9 +71,6 @@ class Delivery:
     def _began(self, frame):
         code = frame.f_code
         if self.where is not None or code.co_filename == logging.__file__ or not _is_inside(frame):
-            return False
-        if code.co_name == "_resume_later":
-            # The result of this call by ctypes is undefined if it raises an exception.
             return False
         if code.co_name != "__init__":
             # A class is not a function, although its __init__ is one.
@@ -147,7 +143,11 @@ def _is_inside(frame):
     """Return whether the code to interrupt calls this, directly or indirectly."""
     while frame is not None and not frame.f_code.co_filename.startswith(OURS):
         frame = frame.f_back
-    return frame is not None
+    outer = frame
+    while outer is not None and outer.f_code.co_name != "_resume_later":
+        outer = outer.f_back
+    # ctypes calls ``_resume_later``. The result of such a call is undefined if it raises an exception.
+    return frame is not None and outer is None
 
 
 class Worker:

@@ -242,9 +242,12 @@ class EntryMap:
         wheel = self._wheel
         while looked < budget and (slot := wheel.turn(now)) is not None:
             reached = wheel.time_of(wheel.tick)
-            while looked < budget and slot.next is not slot:
-                looked += 1
+            while looked < budget:
                 entry: Any = slot.next
+                if entry is slot:
+                    # Emptied, perhaps by a finalizer after any check.
+                    break
+                looked += 1
                 has_left = self.entries.get(entry.key) is not entry
                 if not has_left and entry.due <= reached:
                     self.remove(entry.key, EXPIRED, now, removed, gone)
@@ -297,8 +300,8 @@ class EntryMap:
             entries, rest = self.detached
             while len(gone) < budget and entries:
                 key, entry = entries.popitem()
-                # Timers of a slot refer to each other, so only the garbage collector would free them. A finalizer may have
-                # detached an entry before it was filed: then it is in the present wheel.
+                # Timers of a slot refer to each other, so only the garbage collector would free them. If a finalizer
+                # detached an entry before it was filed, it is in the present wheel.
                 self._wheel.cancel(entry)
                 gone.append(entry)
                 if removed is not None:
