@@ -85,7 +85,7 @@ def interrupt():
 
 
 def at_point(run, point, act=interrupt):
-    """Call ``run()``, and ``act()`` in the core's frames, at the n-th point at which CPython may deliver an asynchronous exception
+    """Call ``run()``. Call ``act()`` in the core's frames, at the n-th point at which CPython may deliver an exception
     or, from 3.12 on, collect garbage.
 
     Such points are the start of a function, after a call, and where a loop goes back. After the return of a function in
