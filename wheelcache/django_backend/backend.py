@@ -26,6 +26,7 @@ from wheelcache.django_backend.request_context import (
     in_language,
     is_held_back,
     is_of_page,
+    page_tags,
     shares_its_thread,
     store_headers,
 )
@@ -196,6 +197,13 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         """
         if nx:
             return self.add(key, value, timeout, version, tags=tags)
+        since = 0
+        if page_tags.are_used and tags is NO_TAGS:
+            tags, since = page_tags.collected(key, value)
+            if len(tags) > options.MOST_TAGS:
+                self.delete(key, version)
+                return None
+            tags = tags or NO_TAGS
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if (
             version is None
@@ -210,13 +218,15 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
                 self._fill_times.filled(f"{self._prefix}{key!s}")
             if self._set_at_once(key, value, ttl) is not None:
                 return None
-        self._set_slowly(key, value, self._ttl(timeout), version, self._tag_names(tags))
+        self._set_slowly(key, value, self._ttl(timeout), version, self._tag_names(tags), since)
         return None
 
-    def _set_slowly(self, key: Any, value: Any, ttl: float | None, version: int | None, tags: tuple[str, ...]) -> None:
+    def _set_slowly(
+        self, key: Any, value: Any, ttl: float | None, version: int | None, tags: tuple[str, ...], since: int
+    ) -> None:
         """Set a value without the fast path. If this were a part of ``set``, the closures would add 45 ns to 310 ns."""
         cache_key = self._key(key, version)
-        since = self._fill_times.missed_since(cache_key) if tags else 0
+        since = since or (self._fill_times.missed_since(cache_key) if tags else 0)
         if self._missed_at:
             self._fill_times.filled(cache_key)
         store = partial(self._store, cache_key, self._encode(value), ttl, tags, since, self._fill_grace(key))

@@ -29,6 +29,7 @@ from django.utils.translation import get_language
 
 from wheelcache import options
 from wheelcache.cache import Cache
+from wheelcache.django_backend.request_context import page_tags
 from wheelcache.django_backend.site_settings import figures_directory
 from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.headers import cache_tags
@@ -102,6 +103,7 @@ class PageMiddleware:
     async_capable = True
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        page_tags.are_used = True
         self._get_response = get_response
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
@@ -134,12 +136,16 @@ class _Tagged:
     def __init__(self, request: HttpRequest, tags: set[str]) -> None:
         self._request = request
         self._tags = request.cache_tags = tags  # type: ignore[attr-defined]
+        self._begun = page_tags.begin(request)
 
     def end(self, response: HttpResponseBase) -> None:
+        page_tags.end(self._begun)
         given = self._request.cache_tags  # type: ignore[attr-defined]
         if given is not self._tags:
             # A view has assigned them.
             self._tags.update(options.tags("request.cache_tags", given))
+        # Tags of a page that cache_page answered.
+        self._tags |= getattr(response, "cache_tags", set())
         if "Cache-Tag" in response.headers:
             self._tags |= cache_tags([response.headers["Cache-Tag"]])
             del response.headers["Cache-Tag"]

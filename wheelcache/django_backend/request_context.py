@@ -11,6 +11,9 @@ the page depends on, and the page for certain values of them. On a miss of the f
 known. So the lease on the first stands for the page: the list is held back until the page is stored. Otherwise, the
 waiters for the list would receive it, miss the page, and make it again.
 
+**Tags of pages.** ``PageMiddleware`` begins to collect them, in ``request.cache_tags``. When ``cache_page`` or Django's
+cache middleware stores the page in a cache of this package, the cache stores it with these tags.
+
 **Language and time zone.** Django keeps both in asgiref's ``Local``, which acquires a lock outside of ``try``: an
 exception that interrupts its methods (a time limit, a signal handler) may leave the lock acquired, and other threads
 would wait for it forever. The values themselves are in a context variable, which needs no lock, so they are read from
@@ -22,20 +25,26 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar, Token
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.conf import settings
 from django.core.signals import request_finished
+from django.http import HttpRequest
 from django.utils import timezone, translation
 from django.utils.translation import trans_real
 
+from wheelcache import options
 from wheelcache.cache import Cache
+from wheelcache.core.tags import moment
+from wheelcache.http_cache.headers import cache_tags
 from wheelcache.runtime.request_scope import RequestScope, current_scope, end_request, on_its_own
 
 PREFIX: Final = "views.decorators.cache."
 HEADERS: Final = f"{PREFIX}cache_header."
+PAGES: Final = f"{PREFIX}cache_page."
 
 _PAGE: Final = re.compile(r"views\.decorators\.cache\.cache_page\.(.*)\.[A-Z]+\.([0-9a-f]{32})\.[0-9a-f]{32}(\..*)?")
 """Key prefix, method, hash of the URL, hash of the headers, language and time zone."""
@@ -108,6 +117,45 @@ def store_headers(cache: Cache, page: Any, key_of: Callable[[str], Any]) -> None
     headers = headers_of(page)
     if headers is not None:
         current_scope().store_held_back((cache, key_of(headers)))
+
+
+class PageTags:
+    """Collects the tags of the pages that are being made.
+
+    Attributes:
+        are_used: whether a ``PageMiddleware`` was made. Until then, a ``set`` need not look for tags.
+    """
+
+    def __init__(self) -> None:
+        self.are_used = False
+        self._request: ContextVar[tuple[HttpRequest, int] | None] = ContextVar("wheelcache.cache_tags", default=None)
+
+    def begin(self, request: HttpRequest) -> Token[tuple[HttpRequest, int] | None]:
+        """Begin to collect the tags of the response to ``request``. Pass the result to ``end``."""
+        return self._request.set((request, moment()))
+
+    def end(self, begun: Token[tuple[HttpRequest, int] | None]) -> None:
+        """End what ``begin`` began, in the same context."""
+        self._request.reset(begun)
+
+    def collected(self, key: Any, page: Any) -> tuple[set[str], int]:
+        """Return the tags of ``page`` and the moment at which its request began; no tags if ``key`` is not its key.
+
+        The page keeps its tags in the attribute ``cache_tags``, for an HTTP cache in front of the site: no view adds
+        them to the request of a visitor who gets the page from Django's cache.
+        """
+        begun = self._request.get()
+        if begun is None or type(key) is not str or not key.startswith(PAGES):
+            return set(), 0
+        request, since = begun
+        given: Any = request.cache_tags  # type: ignore[attr-defined]
+        if type(given) is not set:
+            given = options.tags("request.cache_tags", given)
+        page.cache_tags = tags = {*given, *cache_tags([page.headers.get("Cache-Tag", "")])}
+        return tags, since
+
+
+page_tags: Final = PageTags()
 
 
 def in_language(default: Callable[[], Any]) -> Callable[[], Any]:

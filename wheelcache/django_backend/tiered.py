@@ -20,6 +20,7 @@ from wheelcache.django_backend.request_context import (
     act_for_request,
     headers_of,
     is_held_back,
+    page_tags,
     shares_its_thread,
     store_headers,
 )
@@ -223,6 +224,14 @@ class TieredCache(WheelCache):
         tags: Any = NO_TAGS,
     ) -> bool | None:
         write = partial(self._write_through, key, value, self._ttl(timeout), version, nx=nx, tags=tags)
+        if page_tags.are_used and tags is NO_TAGS:
+            found, since = page_tags.collected(key, value)
+            if len(found) > options.MOST_TAGS:
+                self.delete(key, version)
+                return None
+            if found:
+                begun = self._store_tags.begin(found, (), since)
+                write = partial(drive, self._put(begun, key, value, self._ttl(timeout), version))
         if self._fill_waits and is_held_back(self._cache, key, self._key(key, version), write):
             return None
         written: bool | None = write()
@@ -242,10 +251,14 @@ class TieredCache(WheelCache):
     ) -> StepsTo[bool | None]:
         if nx:
             return (yield from self._add(key, value, timeout, version, tags=tags))  # type: ignore[no-any-return]
-        cache_key, ttl = self._key(key, version), self._ttl(timeout)
-        begun, l2, driver = self._store_tags.begin(tags, [cache_key]), (yield self._l2s), (yield DRIVE)
+        begun = self._store_tags.begin(tags, [self._key(key, version)])
+        yield from self._put(begun, key, value, self._ttl(timeout), version)
+        return None
+
+    def _put(self, begun: TaggedWrite, key: Any, value: Any, ttl: float | None, version: int | None) -> StepsTo[None]:
+        l2, driver = (yield self._l2s), (yield DRIVE)
         yield from self._level.write(
-            [cache_key],
+            [self._key(key, version)],
             lambda: begun.write(l2, driver, lambda sealed: l2.set(key, sealed(value), ttl, version=version)),
             dropped=None,
             value_of=lambda _: self._for_waiters(value, ttl, begun.is_current),

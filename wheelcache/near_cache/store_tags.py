@@ -81,12 +81,13 @@ class StoreTags:
         self.add = add
         self.set_many = set_many
 
-    def begin(self, tags: Iterable[str], cache_keys: Iterable[Any] = ()) -> TaggedWrite:
-        """Return a write of values with these tags, which answers the misses of ``cache_keys`` by this caller."""
+    def begin(self, tags: Iterable[str], cache_keys: Iterable[Any] = (), since: int = 0) -> TaggedWrite:
+        """Return a write of values with these tags, which answers the misses of ``cache_keys`` by this caller, unless
+        the moment ``since`` at which their computation began is known."""
         times = self._parts.fill_times
         missed = [times.missed_since(key, forget=True) for key in cache_keys] if times.missed_at else ()
         checked = tags if tags is NO_TAGS else options.tags("tags", tags)
-        return TaggedWrite(self, checked, min(filter(None, missed), default=0)) if checked else UNTAGGED
+        return TaggedWrite(self, checked, since or min(filter(None, missed), default=0)) if checked else UNTAGGED
 
     def names(self, tags: Iterable[str]) -> tuple[str, ...]:
         """Return the names of tags in the cache of the copies: the store's keys of their tokens."""
