@@ -126,6 +126,8 @@ def test_a_set_during_a_request_has_only_its_own_tags(cache):
     assert cache.get("mine") == 1
 
 
+# A request closes old connections, and another test may have opened one.
+@pytest.mark.django_db
 def test_an_http_cache_in_front_knows_the_tags_of_pages_that_django_has_cached(cache, settings, clock):
     settings.ALLOWED_HOSTS = ["*"]
     for purged in ("article:1", "all"):
