@@ -230,6 +230,21 @@ def test_load_returns_what_another_cache_was_first_to_add_and_computes_a_none_on
     assert tier.has("none")
 
 
+@pytest.mark.parametrize(("write", "expected"), WRITES.values(), ids=WRITES)
+@with_async
+def test_a_value_is_not_kept_if_its_key_is_written_or_deleted_while_it_is_computed(make, in_thread, write, expected):
+    tier = make()
+
+    def compute():
+        tier.behind.set("k", 1)
+        in_thread(write, tier).result(PATIENCE)
+        return "old"
+
+    tier.load("k", compute)
+    assert (tier.get("k"), tier.behind.get("k")) == (expected, expected)
+    assert tier.load("k", lambda: "new") == ("new" if expected is None else expected)
+
+
 @pytest.mark.parametrize("value", [["value"], None], ids=repr)
 def test_with_fill_wait_a_miss_waits_for_the_set_of_another_thread(make, in_thread, value):
     tier = make(fill_wait=60)

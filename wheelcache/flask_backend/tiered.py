@@ -199,8 +199,12 @@ class TieredCache(EngineBackend):
     def compute_once(self, key: str, compute: Compute, begun: TaggedWrite) -> Steps:
         cache_key, read = self._cache_key(key), partial(self._read, key, or_none=True)
         policy = self._level.policy_of(cache_key, self._fill_grace(key))
+        computation = self._level.computation(cache_key)
         # A caller that arrives after another one has computed the value finds it in the second level.
-        return self.compute_apart(key, compute, begun, lambda: drive(self._level.read(read, cache_key)), policy)
+        return self.compute_apart(
+            *(key, compute, begun, lambda: drive(self._level.read(read, cache_key)), policy),
+            is_outdated=lambda: computation.is_outdated,
+        )
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: TaggedWrite) -> None:
         self._set(begun, key, value, timeout)

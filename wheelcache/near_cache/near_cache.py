@@ -5,6 +5,7 @@ gave to the value (see ``written_timeouts``), and only until a write of its key 
 writes by the processes of this machine, and ``redis_tracking`` the writes by any client of a Redis. A caller that reads
 during a write may get the old value. A caller that begins to read after the write and its invalidation have arrived
 does not get it: copies that were read earlier are not kept. The same holds for the tags of values: see ``store_tags``.
+A computed value is not stored if this process has begun to write or delete its key since the computation began.
 
 The backends pass functions that call the store. ``outage_rule`` decides which of their exceptions are outages.
 """
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec
@@ -49,6 +51,19 @@ def _no_value(result: object) -> Any:
 
 def _all_untagged(found: Mapping[Any, Any]) -> dict[Any, Any]:
     return {key: untagged(value) for key, value in found.items()}
+
+
+class Computation:
+    """The computation of the value of one key, by one or more callers.
+
+    Attributes:
+        is_outdated: whether this process has begun to write or delete the key since then.
+    """
+
+    __slots__ = ("__weakref__", "is_outdated")
+
+    def __init__(self) -> None:
+        self.is_outdated = False
 
 
 class NearCache:
@@ -92,6 +107,7 @@ class NearCache:
         self.trusted = epoch is None
         self.start_tracking: Callable[[], object] = _nothing
         self.stop_tracking: Callable[[], object] = _nothing
+        self._computations: WeakValueDictionary[Any, Computation] = WeakValueDictionary()
         self._epoch = epoch
         self._grace = grace
         self._past_end = max(grace if fail_safe else 0.0, fill_grace) if fill_grace else 0.0
@@ -276,6 +292,15 @@ class NearCache:
         may have deleted the value."""
         return self.cache.parts.loads.adaptive.previous(key) if self._past_end else None
 
+    def computation(self, key: Any) -> Computation:
+        """Return the computation of the value of ``key``. The caller refers to it from before it computes the value
+        until it stores it.
+
+        Not a watch of the core: that breaks as well if the connection to the store begins to report writes, or reports
+        one by this process from before the computation.
+        """
+        return self._computations.setdefault(key, Computation())
+
     def get_or_add(
         self,
         key: Any,
@@ -305,11 +330,12 @@ class NearCache:
             if stored is MISSING:
                 if tags:
                     yield from self.read(begin)
+                computation = self.computation(key)
                 value, error = yield Call(load)
                 if error is not None:
                     return None, error
-                if not (yield from add(value)):
-                    # Another process was first, or the store could not keep the value.
+                if computation.is_outdated or not (yield from add(value)):
+                    # Another caller has written the key, or the store could not keep the value.
                     stored = yield from self.read(read, key)
                 if stored is MISSING:
                     stored = codec.encode(value)
@@ -340,6 +366,7 @@ class NearCache:
             tags: the tags of the written value in the cache of the copies.
         """
         keys = list(keys)
+        self._outdate(keys)
         fills = [] if value_of is _no_value else [self.cache.parts.lease_fill(key) for key in keys]
         try:
             # There are no copies of other keys, and comparing those may run the site's code.
@@ -367,10 +394,18 @@ class NearCache:
 
     def clear(self, write: Callable[[], Any]) -> StepsTo[Any]:
         """Call ``write()``, drop all copies, and return the result."""
+        self._outdate([reference.key for reference in self._computations.valuerefs()])
         try:
             return (yield from self.write((), write, dropped=None))
         finally:
             self.cache.clear()
+
+    def _outdate(self, keys: list[Any]) -> None:
+        """Keep the values of ``keys`` that are being computed from being stored."""
+        for key in keys if self._computations else ():
+            computation = self._computations.pop(key, None)
+            if computation is not None:
+                computation.is_outdated = True
 
     def _written(self, keys: list[Any]) -> None:
         for key in keys:
