@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakValueDictionary
 
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec
@@ -26,6 +25,7 @@ from wheelcache.errors import CacheClosed
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.request import Tagged, Unstored, untagged
 from wheelcache.loading.steps import Call, InSteps, Loader, Steps, StepsTo, ToTheEnd, call, result
+from wheelcache.near_cache.computations import Computations
 from wheelcache.near_cache.guarded_store import GuardedStore
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.store_tags import MARK
@@ -53,19 +53,6 @@ def _all_untagged(found: Mapping[Any, Any]) -> dict[Any, Any]:
     return {key: untagged(value) for key, value in found.items()}
 
 
-class Computation:
-    """The computation of the value of one key, by one or more callers.
-
-    Attributes:
-        is_outdated: whether this process has begun to write or delete the key since then.
-    """
-
-    __slots__ = ("__weakref__", "is_outdated")
-
-    def __init__(self) -> None:
-        self.is_outdated = False
-
-
 class NearCache:
     """The copies of one process.
 
@@ -81,6 +68,7 @@ class NearCache:
         drop_writes: whether a write that fails is dropped, with ``fail_safe``. Otherwise its error reaches the caller.
 
     Attributes:
+        computations: the computations of values for the store.
         token_mark: a part of the keys of all tokens of tags.
         trusted: whether copies may be used. With an epoch, ``trust`` sets it.
         start_tracking: called when copies may not be used; cheap if tracking was started before.
@@ -107,7 +95,7 @@ class NearCache:
         self.trusted = epoch is None
         self.start_tracking: Callable[[], object] = _nothing
         self.stop_tracking: Callable[[], object] = _nothing
-        self._computations: WeakValueDictionary[Any, Computation] = WeakValueDictionary()
+        self.computations = Computations()
         self._epoch = epoch
         self._grace = grace
         self._past_end = max(grace if fail_safe else 0.0, fill_grace) if fill_grace else 0.0
@@ -160,10 +148,13 @@ class NearCache:
     # Reading. The methods below are steps, for threads and tasks: see ``loading.steps``. In a task, the results of the
     # functions that read and write may be awaitable. The values that are read may be Tagged.
 
-    def get(self, key: Any, read: Callable[[], Any]) -> StepsTo[Any]:
+    def get(self, key: Any, read: Callable[[], Any], *, leaves_miss: bool = False) -> StepsTo[Any]:
         """Return the copy of ``key``, otherwise the result of ``read()``, which is kept unless it is MISSING.
 
         Callers that miss the key together share one ``read()``.
+
+        Args:
+            leaves_miss: whether the caller goes on with ``lease`` if the result is MISSING, which counts the look-up.
         """
         try:
             if self.trusted:
@@ -172,12 +163,13 @@ class NearCache:
                     return stored
                 loads = self.cache.parts.loads
                 request = loads.request(key, InSteps(partial(self._read, read)), self.timeout, self._policy)
+                request.leaves_miss = leaves_miss
                 stored = result((yield from loads.load(request)))
             else:
-                found = yield from self._get_untrusted([key], lambda keys: self._read_one(key, read))
+                found = yield from self._get_untrusted([key], lambda keys: self._read_one(key, read), leaves_miss)
                 stored = found.get(key, MISSING)
         except Exception as error:
-            return self._fallback([key], error).get(key, MISSING)
+            return self._fallback([key], error, leaves_miss).get(key, MISSING)
         self._store.answered(int(stored is not MISSING), 1)
         if stored is MISSING:
             self._not_in_store(key)
@@ -292,15 +284,6 @@ class NearCache:
         may have deleted the value."""
         return self.cache.parts.loads.adaptive.previous(key) if self._past_end else None
 
-    def computation(self, key: Any) -> Computation:
-        """Return the computation of the value of ``key``. The caller refers to it from before it computes the value
-        until it stores it.
-
-        Not a watch of the core: that breaks as well if the connection to the store begins to report writes, or reports
-        one by this process from before the computation.
-        """
-        return self._computations.setdefault(key, Computation())
-
     def get_or_add(
         self,
         key: Any,
@@ -330,7 +313,7 @@ class NearCache:
             if stored is MISSING:
                 if tags:
                     yield from self.read(begin)
-                computation = self.computation(key)
+                computation = self.computations.begin(key)
                 value, error = yield Call(load)
                 if error is not None:
                     return None, error
@@ -366,7 +349,7 @@ class NearCache:
             tags: the tags of the written value in the cache of the copies.
         """
         keys = list(keys)
-        self._outdate(keys)
+        self.computations.outdate(keys)
         fills = [] if value_of is _no_value else [self.cache.parts.lease_fill(key) for key in keys]
         try:
             # There are no copies of other keys, and comparing those may run the site's code.
@@ -394,18 +377,11 @@ class NearCache:
 
     def clear(self, write: Callable[[], Any]) -> StepsTo[Any]:
         """Call ``write()``, drop all copies, and return the result."""
-        self._outdate([reference.key for reference in self._computations.valuerefs()])
+        self.computations.outdate_all()
         try:
             return (yield from self.write((), write, dropped=None))
         finally:
             self.cache.clear()
-
-    def _outdate(self, keys: list[Any]) -> None:
-        """Keep the values of ``keys`` that are being computed from being stored."""
-        for key in keys if self._computations else ():
-            computation = self._computations.pop(key, None)
-            if computation is not None:
-                computation.is_outdated = True
 
     def _written(self, keys: list[Any]) -> None:
         for key in keys:
@@ -439,17 +415,23 @@ class NearCache:
         steps = self.cache.parts.loads.many.load(keys, read, self.timeout, self._policy)
         return _all_untagged(result((yield from steps)))
 
-    def _get_untrusted(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[dict[Any, Any]]:
+    def _get_untrusted(
+        self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]], leaves_misses: bool = False
+    ) -> StepsTo[dict[Any, Any]]:
         """Return the result of ``read(keys)``. With ``fail_safe``, copies of it are kept for outages only.
 
         Callers do not share it: nothing shows whether a key was written since another caller began to read.
         """
         self.start_tracking()
         if not self.fail_safe:
-            self._count_misses_if(True, keys)
-            return _all_untagged((yield from read(keys)))
+            found = None
+            try:
+                found = yield from read(keys)
+            finally:
+                self._count_misses_if(not leaves_misses or found != {}, keys)
+            return _all_untagged(found)
         found = yield from self._load_many(keys, read)
-        self._count_misses_if(True, keys)
+        self._count_misses_if(not leaves_misses or found != {}, keys)
         return self._without_stale(keys, found)
 
     def _without_stale(self, keys: list[Any], found: dict[Any, Any]) -> dict[Any, Any]:
@@ -482,8 +464,9 @@ class NearCache:
         if not self.fail_safe or not self._store.rule.is_outage(error):
             raise error
 
-    def _fallback(self, keys: list[Any], error: Exception) -> dict[Any, Any]:
-        """Return the copies that are kept for outages. This ends the look-ups and counts them.
+    def _fallback(self, keys: list[Any], error: Exception, leaves_misses: bool = False) -> dict[Any, Any]:
+        """Return the copies that are kept for outages. This ends the look-ups and counts them; the caller counts the
+        misses if it goes on with ``leaves_misses``.
 
         Raises:
             Exception: ``error``, if it is not an outage, or without ``fail_safe``.
@@ -491,10 +474,10 @@ class NearCache:
         if not self.fail_safe:
             # The misses were counted when the look-ups began.
             raise error
-        found = {}
-        if self._store.rule.is_outage(error):
+        found, is_outage = {}, self._store.rule.is_outage(error)
+        if is_outage:
             found = {key: self.cache.parts.loads.get_stale(key, self._grace) for key in keys}
             found = {key: stale for key, stale in found.items() if stale is not MISSING}
-        self._count_misses_if(True, [key for key in keys if key not in found])
+        self._count_misses_if(not (leaves_misses and is_outage), [key for key in keys if key not in found])
         self._check_may_fail(error)
         return found
