@@ -52,7 +52,7 @@ def measure(executor: Executor, step: Step) -> Section:
 
 
 def delete_one_tag() -> float:
-    """Return the microseconds of a call that wakes the wheel thread. Run this in a new process."""
+    """Return the microseconds of a call, a second or more after the last one. Run this in a new process."""
     cache = Cache("tags", ttl=3000)
     for number in range(ENTRIES):
         cache.set(f"user:{number}:profile", number, tags=(f"tag {number % TAGS}",))

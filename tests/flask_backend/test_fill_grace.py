@@ -13,7 +13,7 @@ from werkzeug.exceptions import NotFound
 from tests.engines import engine
 from tests.flask_backend.slow import Slow, in_app
 from tests.waiting import PATIENCE, until, until_waiting
-from wheelcache.flask_backend import Cache
+from wheelcache.flask_backend import Cache, TieredCache
 
 LONG = 1000
 TTL, GRACE = 60, 30
@@ -93,7 +93,9 @@ def test_100_visitors_of_an_expired_value_get_the_old_one_while_one_computes(any
         assert sorted(each.result(PATIENCE) for each in visits) == [*[old] * 99, new]
         assert ask() == new
     assert slow.count == 3
-    assert engine(cache.cache).stats().coalesced == 0
+    if not isinstance(cache.cache, TieredCache):
+        # Reads of its store are shared.
+        assert engine(cache.cache).stats().coalesced == 0
 
 
 def test_if_the_function_fails_the_next_caller_computes_and_the_others_keep_the_old_value(site, clock, in_thread):

@@ -11,7 +11,8 @@ GUNICORN = ["-m", "gunicorn", "--bind=127.0.0.1:{port}"]
 WORKERS = [*GUNICORN, "--workers=2"]
 PRELOAD = [*GUNICORN, "--preload", "-k", "gevent", "--log-level", "warning"]
 UWSGI = "import sys, pyuwsgi; pyuwsgi.run(sys.argv[1:])"
-UVICORN = ["-m", "uvicorn", "--backlog=1000", "--port={port}"]
+# Not on uvloop: ``tests.waiting`` finds the tasks of the loops of asyncio.
+UVICORN = ["-m", "uvicorn", "--loop=asyncio", "--backlog=1000", "--port={port}"]
 WAITRESS = ["-m", "waitress", "--threads=32", "--connection-limit=1000", "--backlog=1000", "--listen=127.0.0.1:{port}"]
 SPECIAL = ["-m", "tests.servers.special"]
 

@@ -26,7 +26,7 @@ class Command(BaseCommand):
 
 
 def make_demo_user() -> None:
-    """Create the user unless it exists, and grant it both permissions."""
+    """Create the user unless it exists, and grant it all permissions of the dashboard."""
     if not settings.DEBUG:
         raise CommandError("A user with a known password is for development only, and DEBUG is False.")
     user, is_new = User.objects.get_or_create(username=NAME)
