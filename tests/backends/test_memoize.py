@@ -221,7 +221,7 @@ def test_the_deletion_of_all_values_reaches_one_that_is_being_computed(site, in_
     assert calls_with(in_thread, site.memoize, site.clear) == [0, 1, 1]
 
 
-@on(WITH_TAGS)
+@on(SHARING)
 def test_the_deletion_of_one_value_reaches_it_while_it_is_being_computed(site, in_thread):
     assert calls_with(in_thread, site.memoize, lambda load: site.delete(load, "a")) == [0, 1, 1]
 

@@ -230,6 +230,21 @@ def test_load_returns_what_another_cache_was_first_to_add_and_computes_a_none_on
     assert tier.has("none")
 
 
+@pytest.mark.parametrize(("write", "expected"), WRITES.values(), ids=WRITES)
+@with_async
+def test_a_value_is_not_kept_if_its_key_is_written_or_deleted_while_it_is_computed(make, in_thread, write, expected):
+    tier = make()
+
+    def compute():
+        tier.behind.set("k", 1)
+        in_thread(write, tier).result(PATIENCE)
+        return "old"
+
+    tier.load("k", compute)
+    assert (tier.get("k"), tier.behind.get("k")) == (expected, expected)
+    assert tier.load("k", lambda: "new") == ("new" if expected is None else expected)
+
+
 @pytest.mark.parametrize("value", [["value"], None], ids=repr)
 def test_with_fill_wait_a_miss_waits_for_the_set_of_another_thread(make, in_thread, value):
     tier = make(fill_wait=60)
@@ -241,6 +256,26 @@ def test_with_fill_wait_a_miss_waits_for_the_set_of_another_thread(make, in_thre
     assert tier.behind.get("k") == value
     # A copy delays no reader.
     assert in_thread(tier.get, "k").result(PATIENCE) == value
+
+
+def test_each_look_up_counts_once(make, in_thread):
+    tier = make(fill_wait=60)
+
+    def counted():
+        stats = tier.engine.stats()
+        return stats.hits, stats.misses
+
+    assert tier.get("k") is None
+    assert counted() == (0, 1)
+    waiter = in_thread(tier.get, "k")
+    until_waiting()
+    tier.set("k", "value")
+    assert waiter.result(PATIENCE) == "value"
+    assert counted() == (1, 1)
+    assert tier.get("k") == tier.get("k") == "value"
+    assert counted() == (2, 2)
+    assert tier.load("new", lambda: "value") == "value"
+    assert counted() == (2, 3)
 
 
 def test_with_coherence_a_write_ends_the_copies_of_the_other_processes(over, adapter, tmp_path):

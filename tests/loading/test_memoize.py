@@ -473,9 +473,10 @@ def test_a_load_that_ends_in_the_middle_of_a_clearing_is_forgotten_too(cache, po
             go.release()
             function.cache_clear()
             load.result(PATIENCE)
-            assert len(cache) == 0
     finally:
         sys.setswitchinterval(before)
+    # The wheel thread may still have to free the last value, so the number of entries shows nothing.
+    assert figures(function) == (0, 150, 150)
 
 
 def test_the_figures_are_exact_under_many_threads(cache, together):

@@ -193,18 +193,17 @@ class TieredCache(WheelCache):
         if type(cache_key) is tuple:
             stored = yield from self._level.read(read)
             return default if stored is MISSING else self._decode(stored)
-        stored = yield from self._level.get(cache_key, read)
-        if stored is MISSING:
-            # A caller that passes MISSING goes on to ``get_or_set``, which shares the computation without a lease.
-            wait = 0.0 if default is MISSING else self._fill_wait(key)
-            if wait:
-                act_for_request()
-                grace, may_wait = self._fill_grace(key), not shares_its_thread()
-                headers = headers_of(key) if grace else None
-                leader = None if headers is None else self._key(headers, version)
-                stored = yield from self._level.lease(
-                    cache_key, read, wait=wait, may_wait=may_wait, grace=grace, leader=leader
-                )
+        # A caller that passes MISSING goes on to ``get_or_set``, which shares the computation without a lease.
+        wait = 0.0 if default is MISSING else self._fill_wait(key)
+        stored = yield from self._level.get(cache_key, read, leaves_miss=wait > 0)
+        if stored is MISSING and wait:
+            act_for_request()
+            grace, may_wait = self._fill_grace(key), not shares_its_thread()
+            headers = headers_of(key) if grace else None
+            leader = None if headers is None else self._key(headers, version)
+            stored = yield from self._level.lease(
+                cache_key, read, wait=wait, may_wait=may_wait, grace=grace, leader=leader
+            )
         if default is MISSING:
             return stored if stored is MISSING else self._decode(stored)
         return self._found_or(default, cache_key, stored)

@@ -139,6 +139,7 @@ class EngineBackend(BackendAccess, BaseCache):
         begun: Any,
         look: Callable[[], Any] = lambda: MISSING,
         policy: LoadPolicy = PLAIN,
+        is_outdated: Callable[[], bool] = lambda: False,
     ) -> Steps:
         """Return the steps to a newly computed value, even if ``key`` exists. Concurrent callers of this method share
         it as in ``compute_once``.
@@ -146,12 +147,14 @@ class EngineBackend(BackendAccess, BaseCache):
         Args:
             look: returns the stored form of a value that can be used instead of computing one; otherwise MISSING.
             policy: decides whether the others receive the old value instead.
+            is_outdated: returns whether the value must not be stored. The other callers receive it nevertheless.
         """
         landing = Landing(self)
 
         def keep(value: Any, timeout: Timeout) -> None:
             landing.keep(value)
-            self.keep(key, value, timeout, begun)
+            if not is_outdated():
+                self.keep(key, value, timeout, begun)
 
         loader = InSteps(partial(landing.steps, compute, keep, look))
         load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, policy, begun.names)

@@ -151,7 +151,8 @@ class TieredCache(EngineBackend):
         cache_key = self._cache_key(key)
         wait = 0.0 if default is TO_BE_COMPUTED else self._fill_wait(key)
         or_none = wait > 0 or default is TO_BE_COMPUTED
-        stored = drive(self._level.get(cache_key, lambda: self._read(key, or_none=or_none)))
+        read_once = partial(self._read, key, or_none=or_none)
+        stored = drive(self._level.get(cache_key, read_once, leaves_miss=wait > 0))
         if stored is MISSING and wait:
             note_held_leases()
             grace, read = self._fill_grace(key), partial(self._read, key, or_none=True)
@@ -199,8 +200,12 @@ class TieredCache(EngineBackend):
     def compute_once(self, key: str, compute: Compute, begun: TaggedWrite) -> Steps:
         cache_key, read = self._cache_key(key), partial(self._read, key, or_none=True)
         policy = self._level.policy_of(cache_key, self._fill_grace(key))
+        computation = self._level.computations.begin(cache_key)
         # A caller that arrives after another one has computed the value finds it in the second level.
-        return self.compute_apart(key, compute, begun, lambda: drive(self._level.read(read, cache_key)), policy)
+        return self.compute_apart(
+            *(key, compute, begun, lambda: drive(self._level.read(read, cache_key)), policy),
+            is_outdated=lambda: computation.is_outdated,
+        )
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: TaggedWrite) -> None:
         self._set(begun, key, value, timeout)

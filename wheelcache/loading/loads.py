@@ -213,8 +213,12 @@ class Loads:
             return outcome
         finally:
             # A copy that is kept for the caller may still turn a failure into a hit, so the caller counts it.
-            is_left_to_caller = policy.keep and (outcome is None or outcome[1] is not None)
-            if not request.is_counted and not is_left_to_caller:
+            if outcome is None or outcome[1] is not None:
+                is_left_to_caller = policy.keep > 0
+            else:
+                is_left_to_caller = request.leaves_miss and outcome[0] is MISSING
+            # The caller of a load apart has counted its look-up of the key.
+            if not (request.is_counted or is_left_to_caller or request.key is not request.watched):
                 request.is_counted = True
                 self._core.count(misses=1)
 

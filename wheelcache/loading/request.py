@@ -31,6 +31,7 @@ class LoadRequest:
         is_counted: whether the look-up has ended, as a hit or a miss.
         is_hit: whether the look-up was a hit: the value was found after its key was claimed, or a stale value was
             served.
+        leaves_miss: whether the caller counts the miss if the load returns MISSING.
         given_up: whether the caller's timeout has passed.
     """
 
@@ -44,6 +45,7 @@ class LoadRequest:
     fresh_until: float = inf
     is_counted: bool = False
     is_hit: bool = False
+    leaves_miss: bool = False
     given_up: bool = False
 
 

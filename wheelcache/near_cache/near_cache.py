@@ -5,6 +5,7 @@ gave to the value (see ``written_timeouts``), and only until a write of its key 
 writes by the processes of this machine, and ``redis_tracking`` the writes by any client of a Redis. A caller that reads
 during a write may get the old value. A caller that begins to read after the write and its invalidation have arrived
 does not get it: copies that were read earlier are not kept. The same holds for the tags of values: see ``store_tags``.
+A computed value is not stored if this process has begun to write or delete its key since the computation began.
 
 The backends pass functions that call the store. ``outage_rule`` decides which of their exceptions are outages.
 """
@@ -24,6 +25,7 @@ from wheelcache.errors import CacheClosed
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.request import Tagged, Unstored, untagged
 from wheelcache.loading.steps import Call, InSteps, Loader, Steps, StepsTo, ToTheEnd, call, result
+from wheelcache.near_cache.computations import Computations
 from wheelcache.near_cache.guarded_store import GuardedStore
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.store_tags import MARK
@@ -66,6 +68,7 @@ class NearCache:
         drop_writes: whether a write that fails is dropped, with ``fail_safe``. Otherwise its error reaches the caller.
 
     Attributes:
+        computations: the computations of values for the store.
         token_mark: a part of the keys of all tokens of tags.
         trusted: whether copies may be used. With an epoch, ``trust`` sets it.
         start_tracking: called when copies may not be used; cheap if tracking was started before.
@@ -92,6 +95,7 @@ class NearCache:
         self.trusted = epoch is None
         self.start_tracking: Callable[[], object] = _nothing
         self.stop_tracking: Callable[[], object] = _nothing
+        self.computations = Computations()
         self._epoch = epoch
         self._grace = grace
         self._past_end = max(grace if fail_safe else 0.0, fill_grace) if fill_grace else 0.0
@@ -144,10 +148,13 @@ class NearCache:
     # Reading. The methods below are steps, for threads and tasks: see ``loading.steps``. In a task, the results of the
     # functions that read and write may be awaitable. The values that are read may be Tagged.
 
-    def get(self, key: Any, read: Callable[[], Any]) -> StepsTo[Any]:
+    def get(self, key: Any, read: Callable[[], Any], *, leaves_miss: bool = False) -> StepsTo[Any]:
         """Return the copy of ``key``, otherwise the result of ``read()``, which is kept unless it is MISSING.
 
         Callers that miss the key together share one ``read()``.
+
+        Args:
+            leaves_miss: whether the caller goes on with ``lease`` if the result is MISSING, which counts the look-up.
         """
         try:
             if self.trusted:
@@ -156,12 +163,13 @@ class NearCache:
                     return stored
                 loads = self.cache.parts.loads
                 request = loads.request(key, InSteps(partial(self._read, read)), self.timeout, self._policy)
+                request.leaves_miss = leaves_miss
                 stored = result((yield from loads.load(request)))
             else:
-                found = yield from self._get_untrusted([key], lambda keys: self._read_one(key, read))
+                found = yield from self._get_untrusted([key], lambda keys: self._read_one(key, read), leaves_miss)
                 stored = found.get(key, MISSING)
         except Exception as error:
-            return self._fallback([key], error).get(key, MISSING)
+            return self._fallback([key], error, leaves_miss).get(key, MISSING)
         self._store.answered(int(stored is not MISSING), 1)
         if stored is MISSING:
             self._not_in_store(key)
@@ -305,11 +313,12 @@ class NearCache:
             if stored is MISSING:
                 if tags:
                     yield from self.read(begin)
+                computation = self.computations.begin(key)
                 value, error = yield Call(load)
                 if error is not None:
                     return None, error
-                if not (yield from add(value)):
-                    # Another process was first, or the store could not keep the value.
+                if computation.is_outdated or not (yield from add(value)):
+                    # Another caller has written the key, or the store could not keep the value.
                     stored = yield from self.read(read, key)
                 if stored is MISSING:
                     stored = codec.encode(value)
@@ -340,6 +349,7 @@ class NearCache:
             tags: the tags of the written value in the cache of the copies.
         """
         keys = list(keys)
+        self.computations.outdate(keys)
         fills = [] if value_of is _no_value else [self.cache.parts.lease_fill(key) for key in keys]
         try:
             # There are no copies of other keys, and comparing those may run the site's code.
@@ -367,6 +377,7 @@ class NearCache:
 
     def clear(self, write: Callable[[], Any]) -> StepsTo[Any]:
         """Call ``write()``, drop all copies, and return the result."""
+        self.computations.outdate_all()
         try:
             return (yield from self.write((), write, dropped=None))
         finally:
@@ -404,17 +415,23 @@ class NearCache:
         steps = self.cache.parts.loads.many.load(keys, read, self.timeout, self._policy)
         return _all_untagged(result((yield from steps)))
 
-    def _get_untrusted(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[dict[Any, Any]]:
+    def _get_untrusted(
+        self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]], leaves_misses: bool = False
+    ) -> StepsTo[dict[Any, Any]]:
         """Return the result of ``read(keys)``. With ``fail_safe``, copies of it are kept for outages only.
 
         Callers do not share it: nothing shows whether a key was written since another caller began to read.
         """
         self.start_tracking()
         if not self.fail_safe:
-            self._count_misses_if(True, keys)
-            return _all_untagged((yield from read(keys)))
+            found = None
+            try:
+                found = yield from read(keys)
+            finally:
+                self._count_misses_if(not leaves_misses or found != {}, keys)
+            return _all_untagged(found)
         found = yield from self._load_many(keys, read)
-        self._count_misses_if(True, keys)
+        self._count_misses_if(not leaves_misses or found != {}, keys)
         return self._without_stale(keys, found)
 
     def _without_stale(self, keys: list[Any], found: dict[Any, Any]) -> dict[Any, Any]:
@@ -447,8 +464,9 @@ class NearCache:
         if not self.fail_safe or not self._store.rule.is_outage(error):
             raise error
 
-    def _fallback(self, keys: list[Any], error: Exception) -> dict[Any, Any]:
-        """Return the copies that are kept for outages. This ends the look-ups and counts them.
+    def _fallback(self, keys: list[Any], error: Exception, leaves_misses: bool = False) -> dict[Any, Any]:
+        """Return the copies that are kept for outages. This ends the look-ups and counts them; the caller counts the
+        misses if it goes on with ``leaves_misses``.
 
         Raises:
             Exception: ``error``, if it is not an outage, or without ``fail_safe``.
@@ -456,10 +474,10 @@ class NearCache:
         if not self.fail_safe:
             # The misses were counted when the look-ups began.
             raise error
-        found = {}
-        if self._store.rule.is_outage(error):
+        found, is_outage = {}, self._store.rule.is_outage(error)
+        if is_outage:
             found = {key: self.cache.parts.loads.get_stale(key, self._grace) for key in keys}
             found = {key: stale for key, stale in found.items() if stale is not MISSING}
-        self._count_misses_if(True, [key for key in keys if key not in found])
+        self._count_misses_if(not (leaves_misses and is_outage), [key for key in keys if key not in found])
         self._check_may_fail(error)
         return found
