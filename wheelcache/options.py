@@ -133,6 +133,14 @@ def tags(name: str, value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys([tag(name, each, accepted) for each in given]))
 
 
+def page_tags(name: str, value: Any) -> set[str]:
+    """Check the tags of a page. Their number is not limited here: a page with more than 64 tags is not stored."""
+    accepted = "an iterable of non-empty strings"
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be {accepted}, not {value!r}")
+    return {tag(name, each, accepted) for each in value}
+
+
 def tag(name: str, value: Any, accepted: str = "non-empty strings") -> str:
     """Check one tag. Return it as a plain string, without the subclass that Django's templates use."""
     if type(value) is str and value:

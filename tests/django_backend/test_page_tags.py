@@ -57,6 +57,16 @@ def many(request):
     return HttpResponse(f"{next(numbers)}")
 
 
+def many_assigned(request):
+    request.cache_tags = [*map(str, range(65))]
+    return HttpResponse(f"{next(numbers)}")
+
+
+def wrong(request):
+    request.cache_tags.add(7)
+    return HttpResponse()
+
+
 def failing(request):
     raise LookupError
 
@@ -74,6 +84,8 @@ urlpatterns = [
     path("decorated/assigned", for_a_minute(assigned)),
     path("decorated/rendered", for_a_minute(rendered)),
     path("decorated/many", for_a_minute(many)),
+    path("decorated/many-assigned", for_a_minute(many_assigned)),
+    path("decorated/wrong", for_a_minute(wrong)),
     path("decorated/asking", for_a_minute(asking)),
     path("failing", failing),
     path("decorated/<int:number>", for_a_minute(article)),
@@ -133,8 +145,14 @@ def test_a_page_whose_tag_is_deleted_while_it_is_made_is_not_kept(cache):
     assert page != kept == body("/decorated/1")
 
 
-def test_a_page_with_too_many_tags_is_not_kept(cache):
-    assert body("/decorated/many") != body("/decorated/many")
+@pytest.mark.parametrize("name", ["many", "many-assigned"])
+def test_a_page_with_too_many_tags_is_not_kept(cache, name):
+    assert body(f"/decorated/{name}") != body(f"/decorated/{name}")
+
+
+def test_a_wrong_tag_is_named(cache):
+    with pytest.raises(TypeError, match=r"request\.cache_tags must be an iterable of non-empty strings, .*7"):
+        body("/decorated/wrong")
 
 
 def test_a_page_has_its_tags_although_a_request_within_it_fails(cache, settings):

@@ -149,7 +149,7 @@ class _Tagged:
         given = self._request.cache_tags  # type: ignore[attr-defined]
         if given is not self._tags:
             # A view has assigned them.
-            self._tags.update(options.tags("request.cache_tags", given))
+            self._tags.update(options.page_tags("request.cache_tags", given))
         # Tags of a page that cache_page answered.
         self._tags |= getattr(response, "cache_tags", set())
         if "Cache-Tag" in response.headers:

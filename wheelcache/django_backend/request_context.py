@@ -150,10 +150,8 @@ class PageTags:
             # A TieredCache stores the page in an envelope, perhaps in a cache of this package.
             return set(), 0
         request, since = begun
-        given: Any = request.cache_tags  # type: ignore[attr-defined]
-        if type(given) is not set:
-            given = options.tags("request.cache_tags", given)
-        tags = {*given, *cache_tags([page.headers.get("Cache-Tag", "")])}
+        given = options.page_tags("request.cache_tags", request.cache_tags)  # type: ignore[attr-defined]
+        tags = given | cache_tags([page.headers.get("Cache-Tag", "")])
         page.cache_tags = tags  # type: ignore[attr-defined]
         return tags, since
 

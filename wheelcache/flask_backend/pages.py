@@ -118,7 +118,7 @@ def _collect_tags(response: Response) -> Response:
     """Collect the tags that a view has assigned."""
     notes = cast(_Watched, request)._notes
     if notes is not None and g.get("cache_tags", notes.tags) is not notes.tags:
-        notes.tags.update(options.tags("g.cache_tags", g.cache_tags))
+        notes.tags.update(options.page_tags("g.cache_tags", g.cache_tags))
     return response
 
 
