@@ -21,6 +21,10 @@ CACHES = {
         "default": {"BACKEND": "wheelcache.django_backend.TieredCache", "OPTIONS": {"L2": "store"}},
         "store": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
     },
+    "tiered, over a cache with tags of its own": {
+        "default": {"BACKEND": "wheelcache.django_backend.TieredCache", "OPTIONS": {"L2": "store"}},
+        "store": WHEEL | {"OPTIONS": {}},
+    },
 }
 COMPANION = "wheelcache.django_backend.pages.PageMiddleware"
 PER_SITE = ["django.middleware.cache.UpdateCacheMiddleware", "django.middleware.cache.FetchFromCacheMiddleware"]
@@ -53,11 +57,25 @@ def many(request):
     return HttpResponse(f"{next(numbers)}")
 
 
+def failing(request):
+    raise LookupError
+
+
+def asking(request):
+    """Request another page of the site, which fails."""
+    request.cache_tags.add("asking")
+    with pytest.raises(LookupError):
+        Client().get("/failing")
+    return HttpResponse(f"{next(numbers)}")
+
+
 for_a_minute = cache_page(60)
 urlpatterns = [
     path("decorated/assigned", for_a_minute(assigned)),
     path("decorated/rendered", for_a_minute(rendered)),
     path("decorated/many", for_a_minute(many)),
+    path("decorated/asking", for_a_minute(asking)),
+    path("failing", failing),
     path("decorated/<int:number>", for_a_minute(article)),
     path("<int:number>", article),
 ]
@@ -117,6 +135,17 @@ def test_a_page_whose_tag_is_deleted_while_it_is_made_is_not_kept(cache):
 
 def test_a_page_with_too_many_tags_is_not_kept(cache):
     assert body("/decorated/many") != body("/decorated/many")
+
+
+def test_a_page_has_its_tags_although_a_request_within_it_fails(cache, settings):
+    settings.DEBUG_PROPAGATE_EXCEPTIONS = True
+    # Django notifies this client, too, of the exception of the inner request.
+    site = Client(raise_request_exception=False)
+    page = site.get("/decorated/asking")
+    assert page.status_code == 200
+    assert site.get("/decorated/asking").content == page.content
+    cache.delete_tags("asking")
+    assert site.get("/decorated/asking").content != page.content
 
 
 def test_a_set_during_a_request_has_only_its_own_tags(cache):

@@ -113,13 +113,20 @@ class PageMiddleware:
         if self._is_async:
             return self._answer_async(request)
         watch = _watch(request)
-        response: HttpResponseBase = self._get_response(request)
+        try:
+            response: HttpResponseBase = self._get_response(request)
+        finally:
+            # An exception gets here with DEBUG_PROPAGATE_EXCEPTIONS, and if a time limit or a signal handler raises it.
+            page_tags.end(watch.begun)
         watch.end(response)
         return response
 
     async def _answer_async(self, request: HttpRequest) -> HttpResponseBase:
         watch = _watch(request)
-        response: HttpResponseBase = await self._get_response(request)
+        try:
+            response: HttpResponseBase = await self._get_response(request)
+        finally:
+            page_tags.end(watch.begun)
         watch.end(response)
         return response
 
@@ -136,10 +143,9 @@ class _Tagged:
     def __init__(self, request: HttpRequest, tags: set[str]) -> None:
         self._request = request
         self._tags = request.cache_tags = tags  # type: ignore[attr-defined]
-        self._begun = page_tags.begin(request)
+        self.begun = page_tags.begin(request)
 
     def end(self, response: HttpResponseBase) -> None:
-        page_tags.end(self._begun)
         given = self._request.cache_tags  # type: ignore[attr-defined]
         if given is not self._tags:
             # A view has assigned them.

@@ -33,6 +33,7 @@ from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.conf import settings
 from django.core.signals import request_finished
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils import timezone, translation
 from django.utils.translation import trans_real
 
@@ -145,13 +146,15 @@ class PageTags:
         them to the request of a visitor who gets the page from Django's cache.
         """
         begun = self._request.get()
-        if begun is None or type(key) is not str or not key.startswith(PAGES):
+        if begun is None or type(key) is not str or not key.startswith(PAGES) or not isinstance(page, HttpResponseBase):
+            # A TieredCache stores the page in an envelope, perhaps in a cache of this package.
             return set(), 0
         request, since = begun
         given: Any = request.cache_tags  # type: ignore[attr-defined]
         if type(given) is not set:
             given = options.tags("request.cache_tags", given)
-        page.cache_tags = tags = {*given, *cache_tags([page.headers.get("Cache-Tag", "")])}
+        tags = {*given, *cache_tags([page.headers.get("Cache-Tag", "")])}
+        page.cache_tags = tags  # type: ignore[attr-defined]
         return tags, since
 
 
