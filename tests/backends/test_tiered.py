@@ -245,39 +245,6 @@ def test_a_value_is_not_kept_if_its_key_is_written_or_deleted_while_it_is_comput
     assert tier.load("k", lambda: "new") == ("new" if expected is None else expected)
 
 
-@pytest.mark.parametrize("value", [["value"], None], ids=repr)
-def test_with_fill_wait_a_miss_waits_for_the_set_of_another_thread(make, in_thread, value):
-    tier = make(fill_wait=60)
-    assert tier.get("k") is None
-    waiter = in_thread(tier.get, "k", "nothing")
-    until_waiting()
-    tier.set("k", value)
-    assert waiter.result(PATIENCE) == value
-    assert tier.behind.get("k") == value
-    # A copy delays no reader.
-    assert in_thread(tier.get, "k").result(PATIENCE) == value
-
-
-def test_each_look_up_counts_once(make, in_thread):
-    tier = make(fill_wait=60)
-
-    def counted():
-        stats = tier.engine.stats()
-        return stats.hits, stats.misses
-
-    assert tier.get("k") is None
-    assert counted() == (0, 1)
-    waiter = in_thread(tier.get, "k")
-    until_waiting()
-    tier.set("k", "value")
-    assert waiter.result(PATIENCE) == "value"
-    assert counted() == (1, 1)
-    assert tier.get("k") == tier.get("k") == "value"
-    assert counted() == (2, 2)
-    assert tier.load("new", lambda: "value") == "value"
-    assert counted() == (2, 3)
-
-
 def test_with_coherence_a_write_ends_the_copies_of_the_other_processes(over, adapter, tmp_path):
     # In Django, caches of the same name are one, unless their other options differ.
     one, other = (
