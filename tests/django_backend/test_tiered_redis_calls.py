@@ -62,6 +62,18 @@ def test_a_pattern_is_deleted_from_redis_and_from_the_copies(front, call):
     assert front.copies() == ["site:1:user:8:a"]
 
 
+def test_a_value_that_is_computed_while_its_pattern_is_deleted_is_not_kept(front, call):
+    cache = front.backend
+
+    def compute(key):
+        assert call(cache, "delete_pattern", "user:7:*") == 0
+        return key
+
+    for key in ("user:7:a", "user:8:a"):
+        assert cache.get_or_set(key, lambda key=key: compute(key), 100) == key
+    assert cache.get_many(["user:7:a", "user:8:a"]) == {"user:8:a": "user:8:a"}
+
+
 def test_patterns_list_the_keys_in_redis(front, call):
     cache = front.backend
     front.behind.set_many({"a1": 1, "a2": 2, "b1": 3})

@@ -439,6 +439,8 @@ class TieredCache(WheelCache):
     ) -> StepsTo[int]:
         """Delete the keys that match a pattern from the other cache, and their copies. Return their number."""
         copies = self._deletions(pattern, version, prefix, itersize)
+        select, computations = self._filter(pattern, *self._around(version, prefix), itersize), self._level.computations
+        computations.outdate(select(computations.keys()))
         given = {"prefix": prefix, "itersize": itersize}
         given = {name: value for name, value in given.items() if value is not None}
         write = partial(_method((yield self._l2s), "delete_pattern"), pattern, version=version, **given)

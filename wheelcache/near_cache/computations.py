@@ -36,6 +36,10 @@ class Computations:
         """Return the computation of ``key``. The caller refers to it until it stores the value."""
         return self._in_progress.setdefault(key, Computation())
 
+    def keys(self) -> list[Any]:
+        """Return the keys of the computations."""
+        return [reference.key for reference in self._in_progress.valuerefs()]
+
     def outdate(self, keys: Iterable[Any]) -> None:
         """Note that ``keys`` will be written or deleted."""
         for key in keys if self._in_progress else ():
@@ -45,4 +49,4 @@ class Computations:
 
     def outdate_all(self) -> None:
         """Note that all keys will be deleted."""
-        self.outdate([reference.key for reference in self._in_progress.valuerefs()])
+        self.outdate(self.keys())
