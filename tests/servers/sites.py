@@ -19,7 +19,11 @@ SPECIAL = ["-m", "tests.servers.special"]
 COMMANDS = {
     "waitress": [*WAITRESS, "{site}:application"],
     "uvicorn": [*UVICORN, "--log-level=warning", "{site}:asgi_application"],
-    "uvicorn with workers": [*UVICORN, "--workers=2", "{site}:asgi_application"],
+    # On a busy machine, a worker may not answer its supervisor for the default of 5 s, and would be replaced.
+    "uvicorn with workers": [
+        *(*UVICORN, "--workers=2", "--timeout-worker-healthcheck=60"),
+        "{site}:asgi_application",
+    ],
     "gunicorn sync": [*WORKERS, "{site}:application"],
     "gunicorn with max_requests": [*WORKERS, "--max-requests=8", "{site}:application"],
     "gunicorn gthread": [*WORKERS, "--threads=4", "{site}:application"],
