@@ -110,6 +110,8 @@ class CoreAgainstModel(RuleBasedStateMachine):
             outcome = self.core.set(key, value, ttl, **given, removed=self.removed)
             assert self.outcome(outcome) == self.model.set(key, value, ttl, **given)
             assert bool(outcome & COMPLETED) == (len(self.model.completed) > waiting)
+            # A key that this evicts may come back with the next one.
+            self.throughout &= {each.key for each in self.model.entries}
 
     @rule(key=KEYS, value=VALUES, ttl=st.one_of(TTLS, st.just(KEEP)), right=st.booleans())
     def set_in_place_of_a_value(self, key, value, ttl, right):
