@@ -223,7 +223,7 @@ class TieredCache(WheelCache):
         tags: Any = NO_TAGS,
     ) -> bool | None:
         write = partial(self._write_through, key, value, self._ttl(timeout), version, nx=nx, tags=tags)
-        if page_tags.are_used and tags is NO_TAGS:
+        if page_tags.are_used and tags is NO_TAGS and not nx:
             found, since = page_tags.collected(key, value)
             if len(found) > options.MOST_TAGS:
                 self.delete(key, version)
