@@ -1,5 +1,6 @@
 import pytest
 
+from tests.observability.published import INTERVAL
 from wheelcache import Cache, ManualClock
 from wheelcache.observability import publisher
 
@@ -21,6 +22,20 @@ def make(path, clock):
     yield make_cache
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def worker(make, clock):
+    """Make a cache that is published."""
+
+    def make_worker(entries, name="pages", **options):
+        cache = make(name, **options)
+        for key, (value, ttl, *tags) in entries.items():
+            cache.set(key, value, ttl, tags=tags)
+        clock.advance(INTERVAL)
+        return cache
+
+    return make_worker
 
 
 @pytest.fixture

@@ -25,20 +25,6 @@ def _workers_publish_while_a_command_waits(monkeypatch, clock):
 
 
 @pytest.fixture
-def worker(make, clock):
-    """Make a cache that is published."""
-
-    def make_worker(entries, name="pages", **options):
-        cache = make(name, **options)
-        for key, (value, ttl, *tags) in entries.items():
-            cache.set(key, value, ttl, tags=tags)
-        clock.advance(INTERVAL)
-        return cache
-
-    return make_worker
-
-
-@pytest.fixture
 def command(path):
     """Run a command: ``command("get", "key", show_value=True)``. Return its output, and the reason of its failure."""
 

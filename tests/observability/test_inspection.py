@@ -27,20 +27,6 @@ HOSTILE = [
 
 
 @pytest.fixture
-def worker(make, clock):
-    """Make a cache that is published."""
-
-    def make_worker(entries, **options):
-        cache = make(**options)
-        for key, (value, ttl, *tags) in entries.items():
-            cache.set(key, value, ttl, tags=tags)
-        clock.advance(INTERVAL)
-        return cache
-
-    return make_worker
-
-
-@pytest.fixture
 def ask():
     """Ask the workers of a cache: ``ask(cache, "find", "key", "k")``. Return the dashboard and the token."""
 
