@@ -9,12 +9,15 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 
 # What is compiled, where there is a compiler.
 CORE := setup.py $(wildcard wheelcache/core/*.pyx wheelcache/core/*.pxi)
-# A compiler that was installed after the virtual environment was made: `make quick`, then `make test`.
+# A compiler that was installed after the virtual environment was made: `make test`, then `make check`.
 ifeq ($(and $(shell command -v cc),$(if $(wildcard wheelcache/core/_core*.so),,missing)),missing)
 CORE += compiler-found
 endif
 
-.PHONY: run run-flask demo restart cluster free-port data test test-python-core quick oldest docs lint packages bench wheel sanitize clean compiler-found
+.PHONY: help run run-flask demo restart cluster free-port data test check test-python-core oldest docs lint packages reference bench advise wheel sanitize clean compiler-found
+
+help:  ## List the commands
+	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 SAY_CORE = $(BIN)/python -c 'from wheelcache.core import IMPLEMENTATION; print(f"wheelcache runs on its {IMPLEMENTATION} core")'
 
@@ -41,14 +44,14 @@ run: free-port data  ## Serve the example site with its data
 run-flask: free-port data  ## Serve the Flask app over the same data
 	$(BIN)/python -m flask --app example_project/flask_atlas run --port $(PORT)
 
-demo: data  ## Have the example site visited for 20 seconds, and see what the cache did, and pages per second with and without it
+demo: data  ## Visit the example site for 20 seconds; print the figures of its cache, and pages per second with and without it
 	$(MANAGE) demo
 
 restart: data  ## Restart the example site under load, without and with a snapshot of its cache
 	$(MANAGE) restart
 
-cluster: $(VENV)/.example  ## Two machines of two workers each and one Redis, and how fast they see each other's writes
-	cd example_project && $(abspath $(BIN))/python -m cluster
+cluster: $(VENV)/.dev  ## Two "machines" with Redis, Redis Cluster, a database or nothing in common: delay of writes, speed of reads, wrong reads
+	@cd example_project && PYTHONPATH=.. $(abspath $(BIN))/python -m cluster
 
 free-port:
 	@$(PYTHON) example_project/free_port.py "$(PORT)"
@@ -57,20 +60,20 @@ data: $(VENV)/.example
 	$(MANAGE) migrate --verbosity 0
 	$(MANAGE) import_cities
 
-test: export WHEELCACHE_CORE = compiled
-test: packages  ## Every check, on the compiled core; tests/core are over both
+test: $(VENV)/.dev  ## The tests that need no root, server, browser or compiler: some three minutes, for every change
+	$(PYTEST) --hypothesis-profile quick -m "not servers and not browser and not conformance and not deep"
+
+check: export WHEELCACHE_CORE = compiled
+check: packages  ## Style, types and every test, on the compiled core; tests/core are over both
 	@$(MAKE) --no-print-directory lint
 	$(PYTEST)
 
 test-python-core: export WHEELCACHE_CORE = python
-test-python-core: packages  ## What depends on the core, on the one in Python, without the tests of interrupted calls
+test-python-core: packages  ## The tests of what depends on the core, on the core in Python
 	@$(MAKE) --no-print-directory $(VENV)/.dev
 	$(PYTEST) --ignore tests/core -m "not servers and not browser"
 
-quick: $(VENV)/.dev  ## The tests that need no server and take some three minutes, for every change
-	$(PYTEST) --hypothesis-profile quick -m "not servers and not browser and not conformance and not deep"
-
-# `make test` has the newest versions that this Python can have.
+# `make check` has the newest versions that this Python can have.
 oldest: $(VENV)/.dev  ## The tests of the backends, on the oldest supported versions of Django and Flask-Caching
 	$(BIN)/nox --session "tests-$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')(django='5.2', flask_caching='2.3')"
 
@@ -79,7 +82,7 @@ lint: $(VENV)/.dev  ## Style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-packages:  ## The Debian packages that the tests need: installed as root or with sudo, otherwise named
+packages:  ## Install the Debian packages that the tests need, after a question or with INSTALL_PACKAGES=1
 	@PYTHON='$(PYTHON)' tests/packages.sh
 
 # MkDocs Material: 120 MB. Graphviz draws the flowcharts.
@@ -87,12 +90,18 @@ $(VENV)/.docs: $(VENV)/.example
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@
 
-docs: $(VENV)/.docs  ## The documentation, in .fetched/site: warnings, and links that lead nowhere, are errors
+reference: $(VENV)/.example  ## Write the tables in docs/reference, from the code and the published figures
+	$(BIN)/python docs/tables.py
+
+docs: $(VENV)/.docs  ## Build the documentation in .fetched/site; warnings and dead links are errors
 	@command -v dot >/dev/null || { echo "The documentation needs dot: apt-get install graphviz" >&2; exit 1; }
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation is in .fetched/site. To read and search it: python3 -m http.server --directory .fetched/site"
 
-bench: $(VENV)/.dev  ## wheelcache compared with its peers
+advise: $(VENV)/.dev  ## Give advice for caches that are too small, apply it, and compare the effect with the promise
+	$(BIN)/python -m benchmarks.advice
+
+bench: $(VENV)/.dev  ## Compare wheelcache with its peers
 	$(BIN)/python -m benchmarks
 
 # A copy, whose extensions are built with the sanitizers. Python itself frees what it holds at the exit only, so leaks are
@@ -111,7 +120,7 @@ sanitize: $(VENV)/.dev  ## The tests of the core under AddressSanitizer and UBSa
 	PYTHONMALLOC=debug $(BIN)/python -m pytest -k "not python" tests/core
 
 # The wheel is built from the source distribution. CC fails, so that the second environment gets the core in Python.
-wheel: $(VENV)/.dev  ## A source distribution and a wheel for this Python, checked and tried where nothing is installed
+wheel: $(VENV)/.dev  ## Build a source distribution and a wheel, and test them where nothing is installed
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/twine check --strict dist/*
@@ -121,6 +130,6 @@ wheel: $(VENV)/.dev  ## A source distribution and a wheel for this Python, check
 	CC=/bin/false dist/python/bin/python -m pip install --quiet dist/*.tar.gz
 	cd dist && for core in compiled python; do env -i $$core/bin/python -I ../tests/wheel_check.py $$core || exit 1; done
 
-clean:
+clean:  ## Remove everything that the other commands made
 	rm -rf build dist *.egg-info wheelcache/core/*.c wheelcache/core/*.so
 	rm -rf $(VENV) .fetched .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -13,8 +13,18 @@ DJANGO = {"5.2": "Django==5.2", "newest": "Django"}
 FLASK_CACHING = {"2.3": "Flask-Caching==2.3.0", "newest": "Flask-Caching"}
 
 IMPORTED = [
-    *("django-debug-toolbar", "django-redis", "Flask-WTF", "freezegun", "hypothesis", "psutil", "pymemcache", "pytest"),
-    *("pytest-django", "pytest-timeout", "pytest-xdist", "pytest-xprocess", "time-machine"),
+    *(
+        "django-debug-toolbar",
+        "django-redis",
+        "Flask-SQLAlchemy",
+        "Flask-WTF",
+        "freezegun",
+        "hypothesis",
+        "psutil",
+        "psycopg[binary]",
+    ),
+    *("pymemcache", "pytest", "pytest-django", "pytest-timeout", "pytest-xdist", "pytest-xprocess", "time-machine"),
+    "waitress",
 ]
 """The packages that the tests of the backends import."""
 

@@ -19,12 +19,13 @@ from benchmarks import (
     million_rows,
     page_rows,
     pause_rows,
+    site_rows,
     stampede_rows,
     tags_rows,
     tiers_rows,
     wheel_rows,
 )
-from benchmarks.report import Section, print_sections, write_json
+from benchmarks.report import Section, print_sections, replace_sections, write_json
 from benchmarks.timing import Step
 
 RESULTS = Path(__file__).with_name("results.json")
@@ -37,6 +38,7 @@ def measurements(executor: Executor) -> dict[str, tuple[int, Measurement]]:
     return {
         "django": (django_rows.STEPS, django_rows.measure),
         "flask": (flask_rows.STEPS, flask_rows.measure),
+        "sites": (site_rows.STEPS, site_rows.measure),
         "engine": (engine_rows.STEPS, engine_rows.measure),
         "memoize": (memoize_rows.STEPS, memoize_rows.measure),
         "pages": (page_rows.STEPS, page_rows.measure),
@@ -56,7 +58,9 @@ def main() -> None:
         subjects = measurements(executor)
         parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Compare wheelcache with its peers.")
         parser.add_argument("--only", nargs="+", choices=subjects, help="measure only these, and write no results.json")
-        chosen = parser.parse_args().only
+        parser.add_argument("--into", type=Path, metavar="FILE", help="replace the measured tables in this file")
+        given = parser.parse_args()
+        chosen = given.only
         console = Console()
         if not console.is_terminal:
             # The output is a file or a log, for which rich would assume 80 columns.
@@ -82,6 +86,8 @@ def main() -> None:
     if chosen is None:
         write_json(RESULTS, sections)
         console.print(f"All figures: {RESULTS}")
+    if given.into is not None:
+        replace_sections(given.into, sections)
 
 
 if __name__ == "__main__":

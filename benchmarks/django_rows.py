@@ -1,7 +1,7 @@
 """Django's cache API: wheelcache compared with Django's LocMemCache and DummyCache.
 
-Each backend object is looked up once and called by its bound method, not through the ``cache`` proxy, which would add
-the same time to all; the cost of the proxy is measured separately. A round is 1,000 calls over 100 keys.
+Each backend object is looked up once and called by its bound method; ``site_rows`` measures the calls that sites make.
+A round is 1,000 calls over 100 keys.
 """
 
 import asyncio
@@ -11,13 +11,11 @@ from typing import Any
 
 import django
 from django.conf import settings
-from django.core.cache import cache as proxy
 from django.core.cache import caches
 
 from benchmarks.report import Row, Section, by_core, costlier, faster
 from benchmarks.timing import Contender, Step, Timing, awaiting, calling, calling_with_two, interleaved
 from wheelcache import Cache
-from wheelcache.django_backend import cache as default_cache
 from wheelcache.django_backend import memoize
 
 KEYS = 100
@@ -28,7 +26,7 @@ ASYNC_CALLS = 100
 BATCH_CALLS = 10
 """Calls with 100 keys each."""
 MAX_ENTRIES = 10_000
-STEPS = 12 * ROUNDS
+STEPS = 11 * ROUNDS
 
 LOCMEM = "LocMemCache"
 DUMMY = "DummyCache"
@@ -37,9 +35,6 @@ OURS = "wheelcache"
 FILL_WAIT = "wheelcache, FILL_WAIT"
 WITHOUT = "without FILL_WAIT"
 COHERENT = "wheelcache, COHERENCE"
-HELD = 'caches["default"] in a variable'
-HANDLE = "wheelcache.django_backend.cache"
-PROXY = "django.core.cache.cache"
 INCOHERENT = "without COHERENCE"
 MEMOIZED = "wheelcache.django_backend.memoize"
 ENGINE = "the engine's memoize"
@@ -81,16 +76,6 @@ def measure(step: Step) -> Section:
             Contender(LOCMEM, calling(locmem.get), _repeated(keys)),
             Contender(DUMMY, calling(dummy.get), _repeated(keys)),
             Contender(FLOOR, calling(Floor().get), _repeated(keys)),
-        ],
-        ROUNDS,
-        step,
-    )
-    # These look up the attribute at every call, as the code of a site does.
-    ways = interleaved(
-        [
-            Contender(HELD, calling(lambda key: ours.get(key)), _repeated(keys)),
-            Contender(HANDLE, calling(lambda key: default_cache.get(key)), _repeated(keys)),
-            Contender(PROXY, calling(lambda key: proxy.get(key)), _repeated(keys)),
         ],
         ROUNDS,
         step,
@@ -173,14 +158,6 @@ def measure(step: Step) -> Section:
         [
             *medians("get, hit, str", gets, LocMemCache=by_core(compiled=25, python=8), DummyCache=5),
             costlier("get, hit, str", gets[OURS].median, FLOOR, gets[FLOOR].median, by_core(compiled=1, python=3.2)),
-            costlier(
-                f"get, hit, str, by {HANDLE}",
-                ways[HANDLE].median,
-                HELD,
-                ways[HELD].median,
-                by_core(compiled=1.25, python=1.1),
-            ),
-            costlier(f"get, hit, str, by {PROXY}", ways[PROXY].median, HELD, ways[HELD].median),
             *medians("get, hit, dict", dict_gets, LocMemCache=2.5),
             *medians("set, str, existing key", sets, LocMemCache=by_core(compiled=5, python=3)),
             faster(
@@ -211,7 +188,6 @@ def measure(step: Step) -> Section:
         ],
         {
             "get": gets,
-            "get, by import": ways,
             "get dict": dict_gets,
             "set": sets,
             "set new key into full cache": new_sets,

@@ -1,7 +1,6 @@
 """Cached pages: wheelcache's HTTP cache compared with Django's ``cache_page`` over LocMemCache, a constant, and hishel.
 
-In process, a hit is a call of the wrapped application, compared with an application that returns a constant. A hit of
-``PageCacheMiddleware`` is compared with one of ``cache_page``, each a call of Django's WSGIHandler.
+In process, a hit is a call of the wrapped application, compared with an application that returns a constant.
 On a server, a figure is the processor time of all its processes per request. Eight connections ask for a page of 24 kB
 of Django with its default middleware. The contenders take turns, 200 requests each. A figure is the
 minimum of its rounds, since other work on the machine can only add to it. Each server is started several times, since
@@ -16,25 +15,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from io import BytesIO
 from itertools import repeat
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from django.core.handlers.wsgi import WSGIHandler
-from django.http import HttpRequest, HttpResponse
-from django.test import override_settings
-from django.urls import path as route
-from django.views.decorators.cache import cache_control, cache_page
 from hishel import AsyncSqliteStorage
 from hishel.asgi import ASGICacheMiddleware
 
-from benchmarks import DEFAULT_MIDDLEWARE, page_herd
-from benchmarks.django_rows import configure_django
+from benchmarks import page_herd
 from benchmarks.report import Row, Section, bounded, costlier, faster
 from benchmarks.timing import Contender, Step, Timing, awaiting, calling, interleaved
-from wheelcache.django_backend.page_cache_middleware import NAME
 from wheelcache.http_cache import HTTPCache
 
 CALLS = 200
@@ -74,7 +65,7 @@ SERVERS = {
 TARGETS = {"granian (WSGI)": (1.15, 8), "uvicorn (ASGI)": (1.15, 25), "gunicorn gthread": (1.25, 1.8)}
 """For each server, the largest ratio to a constant application and the smallest ratio of ``cache_page`` to ours."""
 
-STEPS = 3 * ROUNDS + page_herd.STEPS + len(SERVERS) * SERVER_STARTS * SERVER_ROUNDS
+STEPS = 2 * ROUNDS + page_herd.STEPS + len(SERVERS) * SERVER_STARTS * SERVER_ROUNDS
 
 REQUEST = (
     b"GET / HTTP/1.1\r\nHost: example.com\r\nUser-Agent: Mozilla/5.0\r\nAccept: text/html,*/*;q=0.8\r\n"
@@ -85,7 +76,6 @@ REQUEST = (
 def measure(step: Step) -> Section:
     wsgi = _wsgi_figures(step)
     asgi = _asgi_figures(step)
-    middleware = _django_figures(step)
     herd = page_herd.measure(step, _environ("/"), _scope("/"))
     servers = {name: _server_figures(command, step) for name, command in SERVERS.items()}
     rows = []
@@ -104,15 +94,13 @@ def measure(step: Step) -> Section:
         added = timings[UNCACHEABLE].median - constant
         rows.append(_at_most(f"wrapper around an uncacheable page, {kind}", added, constant, 4))
     rows.append(faster("hit in process, ASGI", asgi[PLAIN].median, HISHEL, asgi[HISHEL].median, at_least=18))
-    ours, theirs = (middleware[name].median for name in (OURS, CACHE_PAGE))
-    rows.append(faster("hit of the Django middleware, in process", ours, CACHE_PAGE, theirs, at_least=3.5))
     rows += herd
     return Section(
         "Pages",
         f"In process: median of {ROUNDS} rounds of {CALLS} calls. Servers: processor time per request, minimum of "
         f"{SERVER_STARTS * SERVER_ROUNDS} rounds of {REQUESTS} requests over {CONNECTIONS} connections.",
         rows,
-        {"wsgi": wsgi, "asgi": asgi, "middleware": middleware, "servers": servers},
+        {"wsgi": wsgi, "asgi": asgi, "servers": servers},
     )
 
 
@@ -197,42 +185,6 @@ def _asgi_figures(step: Step) -> dict[str, Timing]:
         timings = interleaved(contenders, ROUNDS, step)
     assert pages.stats().stored == 2
     return timings
-
-
-def _django_figures(step: Step) -> dict[str, Timing]:
-    """Return the figures of Django's handler with the default middleware."""
-
-    def view(request: HttpRequest) -> HttpResponse:
-        return HttpResponse(BODY)
-
-    def start_response(*response: object) -> None:
-        """Send nothing."""
-
-    def contender(name: str, target: str, middleware: Sequence[str]) -> Contender:
-        with override_settings(MIDDLEWARE=middleware):
-            handler = WSGIHandler()
-
-        def call(environ: dict[str, Any]) -> None:
-            response = handler(environ, start_response)
-            for _ in response:
-                pass
-            response.close()
-
-        def environs() -> Sequence[Any]:
-            return [_environ(target) | {"wsgi.input": BytesIO()} for _ in range(CALLS)]
-
-        return Contender(name, calling(call), environs)
-
-    configure_django()
-    urls = (route("ours", cache_control(max_age=3600)(view)), route("theirs", cache_page(3600)(view)))
-    locmem = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
-    apps = ["django.contrib.auth", "django.contrib.contenttypes"]
-    with override_settings(ALLOWED_HOSTS=["*"], ROOT_URLCONF=urls, CACHES=locmem, INSTALLED_APPS=apps):
-        contenders = [
-            contender(CACHE_PAGE, "/theirs", DEFAULT_MIDDLEWARE),
-            contender(OURS, "/ours", [NAME, *DEFAULT_MIDDLEWARE]),
-        ]
-        return interleaved(contenders, ROUNDS, step)
 
 
 def _same(argument: object, calls: int = CALLS) -> Callable[[], Sequence[Any]]:

@@ -157,12 +157,23 @@ def write_json(path: Path, sections: Iterable[Section]) -> None:
         "platform": platform.platform(),
         "cpu": _cpu_model(),
         "peers": {name: version(name) for name in PEERS},
-        "sections": [
-            asdict(section) | {"rows": [asdict(row) | {"reached": row.reached} for row in section.rows]}
-            for section in sections
-        ],
+        "sections": _as_json(sections),
     }
     path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def replace_sections(path: Path, sections: Iterable[Section]) -> None:
+    """Replace the sections with the same titles in a file that ``write_json`` has written, and add new ones."""
+    document = json.loads(path.read_text())
+    by_title = {section["title"]: section for section in (*document["sections"], *_as_json(sections))}
+    path.write_text(json.dumps(document | {"sections": [*by_title.values()]}, indent=2) + "\n")
+
+
+def _as_json(sections: Iterable[Section]) -> list[dict[str, Any]]:
+    return [
+        asdict(section) | {"rows": [asdict(row) | {"reached": row.reached} for row in section.rows]}
+        for section in sections
+    ]
 
 
 def _figure(value: float | None, unit: str) -> str:

@@ -68,7 +68,7 @@ def delete_one_tag() -> float:
 
 def bytes_per_tag() -> tuple[float, float]:
     """Return the bytes of an entry's first tag, and of its second. Run this in a new process."""
-    sizes = [sys.getsizeof(_filled(tags, 100_000).parts.core) for tags in ((), ("a",), ("a", "b"))]
+    sizes = [sys.getsizeof(_filled(tags, 100_000)._core) for tags in ((), ("a",), ("a", "b"))]
     return (sizes[1] - sizes[0]) / 100_000, (sizes[2] - sizes[1]) / 100_000
 
 

@@ -63,6 +63,16 @@ def calling_with_two(call: Callable[[Any, Any], object]) -> Round:
     return partial(_own_bytecode(_call_each_with_two), call)
 
 
+def getting(cache: Any) -> Round:
+    """Return rounds of ``cache.get(argument)``, which look the attribute up at every call, as a site does."""
+    return partial(_own_bytecode(_get_each), cache)
+
+
+def getting_by_alias(caches: Any, alias: str) -> Round:
+    """Return rounds of ``caches[alias].get(argument)``."""
+    return partial(_own_bytecode(_get_each_by_alias), caches, alias)
+
+
 def awaiting(call: Callable[[Any], Awaitable[object]], runner: asyncio.Runner) -> Round:
     """Return rounds of ``await call(argument)``. Each round is one coroutine, which measures the time."""
     await_each = _own_bytecode(_await_each)
@@ -116,6 +126,20 @@ def _call_each_with_two(call: Callable[[Any, Any], object], arguments: Sequence[
     started = thread_time_ns()
     for first, second in arguments:
         call(first, second)
+    return thread_time_ns() - started
+
+
+def _get_each(cache: Any, arguments: Sequence[Any]) -> int:
+    started = thread_time_ns()
+    for argument in arguments:
+        cache.get(argument)
+    return thread_time_ns() - started
+
+
+def _get_each_by_alias(caches: Any, alias: str, arguments: Sequence[Any]) -> int:
+    started = thread_time_ns()
+    for argument in arguments:
+        caches[alias].get(argument)
     return thread_time_ns() - started
 
 

@@ -2,22 +2,31 @@ import asyncio
 import gc
 import logging
 import os
+import shutil
+import signal
 import tempfile
 import threading
 import unittest
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from importlib.util import find_spec
 
 import pytest
-from hypothesis import settings
+from django.test.signals import clear_cache_handlers
+from hypothesis import HealthCheck, settings
 
 from tests import shared_stamps, tracking
 from tests.memcached_server import memcached_server
+from tests.postgresql_server import PostgresqlServer, programs
+from tests.prepared_python import PreparedPython
+from tests.redis_cluster import Cluster
 from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, THREADS, until
-from wheelcache import ManualClock
+from wheelcache import ManualClock, caches
 from wheelcache.core import ASKED
-from wheelcache.observability.stats_log import log_core
+from wheelcache.django_backend import stores
+from wheelcache.observability.stats_log import report_core
 from wheelcache.runtime.alarm import Alarm
 
 # Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides
@@ -26,18 +35,28 @@ from wheelcache.runtime.alarm import Alarm
 for name in [*os.environ]:
     if name.startswith("PYTHON") or name in ("COLUMNS", "DJANGO_SETTINGS_MODULE"):
         del os.environ[name]
+# `make check &` ignores Ctrl-C, and so would the servers and commands to which tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+PROGRAMS = ("redis-server", "memcached", "chromium", "node")
+"""Programs that the tests of servers and of the browser start."""
+
+# Only the dependencies for development include Selenium.
+collect_ignore = [] if find_spec("selenium") else ["browser"]
 
 FOLDERS = {"browser", "conformance", "servers"}
 """Each of the same name as the marker of all its tests."""
 
-# Without a deadline: on a busy machine, any example may take over 200 ms.
-settings.register_profile("full", deadline=None)
+# On a busy machine, any example may take long, and so may making one. The examples are the same in each run, so a test
+# that begins to fail was made to fail by a change. "random" looks for new ones.
+settings.register_profile("full", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("full")
 settings.register_profile("quick", max_examples=20, stateful_step_count=30)
+settings.register_profile("random", derandomize=False)
 
 
-# The first cache of a process logs its core: not during the test that happens to make it.
-log_core()
+# The first write of a process logs its core: not during the test that happens to make it.
+report_core()
 
 
 def lacks_compiled_core():
@@ -51,8 +70,34 @@ def lacks_compiled_core():
     return False
 
 
-def pytest_report_header():
-    return "the tests of the compiled core are left out: it is not built" if lacks_compiled_core() else None
+def pytest_sessionstart(session):
+    """Say which tests are left out and why. The header of pytest would, but -q hides it."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(session.config, "workerinput"):
+        return
+    if lacks_compiled_core():
+        reporter.write_line("Left out: the compiled core. It is not built, which needs a C compiler.")
+    if chosen := session.config.getoption("markexpr"):
+        missing = [name for name in PROGRAMS if shutil.which(name) is None]
+        if programs() is None:
+            missing.append("postgres")
+        lacks = f" This machine lacks {', '.join(missing)}." if missing else ""
+        reporter.write_line(f'Only tests that are "{chosen}" run; make check runs all.{lacks}')
+
+
+_seconds = Counter()
+
+
+def pytest_runtest_logreport(report):
+    folder, _, name = report.location[0].removeprefix("tests/").partition("/")
+    _seconds[folder if name else "tests"] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print the seconds of each folder, summed over the processes."""
+    if len(_seconds) > 1:
+        times = ", ".join(f"{folder} {seconds:.0f}" for folder, seconds in _seconds.most_common())
+        terminalreporter.write_line(f"Seconds by folder: {times}")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -67,6 +112,21 @@ def pytest_collection_modifyitems(config, items):
         for machine in {item.cls for item in items if item.cls and issubclass(item.cls, unittest.TestCase)}:
             # State machines have settings of their own, which come before those of a profile.
             machine.settings = settings.get_profile("quick")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _close_caches():
+    """Close the caches that the tests of a module leave, which would publish, log and keep files open during others."""
+    before = caches()
+    yield
+    for cache in caches():
+        if cache not in before:
+            cache.close()
+    # Django would find closed stores again.
+    for known in (stores._stores, stores._looked_up):
+        for key in [key for key, store in known.items() if store.cache.is_closed]:
+            del known[key]
+    clear_cache_handlers(setting="CACHES")
 
 
 @pytest.fixture
@@ -147,6 +207,13 @@ def own_stamps(monkeypatch, tmp_path):
     shared_stamps.keep_in(tmp_path, monkeypatch.setattr)
 
 
+@pytest.fixture(scope="session")
+def python(tmp_path_factory):
+    """Run a module as ``python -m`` does: see ``PreparedPython``."""
+    with PreparedPython(tmp_path_factory.mktemp("python")) as prepared:
+        yield prepared
+
+
 @pytest.fixture(scope="module")
 def shared_redis():
     """A Redis of the tests of one module."""
@@ -168,6 +235,34 @@ def own_redis():
 
 
 @pytest.fixture(scope="module")
+def shared_cluster():
+    """A Redis Cluster of the tests of one module: three masters."""
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def empty_cluster(shared_cluster):
+    for node in shared_cluster.nodes:
+        node.ask("FLUSHALL")
+    return shared_cluster
+
+
+@pytest.fixture(scope="module")
+def shared_postgresql():
+    """A PostgreSQL of the tests of one module, which takes two seconds to make."""
+    with PostgresqlServer() as server:
+        yield server
+
+
+@pytest.fixture
+def own_postgresql():
+    """A PostgreSQL that the test may stop."""
+    with PostgresqlServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
 def memcached():
     """The address of a memcached of the tests of one module."""
     with memcached_server() as address:
@@ -176,7 +271,7 @@ def memcached():
 
 @pytest.fixture
 def waiters(monkeypatch):
-    """``waiters(n)`` returns when ``n`` callers in all have begun to wait for a flight."""
+    """``waiters(n)`` returns when ``n`` callers in all have begun to wait for a turn."""
     begun = []
 
     class WatchedAlarm(Alarm):
@@ -188,7 +283,7 @@ def waiters(monkeypatch):
             begun.append(self)
             return await super().wait_async(seconds)
 
-    monkeypatch.setattr("wheelcache.loading.flight_table.Alarm", WatchedAlarm)
+    monkeypatch.setattr("wheelcache.turns.Alarm", WatchedAlarm)
 
     def wait_until(count):
         assert until(lambda: len(begun) == count), f"{len(begun)} wait, not {count}"

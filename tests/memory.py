@@ -2,6 +2,7 @@
 
 import os
 import tracemalloc
+from contextlib import suppress
 
 
 def traced(*files):
@@ -11,13 +12,13 @@ def traced(*files):
     return sum(each.size for each in tracemalloc.take_snapshot().filter_traces(own).traces)
 
 
-def descriptors(folder):
-    """Return the open descriptors of this process, and their paths, of files in ``folder``."""
+def descriptors(text):
+    """Return the open descriptors of this process whose paths contain ``text``, and their paths.
+
+    Another thread may close one of its own at any time: reading its path then fails, and it is left out.
+    """
     opened = {}
     for number in os.listdir("/proc/self/fd"):
-        try:
+        with suppress(OSError):
             opened[int(number)] = os.readlink(f"/proc/self/fd/{number}")
-        except FileNotFoundError:
-            # That of the listing itself, or of another thread.
-            continue
-    return {number: path for number, path in opened.items() if path.startswith(f"{folder}/")}
+    return {number: path for number, path in opened.items() if text in path}

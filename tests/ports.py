@@ -17,3 +17,17 @@ def free_ports(number):
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             found.add(port)
     return list(found)
+
+
+def start_on_free_port(server):
+    """Set ``server.port`` and start the server, which raises RuntimeError if it cannot start on that port."""
+    for _ in range(5):
+        (server.port,) = free_ports(1)
+        try:
+            server.start()
+        except RuntimeError as cannot:
+            # Another process may have got the port in between.
+            error = cannot
+        else:
+            return
+    raise error

@@ -9,12 +9,16 @@ import tempfile
 
 import redis
 
-from tests.ports import free_ports
+from tests.ports import start_on_free_port
 from tests.waiting import PATIENCE, until
 
 
 class RedisServer:
     """``with RedisServer("--maxmemory", "2mb") as server: server.client().set("key", 1)``
+
+    Args:
+        options: of its command line.
+        is_sentinel: whether it is a Sentinel.
 
     Raises:
         RuntimeError: if redis-server is not installed or does not start; the message contains its output.
@@ -22,29 +26,30 @@ class RedisServer:
 
     host = "127.0.0.1"
 
-    def __init__(self, *options):
+    def __init__(self, *options, is_sentinel=False):
         self._program = shutil.which("redis-server")
         if self._program is None:
             raise RuntimeError("these tests need redis-server in the PATH: make packages")
         self._options = options
+        self._is_sentinel = is_sentinel
         self._directory = tempfile.TemporaryDirectory(prefix="wheelcache-redis-")
         self.unix_socket = f"{self._directory.name}/socket"
         self.port = None
         self._process = None
         self._clients = []
 
+    @property
+    def url(self):
+        return f"redis://{self.host}:{self.port}/0"
+
     def __enter__(self):
-        for _ in range(5):
-            (self.port,) = free_ports(1)
-            try:
-                self.start()
-            except RuntimeError as cannot:
-                # Another process may have got the port in between.
-                error = cannot
-            else:
-                return self
-        self._directory.cleanup()
-        raise error
+        try:
+            start_on_free_port(self)
+        except BaseException:
+            # Also Ctrl-C: no server stays.
+            self.__exit__()
+            raise
+        return self
 
     def __exit__(self, *_):
         self.stop()
@@ -55,7 +60,13 @@ class RedisServer:
         log = f"{self._directory.name}/log"
         fixed = ["--port", self.port, "--bind", self.host, "--dir", self._directory.name, "--logfile", log]
         fixed += ["--unixsocket", self.unix_socket, "--save", "", "--appendonly", "no", "--daemonize", "no"]
-        self._process = subprocess.Popen([self._program, *map(str, fixed), *self._options])
+        first = []
+        if self._is_sentinel:
+            # It keeps its state in a file.
+            state = f"{self._directory.name}/sentinel.conf"
+            open(state, "a").close()
+            first = [state, "--sentinel"]
+        self._process = subprocess.Popen([self._program, *first, *map(str, fixed), *self._options])
         if not until(lambda: self._process.poll() is not None or self._accepts()) or self._process.poll() is not None:
             self.stop()
             with open(log) as written:

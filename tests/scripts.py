@@ -30,7 +30,7 @@ def start(script, *args, options=FORKING, command=(), **given):
     )
 
 
-def run(script, *args, status=0, timeout=110, **given):
+def run(script, *args, status=0, timeout=250, **given):
     """Run a script, which ends with ``status`` and may write nothing to stderr, and return its output."""
     with start(script, *args, **given) as process:
         try:

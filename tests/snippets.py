@@ -1,27 +1,48 @@
-"""The Python in README.md and docs/: ``python -m tests.snippets PAGE`` runs that of a page, each snippet by itself.
+"""The code in README.md and docs/.
 
-The snippets import from a project, ``shop`` and ``mysite``, which is made here. Functions whose names begin with
-``test_`` are called.
+The first pages that a new user reads are followed literally, in a new project: see ``follow``. Of the other pages, each
+snippet runs by itself: ``python -m tests.snippets PAGE``. It may import from a project that is made here, ``shop`` and
+``mysite``, and functions whose names begin with ``test_`` are called.
+
+A snippet that begins with a comment such as ``# mysite/settings.py`` is the end of that file, or the whole file.
 """
 
 import ast
+import os
 import re
+import shlex
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
+START = ROOT / "docs" / "start"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FOLLOWED = {
+    ROOT / "README.md": [],
+    START / "django.md": [],
+    START / "flask.md": [],
+    START / "dashboard.md": [START / "django.md", START / "flask.md"],
+}
+"""The pages that are followed literally, with the pages that a reader follows before."""
+
+FILE = re.compile(r"# ([\w/]+)\.py\n")
 
 
 def snippets(page):
     """The snippets of a page, by their places."""
+    return {place: code for place, language, code in blocks(page) if language == "python"}
+
+
+def blocks(page):
+    """Iterate over the Python and the commands of a page: place, language and code."""
     text = page.read_text()
-    return {
-        f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, found.start()) + 2}": as_module(textwrap.dedent(found[2]))
-        for found in re.finditer(r"^( *)```python\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
-    }
+    for found in re.finditer(r"^( *)```(python|sh)\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL):
+        code = textwrap.dedent(found[3])
+        place = f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, found.start()) + 2}"
+        yield place, found[2], as_module(code) if found[2] == "python" else code
 
 
 def as_module(snippet):
@@ -76,15 +97,17 @@ def make_project():
 
     names = ("compute_front_page", "compute_price", "compute_report", "load_rates", "load_user")
     functions = {name: lambda *args, name=name: name for name in names}
-    make_module("shop", app=app, cache=cache, fetch_rates=fetch_rates, shared_task=lambda task: task, **functions)
+    make_module("shop", app=app, cache=cache, fetch_rates=fetch_rates, **functions)
     make_module("shop.models", Product=type("Product", (), {}), compute_stock=len, **functions)
     make_module("shop.settings", CACHES=caches)
-    make_module("mysite", application=lambda environ, start_response: [])
+    make_module("mysite")
     make_module("mysite.wsgi", pages=HTTPCache())
+    make_module("mysite.middleware", AccessLog=type("AccessLog", (), {"__call__": lambda self, request: None}))
+    # A package that the tests do not install.
+    make_module("celery", shared_task=lambda task: task)
     make_module("mysite.accounts", account_of=lambda request: None)
-    make_module(
-        "flask_login", current_user=SimpleNamespace(is_authenticated=True, is_operator=True, get_id=lambda: "7")
-    )
+    make_module("django_tenants")
+    make_module("django_tenants.utils", schema_context=len)
 
 
 def run(page):
@@ -101,6 +124,44 @@ def run(page):
         for name, function in names.items():
             if name.startswith("test_"):
                 function()
+
+
+def follow(page, directory):
+    """Follow a page literally, in a directory with the project ``mysite`` that Django makes.
+
+    Snippets that are files end there. The others are typed into a Python shell of the project. Commands run, except the
+    installation, servers, and those that ask questions.
+    """
+    execute("django-admin startproject mysite .", directory)
+    for each in [*FOLLOWED[page], page]:
+        for _, language, code in blocks(each):
+            if language == "sh":
+                for command in re.findall(r"^(?:python|flask) .*", code, re.MULTILINE):
+                    if not command.endswith((" shell", " createsuperuser")):
+                        execute(command, directory)
+            elif file := FILE.match(code):
+                with (directory / f"{file[1]}.py").open("a") as end:
+                    end.write(f"\n{code}")
+                execute("python manage.py check --fail-level WARNING", directory)
+            else:
+                execute(f"python manage.py shell --verbosity 0 --command {shlex.quote(code)}", directory)
+
+
+def execute(command, directory):
+    """Run a command, which must succeed, with the programs of this environment. Return its output."""
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        shlex.split(command, comments=True),
+        env={**os.environ, "PATH": programs},
+        cwd=directory,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=250,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}"
+    return done.stdout
 
 
 if __name__ == "__main__":

@@ -1,12 +1,16 @@
 """The picture in docs/architecture.md shows the imports that there are, and these keep the rules of that page."""
 
 import ast
+import inspect
 import re
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from wheelcache import Cache
+from wheelcache.engine import Engine
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "wheelcache"
@@ -17,15 +21,9 @@ FRAMEWORKS = {"asgiref", "cachelib", "click", "django", "flask", "flask_caching"
 
 @cache
 def imported_by(path):
-    """The modules and names that a file imports, those for type checkers aside."""
+    """Return the modules and names that a file imports, including those for type checkers."""
     found = []
-    todo = [ast.parse(path.read_text())]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            todo += node.orelse
-            continue
-        todo += ast.iter_child_nodes(node)
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -85,7 +83,7 @@ def test_the_picture_shows_every_folder_and_file_but_those_that_import_nothing()
 
 
 def test_the_page_names_the_files_that_import_nothing():
-    (names,) = re.findall(r"((?:`\w+\.py`(?:, | and )?)+) import nothing", PAGE.read_text())
+    (names,) = re.findall(r"((?:`\w+\.py`(?:,\s|\sand\s)?)+)\simport nothing", PAGE.read_text())
     assert set(re.findall(r"`(\w+)\.py`", names)) == leaves()
 
 
@@ -104,6 +102,75 @@ def test_the_arrows_of_the_picture_make_no_circle():
         top = {start for start, _ in arrows} - {to for _, to in arrows}
         assert top, f"a circle: {arrows}"
         arrows = {arrow for arrow in arrows if arrow[0] not in top}
+
+
+@cache
+def imported_modules():
+    """Return, for each module of the package, the others that it imports."""
+    dotted = (path.relative_to(ROOT).with_suffix("") for path in PACKAGE.rglob("*.py"))
+    modules = {".".join(path.parts).removesuffix(".__init__"): ROOT / path.with_suffix(".py") for path in dotted}
+    return {
+        module: {name if name in modules else name.rpartition(".")[0] for name in imported_by(path)} & set(modules)
+        for module, path in modules.items()
+    }
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    left = dict(imported_modules())
+    # Remove the modules that import no other one, layer by layer.
+    while bottom := {module for module, imported in left.items() if not (imported - {module}) & set(left)}:
+        left = {module: imported for module, imported in left.items() if module not in bottom}
+    assert left == {}
+
+
+# The surface for layers.
+
+
+def surface():
+    engine = Cache(log_interval=None, sample_interval=None).engine
+    return {name: getattr(engine, name) for name in dir(engine) if not name.startswith("_")}
+
+
+def test_the_surface_for_layers_consists_of_at_most_40_calls():
+    found = surface()
+    assert [name for name, value in found.items() if not (callable(value) or type(value) is bool)] == []
+    assert len(found) <= 40
+
+
+def test_every_call_of_the_surface_is_documented():
+    attributes = inspect.getdoc(Engine).partition("Attributes:")[2]
+    listed = {name for names in re.findall(r"^    ([\w, ]+):", attributes, re.MULTILINE) for name in names.split(", ")}
+    methods = {name for name, value in vars(Engine).items() if name[0] != "_" and value.__doc__}
+    assert listed | methods == set(surface())
+
+
+def test_the_page_of_the_surface_shows_the_calls_of_each_part_that_it_names():
+    page = (ROOT / "docs" / "reference" / "engine.md").read_text()
+    shown = dict(re.findall(r"^::: [\w.]+\.(\w+)\n((?: .*\n)*)", page, re.MULTILINE))
+    calls = [(type(call.__self__).__name__, call.__name__) for call in surface().values() if hasattr(call, "__self__")]
+    assert [
+        f"{part}.{name}"
+        for part, name in calls
+        if part != "Engine" and part in shown and name not in re.findall(r"\w+", shown[part])
+    ] == []
+
+
+def test_layers_use_the_whole_surface_and_reach_no_part_of_a_cache():
+    used, reaches = set(), []
+    public = set(surface()) | {name for name in dir(Cache) if not name.startswith("_")}
+    for path in PACKAGE.rglob("*.py"):
+        place = path.relative_to(PACKAGE)
+        if str(place) in ("cache.py", "cache_parts.py", "engine.py"):
+            continue
+        assert not any(name.startswith("wheelcache.cache_parts") for name in imported_by(path)), place
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute):
+                owner = ast.unparse(node.value).rpartition(".")[2]
+                used |= {node.attr} if owner in ("engine", "_engine") else set()
+                if node.attr in ("parts", "_parts") or (owner in ("engine", "_engine") and node.attr not in public):
+                    reaches.append(f"{place}:{node.lineno}: {ast.unparse(node)}")
+    assert reaches == []
+    assert set(surface()) - used == set(), "no layer needs it"
 
 
 def test_only_the_layers_above_the_cache_import_it():
@@ -136,8 +203,17 @@ def test_only_the_backends_import_a_framework():
     assert {nodes[folder] for folder in importing} == {"backends"}
 
 
+COMPILED = re.compile(r"^( {4})?(?:cdef )?class (\w+)|^( {4})?(?:cdef|def) [^=(\n]*?(\w+)\(", re.MULTILINE)
+
+
 def defined_in(path):
     """The classes and functions of a file, methods as ``Class.method``."""
+    if path.suffix != ".py":
+        owner = ""
+        for _, name, indent, function in COMPILED.findall(path.read_text()):
+            owner = name or owner
+            yield name or (f"{owner}.{function}" if indent else function)
+        return
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name
@@ -149,7 +225,7 @@ def defined_in(path):
 def passages():
     """The numbered steps and the paragraphs of the page that name a file, each with the files and the names in it."""
     for passage in re.split(r"\n\n|\n(?=\d+\. )", PAGE.read_text().partition("## Journeys")[2]):
-        files = re.findall(r"`([\w/]+\.py)`", passage)
+        files = re.findall(r"`([\w/]+\.(?:py|pyx|pxi))`", passage)
         names = re.findall(r"`([A-Z]\w*[a-z]\w*(?:\.\w+)?)`", passage)
         if files:
             yield pytest.param(files, names, id=" ".join(names))
@@ -159,3 +235,9 @@ def passages():
 def test_what_the_journeys_name_is_in_the_files_that_they_name(files, names):
     defined = {name for file in files for name in defined_in(PACKAGE / file)}
     assert set(names) <= defined
+
+
+def test_what_the_page_calls_a_part_of_a_file_is_in_that_file():
+    named = re.findall(r"`([\w.]*[a-z][\w.]*)`\s+of\s+`([\w/]+\.(?:py|pyx|pxi))`", PAGE.read_text())
+    assert named
+    assert [(name, file) for name, file in named if name not in defined_in(PACKAGE / file)] == []

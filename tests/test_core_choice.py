@@ -3,12 +3,15 @@
 import html
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+
+pytestmark = pytest.mark.deep
 
 ROOT = Path(__file__).parents[1]
 USE = """
@@ -19,12 +22,12 @@ print(wheelcache.core.IMPLEMENTATION, cache.get(1))
 """
 
 
-def run(script, asked=None):
+def run(script, asked=None, cwd=ROOT):
     environment = {name: value for name, value in os.environ.items() if name != "WHEELCACHE_CORE"}
     if asked is not None:
         environment["WHEELCACHE_CORE"] = asked
     return subprocess.run(
-        [sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script], env=environment, cwd=cwd, capture_output=True, text=True, timeout=60
     )
 
 
@@ -95,8 +98,10 @@ logging.basicConfig(format="log: %(name)s %(levelname)s %(message)s", level=logg
 import flask, flask_caching
 from wheelcache import Cache
 app = flask.Flask("shop")
-flask_caching.Cache(app, config={"CACHE_TYPE": "wheelcache.flask_backend.WheelCache"})
-Cache("another one")
+cache = flask_caching.Cache(app, config={"CACHE_TYPE": "wheelcache.flask_backend.WheelCache"})
+with app.app_context():
+    cache.set("key", "value")
+Cache("another one").set("key", "value")
 
 import django
 from django.conf import settings
@@ -107,7 +112,7 @@ settings.configure(
 django.setup()
 from django.core import checks
 from django.core.cache import cache
-cache.get("key")
+cache.set("key", "value")
 for each in checks.run_checks():
     if not each.is_silenced():
         print("check:", each.id, each.level == checks.INFO, each.msg, each.hint)
@@ -115,7 +120,7 @@ for each in checks.run_checks():
 from wheelcache.observability.dashboard.dashboard import Dashboard
 from wheelcache.observability.dashboard.permissions import Permission
 from wheelcache.observability import metrics
-print("page:", Dashboard("a site", lambda: [], lambda name: []).page("header", "token", Permission.VIEW_FIGURES))
+print("page:", Dashboard("a site", lambda: [], lambda name: []).page({Permission.VIEW_FIGURES}))
 print("metric:", metrics.INFO)
 """
 COMPILER = "apt-get install gcc python3-dev"
@@ -149,6 +154,46 @@ def test_the_core_in_python_is_reported_once_with_a_way_to_change_it(asked, how,
     assert all(reason in each for each in (line, check, page))
 
 
+COMMAND = """
+import logging, sys
+logging.basicConfig(format="log: %(name)s %(levelname)s %(message)s", level=logging.INFO)
+import django
+from django.conf import settings
+settings.configure(
+    CACHES={"default": {"BACKEND": "wheelcache.django_backend.WheelCache"}},
+    INSTALLED_APPS=["wheelcache.django_backend"], LOGGING_CONFIG=None,
+)
+django.setup()
+from django.core.management import call_command
+call_command("check")
+from django.core.cache import cache
+cache.set("key", "value")
+"""
+
+
+def test_a_management_command_reports_the_core_in_python_once():
+    done = run(COMMAND, "python")
+    assert done.returncode == 0
+    assert (done.stdout + done.stderr).count("wheelcache runs on its python core") == 1
+    assert "(wheelcache.I001)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("is_checkout", "advice"),
+    [
+        (True, "run pip install --no-deps --editable {}."),
+        (False, "reinstall wheelcache with the pip options --force-reinstall --no-deps --no-cache-dir."),
+    ],
+)
+def test_the_advice_is_for_the_place_where_the_package_is(tmp_path, is_checkout, advice):
+    compiled = ("*.so", "*.c", "__pycache__")
+    source = () if is_checkout else ("*.pyx", "*.pxi")
+    copied = shutil.ignore_patterns(*compiled, *source)
+    shutil.copytree(ROOT / "wheelcache", tmp_path / "wheelcache", ignore=copied)
+    done = run("import wheelcache.core; print(wheelcache.core.HOW_TO_CHANGE)", cwd=tmp_path)
+    assert done.stdout.endswith(f"(on Debian: {COMPILER}), then {advice.format(tmp_path)}\n")
+
+
 @pytest.mark.compiled
 def test_the_compiled_core_is_reported_and_is_nothing_to_check():
     log, check, page = reports("compiled")
@@ -175,7 +220,7 @@ def build_without_compiler(*command):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=100,
+        timeout=250,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout

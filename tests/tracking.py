@@ -27,6 +27,9 @@ class Recorder:
         self._listener.trust(trusted)
         self.trusted = trusted
 
+    def refused(self):
+        self._listener.refused()
+
 
 class Noted(redis_tracking.Tracking):
     """

@@ -4,6 +4,7 @@ import asyncio
 import sys
 import threading
 import time
+from weakref import WeakSet
 
 from wheelcache.runtime.alarm import Alarm
 
@@ -32,12 +33,10 @@ def waiting():
     at_exit = {thread.ident for thread in threading.enumerate() if thread.name == "wheelcache-save"}
     for ident, innermost in sys._current_frames().items():
         count += innermost.f_code is Alarm.wait.__code__ and ident not in at_exit
-        frame = innermost
-        while frame is not None:
-            if frame.f_code is asyncio.BaseEventLoop.run_forever.__code__:
-                count += sum(map(_waits, asyncio.all_tasks(frame.f_locals["self"])))
-            frame = frame.f_back
-    return count
+    # The frames below the innermost one belong to a running thread, and may be gone before they are read.
+    with _noting:
+        tasks = list(_tasks)
+    return count + sum(_waits(task) for task in tasks if task.get_loop().is_running())
 
 
 def until_waiting(count=1, seconds=PATIENCE):
@@ -57,10 +56,24 @@ async def auntil_waiting(count=1, seconds=PATIENCE):
         await asyncio.sleep(0.001)
 
 
+_tasks, _noting = WeakSet(), threading.Lock()
+_wait_async = Alarm.wait_async
+
+
+def _note_and_wait(alarm, seconds):
+    with _noting:
+        _tasks.add(asyncio.current_task())
+    return _wait_async(alarm, seconds)
+
+
+# The tasks of all event loops that have waited.
+Alarm.wait_async = _note_and_wait
+
+
 def _waits(task):
     awaited = task.get_coro()
     while awaited is not None:
-        if getattr(awaited, "cr_code", None) is Alarm.wait_async.__code__:
+        if getattr(awaited, "cr_code", None) is _wait_async.__code__:
             return True
         awaited = getattr(awaited, "cr_await", None)
     return False

@@ -10,6 +10,7 @@ from wheelcache.core.contract import RemovalCause
 from wheelcache.core.timing_wheel import Timer, TimingWheel
 from wheelcache.errors import CacheClosed, LoadDeadlock, LoadTimeout, MissingKey, WheelClosed
 from wheelcache.loading.adaptive import KEEP
+from wheelcache.loading.background import loads_in_callers_thread
 from wheelcache.loading.memoize import MemoStats
 from wheelcache.runtime.clock import ManualClock
 from wheelcache.stats import Stats
@@ -34,4 +35,5 @@ __all__ = [
     "TimingWheel",
     "WheelClosed",
     "caches",
+    "loads_in_callers_thread",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.codec import ATOMS, Codec
+from wheelcache.coherence.misses import Misses
 from wheelcache.core import PrefixAccess
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import ABSENT, MISSING, STORED
@@ -23,11 +24,15 @@ class BackendAccess(PrefixAccess):
 
     Attributes:
         _cache: the cache of the entries, or of the copies of entries of another cache.
+        _misses: the misses that may be followed by a ``set``.
+        _notes_misses: whether a miss is not noted by the look-up in ``_cache``.
         _fill_waits: the seconds that a ``get`` waits for another caller to set the key: see ``ByPrefix``.
         _fill_graces: the seconds after the timeout of a value for which a ``get`` returns it instead of waiting.
     """
 
     _cache: Cache
+    _misses: Misses
+    _notes_misses: bool
     _fill_waits: ByPrefix
     _fill_graces: ByPrefix
 
@@ -35,8 +40,9 @@ class BackendAccess(PrefixAccess):
         self._cache = cache
         self._fill_waits = fill_waits
         self._fill_graces = fill_graces
-        self._fill_times = cache.parts.fill_times
-        self._missed_at = cache.parts.fill_times.missed_at
+        self._misses = cache.engine.misses()
+        self._scopes_with_misses = self._misses.scopes
+        self._notes_misses = not cache.engine.reports_writes
 
     def _use_codec(self, codec: Codec, *, keeps_atoms: bool) -> None:
         """Encode values with ``codec``.
@@ -59,7 +65,8 @@ class BackendAccess(PrefixAccess):
     def _found_or(self, default: Any, cache_key: Any, stored: Any) -> Any:
         """Return the value of an entry that was looked up; ``default`` after a miss."""
         if stored is MISSING:
-            self._fill_times.missed(cache_key)
+            if self._notes_misses:
+                self._misses.note(cache_key)
             return default
         return self._decode(stored)
 
@@ -75,9 +82,7 @@ class BackendAccess(PrefixAccess):
         Raises:
             TypeError, ValueError: if a tag is not a string, or is empty.
         """
-        # As after ``clear``, a later ``set`` by this caller does not answer an earlier miss.
-        self._fill_times.forget()
-        self._cache.parts.delete_tags(tags, self._tag_prefix)
+        self._cache.engine.delete_tags(tags, self._tag_prefix)
 
     @property
     def _tag_prefix(self) -> str:
@@ -96,6 +101,8 @@ class BackendAccess(PrefixAccess):
         tags: tuple[str, ...] = (),
         since: int = 0,
         grace: float = 0.0,
+        *,
+        jitter: bool = True,
     ) -> bool:
         """Store an entry.
 
@@ -108,10 +115,10 @@ class BackendAccess(PrefixAccess):
             self._cache.delete(cache_key)
             return True
         self._make_room((cache_key,))
-        if not (tags or grace):
+        if not (tags or grace) and jitter:
             return self._cache.set(cache_key, stored, ttl)
-        writer = self._cache.parts.writer
-        return bool(writer.set(cache_key, stored, ttl, grace=grace, tags=tags, since=since) & STORED)
+        store = self._cache.engine.set
+        return bool(store(cache_key, stored, ttl, grace=grace, exact=not jitter, tags=tags, since=since) & STORED)
 
     def _add_new(self, cache_key: Any, stored: Any, ttl: float | None, tags: tuple[str, ...] = ()) -> bool:
         if _is_over(ttl):
@@ -123,8 +130,8 @@ class BackendAccess(PrefixAccess):
         self._make_room((cache_key,))
         if not tags:
             return self._cache.add(cache_key, stored, ttl)
-        writer, since = self._cache.parts.writer, self._fill_times.missed_since(cache_key)
-        return bool(writer.set(cache_key, stored, ttl, exact=True, mode=ABSENT, tags=tags, since=since) & STORED)
+        store, since = self._cache.engine.set, self._misses.since(cache_key)
+        return bool(store(cache_key, stored, ttl, exact=True, mode=ABSENT, tags=tags, since=since) & STORED)
 
     def _store_many(
         self,
@@ -145,16 +152,14 @@ class BackendAccess(PrefixAccess):
             return []
         self._make_room(stored)
         graces = {key: self._fill_grace(originals[key]) for key in stored} if self._fill_graces else {}
-        if tags:
-            since = self._fill_times.missed_since
-            return [
-                key
-                for key, value in stored.items()
-                if not self._store(key, value, ttl, tags, since(key), graces.get(key, 0.0))
-            ]
-        if graces:
-            return self._cache.parts.writer.set_many(stored.items(), ttl, exact=not jitter, graces=graces)
-        return self._cache.set_many(stored, ttl, jitter=jitter)
+        if not (tags or graces):
+            return self._cache.set_many(stored, ttl, jitter=jitter)
+        since = self._misses.since
+        return [
+            key
+            for key, value in stored.items()
+            if not self._store(key, value, ttl, tags, since(key), graces.get(key, 0.0), jitter=jitter)
+        ]
 
     def _make_room(self, keys: Iterable[Any]) -> None:
         """Do nothing: a cache evicts entries one by one by itself. Called before entries are stored under ``keys``."""

@@ -8,7 +8,7 @@ from enum import Enum
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from wheelcache import options
 from wheelcache.cache_parts import CacheParts
@@ -16,11 +16,13 @@ from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core import CacheAccess
 from wheelcache.core.access import DEFAULT_TTL, TTL, Lifetime
 from wheelcache.core.contract import ABSENT, MISSING, STORED, Times
+from wheelcache.engine import Engine
 from wheelcache.errors import MissingKey
 from wheelcache.keys import unwrap
-from wheelcache.loading.memoize import Memoized, P, R, memoizer
+from wheelcache.loading.background import MakeContext
+from wheelcache.loading.memoize import Memoizer, memoizer
 from wheelcache.loading.policy import PLAIN, load_policy
-from wheelcache.loading.steps import run, run_async
+from wheelcache.loading.steps import Steps, drive, result, run_async
 from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.observers import Observer
 from wheelcache.option_table import ENGINE
@@ -29,6 +31,19 @@ from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
 from wheelcache.writing.entry_writer import Weigher
 from wheelcache.writing.removal_listener import Listener
+
+R = TypeVar("R")
+
+
+class LoadOptions(TypedDict, total=False):
+    """The options of ``get_or_load``."""
+
+    grace: float | None
+    refresh_ahead: float | None
+    fail_safe: bool
+    timeout: float | None
+    negative_ttl: float | None
+    tags: Iterable[str]
 
 
 class _Default(Enum):
@@ -56,6 +71,8 @@ class Cache(CacheAccess):
     Args:
         name: the name of the cache in log lines and statistics.
         max_entries: the maximum number of entries; None for no bound. The least recently used ones are evicted first.
+        policy: "lru", or "adaptive" for a cache that also evicts rarely used entries first, if this gives more hits.
+            Then ``keys`` and saves are in the order of this policy. Requires ``max_entries``.
         max_weight: the maximum sum of the weights of all entries; requires ``weigher``.
         weigher: ``weigher(key, value)`` returns the weight of an entry, an int >= 0.
         ttl: seconds until an entry expires, unless another TTL is passed to ``set``; None for no expiry.
@@ -74,6 +91,9 @@ class Cache(CacheAccess):
         on_removal: ``on_removal(key, value, cause)`` is called for every removed entry, without a lock, in the thread
             that removed it. Exceptions in it are logged with the key. It is also an attribute, which may be set at any
             time.
+        background_context: called without arguments by the caller that starts a refresh or a load with a timeout.
+            Returns a context manager, which is entered around that load, in its own thread or task. Its exceptions
+            reach the caller. See "Where loaders run" in the documentation.
         stamps: an object that notifies the processes of the machine of each other's writes, so that no old value is
             returned after a write in another process. Keys must then be strings, or tuples of values with the same
             ``repr`` in every process. Each cache needs its own object.
@@ -81,20 +101,21 @@ class Cache(CacheAccess):
 
     Attributes:
         name: see above.
-        parts: the parts of the cache, for backends and operators' tools: see ``cache_parts``. Not a stable API.
+        engine: the calls for layers in front of the cache: see ``engine``.
 
     Raises:
         TypeError, ValueError: if an argument is invalid. The message names it, the given value and the accepted ones.
         FileUnusable: (a RuntimeError) if a directory cannot be used. The message gives the reason.
     """
 
-    __slots__ = ("_gate", "_writer", "name", "parts")
+    __slots__ = ("_gate", "_parts", "_writer", "engine", "name")
 
     def __init__(
         self,
         name: str = ENGINE["name"].default,
         *,
         max_entries: int | None = ENGINE["max_entries"].default,
+        policy: str = ENGINE["policy"].default,
         max_weight: int | None = ENGINE["max_weight"].default,
         weigher: Weigher | None = ENGINE["weigher"].default,
         ttl: float | None = ENGINE["ttl"].default,
@@ -107,6 +128,7 @@ class Cache(CacheAccess):
         snapshot_interval: float = ENGINE["snapshot_interval"].default,
         snapshot_key: str | bytes | None = ENGINE["snapshot_key"].default,
         on_removal: Listener | None = ENGINE["on_removal"].default,
+        background_context: MakeContext | None = ENGINE["background_context"].default,
         stamps: Stamps | None = ENGINE["stamps"].default,
         clock: Clock = ENGINE["clock"].default,
     ) -> None:
@@ -119,7 +141,8 @@ class Cache(CacheAccess):
         self.name = name
         self._bind(parts.core, parts.writer)
         self._ttl = parts.options.ttl
-        self.parts = parts
+        self._parts = parts
+        self.engine = Engine(parts)
         self._gate, self._writer = parts.gate, parts.writer
         parts.start()
         registry.add(self)
@@ -190,7 +213,7 @@ class Cache(CacheAccess):
         is true are deleted in all processes.
         """
         options.function("predicate", predicate)
-        return sum(self.parts.deletions(lambda keys: filter(predicate, keys)))
+        return sum(self._parts.deletions(lambda keys: filter(predicate, keys)))
 
     def delete_tags(self, *tags: str) -> None:
         """Delete every entry that was stored with one of the tags, in O(1) per tag.
@@ -203,7 +226,7 @@ class Cache(CacheAccess):
         Raises:
             TypeError, ValueError: if a tag is not a string, or is empty.
         """
-        self.parts.delete_tags(tags)
+        self._parts.delete_tags(tags)
 
     def clear(self) -> None:
         """Remove every entry.
@@ -211,7 +234,7 @@ class Cache(CacheAccess):
         The listener is called for each entry before this returns, except for the few entries that another thread is
         removing at the same time: that thread calls it.
         """
-        self.parts.clear_for("")
+        self.engine.clear_for("")
 
     @property
     def on_removal(self) -> Listener | None:
@@ -227,10 +250,22 @@ class Cache(CacheAccess):
 
     take = CacheAccess.get_or_load  # the name in go-zero
 
+    @overload
     async def aget_or_load(
         self,
         key: Hashable,
-        loader: Callable[..., Any] | Callable[..., Awaitable[Any]],
+        loader: Callable[..., Awaitable[R]],
+        ttl: Lifetime = DEFAULT_TTL,
+        **options: Unpack[LoadOptions],
+    ) -> R: ...
+    @overload
+    async def aget_or_load(
+        self, key: Hashable, loader: Callable[..., R], ttl: Lifetime = DEFAULT_TTL, **options: Unpack[LoadOptions]
+    ) -> R: ...
+    async def aget_or_load(
+        self,
+        key: Hashable,
+        loader: Callable[..., Any],
         ttl: Lifetime = DEFAULT_TTL,
         *,
         grace: float | None = None,
@@ -246,13 +281,13 @@ class Cache(CacheAccess):
         """
         found = self.find(key, MISSING)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
-        loads = self.parts.loads
+        loads = self._parts.loads
         if found is not MISSING and policy is PLAIN and ttl is DEFAULT_TTL:
             return found
         if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
             return found
         names = options.tags("tags", tags)
-        return await run_async(loads.load_or_refresh(key, found, loader, ttl, policy, names))
+        return await run_async(self.engine.load(loads.request(key, loader, ttl, policy, names), found))
 
     def memoize(
         self,
@@ -265,7 +300,7 @@ class Cache(CacheAccess):
         timeout: float | None = None,
         negative_ttl: float | None = None,
         tags: Callable[..., Iterable[str]] | Iterable[str] = (),
-    ) -> Callable[[Callable[P, R]], Memoized[P, R]]:
+    ) -> Memoizer:
         """Return a decorator that caches the results of a function, method or coroutine function by its arguments.
 
         Calls with equal arguments share a value, whether the arguments are positional, by keyword or defaults. Equality
@@ -288,9 +323,9 @@ class Cache(CacheAccess):
         if not callable(ttl):
             self._writer.seconds(ttl)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
-        parts, key = self.parts, options.function_or_none("key", key)
+        parts, key = self._parts, options.function_or_none("key", key)
         tags_of = options.tags_by_arguments("tags", tags)
-        return memoizer(self, parts.loads, parts.groups, parts.delete_group, ttl, key, policy, tags_of)
+        return memoizer(self, parts.loads, parts.add_group, ttl, key, policy, tags_of)
 
     # Files.
 
@@ -320,7 +355,7 @@ class Cache(CacheAccess):
             SnapshotRefused: on Windows.
         """
         self._gate.open()
-        return self.parts.snapshots.save(path, secret=secret, seconds=seconds)
+        return self._parts.snapshots.save(path, secret=secret, seconds=seconds)
 
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
         """Restore the entries of a file that ``save`` wrote, except expired ones. Return their number.
@@ -338,24 +373,25 @@ class Cache(CacheAccess):
             CacheClosed: if the cache was closed.
         """
         self._gate.open()
-        return self.parts.snapshots.load(options.encodable_path("path", path), options.secret_or_none("secret", secret))
+        path, secret = options.encodable_path("path", path), options.secret_or_none("secret", secret)
+        return self._parts.snapshots.load(path, secret)
 
     # Figures.
 
     def stats(self) -> Stats:
         """Return the statistics since the cache was made."""
         self._gate.open()
-        return self.parts.observer.stats()
+        return self._parts.observer.stats()
 
     @property
     def observer(self) -> Observer:
         """The part with the published statistics, the recent events and the operators' requests."""
-        return self.parts.observer
+        return self._parts.observer
 
     @property
     def keeper(self) -> Autosave | None:
         """The part that saves and loads the entries; None without a ``snapshot_dir``."""
-        return self.parts.keeper
+        return self._parts.keeper
 
     @property
     def is_closed(self) -> bool:
@@ -366,12 +402,15 @@ class Cache(CacheAccess):
 
     def close(self) -> None:
         """Drop all entries. Later reads and writes raise CacheClosed; a second ``close`` does nothing."""
-        if not self.parts.is_closed:
-            self.parts.close()
+        if not self._parts.is_closed:
+            self._parts.close()
 
     # Private methods.
 
-    def _load(
+    _drive = staticmethod(drive)
+    _value_of = staticmethod(result)
+
+    def _steps_to_load(
         self,
         key: Any,
         found: Any,
@@ -383,15 +422,15 @@ class Cache(CacheAccess):
         timeout: float | None,
         negative_ttl: float | None,
         tags: Iterable[str],
-    ) -> Any:
+    ) -> Steps | None:
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
-        loads = self.parts.loads
+        loads = self._parts.loads
         if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
-            return found
-        return run(loads.load_or_refresh(key, found, loader, ttl, policy, options.tags("tags", tags)))
+            return None
+        return self.engine.load(loads.request(key, loader, ttl, policy, options.tags("tags", tags)), found)
 
     def _adapt(self, key: Any) -> Any:
-        return key if type(key) is str else self.parts.keys.adapt(key)
+        return key if type(key) is str else self._parts.keys.adapt(key)
 
     def _times(self, key: Any) -> Times | None:
         """Return the times of a fresh and current entry."""
@@ -444,4 +483,5 @@ class Cache(CacheAccess):
 
 def caches() -> list[Cache]:
     """Return the caches of this process that are not closed, oldest first."""
-    return observed_caches()
+    # Only ``Cache`` registers its objects.
+    return cast(list[Cache], observed_caches())

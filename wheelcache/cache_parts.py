@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
 from wheelcache.codec import size_of
 from wheelcache.coherence.key_stamps import KeyStamps
+from wheelcache.coherence.misses import Misses
 from wheelcache.core import CoreClass
 from wheelcache.core.contract import BATCH, Core
-from wheelcache.errors import DirectoryUnusable, FileUnusable, Unloaded
+from wheelcache.errors import DirectoryUnusable, FileUnusable
 from wheelcache.keys import CALLERS, GROUP, KeyProxies
-from wheelcache.leases.fill_leases import FillLeases
-from wheelcache.leases.leased_reads import LeasedReads
-from wheelcache.loading.fill_times import FillTimes
+from wheelcache.leases.fill_turns import FillTurns, LeasedReads
 from wheelcache.loading.loads import Loads
-from wheelcache.loading.memoize import Groups
-from wheelcache.loading.steps import StepsTo
+from wheelcache.loading.memoize import Group, Groups
 from wheelcache.observability.inquiries import Inspector
-from wheelcache.observability.observers import IdleChecker, Observer, StatsReader
-from wheelcache.observability.stats_log import log_core
+from wheelcache.observability.observers import IdleChecker, Observer
+from wheelcache.observability.stats_reader import StatsReader
 from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
-from wheelcache.options import seconds, tag, whole
+from wheelcache.options import tag
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.persistence.gate import Gate
 from wheelcache.persistence.snapshots import Snapshots
@@ -32,7 +30,6 @@ from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock, unfrozen
 from wheelcache.runtime.frozen_time import follow
 from wheelcache.runtime.periodic_jobs import PeriodicJobs
-from wheelcache.runtime.request_scope import current_scope
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.writing.entry_writer import EntryWriter
 from wheelcache.writing.removal_listener import RemovalListener
@@ -74,6 +71,7 @@ class CacheParts:
             interval=options.interval,
             clock=unfrozen(options.clock),
             stamps=stamps,
+            policy=options.policy,
         )
         # A weight in bytes includes the entry itself, whose size only the core knows.
         weigher = options.weigher
@@ -82,13 +80,17 @@ class CacheParts:
         listener = RemovalListener(name, self.core, options.on_removal)
         self.keys = KeyProxies()
         self.driver = WheelDriver(listener, options.interval, options.clock)
-        self.leases = FillLeases(self.core, self.driver.clock)
         self.stamps = KeyStamps(name, self.core, self.driver.clock, stamps)
+        self.leases = FillTurns(self.core, self.stamps, self.driver.clock)
         self.gate = Gate(name, self.core)
+        # Looked up at the call, as the jobs below are.
+        self.misses = Misses(self.core, self.stamps, lambda seconds: self.loads.counts.ended(seconds, "loads"))
 
         def cache_is_used() -> None:
             # Looked up at the call, since the jobs are created after the parts that they read.
             self.jobs.cache_is_used()
+            if self.stamps.bus is not None:
+                self.stamps.bus.start()
 
         self.writer = EntryWriter(
             name,
@@ -98,16 +100,16 @@ class CacheParts:
             listener,
             weigher,
             self.stamps,
+            self.misses,
             keys=self.keys,
             ttl=options.ttl,
             open_gate=self.gate.open,
             cache_is_used=cache_is_used,
         )
-        self.loads = Loads(self.core, self.writer, self.stamps, self.keys, cache_is_used)
-        self.fill_times = FillTimes(self.loads.counts, self.driver.clock)
+        self.loads = Loads(self.core, self.writer, self.stamps, self.keys, cache_is_used, options.background_context)
         self.groups = Groups()
         self.leased_reads = LeasedReads(
-            self.core, self.gate.check, self.leases, self.stamps, self.writer, self.loads.counts
+            self.core, self.gate.check, self.leases, self.stamps, self.misses, self.writer, self.loads.counts
         )
         self.snapshots = Snapshots(
             name,
@@ -123,7 +125,7 @@ class CacheParts:
         stats = StatsReader(self.core, self.loads.counts)
         self.actions, in_use = self._actions(), self.gate.is_in_use
         self.before_clear: Callable[[], object] | None = None
-        inspector = Inspector(self.core, self.writer.delete_many, self.deletions, self.delete_tags)
+        inspector = Inspector(self.core, self.writer.delete_many, self.deletions, self.delete_tags, self.actions)
         with _naming("figures_dir"):
             self.observer = Observer(
                 options, self.core, stats, self.loads.failures, self.driver, self.actions, inspector, in_use
@@ -131,32 +133,36 @@ class CacheParts:
         jobs = self.observer.jobs if self.keeper is None else [*self.observer.jobs, self.keeper]
         self.idle_checker = IdleChecker(stats, self.writer.expect_first_write, lambda: not self.loads.is_idle)
         self.jobs = PeriodicJobs(self.driver.clock, self.idle_checker, jobs)
+        if self.keeper is not None or self.observer.publication is not None:
+            self.gate.load_first(self._begin_use)
 
     def start(self) -> None:
-        """Log the core, and register with the wheel thread, the fork hooks and the frozen-time support."""
-        log_core()
+        """Register with the wheel thread, the fork hooks and the frozen-time support."""
         self.driver.start()
         if unfrozen(self.options.clock) is SystemClock.monotonic:
             follow(self.driver)
         lifecycle.HELD.add_weakly(self)
 
-    def delete_group(self, name: str) -> int:
-        """Delete every key that is a tuple whose first item is ``name``, such as the keys of a memoized function, in
-        O(1). Return the number of entries in memory, as ``len`` counts them."""
-        self.gate.open()
-        return self.writer.drop_tag(GROUP + name)
+    def add_group(self, name: str) -> Group:
+        """Add a group of keys named ``name``: see ``Groups.add``."""
 
-    def delete_tags(self, tags: Iterable[str], prefix: str = "") -> None:
-        """Do the same as ``Cache.delete_tags``, for tags that begin with ``prefix`` in the cache."""
+        def drop(name: str) -> int:
+            self.gate.open()
+            return self.writer.drop_tag(GROUP + name)
+
+        return Group(self.groups.add(name), drop)
+
+    def delete_tags(self, tags: Iterable[str], prefix: str = "") -> int:
+        """Do the same as ``Cache.delete_tags``, for tags that begin with ``prefix`` in the cache. Return the number of
+        their entries in memory."""
         names = [CALLERS + prefix + tag("tags", each) for each in tags]
         # Each call of a Python function that the processor has not cached takes 2 us, a tenth of the whole.
         if self.gate.is_shut:
             self.gate.open()
-        if self.stamps.reports_writes:
-            # As after ``clear``, a later ``set`` by this caller is not a fill.
-            self.stamps.forget_misses()
-        for name in names:
-            self.writer.drop_tag(name)
+        if self.misses.scopes:
+            # A later ``set`` by this caller does not answer an earlier miss.
+            self.misses.forget()
+        return sum([self.writer.drop_tag(name) for name in names])
 
     def key_batches(self) -> Iterator[list[Any]]:
         """Yield the callers' keys of all entries, including expired ones, in batches.
@@ -171,84 +177,19 @@ class CacheParts:
     def deletions(self, wanted: Callable[[list[Any]], Iterable[Any]]) -> Iterator[int]:
         """Delete the keys that ``wanted`` selects from lists of callers' keys. Yield the number deleted from each list.
 
-        The value of a load of such a key that began before the first item is not stored.
+        The value of a load of such a key that began before the first item is not stored. Nor is any value that a
+        transaction has computed since an earlier moment: its key may match.
         """
+        self.writer.any_will_be_written()
         yield self.writer.delete_many(wanted(self.keys.unwrapped(self.loads.keys_in_progress())))
         for keys in self.key_batches():
             yield self.writer.delete_many(wanted(keys))
 
-    # For backends and near caches, by the callers' keys.
-
-    def look_up_leased(
-        self, key: Any, wait: float, may_wait: bool = True, grace: float = 0.0, leader: Any = None
-    ) -> StepsTo[Any]:
-        """Return the steps of a look-up by a caller that will compute and set the value if it is missing.
-
-        The steps return the value, or MISSING if the caller must compute it. Of several callers that miss a key at the
-        same time, one receives MISSING and a lease, and the others wait for the value that it sets. If the holder of
-        the lease deletes the key, its request ends, or ``wait`` is over, one waiter receives MISSING and the lease. A
-        caller that holds a lease, runs a loader, or runs under an event loop never waits. See ``fill_leases``.
-
-        Args:
-            wait: the maximum seconds to wait, > 0.
-            may_wait: False if the holder of the lease may need the same thread that would wait.
-            grace: for so many seconds past the TTL of a value, which must be stored with that grace, the others receive
-                the old value and do not wait.
-            leader: a key whose lease stands for that of ``key``, too, since both values are computed together. While
-                another caller has that lease, this one receives the old value of ``key``, if there is one.
-        """
-        self.gate.open()
-        key = self.keys.adapt(key)
-        leader = key if leader is None else self.keys.adapt(leader)
-        return self.leased_reads.get(key, seconds("wait", wait), may_wait, grace, leader)
-
-    def lease_fill(self, key: Any) -> Callable[[Any, tuple[str, ...]], None]:
-        """Return a function that passes a value, with its tags, to the callers that wait for a lease on ``key``.
-
-        The value must be read or written in the store behind after this call: see ``LeasedReads.fill``.
-        """
-        fill = self.leased_reads.fill(self.keys.adapt(key))
-        return lambda value, tags: fill(value, self.writer.tag_names("", tags))
-
-    def is_leased(self, key: Any) -> bool:
-        """Return whether the running thread or task has a lease on ``key``."""
-        return self.leases.is_of(self.keys.adapt(key), current_scope())
-
-    def invalidate(self, key: Any) -> None:
-        """Delete ``key``, which was written in the store behind. A caller that waits for a lease reads it there."""
-        self.writer.delete(key)
-        # After the delete, which must not make the ``lease_fill`` of the next holder outdated.
-        self.leases.refuse(self.keys.adapt(key))
-
-    def discard_stale(self, key: Any) -> None:
-        """Remove the stale copy of ``key``, which is no longer in the store behind."""
-        self.writer.discard(self.keys.adapt(key))
-
-    def weigh(self, key: Any, value: Any) -> int:
-        """Return the weight of an entry of ``key`` and ``value``; 0 without a weigher."""
-        return self.writer.weigh(self.keys.adapt(key), value)
-
-    def evict_to(self, size: int) -> None:
-        """Evict the least recently used entries until at most ``size``, an int >= 0, are left. Load no snapshot."""
-        with suppress(Unloaded):
-            self.writer.evict_to(whole("size", size))
-
-    def clear_for(self, by: str | None) -> None:
-        """Clear the cache, and record the clear among the recent events.
-
-        Args:
-            by: the operator that the event names. An empty string stands for the code of the site. Pass None to leave
-                the clear out of the events.
-        """
-        self.clear()
-        if by is not None:
-            self.observer.events.note_clear(by)
-
     def clear(self) -> None:
         """Remove every entry, and forget the failed loads."""
+        self.gate.skip_load()
         if self.before_clear is not None:
             self.before_clear()
-        self.gate.skip_load()
         self.writer.clear()
         self.loads.forget_failures()
 
@@ -293,11 +234,17 @@ class CacheParts:
         if options.snapshot_dir is None:
             return None
         with _naming("snapshot_dir"):
-            keeper = Autosave(options.snapshot_dir, options.snapshot_interval, options.snapshot_key, self.snapshots)
-        self.gate.load_first(keeper.load)
-        return keeper
+            return Autosave(options.snapshot_dir, options.snapshot_interval, options.snapshot_key, self.snapshots)
 
-    def _actions(self) -> dict[str, Callable[..., object]]:
+    def _begin_use(self) -> None:
+        """Load the snapshot, if the cache has any, and start the jobs: a process that only misses is a worker, too."""
+        try:
+            if self.keeper is not None:
+                self.keeper.load()
+        finally:
+            self.jobs.cache_is_used()
+
+    def _actions(self) -> dict[str, Callable[..., Any]]:
         """Return the actions that operators can request."""
         actions: dict[str, Callable[..., object]] = {CLEAR: self.clear}
         if self.keeper is not None:

@@ -17,6 +17,8 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from wheelcache.core.access import Serialized
+from wheelcache.core.reusable import check_reusable
+from wheelcache.options import shown
 
 ATOMS: Final = frozenset(
     (str, int, bytes, bool, float, type(None), complex, Decimal, UUID, date, timedelta),
@@ -104,13 +106,15 @@ class Codec:
         """Return the object to store for ``value``.
 
         Raises:
-            TypeError: if the serializer does not return bytes. Errors of the serializer pass through.
+            TypeError: if the value can be read only once, or the serializer does not return bytes. Errors of the
+                serializer pass through.
         """
         if self._keep(value):
             return value
+        check_reusable(value)
         data = self._dumps(value)
         if not isinstance(data, bytes):
-            raise TypeError(f"the serializer's dumps() must return bytes, not {data!r}")
+            raise TypeError(f"the serializer's dumps() must return bytes, not {shown(data)}")
         return Serialized(data)
 
     def decode(self, stored: Any) -> Any:
@@ -139,4 +143,5 @@ def _size(value: Any) -> int:
 
 
 def _anything(value: Any) -> bool:
+    check_reusable(value)
     return True

@@ -88,10 +88,13 @@ GROUP: Final = "("
 CALLERS: Final = "#"
 """The first character of the core's name for a tag of the caller."""
 
+INTERNAL: Final = "\0wheelcache "
+"""The beginning of the tags that an HTTP cache gives its pages to purge them. The tags of a site do not begin so."""
+
 
 def callers_tags(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the callers' tags among the tags that a core reports."""
-    return tuple([name[1:] for name in names if name[0] == CALLERS])
+    """Return the callers' tags among the tags that a core reports, without those of an HTTP cache."""
+    return tuple([name[1:] for name in names if name[0] == CALLERS and not name.startswith(INTERNAL, 1)])
 
 
 class KeyProxies:

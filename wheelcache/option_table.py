@@ -33,7 +33,7 @@ WHEEL: Final = TakenBy.WHEEL
 TIERED: Final = TakenBy.TIERED
 BACKENDS: Final = WHEEL | TIERED
 ALL: Final = TakenBy.ENGINE | BACKENDS
-KEPT: Final = TakenBy.ENGINE | WHEEL
+NOT_TIERED: Final = TakenBy.ENGINE | WHEEL
 
 NOT_GIVEN: Final = object()
 
@@ -50,13 +50,14 @@ class Spelling:
 
     Attributes:
         name: the name in the settings of the interface.
-        check, default: the check and the default in this interface, if they differ from those of the option. The check
-            need not accept the default: see CULL_FREQUENCY.
+        check, default, meaning: the check, the default and the description in this interface, if they differ from those
+            of the option. The check need not accept the default: see CULL_FREQUENCY.
     """
 
     name: str
     check: Check | None = None
     default: Any = NOT_GIVEN
+    meaning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,8 @@ class Option:
     def spelled(self, spelling: Spelling) -> Option:
         """Return this option with the check and the default that it has in an interface."""
         default = self.default if spelling.default is NOT_GIVEN else spelling.default
-        return replace(self, check=spelling.check or self.check, default=default)
+        check, meaning = spelling.check or self.check, spelling.meaning or self.meaning
+        return replace(self, check=check, default=default, meaning=meaning)
 
     def in_words(self, value: Any) -> str:
         """Return a checked value in words, for operators."""
@@ -90,9 +92,13 @@ class Option:
         if value is OF_THE_SITE:
             return "the directory of the site"
         if isinstance(value, tuple):
+            if all(isinstance(each, str) for each in value) and value:
+                return ", ".join(value)
             # Either one time for all keys, or several by prefix.
             times = dict(value)
             return repr(times if times.keys() - {""} else times.get("", 0))
+        if callable(value) and hasattr(value, "__qualname__"):
+            return f"{value.__module__}.{value.__qualname__}"
         return str(value) if isinstance(value, str | Path) and value else repr(value)
 
 
@@ -122,10 +128,20 @@ TABLE: Final = (
     # For every cache.
     Option("max_entries", ALL, options.count_or_none, None, "the maximum number of entries"),
     Option(
+        "policy",
+        ALL,
+        options.one_of("lru", "adaptive"),
+        "lru",
+        'the entries that leave a full cache: `"lru"`, the least recently used; `"adaptive"`, by recency or frequency',
+    ),
+    Option(
         "cull_frequency", WHEEL, options.as_django_reads(options.whole), None, "a full cache removes 1/n of its entries"
     ),
     Option("default_timeout", WHEEL, options.timeout, 300, "seconds or a `timedelta`; `0` for never"),
-    Option("default_timeout", TIERED, options.timeout_or_none, None, "the default timeout of the other cache"),
+    Option(
+        *("default_timeout", TIERED, options.or_none(options.finite_timeout), None),
+        "the default timeout of the other cache",
+    ),
     Option("ignore_delete_many_errors", BACKENDS, options.unchecked, False, "has no effect, since deletes cannot fail"),
     Option("key_prefix", WHEEL, options.text, "", "a prefix of every key"),
     Option("max_weight", ALL, options.count_or_none, None, "the maximum size of all keys, values and entries in bytes"),
@@ -164,6 +180,29 @@ TABLE: Final = (
         None,
         '`"host"`: all processes of this machine see writes and deletes of one of them immediately',
     ),
+    Option(
+        "polled_database",
+        BACKENDS,
+        options.or_none(options.text),
+        None,
+        'with `COHERENCE="database"`, the alias of the database that is polled: the replica from which the values of '
+        "the cache are loaded, if they are",
+    ),
+    Option(
+        "transactions",
+        BACKENDS,
+        options.transactions,
+        False,
+        "whether values and deletes inside a transaction of the database reach others when it is committed; "
+        "or a list of aliases of `DATABASES`",
+    ),
+    Option(
+        "background_context",
+        NOT_TIERED,
+        options.function_or_none,
+        None,
+        "a function, or its dotted path; returns a context manager, which is entered around each background load",
+    ),
     Option("stamps", ENGINE_ONLY, options.stamps_or_none, None),
     Option(
         "figures_dir",
@@ -174,16 +213,16 @@ TABLE: Final = (
     ),
     Option(
         "snapshot_dir",
-        KEPT,
+        NOT_TIERED,
         options.path_or_none,
         None,
         "the absolute path of the directory where the entries are saved for the next process",
     ),
     Option("inspect", BACKENDS, options.flag, False, "the dashboard finds, lists and deletes entries for inspectors"),
-    Option("snapshot_interval", KEPT, options.interval, 300.0, "seconds between two saves of the entries"),
+    Option("snapshot_interval", NOT_TIERED, options.interval, 300.0, "seconds between two saves of the entries"),
     Option(
         "snapshot_key",
-        KEPT,
+        NOT_TIERED,
         options.secret_or_none,
         None,
         "a string or bytes to sign the snapshots with",
@@ -203,6 +242,13 @@ IN_DJANGO: Final[dict[str, Spelling | None]] = {
     "key_prefix": None,
     "max_weight": Spelling("MAX_BYTES"),
     "name": None,
+    "coherence": Spelling(
+        "COHERENCE",
+        options.django_coherence,
+        meaning='`"host"`: all processes of this machine see writes and deletes of one of them immediately; '
+        '`"database"`: those of all machines, through a table in PostgreSQL',
+    ),
+    "background_context": Spelling("BACKGROUND_CONTEXT", options.function_by_path_or_none),
     "figures_dir": Spelling("FIGURES_DIR", default=OF_THE_SITE),
     "snapshot_dir": Spelling("SNAPSHOT"),
 }
@@ -213,6 +259,14 @@ IN_FLASK: Final[dict[str, Spelling | None]] = {
     "cull_frequency": None,
     "max_weight": Spelling("max_bytes"),
     "serializer": None,
+    "polled_database": None,
+    "transactions": Spelling(
+        "transactions",
+        options.flag,
+        meaning="whether values and deletes inside a transaction that the site announces reach others when it is "
+        "committed",
+    ),
+    "background_context": Spelling("background_context", options.function_by_path_or_none),
     "snapshot_dir": Spelling("snapshot"),
 }
 """The same for Flask's configuration."""
@@ -269,6 +323,12 @@ class Options(Mapping[str, Option]):
             option.name: option.check(name, given[name]) if name in given else option.default
             for name, option in self.items()
         }
+        if checked.get("polled_database") is not None and checked["coherence"] != "database":
+            name, needed = self.spelled("polled_database"), self.spelled("coherence")
+            raise ValueError(f"{name} needs {needed} 'database', not {checked['coherence']!r}")
+        if checked.get("policy") == "adaptive" and checked["max_entries"] is None:
+            name, needed = self.spelled("policy"), self.spelled("max_entries")
+            raise ValueError(f"{name} 'adaptive' needs {needed}, a whole number >= 1, not None")
         waits = [prefix for prefix, wait in checked.get("fill_wait", ()) if wait]
         for prefix, grace in checked.get("fill_grace", ()):
             if grace and not any(prefix.startswith(each) or each.startswith(prefix) for each in waits):
@@ -325,4 +385,4 @@ ENGINE: Final = Options(TakenBy.ENGINE, {})
 DJANGO: Final = Options(WHEEL, IN_DJANGO, str.upper)
 DJANGO_TIERED: Final = Options(TIERED, IN_DJANGO, str.upper)
 FLASK: Final = Options(WHEEL, IN_FLASK)
-FLASK_TIERED: Final = Options(TIERED, IN_FLASK)
+FLASK_TIERED: Final = Options(TIERED, {**IN_FLASK, "transactions": None})

@@ -12,9 +12,10 @@ from contextlib import suppress
 from datetime import timedelta
 from difflib import get_close_matches
 from itertools import islice
-from math import inf, isfinite, isnan
+from math import inf, isfinite, isinf, isnan
 from numbers import Real
 from pathlib import Path
+from pkgutil import resolve_name
 from sys import float_info
 from typing import Any, Final, TypeVar
 
@@ -23,17 +24,26 @@ T = TypeVar("T")
 Check = Callable[[str, Any], Any]
 
 
+LONGEST_SHOWN: Final = 200
+
+
+def shown(value: Any) -> str:
+    """Return ``repr(value)`` for an error message, cut after 200 characters."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+
+
 def _checked(name: str, value: Any, accepted: str, kind: Any, is_allowed: Callable[[Any], bool]) -> Any:
     # A bool is an int in Python, but True is not meant as the number 1.
     if isinstance(value, bool) or not isinstance(value, kind):
-        raise TypeError(f"{name} must be {accepted}, not {value!r}")
+        raise TypeError(f"{name} must be {accepted}, not {shown(value)}")
     try:
         allowed = is_allowed(value)
     except OverflowError:
         # An int that does not fit into a float.
         allowed = False
     if not allowed:
-        raise ValueError(f"{name} must be {accepted}, not {value!r}")
+        raise ValueError(f"{name} must be {accepted}, not {shown(value)}")
     return value
 
 
@@ -51,7 +61,7 @@ def unknown(given: Iterable[Any], known: Iterable[str], cache: str) -> str | Non
         if not (isinstance(option, str) and by_case.get(option.casefold()) == option):
             near = get_close_matches(str(option).casefold(), by_case, n=1, cutoff=SIMILARITY)
             hint = f"did you mean {by_case[near[0]]}?" if near else f"it takes {', '.join(by_case.values())}"
-            messages.append(f"unknown option {option!r} of {cache}; {hint}")
+            messages.append(f"unknown option {shown(option)} of {cache}; {hint}")
     return "\n".join(messages) or None
 
 
@@ -124,12 +134,12 @@ def tags(name: str, value: Any) -> tuple[str, ...]:
         return tuple(dict.fromkeys(value))
     accepted = f"an iterable of at most {MOST_TAGS} non-empty strings"
     if isinstance(value, str):
-        raise TypeError(f"{name} must be {accepted}, not a single string; write ({value!r},)")
+        raise TypeError(f"{name} must be {accepted}, not a single string; write ({shown(value)},)")
     if isinstance(value, bytes) or not isinstance(value, Iterable):
-        raise TypeError(f"{name} must be {accepted}, not {value!r}")
+        raise TypeError(f"{name} must be {accepted}, not {shown(value)}")
     given = tuple(islice(value, MOST_TAGS + 1))
     if len(given) > MOST_TAGS:
-        raise ValueError(f"{name} must be {accepted}, not more: {', '.join(map(repr, given[:3]))} ...")
+        raise ValueError(f"{name} must be {accepted}, not more: {', '.join(map(shown, given[:3]))} ...")
     return tuple(dict.fromkeys([tag(name, each, accepted) for each in given]))
 
 
@@ -137,7 +147,7 @@ def page_tags(name: str, value: Any) -> set[str]:
     """Check the tags of a page. Their number is not limited here: a page with more than 64 tags is not stored."""
     accepted = "an iterable of non-empty strings"
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise TypeError(f"{name} must be {accepted}, not {value!r}")
+        raise TypeError(f"{name} must be {accepted}, not {shown(value)}")
     return {tag(name, each, accepted) for each in value}
 
 
@@ -146,9 +156,9 @@ def tag(name: str, value: Any, accepted: str = "non-empty strings") -> str:
     if type(value) is str and value:
         return value
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be {accepted}, not {value!r}")
+        raise TypeError(f"{name} must be {accepted}, not {shown(value)}")
     if not value:
-        raise ValueError(f"{name} must be {accepted}, not {value!r}")
+        raise ValueError(f"{name} must be {accepted}, not {shown(value)}")
     return str.__str__(value)
 
 
@@ -159,6 +169,18 @@ def tags_by_arguments(name: str, given: Any) -> Callable[..., tuple[str, ...]]:
         return lambda *args, **kwargs: tags(f"the result of {name}", given(*args, **kwargs))
     checked = tags(name, given)
     return lambda *args, **kwargs: checked
+
+
+def names(name: str, value: Any, accepted: str, is_valid: Callable[[str], object] = str.isascii) -> list[str]:
+    """Check an option that is a collection of ``accepted`` names."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be {accepted}, not {shown(value)}")
+    found = list(value)
+    for each in found:
+        if not isinstance(each, str) or not is_valid(each):
+            kind = ValueError if isinstance(each, str) else TypeError
+            raise kind(f"{name} must be {accepted}, not with {shown(each)}")
+    return found
 
 
 def ttl(name: str, value: Any) -> float | None:
@@ -193,7 +215,7 @@ def timeout(name: str, value: Any) -> float:
     # An int that does not fit into a float cannot be added to a clock.
     if isinstance(value, int) and not isinstance(value, bool) and value <= float_info.max:
         return value
-    raise TypeError(f"{name} must be a number of seconds (0 for never) or a timedelta, not {value!r}")
+    raise TypeError(f"{name} must be a number of seconds (0 for never) or a timedelta, not {shown(value)}")
 
 
 def django_timeout(name: str, value: Any) -> Any:
@@ -206,13 +228,20 @@ def django_timeout(name: str, value: Any) -> Any:
     if value is None or (isinstance(value, Real) and not isinstance(value, bool) and value == value):
         return value
     raise TypeError(
-        f"{name} must be a number of seconds (0 or less: expires immediately) or None for no expiry, not {value!r}"
+        f"{name} must be a number of seconds (0 or less: expires immediately) or None for no expiry, not {shown(value)}"
     )
 
 
-def timeout_or_none(name: str, value: Any) -> float | None:
-    """Check a timeout as ``timeout`` does, but accept None as well."""
-    return None if value is None else timeout(name, value)
+def finite_timeout(name: str, value: Any) -> float:
+    """Check a timeout as ``timeout`` does, but not an infinite one: the caches of cachelib cannot read it."""
+    if isinstance(value, float) and isinf(value):
+        raise ValueError(f"{name} must be a number of seconds (0 for never) or a timedelta, not {shown(value)}")
+    return timeout(name, value)
+
+
+def or_none(check: Check) -> Check:
+    """Return a check that accepts None as well as the values of ``check``."""
+    return lambda name, value: None if value is None else check(name, value)
 
 
 def as_django_reads(check: Check) -> Check:
@@ -230,6 +259,17 @@ def as_django_reads(check: Check) -> Check:
     return read
 
 
+default_django_timeout: Final = as_django_reads(
+    _or_none(
+        "a number of seconds (0 or less: expires immediately) or None for no expiry",
+        Real,
+        lambda given: abs(given) <= float_info.max,
+        int,
+    )
+)
+"""Check the setting TIMEOUT of a Django cache. In place of a value that is no number, Django would use 300."""
+
+
 def zero_for(default: int, check: Check) -> Check:
     """Return a check that returns ``default`` for 0, and otherwise does the same as ``check``."""
     return lambda name, value: check(name, value) or default
@@ -238,7 +278,7 @@ def zero_for(default: int, check: Check) -> Check:
 def flag(name: str, value: Any) -> bool:
     """Check a bool."""
     if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, not {value!r}")
+        raise TypeError(f"{name} must be True or False, not {shown(value)}")
     return value
 
 
@@ -252,7 +292,7 @@ def waits(name: str, value: Any) -> tuple[tuple[str, float], ...]:
     given = value if isinstance(value, Mapping) else {"": value}
     for prefix, each in given.items():
         if not isinstance(prefix, str):
-            raise TypeError(f"{name} must be {accepted}, not {value!r}")
+            raise TypeError(f"{name} must be {accepted}, not {shown(value)}")
         _checked(name, each, accepted, Real, lambda seconds: seconds >= 0 and isfinite(seconds))
     # Prefixes of equal length are sorted as well, so that equal dicts give the same pairs.
     longest_first = sorted(given, key=lambda prefix: (-len(prefix), prefix))
@@ -262,8 +302,24 @@ def waits(name: str, value: Any) -> tuple[tuple[str, float], ...]:
 def coherence(name: str, value: Any) -> str | None:
     """Check that the value is "host" or None."""
     if value is not None and value != "host":
-        raise ValueError(f"{name} must be 'host', or None, not {value!r}")
+        raise ValueError(f"{name} must be 'host', or None, not {shown(value)}")
     return None if value is None else "host"
+
+
+def django_coherence(name: str, value: Any) -> str | None:
+    """Check that the value is "host", "database" or None."""
+    if value is not None and value not in ("host", "database"):
+        raise ValueError(f"{name} must be 'host', 'database', or None, not {shown(value)}")
+    return None if value is None else str(value)
+
+
+def transactions(name: str, value: Any) -> bool | tuple[str, ...]:
+    """Check whether, or the aliases of the databases whose transactions, a cache follows."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    raise TypeError(f"{name} must be True, False or a list of aliases of DATABASES, not {shown(value)}")
 
 
 def one_of(*accepted: str) -> Check:
@@ -271,7 +327,7 @@ def one_of(*accepted: str) -> Check:
 
     def check(name: str, value: Any) -> str:
         if value not in accepted:
-            raise ValueError(f"{name} must be {' or '.join(map(repr, accepted))}, not {value!r}")
+            raise ValueError(f"{name} must be {' or '.join(map(repr, accepted))}, not {shown(value)}")
         return str(value)
 
     return check
@@ -283,7 +339,7 @@ SERIALIZER_TAKES: Final = "'pickle', 'reference', or the dotted path of an objec
 def serializer_name(name: str, value: Any) -> str:
     """Check a string. The object that it names is imported when the cache is made."""
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be {SERIALIZER_TAKES}, not {value!r}")
+        raise TypeError(f"{name} must be {SERIALIZER_TAKES}, not {shown(value)}")
     return value
 
 
@@ -293,10 +349,10 @@ def path_or_none(name: str, value: Any) -> Path | None:
     if value is None:
         return None
     if not isinstance(value, str | os.PathLike):
-        raise TypeError(f"{name} must be {accepted}, not {value!r}")
+        raise TypeError(f"{name} must be {accepted}, not {shown(value)}")
     path = encodable_path(name, value)
     if not path.is_absolute() or "\0" in str(path):
-        raise ValueError(f"{name} must be {accepted}, not {value!r}")
+        raise ValueError(f"{name} must be {accepted}, not {shown(value)}")
     return path
 
 
@@ -307,7 +363,9 @@ def encodable_path(name: str, value: str | os.PathLike[str]) -> Path:
         os.fsencode(path)
     except UnicodeEncodeError as error:
         reason = f"{error.encoding} cannot encode the character {error.object[error.start]!a}"
-        raise ValueError(f"{name} must be a path that the file system can encode, not {value!r}: {reason}") from None
+        raise ValueError(
+            f"{name} must be a path that the file system can encode, not {shown(value)}: {reason}"
+        ) from None
     return path
 
 
@@ -329,22 +387,38 @@ def stamps_or_none(name: str, value: Any) -> Any:
     """Check stamps, or None."""
     # Checked by attributes: there are two classes of stamps, and tests have others.
     if value is not None and not (callable(getattr(value, "slot", None)) and hasattr(value, "table")):
-        raise TypeError(f"{name} must be a wheelcache.coherence.shared_stamps.SharedStamps, or None, not {value!r}")
+        raise TypeError(
+            f"{name} must be a wheelcache.coherence.shared_stamps.SharedStamps, or None, not {shown(value)}"
+        )
     return value
 
 
 def function(name: str, value: Any) -> Any:
     """Check a callable."""
     if not callable(value):
-        raise TypeError(f"{name} must be callable, not {value!r}")
+        raise TypeError(f"{name} must be callable, not {shown(value)}")
     return value
 
 
 def function_or_none(name: str, value: Any) -> Any:
     """Check a callable, or None."""
     if value is not None and not callable(value):
-        raise TypeError(f"{name} must be callable, or None, not {value!r}")
+        raise TypeError(f"{name} must be callable, or None, not {shown(value)}")
     return value
+
+
+def function_by_path_or_none(name: str, value: Any) -> Any:
+    """Check a callable, the dotted path of one, which is imported, or None."""
+    accepted = "a callable, the dotted path of one, or None"
+    found = value
+    if isinstance(value, str):
+        try:
+            found = resolve_name(value)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ValueError(f"{name} must be {accepted}, not {value!r}: {error}") from error
+    if found is not None and not callable(found):
+        raise TypeError(f"{name} must be {accepted}, not {value!r}")
+    return found
 
 
 def unchecked(name: str, value: Any) -> Any:
@@ -355,5 +429,5 @@ def unchecked(name: str, value: Any) -> Any:
 def text(name: str, value: Any) -> str:
     """Check a string."""
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be a string, not {value!r}")
+        raise TypeError(f"{name} must be a string, not {shown(value)}")
     return value

@@ -9,9 +9,9 @@ import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from math import floor
+from math import floor, sqrt
 from operator import add, attrgetter, sub
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 LOAD_BOUNDS: Final = (
     *(0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -145,6 +145,7 @@ class StoreStats:
         open_breakers: processes whose circuit breaker is open now.
         trackers: processes that read from the store, if it can notify them of writes; otherwise 0.
         trusted: processes that it notifies now.
+        refused_trackers: processes that it refuses to notify.
     """
 
     hits: int = counter()
@@ -155,11 +156,17 @@ class StoreStats:
     open_breakers: int = 0
     trackers: int = 0
     trusted: int = 0
+    refused_trackers: int = 0
 
     @property
     def uses(self) -> int:
         """The number of calls, including refused ones."""
         return self.reads.uses + self.writes.uses
+
+    @property
+    def lost_trackers(self) -> int:
+        """The number of processes that it does not notify now, although it does not refuse to."""
+        return self.trackers - self.trusted - self.refused_trackers
 
     def counts(self) -> Row:
         """Return the numbers that only grow."""
@@ -178,12 +185,212 @@ class StoreStats:
         return cls(**counters, reads=reads, writes=writes, **dict(zip(STORE_GAUGES, gauges, strict=True)))
 
 
-REASONS: Final = (
-    *("status", "error", "no lifetime", "no-store", "private", "set-cookie", "authorization", "vary", "cors"),
-    *("max_body", "max_bytes", "session", "companion", "client address", "all cookies", "all headers", "messages"),
-    *("cache_page", "streaming", "purged", "other"),
-)
+class Reason(NamedTuple):
+    """Why pages are not stored: for the figures, the command ``why`` and the documentation.
+
+    Attributes:
+        cause, advice: sentences that explain it, and that say what to change.
+        details: the texts that Cache-Status shows, or an example if they are made of the response; empty for the reason
+            itself.
+    """
+
+    cause: str
+    advice: str
+    details: tuple[str, ...]
+
+
+def _reason(cause: str, advice: str, *details: str) -> Reason:
+    return Reason(cause, advice, details)
+
+
+_READ_LESS: Final = "Read single cookies and headers, or exempt these reads with ignore_reads or ignore_reads_by."
+_SEND_WHOLE: Final = "Return the body as a whole, or leave such responses to the server in front of the site."
+_FOR_ONE: Final = "Nothing if this is for one visitor; otherwise, remove the header from this page."
+_ONLY_GET: Final = "Nothing: only the complete response to a GET is stored."
+
+REASONS: Final[Mapping[str, Reason]] = {
+    "status": _reason(
+        "Responses with this status are never stored.",
+        "Nothing: responses with this status must not be stored.",
+        "status 206",
+    ),
+    "error": _reason(
+        "The application failed, or answered with a server error.",
+        "Correct the exception.",
+        "the application failed",
+        "error",
+    ),
+    "no lifetime": _reason(
+        "The response names no lifetime, such as Cache-Control: max-age=60.",
+        "Set Cache-Control: max-age=60, or a rule for the path: rules=[(path, ttl(60))].",
+    ),
+    "no-store": _reason(
+        "The response has Cache-Control: no-store.", "Remove no-store, or set CDN-Cache-Control for this cache alone."
+    ),
+    "private": _reason(
+        "The response has Cache-Control: private.", "Remove private, or set CDN-Cache-Control for this cache alone."
+    ),
+    "set-cookie": _reason("The response sets a cookie.", _FOR_ONE, "sets cookie theme"),
+    "authorization": _reason(
+        "The request had an Authorization header, and the response does not say that it is public.",
+        "Set Cache-Control: public if all users may see the page.",
+    ),
+    "vary": _reason(
+        "The response has Vary: *, or varies on a header that only caches need, such as If-None-Match.",
+        "Let Vary name the headers on which the page depends.",
+        "Vary: *",
+    ),
+    "cors": _reason(
+        "The response allows one origin, but does not have Vary: Origin.",
+        "Add Origin to Vary, or allow all origins with *.",
+        "Access-Control-Allow-Origin without Vary: Origin",
+    ),
+    "max_body": _reason("The body is larger than max_body.", "Raise the option max_body.", "longer than max_body"),
+    "max_bytes": _reason(
+        "The page does not fit into max_bytes.", "Raise the option max_bytes, which limits all pages together."
+    ),
+    "session": _reason(
+        "The visitor had a session, and nothing shows that the page does not depend on it.",
+        "Set Vary: Cookie if the page depends on the session; otherwise, it is only for visitors without one.",
+    ),
+    "companion": _reason(
+        "The application did not report on what the page depends: its middleware or extension is missing.",
+        "Put PageMiddleware first in MIDDLEWARE (Django), or call PageNotes.vary_on.",
+        "the application reported no dependencies",
+    ),
+    "client address": _reason(
+        "The application read the address of the visitor. ignore_reads_by can exempt an access log.",
+        _READ_LESS,
+        "reads REMOTE_ADDR",
+    ),
+    "all cookies": _reason(
+        "The application read all cookies together, or frameworks may read the Cookie header differently.",
+        _READ_LESS,
+        "reads all cookies",
+        "unusual Cookie header",
+    ),
+    "all headers": _reason("The application read all request headers together.", _READ_LESS, "reads all headers"),
+    "messages": _reason(
+        "The page shows messages to the visitor.",
+        "Show messages on other pages, or fetch them with a script.",
+        "uses messages",
+    ),
+    "cache_page": _reason(
+        "cache_page answered, perhaps with the CSRF token of another visitor.",
+        "Replace cache_page on this view with cache_control(max_age=60).",
+        "a page of cache_page with Vary: Cookie",
+    ),
+    "streaming": _reason(
+        "The body is a stream that may still read the session.",
+        "Return an HttpResponse instead of a StreamingHttpResponse, or set Vary: Cookie.",
+        "streamed, and may use the session",
+    ),
+    "purged": _reason(
+        "The page was purged while the application made it.", "Nothing: it was purged while the application made it."
+    ),
+    "clear-site-data": _reason("The response has Clear-Site-Data, which is meant for one visitor.", _FOR_ONE),
+    "csrf": _reason(
+        "The page contains a CSRF token.",
+        "Leave {% csrf_token %} and get_token out of the page, or set CSRF_USE_SESSIONS.",
+        "contains a CSRF token",
+        "CSRF token from outside of CsrfViewMiddleware",
+    ),
+    "unsafe request": _reason(
+        "A request header is too long, or has an unusual name or control characters.",
+        "Nothing: ask without this header.",
+        "unsafe header in the request",
+    ),
+    "request": _reason(
+        "The request had Cache-Control: no-store, or Authorization and a condition.",
+        "Nothing: ask without this header.",
+        "no-store in the request",
+        "condition in the request",
+    ),
+    "overdue": _reason(
+        "The application took too long for an earlier request, so later ones do not wait for each other.",
+        "Make the page faster, or raise the option wait.",
+        "the application took too long",
+    ),
+    "language": _reason(
+        "The language did not come from the request, or an earlier request left it behind.",
+        "Deactivate the language at the end of each request, or use LocaleMiddleware.",
+        "language of an earlier request",
+    ),
+    "time zone": _reason(
+        "The time zone did not come from the request, or an earlier request left it behind.",
+        "Deactivate the time zone at the end of each request.",
+        "time zone of an earlier request",
+    ),
+    "script name": _reason(
+        "Apache's mod_rewrite has changed the URL.",
+        "Set FORCE_SCRIPT_NAME instead of rewriting URLs in the server.",
+        "script name from a rewritten URL",
+    ),
+    "environ": _reason(
+        "The application read the whole environ or scope, or an unusual part of it.",
+        _READ_LESS,
+        "reads SERVER_PROTOCOL",
+        "reads the whole scope",
+    ),
+    "encoding": _reason(
+        "The response has a content coding that the visitor does not accept.",
+        "Compress only with a coding that Accept-Encoding of the request names.",
+        "Content-Encoding that the request does not accept",
+    ),
+    "tags": _reason(
+        "The page has too many tags, or invalid ones, which a log line names.",
+        "Give the page at most 64 tags, none of them empty.",
+        "more than 64 tags, or an invalid one",
+    ),
+    "content-length": _reason(
+        "The body has another length than the response announced, or the announcement is invalid.",
+        "Set one correct Content-Length, or none.",
+        "content-length",
+        "the body is shorter or longer than its Content-Length",
+    ),
+    "incomplete": _reason("The response ended too early.", "Send the response to its end.", "incomplete response"),
+    "no response": _reason("The application did not start a response.", "Send a response."),
+    "body": _reason("The request has a body.", _ONLY_GET, "request with a body"),
+    "file": _reason("The server sends the body from a file.", _SEND_WHOLE, "sent with wsgi.file_wrapper"),
+    "write": _reason(
+        "The application sends the body with write().", _SEND_WHOLE, "sent with the write function of WSGI"
+    ),
+    "extension": _reason(
+        "The application uses an extension of its server to send the response.",
+        _SEND_WHOLE,
+        "sent with an extension of ASGI",
+    ),
+    "trailers": _reason("The response has trailers.", _SEND_WHOLE, "has trailers"),
+    "other": _reason(
+        "The application gave another reason.",
+        "Change the code of the application that calls PageNotes.refuse.",
+        "a reason of the application",
+    ),
+}
 """The reasons why pages are not stored, as the figures of a site distinguish them."""
+
+BYPASSING: Final[Mapping[str, Reason]] = {
+    "method": _reason("The request is neither a GET nor a HEAD.", _ONLY_GET),
+    "HEAD": _reason("The request is a HEAD, and no page is stored.", _ONLY_GET),
+    "range": _reason("The request is for a part of a page that is not stored.", _ONLY_GET),
+    "bypass": _reason(
+        "The request bypasses the cache because of a rule of the site, its headers, its method or its URL.",
+        "Change the request, or the option rules if it is a rule of the site.",
+        "rule of the site",
+        "long URL",
+        "no valid Host",
+        "method in lower case",
+        "request with a body",
+        "upgrade",
+        "expect",
+        "if-match",
+        "if-unmodified-since",
+    ),
+}
+"""The reasons of requests that bypass the cache, which are not counted."""
+
+MOST_REASONS: Final = 64
+"""The number of reasons, including those that applications make up, that one process distinguishes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +404,13 @@ class PageStats:
         collapsed: requests that waited for the run of another request and got its page.
         bytes_sent: the bytes of the bodies of all responses from pages.
         stored: pages that were stored.
+        variants_removed: variants that were removed because their page had too many.
         not_stored: responses that were not stored, by reason. The figures of a site have only ``REASONS``; "other"
             includes the reasons that applications make up.
+        not_stored_paths: the paths with most of these responses, by reason, each with a number: the path has at least
+            so many. ``cache.stats()``, and the figures of a single worker, have none.
+        full_variants: by header, or ``"cookie <name>"``, the paths that have the most variants removed because of it,
+            each with a number as above.
     """
 
     fresh: int = counter()
@@ -209,7 +421,12 @@ class PageStats:
     )
     bytes_sent: int = counter("Bytes of the bodies that were sent from stored pages.", "bytes", "pages_sent")
     stored: int = counter("Pages that were stored.", "page", "pages_stored")
+    variants_removed: int = counter(
+        "Variants that were removed because their page had too many.", "variant", "page_variants_removed"
+    )
     not_stored: Mapping[str, int] = field(default_factory=dict)
+    not_stored_paths: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    full_variants: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def uses(self) -> int:
@@ -231,6 +448,94 @@ class PageStats:
         return cls(**counters, not_stored={reason: number for reason, number in reasons if number})
 
 
+CURVE_SIZES: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""The sizes of the miniatures of a cache, as multiples of its own."""
+
+TINY_LFU: Final = len(CURVE_SIZES)
+"""The arm of ``Sample`` that has the size of the cache and the policy W-TinyLFU. The others are in ``CURVE_SIZES``."""
+
+_SAME_SIZE: Final = CURVE_SIZES.index(1.0)
+_DISAGREEMENTS: Final = TINY_LFU + 1
+_HALF: Final = _DISAGREEMENTS + 1
+_COUNTS: Final = 5
+_WINDOW: Final = _COUNTS + 2 * _HALF
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The hit ratios that other sizes, or W-TinyLFU, would have, as miniatures predict: see ``core/curve.py``.
+
+    The numbers cover the last three windows of at least five requests per entry. Those of several workers are added.
+
+    Attributes:
+        numbers: for each window hits, misses, stored values of missing keys, evictions, and entries that were
+            deleted or became outdated; then for each half of the sample the misses of each arm, and the disagreements
+            of LRU and W-TinyLFU.
+    """
+
+    numbers: tuple[int, ...]
+
+    def __bool__(self) -> bool:
+        """Whether three windows are complete in a worker, after the one that fills the miniatures."""
+        return any(self.numbers)
+
+    @property
+    def evicted_share(self) -> float:
+        """The evictions per miss."""
+        _, misses, _, evictions, *_ = self._sum()
+        return evictions / misses if misses else 0.0
+
+    @property
+    def hit_ratio(self) -> float:
+        """The measured hit ratio, 0.0 to 1.0."""
+        hits, misses, *_ = self._sum()
+        return hit_ratio(hits, misses)
+
+    def gain(self, arm: int) -> float:
+        """Return the hit ratio that an arm would have, minus the measured one."""
+        return _gain(self._sum(), arm)
+
+    def error(self, arm: int) -> float:
+        """Return the doubt about the gain of an arm, in points of hit ratio from 0.0 to 1.0: the difference between the
+        halves of the sample, between the windows, or the part of the gain that tags, deletes and other processes may
+        prevent, whichever is greatest.
+
+        A miniature is not notified if the tag of an entry is dropped, or another process changes it, after the cache
+        has evicted it. Such an entry would leave a larger cache as often as it leaves this one.
+        """
+        total = self._sum()
+        starts = _COUNTS, _COUNTS + _HALF
+        halves = [_gain((*total[:_COUNTS], *total[start : start + _HALF], *NO_HALF), arm) for start in starts]
+        windows = [_gain(window, arm) for window in self._windows()]
+        prevented = abs(_gain(total, arm)) * total[4] / max(total[3] + total[4], 1)
+        return max(*(max(gains) - min(gains) for gains in (halves, windows)), prevented)
+
+    def is_certain(self, arm: int) -> bool:
+        """Return whether an arm is better than LRU by more than three standard deviations of chance."""
+        same, other, disagreements = (_misses(self._sum(), each) for each in (_SAME_SIZE, arm, _DISAGREEMENTS))
+        return same - other > 3 * sqrt(disagreements)
+
+    def _windows(self) -> list[tuple[int, ...]]:
+        return [self.numbers[start : start + _WINDOW] for start in range(0, len(self.numbers), _WINDOW)]
+
+    def _sum(self) -> tuple[int, ...]:
+        return tuple(map(sum, zip(*self._windows(), strict=True)))
+
+
+NO_HALF: Final = (0,) * _HALF
+
+
+def _misses(window: Sequence[int], arm: int) -> int:
+    return window[_COUNTS + arm] + window[_COUNTS + _HALF + arm]
+
+
+def _gain(window: Sequence[int], arm: int) -> float:
+    hits, misses, stored, *_ = window
+    same = _misses(window, _SAME_SIZE)
+    # A look-up that no value answers would miss in any cache.
+    return min(misses, stored) * (1 - _misses(window, arm) / same) / (hits + misses) if same and misses else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Stats:
     """The statistics of a cache since it was made, or since the fork in a child process.
@@ -246,7 +551,8 @@ class Stats:
         stale_hits: look-ups that returned a value past its TTL, within its grace. They are neither hits nor misses.
         puts: values that were stored, including loaded ones, but not values restored from a snapshot.
         loads, load_failures: loaders that returned, loaders that raised. The time between a miss of a backend's ``get``
-            and the ``set`` that follows counts as a load as well.
+            and the ``set`` that follows counts as a load as well, and so does a successful read of the store behind. A
+            failed one counts in ``store`` only.
         load_seconds: the time spent in loads, including failed ones, in seconds.
         load_timeouts: callers that did not wait for the end of a load.
         coalesced: callers that received a value that another caller was computing: stampedes prevented.
@@ -261,6 +567,7 @@ class Stats:
         weight: the sum of their weights; 0 without a weigher.
         load_buckets: the histogram of the times of loads and failures: the number for each of ``LOAD_BOUNDS``, and the
             number of longer ones.
+        sample: the hit ratios that other sizes, or the other policy, would have.
         store: the statistics of the store behind a near cache; None for any other cache.
         pages: the statistics of the pages of an HTTP cache; None for any other cache.
     """
@@ -269,7 +576,7 @@ class Stats:
     misses: int = counter()
     puts: int = counter("Values that were stored, also by loads.", "entry")
     loads: int = counter()
-    load_failures: int = counter("Loads that raised an exception.", "load")
+    load_failures: int = counter("Loads that raised an exception, except failed reads of the store behind.", "load")
     load_seconds: float = counter()
     load_timeouts: int = counter("Callers that did not wait for the end of a load.", "request")
     coalesced: int = counter(
@@ -289,6 +596,7 @@ class Stats:
     size: int = 0
     weight: int = 0
     load_buckets: Buckets = NO_BUCKETS
+    sample: Sample = Sample((0,) * (3 * _WINDOW))
     store: StoreStats | None = None
     pages: PageStats | None = None
 
@@ -330,7 +638,8 @@ class Stats:
 
     def gauges(self) -> Row:
         """Return the numbers that go up and down, in the order of ``GAUGES``."""
-        return (self.size, self.weight, *(NO_STORE_GAUGES if self.store is None else self.store.gauges()))
+        of_store = NO_STORE_GAUGES if self.store is None else self.store.gauges()
+        return (self.size, self.weight, *self.sample.numbers, *of_store)
 
     @classmethod
     def of(
@@ -343,13 +652,14 @@ class Stats:
             has_store: whether there is a store behind.
             has_pages: whether the cache belongs to an HTTP cache.
         """
-        size, weight, *of_store = gauges or (0,) * len(GAUGES)
+        size, weight, *rest = gauges or (0,) * len(GAUGES)
+        sample, of_store = Sample(tuple(rest[: len(SAMPLE)])), rest[len(SAMPLE) :]
         first, pages_at = len(COUNTERS) + len(NO_BUCKETS), -len(NO_PAGES)
         store = StoreStats.of(counts[first:pages_at], of_store) if has_store else None
         pages = PageStats.of(counts[pages_at:]) if has_pages else None
         counters = dict(zip(COUNTERS, counts, strict=False))
         buckets = tuple(counts[len(COUNTERS) : first])
-        return cls(**counters, size=size, weight=weight, load_buckets=buckets, store=store, pages=pages)
+        return cls(**counters, size=size, weight=weight, load_buckets=buckets, sample=sample, store=store, pages=pages)
 
     def __sub__(self, earlier: Stats) -> Stats:
         """Return the difference of the counts, with the current gauges."""
@@ -374,9 +684,12 @@ REMOVALS: Final = {
 }
 """The counters of removed entries, by the value of their ``RemovalCause``."""
 
-STORE_GAUGES: Final = ("breakers", "open_breakers", "trackers", "trusted")
+STORE_GAUGES: Final = ("breakers", "open_breakers", "trackers", "trusted", "refused_trackers")
 
-GAUGES: Final = ("size", "weight", *STORE_GAUGES)
+SAMPLE: Final = tuple(f"sample_{place}" for place in range(3 * _WINDOW))
+"""The numbers of ``Sample``."""
+
+GAUGES: Final = ("size", "weight", *SAMPLE, *STORE_GAUGES)
 """The names of the numbers that go up and down."""
 
 _STORE_COUNTERS: Final = _counters_of(StoreStats)

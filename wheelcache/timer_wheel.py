@@ -1,16 +1,16 @@
 """The timers of a ``Timers`` as entries of two cores: a timer is an entry that fires when it expires.
 
 One core has the keyed timers, the other one the broadcasts and the periodic jobs. ``core.advance`` moves due timers to
-a list of the wheel, from which they are removed one by one, so an asynchronous exception loses no timer. ``remove_all``
-also removes timers one by one: it cannot use ``core.clear``, because other threads would drop some of the detached
-entries in ``set`` and ``advance``, and ``Timers.drain`` would not call its function for these.
+a list of the wheel, from which they are removed one by one, so an exception in one of them does not lose the others.
+``remove_all`` removes timers one by one, too: it cannot use ``core.clear``, because other threads would drop some of
+the detached entries in ``set`` and ``advance``, and ``Timers.drain`` would not call its function for these.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from contextvars import Context
 from enum import Enum
@@ -108,7 +108,7 @@ class TimerWheel:
         try:
             outcome = core.set(key, value, delay, mode=mode)
         finally:
-            # Even if the call was interrupted: the entry may be set, so the wheel thread must be notified.
+            # Also after an exception: the timer may be set, and then later timers rely on the thread that it wakes.
             self._scheduled(outcome)
         return outcome
 
@@ -181,7 +181,7 @@ class TimerWheel:
         return sorted(records.values(), key=lambda record: record.times.expires_at)
 
     def stop(self) -> None:
-        """Drop all timers and jobs, and set all events. It may be called again after an interruption."""
+        """Drop all timers and jobs, and set all events. It may be called again."""
         self._is_stopped = True
         self._pool.stop()
         for core in (self.timers, self.events):
@@ -205,26 +205,25 @@ class TimerWheel:
 
     def notify(self, done: None = None) -> None:
         """Run the due timers, including those that another thread removed from the cores."""
-        # Events come first: setting them takes no time, cannot fail, and may be repeated.
+        # Set before any is removed from the list: an event that an exception loses would leave its waiters forever.
         for _, event, _ in tuple(self._due_events):
             if isinstance(event, AlarmEvent):
                 event.set()
         self._submit_due()
         events, exits = self.events, []
-        with suppress(IndexError):
-            for _, job, _ in _removed_one_by_one(self._due_events):
+        while self._due_events:
+            # Another thread may have removed the last one.
+            with suppress(IndexError):
+                _, job, _ = self._due_events.pop(0)
                 try:
                     if isinstance(job, AlarmEvent):
                         job.set()
                     elif not self._is_stopped:
                         self._run_job(events, job)
                 except BaseException as error:
+                    # A job that exits must not delay the others.
                     exits.append(error)
-                    if isinstance(job, PeriodicJob):
-                        with suppress(WheelClosed):
-                            self.schedule(events, job, job, job.period, ABSENT)
         if exits:
-            # Raised after the others have run.
             raise exits[-1]
 
     def use_clock(self, clock: Clock) -> None:
@@ -290,54 +289,39 @@ class TimerWheel:
             self.driver.written()
 
     def _submit_due(self) -> None:
-        with suppress(IndexError):
-            for timer in _removed_one_by_one(self._due):
-                claim = [timer]
+        while self._due:
+            # Another thread may have removed the last one.
+            with suppress(IndexError):
+                key, value, _ = self._due.pop(0)
                 try:
                     # In an empty context: the timer must not act for the load or request of the caller.
-                    self._pool.submit(partial(self._execute_claimed, claim), context=Context())
+                    self._pool.submit(partial(self.call, self._execute, key, value), context=Context())
                 except PoolStopped:
                     # After ``stop``, or while the interpreter exits, timers no longer fire.
                     pass
                 except RuntimeError:
-                    logger.exception("The timer of %r found no thread to run on.", unwrap(timer[0]))
-                except BaseException:
-                    # An asynchronous exception: the timer fires later, unless it was submitted and has run.
-                    with suppress(IndexError):
-                        self._due.insert(0, claim.pop())
-                    raise
-
-    def _execute_claimed(self, claim: Removals) -> None:
-        with suppress(IndexError):
-            key, value, _ = claim.pop()
-            self.call(self._execute, key, value)
+                    logger.exception("The timer of %r found no thread to run on.", unwrap(key))
 
     def _run_job(self, events: Core, job: PeriodicJob) -> None:
         """Run a job, and schedule its next run in ``events``, the core that it came from.
 
         If the job forked, this is the parent's core, which the child does not use: the job does not run again there.
         """
-        pause = job.period
+        pause: float | None = job.period
         try:
             answer = job.function()
             if answer is STOP:
-                return
-            if answer is not None:
+                pause = None
+            elif answer is not None:
                 pause = options.seconds("the result of a periodic job", answer)
         except Exception:
             logger.exception("The periodic job %r raised.", job.function)
-        with suppress(WheelClosed):
-            if events.set(job, job, pause) & WAKE:
-                # The wheel thread may sleep past this run if a write has advanced the wheel.
-                self.driver.wake()
-
-
-def _removed_one_by_one(due: Removals) -> Iterator[tuple[Any, Any, Any]]:
-    """Iterate over the due timers, remove each, and raise IndexError at the end.
-
-    A ``for`` loop removes and assigns a timer in one step: no asynchronous exception can come in between.
-    """
-    return iter(partial(due.pop, 0), None)
+        finally:
+            if pause is not None:
+                with suppress(WheelClosed):
+                    if events.set(job, job, pause) & WAKE:
+                        # The wheel thread may sleep past this run if a write has advanced the wheel.
+                        self.driver.wake()
 
 
 def _stopped() -> WheelClosed:

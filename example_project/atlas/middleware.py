@@ -84,9 +84,8 @@ def _stamp(response: HttpResponseBase, computed: list[str], started: float) -> H
     milliseconds = (perf_counter() - started) * 1000
     response.headers["X-Cache"] = "MISS" if computed else "HIT"
     response.headers["X-Duration-ms"] = f"{milliseconds:.2f}"
-    # cache_page lets browsers keep the page as long as it does. Then no visitor would see it come from this cache.
+    # The line is about this response alone, whatever lifetime its view gives the page.
     response.headers["Cache-Control"] = "private, no-cache"
-    response.headers.pop("Expires", None)
     response.content = response.content.replace(SERVED, _line(computed, milliseconds).encode())
     return response
 

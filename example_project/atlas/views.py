@@ -3,6 +3,7 @@
 from django.conf import settings
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_POST
 
 from atlas import figures
@@ -27,6 +28,8 @@ def home(request: AtlasRequest) -> HttpResponse:
     return render(request, "atlas/home.html", {"load_world": world, "recent": recent})
 
 
+# For the HTTP cache of shared_pages. Browsers may not keep the page, since no change of a city reaches them.
+@cache_control(s_maxage=settings.PAGE_SECONDS)
 def country(request: AtlasRequest, code: str) -> HttpResponse:
     """Show a page that is cached as a whole, for all visitors, until one of its cities changes."""
 

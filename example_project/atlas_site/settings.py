@@ -47,6 +47,11 @@ CACHES = {
     },
 }
 
+# A directory for the figures of one run, which demo shows without those of other runs, if there is one.
+if "ATLAS_FIGURES_DIR" in os.environ:
+    for each in CACHES.values():
+        each["OPTIONS"]["FIGURES_DIR"] = os.environ["ATLAS_FIGURES_DIR"]
+
 # Seconds that a page is kept. ``demo`` has fewer seconds and fewer entries, so that some entries leave.
 PAGE_SECONDS = int(os.environ.get("ATLAS_PAGE_SECONDS", "300"))
 

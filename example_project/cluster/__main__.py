@@ -1,48 +1,78 @@
-"""``python -m cluster``: two machines of two workers each and one Redis, as plain processes, and the delay of writes.
+"""``python -m cluster``: two machines in four setups, the delay of writes, the speed of reads, and wrong reads.
 
-A machine is a directory in which its workers share their figures. Each worker in turn writes a value, and all four read
-until they see it.
+A machine is a process with a directory in place of its shared memory. One machine writes numbers, and the other one
+reads all the time. A read is wrong if it returns a number that is more than two seconds older than an acknowledged
+write. The servers are those of the tests.
 """
 
+import argparse
 import json
 import os
-import shutil
-import socket
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from shutil import which
 from statistics import median
 from urllib.error import URLError
 from urllib.request import urlopen
 
-MACHINES = ("a", "b")
-WORKERS = 2
+import psutil
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tests.ports import free_ports
+from tests.postgresql_server import PostgresqlServer, programs
+from tests.redis_cluster import Cluster
+from tests.redis_server import RedisServer
+
+SERVERS = {"Redis": RedisServer, "Cluster": Cluster, "database": PostgresqlServer, "none": PostgresqlServer}
+"""What the two machines have in common, by setup. With "none", the database is not asked for the writes of others."""
 WRITES = 20
-"""The number of writes by each worker."""
-START_SECONDS = 30.0
+PAUSE_SECONDS = 0.15
+"""Between two writes. Not a multiple of the 0.1 s after which the table of notices is read again."""
+WRONG_AFTER = 2.0
+"""The age in seconds from which an overwritten number is wrong."""
+REMAINDER_SECONDS = WRONG_AFTER + 0.5
+"""The reader goes on for this long after the last write, so that each overwritten number could be read as wrong."""
+MOSTLY = 0.9
+"""The share of hits without which a figure would not be that of a cached read."""
+START_SECONDS = 60.0
 
 
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+@dataclass(frozen=True)
+class Result:
+    """The measurement of one setup.
+
+    Attributes:
+        delays: for each write that the reader has seen, seconds from its acknowledgement to the first read of it or of
+            a later one.
+        reads: the number of reads.
+        hits: the number of reads that neither a store nor a database answered.
+        wrong: the number of wrong reads.
+        per_second: reads per second of reading.
+    """
+
+    delays: list
+    reads: int
+    hits: int
+    wrong: int
+    per_second: float
 
 
-@contextmanager
-def running(*command, **environment):
-    process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
+def missing_packages():
+    """Return the names of the Debian packages that this computer lacks."""
+    missing = [] if which("redis-server") else ["redis-server"]
+    return missing if programs() else [*missing, "postgresql"]
 
 
-def ask(address, path):
+def ask(address, path=""):
     with urlopen(f"{address}/{path}", timeout=START_SECONDS) as answer:
         return json.load(answer)
 
@@ -51,61 +81,149 @@ def wait_for(address):
     until = time.monotonic() + START_SECONDS
     while True:
         try:
-            return ask(address, "")
+            return ask(address)
         except (URLError, ConnectionError):
             if time.monotonic() > until:
                 raise
             time.sleep(0.1)
 
 
-def delays_of(workers, writer, value):
-    """Return, for each worker, the seconds from the end of the write until it saw the value."""
-    with ThreadPoolExecutor(len(workers)) as pool:
-        seen = [pool.submit(ask, address, f"see?value={value}") for address in workers.values()]
-        # All workers have begun to read by then, so each has a copy of the earlier value.
-        time.sleep(0.05)
-        written = ask(workers[writer], f"write?value={value}")["at"]
-        return [max(0.0, each.result()["at"] - written) for each in seen]
+@contextmanager
+def machine(path, environment):
+    """Start the site on a machine. Return its address, at which it does not answer yet."""
+    path.mkdir(mode=0o700)
+    (port,) = free_ports(1)
+    command = (sys.executable, "-m", "cluster.machine", f"127.0.0.1:{port}")
+    environment = {**os.environ, **environment, "CLUSTER_MACHINE": str(path)}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
 
 
-def measure(workers):
-    delays = {name: {True: [], False: []} for name in workers}
-    for number in range(WRITES):
-        for writer in workers:
-            for name, delay in zip(workers, delays_of(workers, writer, f"{writer}-{number}"), strict=True):
-                delays[name][name == writer].append(delay * 1000)
-    return delays
+def prepare(setup, server):
+    """Return the environment of the workers, after the creation of the tables."""
+    if not isinstance(server, PostgresqlServer):
+        return {"CLUSTER_SETUP": setup, "CLUSTER_REDIS": server.url.partition(",")[0]}
+    with server.connect() as connection:
+        connection.execute("CREATE TABLE cluster_number AS SELECT 0 AS number")
+    environment = {"CLUSTER_SETUP": setup, "CLUSTER_DATABASE": json.dumps(server.django_database)}
+    with tempfile.TemporaryDirectory(prefix="wheelcache-cluster-") as figures:
+        command = [sys.executable, "-m", "cluster.migrate"]
+        subprocess.run(
+            command, env={**os.environ, **environment, "CLUSTER_MACHINE": figures}, check=True, timeout=START_SECONDS
+        )
+    return environment
+
+
+def is_cached(address):
+    """Return whether the reads of a worker are hits."""
+    watched = ask(address, "watch?seconds=0.1")
+    return watched["hits"] > sum(count for *_, count in watched["records"]) * MOSTLY
+
+
+def measure(setup, folder, writes):
+    """Return the result of a setup. All that it starts has ended afterwards."""
+    with ExitStack() as stack:
+        environment = prepare(setup, stack.enter_context(SERVERS[setup]()))
+        # Before the machines, so that they end first, and with them the requests of the pool.
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        writer, reader = (stack.enter_context(machine(folder / f"{setup}-{name}", environment)) for name in "ab")
+        for address in (writer, reader):
+            wait_for(address)
+        written = [ask(writer, "write?value=0")["at"]]
+        until = time.monotonic() + START_SECONDS
+        while ask(reader)["value"] != 0 or not is_cached(reader):
+            if time.monotonic() > until:
+                raise RuntimeError(f"{setup}: the reads of the second machine are not cached")
+        seconds = writes * PAUSE_SECONDS + REMAINDER_SECONDS
+        watching = pool.submit(ask, reader, f"watch?seconds={seconds}")
+        for number in range(1, writes + 1):
+            time.sleep(PAUSE_SECONDS)
+            written.append(ask(writer, f"write?value={number}")["at"])
+        return result_of(watching.result(), written)
+
+
+def result_of(watched, written):
+    """Return the result, given the records of a reader, and the times at which the numbers 0, 1, … were written."""
+    records = watched["records"]
+    delays = []
+    for number, at in enumerate(written[1:], 1):
+        seen = next((ended for _, ended, value, _ in records if value >= number), None)
+        if seen is not None:
+            delays.append(max(0.0, seen - at))
+    reads = sum(count for *_, count in records)
+    overwritten = [*written[1:], float("inf")]
+    wrong = sum(count for began, _, value, count in records if began > overwritten[value] + WRONG_AFTER)
+    return Result(delays, reads, watched["hits"], wrong, reads / watched["reading"])
+
+
+def check(setup, result, writes):
+    """Raise an error if a result contradicts the name of its setup."""
+    assert result.hits > result.reads * MOSTLY, f"{setup}: only {result.hits:,} of {result.reads:,} reads were hits"
+    if setup == "none":
+        # Otherwise the other three zeros would prove nothing.
+        assert result.wrong > 0, "none: two machines without coherence must return outdated values"
+        assert result.delays == [], "none: the second machine has seen a write"
+    else:
+        assert result.wrong == 0, f"{setup}: {result.wrong:,} of {result.reads:,} reads were wrong"
+        assert len(result.delays) == writes, f"{setup}: only {len(result.delays)} of {writes} writes have arrived"
+
+
+def table_of(results, writes):
+    table = Table(title=f"{writes} writes on one machine, as another machine reads them")
+    table.add_column("setup", no_wrap=True)
+    for heading in ("delay, ms\nmedian", "delay, ms\nworst", "reads per\nsecond", "reads", "wrong\nreads"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for setup, result in results.items():
+        delays = [f"{f(result.delays) * 1000:.1f}" if result.delays else "never" for f in (median, max)]
+        table.add_row(setup, *delays, f"{result.per_second:,.0f}", f"{result.reads:,}", f"{result.wrong:,}")
+    return table
 
 
 def main():
-    redis = shutil.which("valkey-server") or shutil.which("redis-server")
-    if redis is None:
-        sys.exit("The cluster needs Valkey or Redis: apt-get install redis-server")
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wheelcache-cluster-")))
-        port = free_port()
-        options = ("--bind", "127.0.0.1", "--dir", str(folder), "--save", "", "--appendonly", "no")
-        stack.enter_context(running(redis, "--port", str(port), *options))
-        workers = {}
-        for machine in MACHINES:
-            (folder / machine).mkdir(mode=0o700)
-            for number in range(1, WORKERS + 1):
-                listen = f"127.0.0.1:{free_port()}"
-                command = (sys.executable, "-m", "cluster.worker", listen)
-                environment = {
-                    "CLUSTER_REDIS": f"redis://127.0.0.1:{port}/0",
-                    "CLUSTER_MACHINE": str(folder / machine),
-                }
-                stack.enter_context(running(*command, **environment))
-                workers[f"{machine}{number}"] = f"http://{listen}"
-        for address in workers.values():
-            wait_for(address)
-        print(f"Two machines of {WORKERS} workers each, one {Path(redis).name}. Each worker wrote {WRITES} values.\n")
-        print("worker   saw its own writes after   saw writes of the others after (ms: median, worst)")
-        for name, delays in measure(workers).items():
-            own, others = delays[True], delays[False]
-            print(f"{name:6}{median(own):12.2f}{max(own):9.2f}{median(others):21.2f}{max(others):9.2f}")
+    parser = argparse.ArgumentParser(prog="cluster", description=__doc__.partition("\n")[0])
+    parser.add_argument("--writes", type=int, default=WRITES, help="writes in each setup (%(default)s)")
+    writes = parser.parse_args().writes
+    if missing := missing_packages():
+        sys.exit(f"make cluster needs the Debian packages {' '.join(missing)}: make packages installs them.")
+    bars = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )
+    results = {}
+    with tempfile.TemporaryDirectory(prefix="wheelcache-cluster-") as folder, bars:
+        task = bars.add_task("setups", total=len(SERVERS))
+        for setup in SERVERS:
+            bars.update(task, description=setup)
+            results[setup] = measure(setup, Path(folder), writes)
+            check(setup, results[setup], writes)
+            bars.advance(task)
+    Console().print(table_of(results, writes))
+    print(f"A read is wrong if it returns a number that was overwritten more than {WRONG_AFTER:g} s earlier.")
+    print("Redis and Cluster are read with get, the others with get_or_set, which loads from PostgreSQL.")
+
+
+def end_the_rest():
+    """End the processes whose start was interrupted: no other code knows them."""
+    left = psutil.Process().children(recursive=True)
+    for each in left:
+        with suppress(psutil.NoSuchProcess):
+            each.terminate()
+    for each in psutil.wait_procs(left, timeout=10)[1]:
+        each.kill()
 
 
 if __name__ == "__main__":
-    main()
+    # Also after `kill`, no server stays.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        main()
+    except KeyboardInterrupt:
+        end_the_rest()
+        sys.exit("Interrupted: all servers and processes have ended.")

@@ -27,14 +27,14 @@ def create_app(settings: dict[str, Any] | None = None) -> Flask:
         CACHE_DEFAULT_TIMEOUT=300,
         # A request for a page that another request is making waits for it instead of making it again. No page takes
         # that long: the time is a limit for a request that hangs.
-        CACHE_OPTIONS={"fill_wait": 5},
+        CACHE_OPTIONS={"fill_wait": {"view/": 5}},
     )
     app.config.from_mapping(settings)
     app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
     cache.init_app(app)
     served.init_app(app)
     app.register_blueprint(pages)
-    app.register_blueprint(dashboard(_is_this_machine))
+    app.register_blueprint(dashboard(_permissions))
     app.add_template_filter(_thousands, "thousands")
     app.register_error_handler(NoCities, _empty)
     app.register_error_handler(sqlite3.OperationalError, _empty)
@@ -42,12 +42,12 @@ def create_app(settings: dict[str, Any] | None = None) -> Flask:
     return app
 
 
-def _is_this_machine() -> bool:
-    """Return whether a request may see the figures of the cache and empty it: it comes from this machine.
+def _permissions() -> set[str]:
+    """Let requests from this machine see the figures of the cache and empty it.
 
     Do not use this guard for a public site: behind a proxy, all requests come from the proxy. Ask for a login instead.
     """
-    return request.remote_addr in ("127.0.0.1", "::1")
+    return {"operate"} if request.remote_addr in ("127.0.0.1", "::1") else set()
 
 
 def _thousands(number: float) -> str:

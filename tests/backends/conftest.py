@@ -1,11 +1,13 @@
 """Both backends, if need be on a clock that the test moves."""
 
 import asyncio
+from contextlib import ExitStack
 from functools import partial
 
 import pytest
 
 from tests.backends.adapters import ADAPTERS
+from tests.backends.dashboard_sites import SITES
 from tests.backends.on_django import OnDjangoAsync
 from tests.backends.tiers import made_tiers
 from tests.flask_backend.conftest import BEFORE_2_5
@@ -55,3 +57,10 @@ def _end_of_the_request():
 def _runner():
     with asyncio.Runner() as OnDjangoAsync.runner:
         yield
+
+
+@pytest.fixture(params=SITES.values(), ids=SITES)
+def make_site(request):
+    """Make a site with a dashboard that all users may operate: ``make_site(figures_dir)``."""
+    with ExitStack() as stack:
+        yield lambda *args, **options: request.param(stack, *args, **options)

@@ -3,7 +3,8 @@
 import json
 import re
 
-from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS
+from wheelcache.observability.dashboard.dashboard import ASSETS
+from wheelcache.observability.dashboard.responses import HEADER, HEADERS
 
 CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
 PAGE = "/wheelcache/"
@@ -11,17 +12,13 @@ FIGURES = f"{PAGE}figures.json"
 READS = [PAGE, FIGURES, *(f"{PAGE}{each}" for each in ASSETS)]
 CLEAR, PURGE, SAVE, RESET = (f"{PAGE}{each}" for each in ("clear", "purge", "save", "reset"))
 INSPECT, ANSWERS = (f"{PAGE}{each}" for each in ("inspect", "answers"))
+SENT = {HEADER: "1"}
+"""The header with which the page sends its requests."""
 
 
 def config_in(page):
     """The configuration in the text of the page."""
     return json.loads(CONFIG.search(page)[1])
-
-
-def token_in(page):
-    """The header with which the page sends its requests."""
-    config = config_in(page)
-    return {config["token_header"]: config["token"]}
 
 
 def has_the_headers(headers):

@@ -52,9 +52,8 @@ class OnFlask(Adapter):
         return cls(DocumentedSimpleCache(), "")
 
     def end_request(self):
-        # The end of an app context calls these, which is tested by apps.
+        # The end of an app context calls this, which is tested by apps.
         forget_misses()
-        self.engine.parts.fill_times.forget()
 
     @staticmethod
     def spelled(option):

@@ -90,6 +90,14 @@ def test_a_wrong_option_is_an_error_that_names_it_as_it_is_spelled_here(make, as
         cache.set("key", 1)
 
 
+async def coroutine():
+    return {"a": 1}
+
+
+def generator():
+    yield 1
+
+
 POLICIES = [{}, {"grace": 5}, {"refresh_ahead": 0.5}, {"load_timeout": 5}, {"negative_ttl": 5}]
 
 
@@ -235,4 +243,28 @@ def test_keep_without_a_previous_value_is_an_error(make, ask):
     for ttl in (10, -1):
         with pytest.raises(ValueError, match="returned KEEP, and there is no previous value"):
             ask(cache, lambda: KEEP, ttl)
+    assert not cache.has("key")
+
+
+# Results that can be read only once.
+
+
+@pytest.mark.parametrize("ttl", [10, -1])
+@pytest.mark.parametrize("policy", [*POLICIES, {"timeout": lambda value: 5}], ids=lambda policy: "".join(policy))
+@pytest.mark.parametrize("function", [coroutine, generator])
+def test_a_result_that_can_be_read_only_once_is_an_error_and_not_stored(make, ask, way, function, policy, ttl):
+    if way == "django async" and function is coroutine:
+        pytest.skip("it is awaited")
+    cache = make()
+    for loader in (function, lambda: function(), lambda previous: function()):
+        with pytest.raises(TypeError, match="only once, so it is not cached"):
+            ask(cache, loader, **({"ttl": ttl} if "timeout" not in policy else {}), **policy)
+        assert not cache.has("key")
+
+
+@pytest.mark.parametrize("method", ["set", "add"])
+def test_a_coroutine_is_not_set_either(make, method):
+    cache = make()
+    with pytest.raises(TypeError, match="can be awaited only once, so it is not cached"):
+        getattr(cache, method)("key", coroutine())
     assert not cache.has("key")

@@ -3,6 +3,7 @@
 
 import asyncio
 import math
+from functools import partial
 from itertools import count
 from types import MappingProxyType
 
@@ -90,6 +91,13 @@ def site(request):
         yield made
 
 
+@pytest.fixture(params=[name for name in ALL if "django" in name])
+def django_site(request):
+    made = ALL[request.param]()
+    with made.active:
+        yield made
+
+
 def on(sites):
     return pytest.mark.parametrize("site", sites, indirect=True)
 
@@ -145,6 +153,31 @@ def test_a_timeout_may_be_a_function_of_the_value(site):
     assert [load(), load()] == [math.inf] * 2
 
 
+class WithAddress:
+    """Has no ``__repr__``."""
+
+
+class Named:
+    def __repr__(self):
+        return "named"
+
+
+@on(["flask tiered"])
+@pytest.mark.parametrize("argument", [WithAddress(), lambda: 1, Named().__repr__, partial(lambda: 1)])
+def test_flask_refuses_an_address_where_processes_share_values(site, argument):
+    class Shop:
+        @site.memoize(60)
+        def load(self, value):
+            return 1
+
+    for value in (argument, [argument], {"a": (argument,)}):
+        with pytest.raises(
+            TypeError, match=r"an argument of .*Shop.load has no text that is the same in every process"
+        ):
+            Shop().load(value)
+    assert [Shop().load(value) for value in (Named(), [Named()], len, Named, partial(int, base=8))] == [1] * 5
+
+
 # Loading.
 
 
@@ -182,9 +215,10 @@ def test_all_callers_of_a_computation_receive_its_exception(site, in_thread):
         computed.append(key)
         raise LookupError(key)
 
-    for call in calls_together(site, in_thread, compute):
-        with pytest.raises(LookupError):
-            call.result(PATIENCE)
+    raised = [call.exception(PATIENCE) for call in calls_together(site, in_thread, compute)]
+    assert [*map(repr, raised)] == ["LookupError('a')"] * THREADS
+    # No two callers share an object.
+    assert len(set(map(id, raised))) == THREADS
     assert computed == ["a"]
 
 
@@ -242,6 +276,58 @@ def test_async_functions_are_awaited(site):
 
     asyncio.run(main())
     assert computed == ["a", "a"]
+
+
+async def awaited_once(key):
+    return key
+
+
+def generated(key):
+    yield key
+
+
+def wrapper(function):
+    return lambda key: function(key)
+
+
+class AsyncCall:
+    __qualname__ = "AsyncCall"
+
+    async def __call__(self, key):
+        return [key]
+
+
+def test_an_object_whose_call_is_async_is_awaited(django_site):
+    load = django_site.memoize(60)(AsyncCall())
+
+    async def main():
+        return await load("a"), await load("a")
+
+    assert asyncio.run(main()) == (["a"], ["a"])
+    assert load.cache_stats().calls == 1
+
+
+@pytest.mark.parametrize("timeout", [60, -1])
+def test_a_function_that_only_returns_coroutines_is_an_error(site, timeout):
+    load = site.memoize(timeout)(wrapper(awaited_once))
+
+    async def main():
+        load("a")
+
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"<coroutine object awaited_once at .* memoize a function"):
+            load("a")
+        with pytest.raises(TypeError, match=r"<coroutine object awaited_once at .* memoize a function"):
+            asyncio.run(main())
+
+
+@pytest.mark.parametrize("timeout", [60, -1])
+def test_generators_are_an_error(django_site, timeout):
+    """Check Django only: Flask-Caching joins the texts of a generator."""
+    load = django_site.memoize(timeout)(wrapper(generated))
+    for _ in range(2):
+        with pytest.raises(TypeError, match="return a list or a tuple instead"):
+            load("a")
 
 
 @on(SHARING)

@@ -13,6 +13,7 @@ NAN, INF = float("nan"), float("inf")
 COUNT_OR_NONE = "a whole number >= 1, or None"
 FRACTION = "a fraction, 0 <= fraction < 1"
 SECONDS = "a number of seconds > 0"
+CALLABLE = "a callable, the dotted path of one, or None"
 PATH = "an absolute path, or None"
 PATHS = (1, True, b"/tmp/x", "", "figures", "./figures", "/tmp/a\0b", ["/tmp"])
 
@@ -25,7 +26,11 @@ WRONG = [
     *(("snapshot", wrong, PATH) for wrong in ("relative/path", True)),
     *((option, "/tmp/a\ud800", "a path that the file system can encode") for option in ("figures_dir", "snapshot")),
     *(("snapshot_interval", wrong, SECONDS) for wrong in (0, "300", None)),
-    *(("coherence", wrong, "'host', or None") for wrong in ("", "Host", True, 0, b"host", ["host"], {"host": 1})),
+    *(
+        ("background_context", wrong, CALLABLE)
+        for wrong in (1, "", "math.pi", "no.such.function", "math.no", ["math.pi"])
+    ),
+    *(("coherence", wrong, ", or None") for wrong in ("", "Host", True, 0, b"host", ["host"], {"host": 1})),
 ]
 
 
@@ -33,7 +38,7 @@ WRONG = [
 def test_a_wrong_option_is_an_error_that_names_it_and_what_it_takes_and_got(adapter, option, wrong, takes):
     with pytest.raises(adapter.refused) as refused:
         adapter.make(**{option: wrong})
-    for part in (adapter.spelled(option), takes, repr(wrong)):
+    for part in (adapter.spelled(option), takes, f"not {wrong!r:.200}"):
         assert part in str(refused.value)
 
 

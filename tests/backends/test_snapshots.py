@@ -52,9 +52,9 @@ USES = {
 def test_whatever_uses_the_cache_first_finds_what_was_there_before(restart, use):
     restart().set_many(VALUES)
     cache = restart()
-    assert not cache.engine.parts.gate.is_in_use()
+    assert not cache.engine.keeper.save()
     assert use(cache) == VALUES["list"]
-    assert cache.engine.parts.gate.is_in_use()
+    assert cache.engine.keeper.save()
 
 
 @pytest.mark.parametrize(

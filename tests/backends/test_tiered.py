@@ -10,10 +10,11 @@ from contextlib import ExitStack
 import pytest
 import redis
 
-from tests.backends.tiers import TIERS, WITH_ASYNC
+from tests.backends.tiers import SERVERS, TIERS, WITH_ASYNC
 from tests.backends.wrong_timeouts import WRONG_TIMEOUTS, refused_timeout
 from tests.waiting import PATIENCE, THREADS, until, until_waiting
 from wheelcache import KEEP
+from wheelcache.near_cache import redis_tracking
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
 
@@ -40,7 +41,7 @@ def make(over, adapter):
 @pytest.fixture(params=[(name, kind) for name, cls in TIERS.items() for kind in cls.kinds], ids=", ".join)
 def any_tier(request, over, tmp_path):
     name, kind = request.param
-    fixture = {"redis": "empty_redis", "django-redis": "empty_redis", "memcached": "memcached"}.get(kind)
+    fixture = SERVERS.get(kind)
     place = request.getfixturevalue(fixture) if fixture else tmp_path / "files" if kind == "files" else None
     tier = over(TIERS[name], kind, place, **({} if "redis" in kind else {"coherence": "host"}))
     tier.clear()
@@ -210,6 +211,26 @@ def test_a_wrong_timeout_is_a_type_error_that_names_it_and_never_reaches_the_cac
             call()
     assert tier.noted.calls == []
     assert tier.get("k") == 1
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda tier, value: tier.set("k", value),
+        lambda tier, value: tier.add("k", value),
+        lambda tier, value: tier.set_many({"k": value}),
+    ],
+    ids=["set", "add", "set_many"],
+)
+def test_a_coroutine_is_closed_and_not_stored(make, write):
+    async def compute():
+        return 1
+
+    tier, forgotten = make(), compute()
+    with pytest.raises(TypeError, match="can be awaited only once, so it is not cached"):
+        write(tier, forgotten)
+    assert forgotten.cr_frame is None
+    assert not tier.behind.has("k")
 
 
 @pytest.mark.parametrize("loader", [lambda: KEEP, lambda previous: KEEP], ids=["not received", "there is none"])
@@ -420,7 +441,7 @@ def test_a_redis_that_does_not_answer_is_waited_for_once(over, adapter, own_redi
             raise
 
     monkeypatch.setattr(redis.Connection, "read_response", counted)
-    tier = over(adapter, "redis", own_redis, l2_timeout=0.5)
+    tier = over(adapter, "redis", own_redis, l2_timeout=1.0)
     tier.set("k", 1)
     own_redis.pause()
     for call in (tier.get, lambda key: tier.get_many([key]), lambda key: tier.set(key, 1), lambda _: tier.clear()):
@@ -429,6 +450,26 @@ def test_a_redis_that_does_not_answer_is_waited_for_once(over, adapter, own_redi
             call("k")
         # The thread of the tracking waits for answers of its own.
         assert waits.count(threading.get_ident()) == 1
+
+
+def test_a_redis_that_refuses_tracking_is_read_through_and_shown_as_a_problem_until_it_allows_it(
+    over, adapter, own_redis, caplog, monkeypatch
+):
+    monkeypatch.setattr(redis_tracking, "PAUSE_IF_REFUSED", 0.1)
+    tier = over(adapter, "redis", own_redis)
+    tier.set("k", 1)
+    assert has_copy(tier, "k", 1)
+    admin = own_redis.client()
+    admin.execute_command("ACL", "SETUSER", "default", "-client|tracking")
+    admin.client_kill_filter(_type="pubsub")
+    assert until(lambda: tier.engine.stats().store.refused_trackers == 1)
+    assert (tier.get("k"), tier.copies()) == (1, [])
+    tier.behind.set("k", 2)
+    assert (tier.get("k"), tier.copies()) == (2, [])
+    admin.execute_command("ACL", "SETUSER", "default", "+client|tracking")
+    assert has_copy(tier, "k", 2)
+    assert tier.engine.stats().store.refused_trackers == 0
+    assert caplog.text.count("This needs Redis 6, and rights to CLIENT TRACKING") == 1
 
 
 def test_no_read_goes_back_to_an_old_value_when_redis_dies_after_tracking_was_lost(
@@ -468,7 +509,7 @@ WRONG = [
     *((name, wrong, SECONDS) for name in ("l1_timeout", "grace") for wrong in (0, -1, "1", None, True, NAN, INF, [1])),
     *(("fail_safe", wrong, "True or False") for wrong in (1, 0, None, "yes", [])),
     *(("writes_without_l2", wrong, "'drop' or 'refuse'") for wrong in ("", "Drop", None, True, ["drop"], {})),
-    ("coherence", "redis", "'host', or None"),
+    ("coherence", "redis", ", or None"),
     ("max_bytes", 0, "a whole number >= 1"),
     ("jitter", 1, "a fraction"),
 ]

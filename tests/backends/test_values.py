@@ -107,7 +107,7 @@ def test_a_value_that_cannot_be_pickled_raises_and_leaves_what_was_there(make, v
         with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
             write()
     assert cache.get_many(["old", "new", "fine"]) == {"old": 1}
-    # The flight that failed is over.
+    # The load that failed is over.
     assert cache.load("new", lambda: 2) == 2
 
 

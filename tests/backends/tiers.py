@@ -19,7 +19,7 @@ from tests.backends.on_flask import OnFlask
 from tests.engines import noted
 from tests.waiting import until
 from wheelcache.flask_backend import TieredCache, WheelCache
-from wheelcache.near_cache.redis_tracking import client_of
+from wheelcache.near_cache.invalidations import redis_client
 
 NotingLocMemCache = noting(LocMemCache)
 NotingSimpleCache = noting(cachelib.SimpleCache)
@@ -48,7 +48,7 @@ class Tier:
 
     def client(self):
         """Return the client of the Redis behind."""
-        return client_of(self.behind.backend)
+        return redis_client(self.behind.backend)
 
 
 class TierOnDjango(Tier, OnDjango):
@@ -57,6 +57,7 @@ class TierOnDjango(Tier, OnDjango):
         "files": "django.core.cache.backends.filebased.FileBasedCache",
         "redis": "django.core.cache.backends.redis.RedisCache",
         "django-redis": "django_redis.cache.RedisCache",
+        "redis-cluster": "wheelcache.django_backend.RedisClusterCache",
         "memcached": "django.core.cache.backends.memcached.PyMemcacheCache",
     }
     noted = NotingLocMemCache
@@ -67,11 +68,11 @@ class TierOnDjango(Tier, OnDjango):
         Args:
             cleanup: closes the created objects at the end.
             kind: one of ``kinds``.
-            place: a RedisServer, the address of a memcached, or a directory.
+            place: a RedisServer, a Cluster, the address of a memcached, or a directory.
             behind: settings of the cache behind.
         """
         name = options.pop("name", None) or next(names)
-        location = f"redis://{place.host}:{place.port}/0" if "redis" in kind else str(place or name)
+        location = place.url if "redis" in kind else str(place or name)
         spelled = {option.upper(): value for option, value in {**QUIET, "l2": "behind", **options}.items()}
         if kind == "wheel":
             quiet = {option.upper(): value for option, value in QUIET.items()}
@@ -101,7 +102,7 @@ class TierOnDjangoAsync(TierOnDjango, OnDjangoAsync):
 
 
 class TierOnFlask(Tier, OnFlask):
-    kinds = ("memory", "files", "redis")
+    kinds = ("memory", "files", "redis", "redis-cluster")
     noted = NotingSimpleCache
 
     @classmethod
@@ -109,13 +110,13 @@ class TierOnFlask(Tier, OnFlask):
         if "max_entries" in options:
             options["threshold"] = options.pop("max_entries")
         options = {**QUIET, "name": next(names), **options}
-        if kind == "redis":
+        if "redis" in kind:
             app = flask.Flask("tier")
             app.config.update(
                 {"CACHE_KEY_PREFIX": "", **(behind or {})},
                 CACHE_TYPE="wheelcache.flask_backend.TieredCache",
-                CACHE_OPTIONS={"l2": "RedisCache", **options},
-                CACHE_REDIS_URL=f"redis://{place.host}:{place.port}/0",
+                CACHE_OPTIONS={"l2": "RedisCache" if kind == "redis" else "RedisClusterCache", **options},
+                CACHE_REDIS_URL=place.url.partition(",")[0],
             )
             cache = flask_caching.Cache(app)
             backend = app.extensions["cache"][cache]
@@ -127,7 +128,7 @@ class TierOnFlask(Tier, OnFlask):
             backend = TieredCache(cls.noted(threshold=10_000, **(behind or {})), **options)
         tier = cls(noted(backend), options["name"])
         tier.behind = OnFlask(backend.l2, "")
-        if kind == "redis":
+        if "redis" in kind:
             cleanup.callback(tier.client().close)
         tier.of_this_thread = lambda cleanup: tier
         return tier
@@ -136,6 +137,14 @@ class TierOnFlask(Tier, OnFlask):
         prefix = getattr(self.backend.l2, "key_prefix", None) or ""
         return f"{prefix() if callable(prefix) else prefix}{key}"
 
+
+SERVERS = {
+    "redis": "empty_redis",
+    "django-redis": "empty_redis",
+    "redis-cluster": "empty_cluster",
+    "memcached": "memcached",
+}
+"""The fixtures that run the servers of the caches behind."""
 
 TIERS = {"django": TierOnDjango, "flask": TierOnFlask}
 WITH_ASYNC = {**TIERS, "django async": TierOnDjangoAsync}

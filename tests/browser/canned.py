@@ -6,8 +6,9 @@ from copy import deepcopy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from wheelcache import Cache
-from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, asset
+from wheelcache.observability.dashboard.dashboard import ASSETS, Dashboard, asset
 from wheelcache.observability.dashboard.permissions import Permission
+from wheelcache.observability.dashboard.responses import HEADERS
 
 
 class CannedSite:
@@ -18,6 +19,7 @@ class CannedSite:
         self.status = 200
         self.posted = []
         self.answers = []
+        self.granted = frozenset(Permission)
         self.asked = []
         self.dashboard = Dashboard("a site", lambda: [cache], lambda name: [])
         cache = Cache("pages", figures_dir=directory, log_interval=None)
@@ -30,7 +32,7 @@ class CannedSite:
             def do_GET(self):
                 name = self.path.split("?")[0].removeprefix("/wheelcache/")
                 if name == "":
-                    page = site.dashboard.page("X-Token", "token", Permission.INSPECT)
+                    page = site.dashboard.page(site.granted)
                     self.answer("text/html; charset=utf-8", page.encode())
                 elif name in ASSETS:
                     self.answer(ASSETS[name], asset(name))
@@ -54,7 +56,7 @@ class CannedSite:
                 """Print nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=[0.01])
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 

@@ -7,7 +7,7 @@ import pytest
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
 from tests.browser.canned import CannedSite
-from tests.browser.page import Page
+from tests.browser.page import SOON, Page
 
 BROWSER, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 FLAGS = [
@@ -30,7 +30,7 @@ def chromium(tmp_path_factory):
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     # With a path, Selenium neither looks for a driver nor downloads one.
     driver = Chrome(options, ChromeService(str(DRIVER)))
-    driver.set_page_load_timeout(30)
+    driver.set_page_load_timeout(SOON)
     yield driver
     driver.quit()
 

@@ -12,6 +12,7 @@ from django.conf import settings
 
 from tests.browser import traffic
 from tests.engines import engine
+from tests.observability.often import publish_often
 
 DIRECTORY = Path(os.environ["BROWSER_TEST_DIRECTORY"])
 LOGIN = """
@@ -74,6 +75,8 @@ from django.core.wsgi import get_wsgi_application  # noqa: E402
 from django.http import JsonResponse  # noqa: E402
 from django.urls import include, path  # noqa: E402
 
+publish_often()
+
 
 def visit(request):
     """Use the cache like a site, and return the number of this process."""
@@ -117,7 +120,7 @@ if __name__ == "__main__":
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0)
-    users = {"inspector": ["inspect"], "operator": ["operate"], "viewer": ["view_figures"], "visitor": []}
+    users = {"inspector": ["inspect", "operate"], "operator": ["operate"], "viewer": ["view_figures"], "visitor": []}
     for name, granted in users.items():
         user = User.objects.create_user(name, password="secret")
         user.user_permissions.set(Permission.objects.filter(codename__in=granted))

@@ -9,10 +9,12 @@ import flask_caching
 
 from tests.browser import traffic
 from tests.engines import engine, noted
+from tests.observability.often import publish_often
 from wheelcache.flask_backend.dashboard import dashboard
 
 LOGIN = """<title>Log in</title><form method="post"><input name="username"><input name="password"><button>Go</button>"""
 
+publish_often()
 application = flask.Flask(__name__)
 application.config.from_mapping(
     SECRET_KEY="not secret",
@@ -29,8 +31,8 @@ backend = noted(application.extensions["cache"][cache])
 
 
 def guard():
-    granted = {"inspector": "inspect", "operator": True, "viewer": "view_figures"}.get(flask.session.get("user"))
-    return granted or flask.redirect(flask.url_for("login"))
+    by_user = {"inspector": {"inspect", "operate"}, "operator": {"operate"}, "viewer": {"view_figures"}}
+    return by_user.get(flask.session.get("user")) or flask.redirect(flask.url_for("login"))
 
 
 application.register_blueprint(dashboard(guard, user=lambda: flask.session["user"]))

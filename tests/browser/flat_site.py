@@ -11,8 +11,9 @@ from pathlib import Path
 
 from tests.browser.traffic import LOOKUPS
 from wheelcache import Cache
-from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, asset
+from wheelcache.observability.dashboard.dashboard import ASSETS, Dashboard, asset
 from wheelcache.observability.dashboard.permissions import Permission
+from wheelcache.observability.dashboard.responses import HEADERS
 
 DIRECTORY = Path(os.environ["BROWSER_TEST_DIRECTORY"])
 cache = Cache("pages", figures_dir=DIRECTORY / "figures", log_interval=None)
@@ -38,7 +39,7 @@ def application(environ, start_response):
     elif name in ("visit", "figures.json"):
         kind, body = "application/json", json.dumps(visit() if name == "visit" else dashboard.figures()).encode()
     else:
-        kind, body = "text/html; charset=utf-8", dashboard.page("X-Token", "token", Permission.VIEW_FIGURES).encode()
+        kind, body = "text/html; charset=utf-8", dashboard.page({Permission.VIEW_FIGURES}).encode()
     headers = {**HEADERS, "Content-Type": kind, "Content-Length": str(len(body))}
     start_response("200 OK", list(headers.items()))
     return [body]

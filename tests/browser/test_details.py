@@ -262,13 +262,34 @@ def test_of_a_cache_with_a_store_the_ratio_of_both_tiers_comes_first(page, site)
     assert until(lambda: page.text(legend) == "Hits 50.0%Store 25.0%", SOON)
 
 
+def rows(details):
+    return [each.text for each in details.find_elements("css selector", "tbody tr")]
+
+
 def test_the_pages_of_an_http_cache_are_shown_with_the_reasons_why_others_were_not_stored(page, site):
     pages = {"fresh": 1200, "stale": 3, "revalidated": 0, "collapsed": 7, "bytes_sent": 2048, "stored": 40}
-    page.show(site.card() | {"pages": {**pages, "not_stored": {"private": 2, "set-cookie": 30}}})
+    pages |= {"variants_removed": 8, "not_stored": {"private": 2, "set-cookie": 30}}
+    evil = "/<img src=x onerror=alert(1)>"
+    paths = {"set-cookie": {"/basket": 25, evil: 5}}
+    pages |= {"not_stored_paths": paths, "full_variants": {"user-agent": {"/news": 8}}}
+    page.show(site.card() | {"pages": pages})
     assert page.find('[data-part="pages"]').is_displayed()
     shown = {name: page.figure(f"pages_{name}", "pages") for name in ("fresh", "bytes_sent", "stored", "not_stored")}
     assert shown == {"fresh": "1,200", "bytes_sent": "2 KiB", "stored": "40", "not_stored": "32"}
-    assert page.figure("pages_reasons", "pages") == "Not stored: set-cookie 30, private 2"
+    first, second = page.all('[data-part="reasons"] details')
+    assert [first.text, second.text] == ["set-cookie 30", "private 2"]
+    first.find_element("tag name", "summary").click()
+    assert first.find_element("css selector", "p").text == "The response sets a cookie."
+    assert rows(first) == ["/basket 25", f"{evil} 5"]
+    assert page.all('[data-part="reasons"] img') == []
+    site.figures["caches"] = [site.card() | {"pages": {**pages, "not_stored": {"private": 40, "set-cookie": 31}}}]
+    page.look_again()
+    assert until(lambda: page.text('[data-part="reasons"] summary') == "private 40", SOON)
+    assert rows(first) == ["/basket 25", f"{evil} 5"], "a refresh keeps the list open"
+    (full,) = page.all('[data-part="full"] details')
+    full.find_element("tag name", "summary").click()
+    assert full.find_element("tag name", "summary").text == "Too many values of user-agent"
+    assert rows(full) == ["/news 8"]
     page.find('[data-part="purge"] input').send_keys("example.com")
     page.find('[data-part="purge"] button').click()
     assert until(lambda: site.posted == ["cache=pages&target=example.com"], SOON)

@@ -5,6 +5,7 @@ import pytest
 from tests.browser.axe import violations
 from tests.browser.page import SOON
 from tests.waiting import until
+from wheelcache.observability.dashboard.permissions import Permission
 
 KEYS = ["<img src=x onerror=alert(1)>", "two\nlines", "ключ 💥 \u202eabc", "x" * 10_000]
 DELETED = "Deleted in the workers below"
@@ -50,6 +51,16 @@ def cells(page, part):
 def test_without_the_option_there_is_no_form(page, site):
     page.show(site.card(can_inspect=False))
     assert not page.find('[data-part="inspection"]').is_displayed()
+
+
+def test_an_inspector_who_is_no_operator_has_no_button_to_delete(page, site):
+    site.granted = {Permission.INSPECT}
+    page.show(site.card(can_inspect=True))
+    page.find('[data-part="inspection"] summary').click()
+    search(page, site, "k", found())
+    assert until(lambda: state(page) == "Present in 1 of 1 workers", SOON)
+    assert not page.find('[data-part="delete"]').is_displayed()
+    assert not page.find('[data-part="purge"]').is_displayed()
 
 
 def test_a_key_is_found_and_deleted_after_a_confirmation(form, site):

@@ -51,6 +51,18 @@ def test_the_first_line_states_the_worst_problem_and_the_others_follow(page, sit
     assert page.text("#announcer") == "All 3 caches are healthy"
 
 
+def test_advice_is_below_the_problems_and_the_curve_among_the_figures_of_a_cache(page, site):
+    curve = [{"size": 0.5, "hit_ratio": 0.4, "error": 0.02}, {"size": 1.0, "hit_ratio": 0.5, "error": 0.0}]
+    page.show(site.card(curve=curve), advice=["Cache 'pages': <b>grow</b>."], problems=[])
+    assert [each.text for each in page.all("#advice li")] == ["Cache 'pages': <b>grow</b>."]
+    assert page.find("[data-part=curve]").text.split("\n") == ["\u00d7 0.5", "40.0% ± 2", "\u00d7 1", "50.0% ± 0"]
+    site.figures["advice"] = []
+    site.figures["caches"][0]["curve"] = []
+    page.look_again()
+    assert until(lambda: not page.all("#advice li"), SOON)
+    assert not page.find("[data-part=curve-section]").is_displayed()
+
+
 def test_caches_come_in_the_order_of_the_server_which_is_that_of_their_problems(page, site):
     page.show(site.card("z"), site.card("a"), problems=[site.problem("z")])
     assert page.caches() == ["z", "a"]
@@ -108,7 +120,7 @@ def test_a_line_shows_the_last_minute_and_the_last_ten_minutes(page, site):
     card = site.card(
         now={"hit_ratio": 0.5, "answered_ratio": 0.5, "stale_ratio": 0.2, "requests_per_second": 30.0},
         total={"entries": 50, "max_entries": 200, "bytes": 3 << 20, "bytes_are_estimated": False},
-        recent={**ten_minutes, "evictions_per_second": 2.5, "failures": 7},
+        recent={**ten_minutes, "evictions_per_second": 2.5, "failures": 7, "store_errors": 5},
     )
     page.show(card, site.card("other", recent={name: [None] * 60 for name in ten_minutes}))
     cells = {each.get_attribute("data-column"): each for each in page.all('[data-row="pages"] td')}
@@ -121,6 +133,7 @@ def test_a_line_shows_the_last_minute_and_the_last_ten_minutes(page, site):
         "memory": "3 MiB",
         "evictions": "2.5",
         "failures": "7",
+        "store_errors": "5",
         "workers": "1",
     }
     lines = {name: len(page.all(f'[data-row="pages"] [data-column="{name}"] path.spark')) for name in cells}
@@ -130,7 +143,7 @@ def test_a_line_shows_the_last_minute_and_the_last_ten_minutes(page, site):
 def test_a_column_of_zeros_is_folded(page, site):
     page.show(site.card(now={"hit_ratio": 1.0, "stale_ratio": 0.0, "requests_per_second": 1.0}))
     shown = {each.get_attribute("data-column") for each in page.all("#overview thead th") if each.is_displayed()}
-    assert not shown & {"stale_ratio", "evictions", "failures"}
+    assert not shown & {"stale_ratio", "evictions", "failures", "store_errors"}
     assert {"name", "hit_ratio", "requests", "entries"} <= shown
 
 
@@ -178,6 +191,16 @@ def test_events_are_a_short_list_and_all_of_them_during_an_incident(page, site):
     page.look_again()
     assert until(lambda: page.all("[data-problem]"), SOON)
     assert len(rows(page)) == 3
+
+
+def test_an_outage_of_a_store_is_an_event_with_its_start_and_end(page, site):
+    start, end = 1_700_000_000.0, 1_700_000_600.0
+    text = "ConnectionError: refused (9 times)"
+    page.show(site.card(), events=[{"at": end, "since": start, "kind": "store failed", "cache": "pages", "text": text}])
+    (moment, *cells) = rows(page)[0].split("\t")
+    assert cells[:2] == ["Store failed", "pages"]
+    found = re.fullmatch(rf"{re.escape(text)}, from (.*:\d\d) to (.*:\d\d)", cells[2])
+    assert found[1] != found[2] == moment
 
 
 def test_events_are_text_and_without_one_there_is_nothing_yet(page, site):

@@ -8,7 +8,7 @@ import pytest
 from pypdf import PdfReader
 
 from tests.browser.axe import violations
-from tests.browser.page import SOON
+from tests.browser.page import SOON, set_offline
 from tests.waiting import until
 
 
@@ -26,6 +26,37 @@ def test_during_an_outage_the_figures_are_dimmed_and_dated_and_may_be_asked_for_
     assert page.is_fresh()
     assert not page.find("#retry").is_displayed()
     assert page.run("return getComputedStyle(document.querySelector('main')).opacity") == "1"
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [(None, "The server has not answered since TIME"), (503, "No new figures since TIME: the server answered 503")],
+)
+def test_without_an_answer_the_first_line_and_the_title_say_so_and_since_when(page, site, status, expected):
+    page.expected = ["503 (Service Unavailable)", "ERR_INTERNET_DISCONNECTED"]
+    page.show(site.card(), headline="All 2 caches are healthy", problems=[site.problem("pages")] * 2)
+    page.run(
+        "const real = window.setTimeout; window.pauses = [];"
+        "window.setTimeout = (run, pause) => { window.pauses.push(pause); return real(run, Math.min(pause, 50)); }"
+    )
+    site.status = status or 200
+    set_offline(page.driver, offline=status is None)
+    page.look_again()
+    assert until(lambda: page.state() == "old", SOON)
+    line = re.sub(r"\d\d:\d\d:\d\d", "TIME", page.text("#headline"))
+    assert line == expected
+    assert page.driver.title == f"▲ {page.text('#headline')} \N{EN DASH} wheelcache"
+    assert page.find("#status").get_attribute("data-state") == "bad"
+    assert not page.all("#problems li")
+    since = page.text("#headline")
+    assert until(lambda: page.run("return window.pauses.length") > 8, SOON)
+    assert page.run("return Math.max(...window.pauses)") <= 3000
+    assert page.text("#headline") == since
+    site.status = 200
+    set_offline(page.driver, offline=False)
+    assert until(lambda: page.text("#headline") == "All 2 caches are healthy", SOON)
+    assert page.driver.title == "▲ 2 · Caches of a site \N{EN DASH} wheelcache"
+    assert len(page.all("#problems li")) == 1
 
 
 def test_a_message_covers_nothing(page, site):
@@ -74,6 +105,13 @@ def full_card(site, name="pages"):
         "history": site.history(stale_ratio=0.04, started=[0] * 20 + [2] + [0] * 9),
         "times": site.times((0, 5, 9), (0, 50, 90)),
         "store": store,
+        "pages": {
+            **dict.fromkeys(("fresh", "stale", "revalidated", "collapsed", "bytes_sent", "stored"), 5),
+            "variants_removed": 9,
+            "not_stored": {"set-cookie": 30, "private": 3},
+            "not_stored_paths": {"set-cookie": {"/basket": 25, "/login": 5}},
+            "full_variants": {"user-agent": {"/news": 9}},
+        },
         "settings": [["MAX_ENTRIES", "10", False, "the most that are kept"], ["JITTER", "0.05", True, "a share"]],
         "workers": [site.worker(card, pid) for pid in (7, 8)],
         "can_save": True,

@@ -8,10 +8,13 @@ began after the end of the version's own write has returned: no call that begins
 ``touch`` and ``clear`` make no version, and must not bring back an outdated one. ``incr`` must not read one. It makes a
 version that only caches have, since it is no more atomic across processes than a ``get`` and a ``set``.
 
-In front of a Redis, only a drop of its tag keeps a value from being stored that was computed before it. So keys are
-written by ``set`` and ``set_many`` or, the first one, by ``get_or_set``, and deleted by their tags only.
+In front of a store, a value that was computed before a write may be there for the time of a call before it is removed
+again. So keys of Flask's TieredCache are written by ``set`` and ``set_many`` or, the first one, by ``get_or_set``, and
+deleted by their tags only. A value that was computed before a drop of its tag is never there: the callers of Django's
+TieredCache only delete tags, and fill the keys that they miss in every way, also by pages.
 """
 
+import json
 import mmap
 import random
 import subprocess
@@ -20,20 +23,26 @@ import threading
 from array import array
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic_ns
 
 from cachelib import RedisCache
+from django.conf import settings
+from django.core.cache import caches
+from django.http import HttpResponse
+from django.test import RequestFactory
+from django.views.decorators.cache import cache_page
 
 from tests import shared_stamps
 from tests.leases.callers import get_or_lease
 from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.django_backend.pages import PageMiddleware
 from wheelcache.flask_backend import TieredCache
 from wheelcache.runtime.request_scope import end_request
 
-KEYS = [f"key {number}" for number in range(3)]
+KEYS = [f"key-{number}" for number in range(3)]
 THREADS = 4
 STEP = 2**16
 """The distance between two versions of a thread. ``incr`` counts in between."""
@@ -52,6 +61,10 @@ class Setting:
     is_coherent: bool
     waits: bool
     redis_port: int = 0
+    backend: str = ""
+    """The cache behind Django's TieredCache."""
+    location: str = ""
+    is_tracked: bool = False
 
 
 class Database:
@@ -73,6 +86,7 @@ class Caller:
         self.cache = cache
         self.database = database
         self.setting = setting
+        self.number = number
         self.random = random.Random(seed)
         self.next_version = (number + 1) << 48
         self.records = array("Q")
@@ -90,11 +104,14 @@ class Caller:
             dice = self.random.random()
             if dice < 0.85:
                 self.random.choice(read)()
-            elif dice < 0.998 or self.setting.redis_port:
+            elif dice < 0.998 or self.setting.redis_port or self.setting.backend:
                 self.random.choice(change)()
             else:
                 self.cache.clear()
-            end_request()
+            self.end_request()
+
+    def end_request(self):
+        end_request()
 
     def key(self):
         return self.random.randrange(len(KEYS))
@@ -132,14 +149,21 @@ class Caller:
         found = get_or_lease(cache, KEYS[key], wait=WAIT) if waits else cache.get(KEYS[key])
         if found is not None:
             self.has_read(key, found, start)
+        elif waits and self.random.random() < 0.2:
+            self.fill_waiters(key)
         elif self.random.random() < 0.9:
             self.fill(key)
 
+    def fill_waiters(self, key):
+        """Give the callers that wait a version that is not stored, as a TieredCache does."""
+        fill = self.cache.engine.lease_fill(KEYS[key])
+        fill(self.database.versions[key], tags_of(key))
+
     def fill(self, key):
         start, version = monotonic_ns(), self.computed(key)
-        self.cache.set(KEYS[key], version, self.ttl(), tags=tags_of(key))
+        done = self.cache.set(KEYS[key], version, self.ttl(), tags=tags_of(key))
         if not self.setting.is_coherent:
-            self.has_written(key, version, start)
+            self.has_written(key, version, start, done)
 
     def fill_by_add(self):
         key = self.key()
@@ -245,6 +269,74 @@ class TieredCaller(Caller):
         return self.cache.get_dict(*keys)
 
 
+class TaggedCaller(Caller):
+    """A caller of Django's TieredCache, which is an object of the thread.
+
+    With tracking, copies are late by the time of a message. So they only decide what is computed and stored, and the
+    versions that are recorded are read from the store, by an alias without copies. And of two drops of a tag at the
+    same moment, other processes may know only one. So the tag of each key has one caller that drops it.
+    """
+
+    def __init__(self, cache, *args):
+        super().__init__(cache, *args)
+        self.read_from = "uncopied" if self.setting.is_tracked else "tiered"
+        self.pages = {alias: PageMiddleware(cache_page(60, cache=alias)(self.view)) for alias in ("tiered", "uncopied")}
+
+    def work(self, count):
+        self.cache, self.reader = caches["tiered"], caches[self.read_from]
+        super().work(count)
+
+    def end_request(self):
+        self.cache.close()
+        self.reader.close()
+
+    def changes(self):
+        if not self.setting.is_tracked:
+            return [self.delete_tag, self.delete_tags]
+        return [self.delete_own_tag] if self.number < len(KEYS) else [self.get_value]
+
+    def delete_own_tag(self):
+        start, version = monotonic_ns(), self.version(self.number)
+        self.cache.delete_tags(*tags_of(self.number))
+        self.has_written(self.number, version, start)
+
+    def view(self, request):
+        key = int(request.GET["key"])
+        request.cache_tags.update(tags_of(key))
+        return HttpResponse(str(self.database.versions[key]))
+
+    def get(self):
+        self.random.choice([self.get_value, self.get_page])()
+
+    def get_value(self):
+        key, start = self.key(), monotonic_ns()
+        found = self.reader.get(KEYS[key])
+        if found is not None:
+            self.has_read(key, found, start)
+        if self.cache.get(KEYS[key]) is None:
+            name, version, tags = KEYS[key], self.database.versions[key], tags_of(key)
+            fill = self.random.choice(["set", "add", "set_many"])
+            if fill == "set_many":
+                self.cache.set_many({name: version}, 60, tags=tags)
+            else:
+                getattr(self.cache, fill)(name, version, 60, tags=tags)
+
+    def get_page(self):
+        key, start, alias = self.key(), monotonic_ns(), self.random.choice(["tiered", self.read_from])
+        page = self.pages[alias](RequestFactory().get("/", {"key": key}))
+        if alias == self.read_from:
+            self.has_read(key, int(page.content), start)
+
+    def found(self, keys):
+        return self.reader.get_many(keys)
+
+    def get_or_set(self):
+        key, start = self.key(), monotonic_ns()
+        loaded = self.cache.get_or_set(KEYS[key], lambda: self.database.versions[key], 60, tags=tags_of(key))
+        if self.cache is self.reader:
+            self.has_read(key, loaded, start)
+
+
 def tags_of(*keys):
     return [f"tag of {KEYS[key]}" for key in keys]
 
@@ -252,7 +344,7 @@ def tags_of(*keys):
 def run(folder, setting, count, seed):
     """Let ``THREADS`` threads of each process make ``count`` requests each. Return all records."""
     Database.make(folder / "database")
-    arguments = [folder, *map(int, astuple(setting)), count, seed]
+    arguments = [folder, json.dumps(asdict(setting)), count, seed]
     workers = [
         subprocess.Popen(
             [sys.executable, "-m", __name__, *map(str, [number, *arguments])],
@@ -302,16 +394,39 @@ def outdated_reads(records):
     return sum(len(of_kind[READ, key]) for key in range(len(KEYS))), outdated
 
 
-def _main(number, folder, processes, is_coherent, waits, redis_port, count, seed):
-    folder, setting = Path(folder), Setting(int(processes), bool(int(is_coherent)), bool(int(waits)), int(redis_port))
-    if setting.redis_port:
-        shared_stamps.keep_in(folder, setattr)
+def _configure_django(setting):
+    options = {"L2": "behind", "LOG_INTERVAL": None, "FIGURES_DIR": None}
+    if not setting.is_tracked:
+        options["COHERENCE"] = "host"
+    tiered = {"BACKEND": "wheelcache.django_backend.TieredCache", "OPTIONS": options}
+    settings.configure(
+        CACHES={
+            "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+            "behind": {"BACKEND": setting.backend, "LOCATION": setting.location},
+            "tiered": {**tiered, "LOCATION": "tiered"},
+            "uncopied": {**tiered, "LOCATION": "uncopied"},
+        },
+        ALLOWED_HOSTS=["*"],
+        USE_I18N=False,
+    )
+    if setting.is_tracked:
+        # No copy is used until the tracking has started.
+        caches["uncopied"]._level.start_tracking = lambda: None
+
+
+def _main(number, folder, setting, count, seed):
+    folder, setting = Path(folder), Setting(**json.loads(setting))
+    shared_stamps.keep_in(folder, setattr)
+    caller = Caller
+    if setting.backend:
+        caller, cache = TaggedCaller, None
+        _configure_django(setting)
+    elif setting.redis_port:
         store = RedisCache(port=setting.redis_port)
-        cache = TieredCache(store, coherence="host", log_interval=None, default_timeout=60)
+        caller, cache = TieredCaller, TieredCache(store, coherence="host", log_interval=None, default_timeout=60)
     else:
         stamps = SharedStamps("linearizability", folder) if setting.is_coherent else None
         cache = Cache(stamps=stamps, log_interval=None, sample_interval=None)
-    caller = TieredCaller if setting.redis_port else Caller
     database = Database(folder / "database")
     first = int(number) * THREADS
     callers = [caller(cache, database, setting, each, f"{seed} {each}") for each in range(first, first + THREADS)]

@@ -105,6 +105,7 @@ def test_a_child_is_a_process_of_its_own(process):
     assert fork(another_child)
 
 
+@pytest.mark.deep
 def test_children_forked_in_the_middle_of_writes_never_get_an_old_value(map_stamps):
     cache = Cache(stamps=map_stamps(), interval=0.01, **QUIET)
     stop = threading.Event()
@@ -139,6 +140,7 @@ def test_children_forked_in_the_middle_of_writes_never_get_an_old_value(map_stam
         cache.close()
 
 
+@pytest.mark.deep
 def test_a_child_forked_after_the_stamps_were_removed_returns_no_entry_of_before(process, stamps_file):
     cache, other = process(), process()
     # Filled under the stamps of the new file.

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.coherence.processes import NAME, QUIET
 from wheelcache import Cache, ManualClock
-from wheelcache.coherence.key_stamps import FILL_WINDOW
+from wheelcache.coherence.misses import FILL_WINDOW
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.runtime.request_scope import end_request
 

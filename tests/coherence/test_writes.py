@@ -55,7 +55,7 @@ def test_what_changes_no_value_ends_nothing_elsewhere(process, clock):
     one.get_many(["k", "l"])
     assert "k" in one
     one.expires_in("k")
-    one.parts.evict_to(0)
+    one.engine.evict_to(0)
     fill(one)
     assert one.set("m", 1, ttl=1)
     clock.advance(5)

@@ -3,7 +3,8 @@ distribution: ``python -m tests.conformance.django_suite <Django's tests folder>
 
 For WheelCache, these are the contract ``BaseCacheTests`` and every test that uses LocMemCache (middleware,
 ``cache_page``, fragments, i18n, sessions), with our class in the place of LocMemCache. TieredCache stands in front of
-Django's own RedisCache, which reports writes, or of LocMemCache, with shared stamps.
+Django's own RedisCache or our RedisClusterCache, which report writes, or of LocMemCache, with shared stamps.
+RedisClusterCache itself has to keep the contract, too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ WHEEL = "wheelcache.django_backend.WheelCache"
 TIERED = "wheelcache.django_backend.TieredCache"
 LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
 REDIS = "django.core.cache.backends.redis.RedisCache"
+CLUSTER = "wheelcache.django_backend.RedisClusterCache"
 
 APPS = ("contenttypes", "auth", "sites", "sessions", "messages", "staticfiles")
 
@@ -120,18 +122,32 @@ def on_tiered_cache(second_level: str, url: str) -> unittest.TestSuite:
                     level.start_tracking()
                     assert until(lambda level=level: level.trusted)
 
-    @override_settings(CACHES=over(REDIS, url, {"cull", "zero_cull"}))
-    class OverRedisTests(Tiered, TestCase):
+    class InRedis:
         incr_decr_type_error = redis.ResponseError
         # Redis evicts by itself; Django does not run these on it either.
         test_cull = test_zero_cull = test_cull_delete_when_store_empty = None
+
+    @override_settings(CACHES=over(REDIS, url, {"cull", "zero_cull"}))
+    class OverRedisTests(InRedis, Tiered, TestCase):
+        pass
+
+    @override_settings(CACHES=over(CLUSTER, url, {"cull", "zero_cull"}))
+    class OverClusterTests(InRedis, Tiered, TestCase):
+        pass
+
+    in_cluster = {"BACKEND": CLUSTER, "LOCATION": url}
+
+    @override_settings(CACHES=cache_tests.caches_setting_for_tests(in_cluster, {"cull", "zero_cull"}))
+    class InClusterTests(InRedis, cache_tests.BaseCacheTests, TestCase):
+        pass
 
     @override_settings(CACHES=over(LOCMEM, "behind", set(), COHERENCE="host"))
     class OverLocMemTests(Tiered, TestCase):
         pass
 
-    classes = {REDIS: OverRedisTests, LOCMEM: OverLocMemTests}
-    return unittest.defaultTestLoader.loadTestsFromTestCase(classes[second_level])
+    classes = {REDIS: [OverRedisTests], CLUSTER: [InClusterTests, OverClusterTests], LOCMEM: [OverLocMemTests]}
+    load = unittest.defaultTestLoader.loadTestsFromTestCase
+    return unittest.TestSuite(map(load, classes[second_level]))
 
 
 def failures(suite: unittest.TestSuite) -> int:

@@ -18,7 +18,7 @@ def source_of(project: str) -> Path:
     wanted = version(project)
     folder = FETCHED / f"{project.lower()}-{wanted}"
     FETCHED.mkdir(exist_ok=True)
-    with (FETCHED / "lock").open("w") as lock:
+    with (FETCHED / f"{project}.lock").open("w") as lock:
         # Tests in other processes fetch the same project.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
@@ -36,7 +36,7 @@ def npm_package(wanted: str) -> Path:
     """Return the folder of a package from npm, ``name@version``, with the packages that it needs."""
     folder = FETCHED / wanted
     FETCHED.mkdir(exist_ok=True)
-    with (FETCHED / "lock").open("w") as lock:
+    with (FETCHED / f"{wanted}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
             unpacked = Path(tempfile.mkdtemp(dir=FETCHED))

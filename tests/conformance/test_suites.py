@@ -1,16 +1,24 @@
-"""The test suites of other projects, unchanged, each in a process of its own."""
+"""The test suites of other projects, unchanged, each in a process of its own.
+
+They sleep most of the time, so they run in parallel.
+"""
 
 import os
 import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.sources import source_of
+from tests.redis_cluster import Cluster
 from tests.redis_server import RedisServer
+
+# The first test waits for all of them, on a busy machine.
+pytestmark = pytest.mark.timeout(600)
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -21,6 +29,7 @@ OF_ITS_BACKENDS = ["test_cachelib", "test_serializer"]
 SECOND_LEVELS = [
     "django.core.cache.backends.redis.RedisCache",
     "django.core.cache.backends.locmem.LocMemCache",
+    "wheelcache.django_backend.RedisClusterCache",
 ]
 
 
@@ -32,7 +41,7 @@ def run(command, cwd=ROOT, **variables):
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=500,
     )
 
 
@@ -44,39 +53,20 @@ def number_of(pattern, outcome):
     return int(re.search(pattern, text, re.MULTILINE)[1])
 
 
-def test_djangos_own_cache_tests_pass_on_the_backend():
-    outcome = run([sys.executable, "-m", "tests.conformance.django_suite", source_of("Django") / "tests"])
-    # The contract alone has 54 tests; fewer than 250 in all would mean that a class was lost on the way.
-    assert number_of(r"Ran (\d+) tests", outcome) >= 250
-
-
-@pytest.fixture(scope="module")
-def tiered():
-    """Run both suites in parallel, since they sleep most of the time, and return their outcomes."""
-    source = source_of("Django") / "tests"
-
-    def run_over(number):
-        url = f"redis://{server.host}:{server.port}/{number}"
-        suite = "tests.conformance.django_suite"
-        return run([sys.executable, "-m", suite, source, SECOND_LEVELS[number], url])
-
-    with RedisServer() as server, ThreadPoolExecutor(len(SECOND_LEVELS)) as pool:
-        return dict(zip(SECOND_LEVELS, pool.map(run_over, range(len(SECOND_LEVELS))), strict=True))
-
-
-@pytest.mark.parametrize("second_level", SECOND_LEVELS)
-def test_djangos_cache_contract_holds_for_a_first_level_in_front_of(tiered, second_level):
-    # The contract has 54 tests, 3 of which are about culling.
-    assert number_of(r"Ran (\d+) tests", tiered[second_level]) >= 50
-
-
 # ``python -m`` makes the working directory importable, and the tests import each other by bare names.
 
 
-def test_cachelibs_own_tests_pass_on_the_flask_backend():
-    outcome = run([*PYTEST, HERE / "cachelib_suite.py"], source_of("cachelib") / "tests")
-    # 26 for each kind of WheelCache, 21 for TieredCache; fewer than 66 would mean that a set was lost on the way.
-    assert number_of(r"^(\d+) passed in", outcome) >= 66
+def run_django(*given):
+    return run([sys.executable, "-m", "tests.conformance.django_suite", source_of("Django") / "tests", *given])
+
+
+def run_tiered(second_level):
+    with Cluster() if second_level.endswith("RedisClusterCache") else RedisServer() as server:
+        return run_django(second_level, server.url)
+
+
+def run_cachelib():
+    return run([*PYTEST, HERE / "cachelib_suite.py"], source_of("cachelib") / "tests")
 
 
 def run_flask_caching(modules, **variables):
@@ -86,30 +76,71 @@ def run_flask_caching(modules, **variables):
     return run([*PYTEST, *plugin, *(f"{each}.py" for each in modules)], tests, **variables)
 
 
-def test_flask_cachings_own_tests_pass_on_the_backend():
-    outcome = run_flask_caching(FLASK_CACHING)
+def run_django_redis():
+    plugin = ["-o", "addopts=", "-p", "django_redis_suite"]
+    modules = ["tests/test_backend.py", "tests/test_cache_options.py"]
+    return run([*PYTEST, *plugin, *modules], source_of("django_redis"), PYTHONPATH=str(HERE))
+
+
+SUITES = {
+    # The ones that sleep for longest are first.
+    "Django": run_django,
+    **{second_level: partial(run_tiered, second_level) for second_level in SECOND_LEVELS},
+    "cachelib": run_cachelib,
+    "Flask-Caching": partial(run_flask_caching, FLASK_CACHING),
+    "Flask-Caching, our cache": partial(run_flask_caching, OF_ITS_CACHE, OUR_CACHE="WheelCache"),
+    "Flask-Caching, our cache, its backend": partial(
+        run_flask_caching, [*OF_ITS_CACHE, *OF_ITS_BACKENDS], OUR_CACHE="SimpleCache"
+    ),
+    "django-redis": run_django_redis,
+}
+
+
+@pytest.fixture(scope="module")
+def outcome_of():
+    """Return the outcome of a suite. The first call begins all, of which four run at a time: two cores suffice."""
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = {name: pool.submit(suite) for name, suite in SUITES.items()}
+        yield lambda name: outcomes[name].result()
+
+
+def test_djangos_own_cache_tests_pass_on_the_backend(outcome_of):
+    # The contract alone has 54 tests; fewer than 250 in all would mean that a class was lost on the way.
+    assert number_of(r"Ran (\d+) tests", outcome_of("Django")) >= 250
+
+
+@pytest.mark.parametrize("second_level", SECOND_LEVELS)
+def test_djangos_cache_contract_holds_for_a_first_level_in_front_of(outcome_of, second_level):
+    # The contract has 54 tests, 3 of which are about culling.
+    assert number_of(r"Ran (\d+) tests", outcome_of(second_level)) >= 50
+
+
+def test_cachelibs_own_tests_pass_on_the_flask_backend(outcome_of):
+    # 26 for each kind of WheelCache, 21 for TieredCache; fewer than 66 would mean that a set was lost on the way.
+    assert number_of(r"^(\d+) passed in", outcome_of("cachelib")) >= 66
+
+
+def test_flask_cachings_own_tests_pass_on_the_backend(outcome_of):
+    outcome = outcome_of("Flask-Caching")
     # 131 and 125 of Flask-Caching 2.5.1; far fewer would mean that a module, or the backend, was lost on the way.
     assert number_of(r"(\d+) passed", outcome) >= 125
     assert number_of(r"^(\d+) tests used WheelCache$", outcome) >= 120
 
 
-def test_flask_cachings_own_tests_pass_on_our_cache():
-    outcome = run_flask_caching(OF_ITS_CACHE, OUR_CACHE="WheelCache")
+def test_flask_cachings_own_tests_pass_on_our_cache(outcome_of):
+    outcome = outcome_of("Flask-Caching, our cache")
     assert number_of(r"(\d+) passed", outcome) >= 145
     assert number_of(r"^(\d+) tests used WheelCache$", outcome) >= 135
     assert "wheelcache.flask_backend.caching was tested" in outcome.stdout
 
 
-def test_flask_cachings_own_tests_pass_on_our_cache_with_one_of_its_own_backends():
-    outcome = run_flask_caching([*OF_ITS_CACHE, *OF_ITS_BACKENDS], OUR_CACHE="SimpleCache")
+def test_flask_cachings_own_tests_pass_on_our_cache_with_one_of_its_own_backends(outcome_of):
+    outcome = outcome_of("Flask-Caching, our cache, its backend")
     assert number_of(r"(\d+) passed", outcome) >= 160
     assert number_of(r"^(\d+) tests used WheelCache$", outcome) == 0
     assert "wheelcache.flask_backend.caching was tested" in outcome.stdout
 
 
-def test_django_rediss_own_tests_of_its_cache_pass_on_the_backend():
-    plugin = ["-o", "addopts=", "-p", "django_redis_suite"]
-    modules = ["tests/test_backend.py", "tests/test_cache_options.py"]
-    outcome = run([*PYTEST, *plugin, *modules], source_of("django_redis"), PYTHONPATH=str(HERE))
+def test_django_rediss_own_tests_of_its_cache_pass_on_the_backend(outcome_of):
     # 57 of the calls, and 3 of key prefixes; fewer would mean that one was lost on the way.
-    assert number_of(r"(\d+) passed", outcome) >= 60
+    assert number_of(r"(\d+) passed", outcome_of("django-redis")) >= 60

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from math import floor, inf
 
+from tests.core.adaptive_model import AdaptiveModel
 from wheelcache.core.contract import (
     ABSENT,
     ALL,
     ANY,
     CHANGED,
     DEAD,
-    KEEP,
+    KEEP_TTL,
     MISSING,
     NO_ROOM,
     OUTDATED,
@@ -66,10 +67,11 @@ class Model:
 
     Attributes:
         left: every removal that was reported, as (key, value, cause), in order.
-        used: the keys that were hit or set, until the test forgets them.
+        used: the keys that were hit or set, or that the policy moved, until the test forgets them.
+        adaptive: the adaptive policy; None with LRU.
     """
 
-    def __init__(self, max_entries=None, max_weight=None, stamps=None):
+    def __init__(self, max_entries=None, max_weight=None, stamps=None, policy="lru", seed=0):
         self.max_entries = max_entries or inf
         self.max_weight = inf if max_weight is None else max_weight
         self.stamps = stamps
@@ -82,6 +84,7 @@ class Model:
         self.watches = []
         self.completed = []
         self.used = set()
+        self.adaptive = None if policy == "lru" else AdaptiveModel(self.max_entries, self.max_weight, seed)
         self.tags = {}
         # The order of drops and the begins of watches.
         self.events = 0
@@ -152,10 +155,24 @@ class Model:
     def weight(self):
         return sum(each.weight for each in self.entries)
 
-    def use(self, entry):
-        self.entries.remove(entry)
-        self.entries.append(entry)
+    def use(self, entry, is_hit=False):
         self.used.add(entry.key)
+        if self.adaptive is None:
+            self.entries.remove(entry)
+            self.entries.append(entry)
+        elif is_hit:
+            self.adaptive.hit(entry.key, self.now, entry.fresh_until)
+        else:
+            self.adaptive.order.use(entry.key)
+        self.put_in_order()
+
+    def put_in_order(self):
+        if self.adaptive is not None:
+            self.entries.sort(key=lambda entry: self.adaptive.order.keys.index(entry.key))
+
+    def evict_one(self, excess=0):
+        key = self.entries[0].key if self.adaptive is None else self.adaptive.order.victim(excess)
+        self.remove(self.entry(key), EVICTED)
 
     def leave(self, key, value, fresh_until, cause, told=True):
         cause = EXPIRED if fresh_until <= self.now else cause
@@ -167,6 +184,8 @@ class Model:
         self.entries.remove(entry)
         if cause is EVICTED and entry.fresh_until > self.now:
             self.evicted_weight += entry.weight
+        if self.adaptive is not None:
+            self.adaptive.removed(entry.key, cause not in (EVICTED, EXPIRED) and entry.fresh_until > self.now)
         self.leave(entry.key, entry.value, entry.fresh_until, cause)
 
     def fresh_stamp(self, slot):
@@ -182,7 +201,7 @@ class Model:
         if entry is None:
             return default
         self.hits += 1
-        self.use(entry)
+        self.use(entry, is_hit=True)
         return entry.value
 
     def get(self, key, default=None):
@@ -204,6 +223,7 @@ class Model:
         seen=None,
         tags=(),
         since=None,
+        standing=0,
     ):
         fresh_until = inf if ttl is None else self.now + ttl
         expires_at = fresh_until + grace
@@ -231,7 +251,7 @@ class Model:
         began = since if watch is None else watch.began
         if began is not None and any(self.last_drops.get(self.place_of_drop(*tag), 0) > began for tag in tags):
             return OUTDATED if watch is None else CHANGED
-        if ttl == KEEP:
+        if ttl == KEEP_TTL:
             fresh_until, expires_at = entry.fresh_until, entry.expires_at
         if mode != RESTORE:
             self.tell(key, value, watch, completes=not is_suspect)
@@ -243,9 +263,10 @@ class Model:
             return TOO_HEAVY
         held = entry.tags if mode == SAME else self.tagged(tags)
         if entry is not None:
-            self.remove(entry, REPLACED)
+            self.entries.remove(entry)
+            self.leave(key, entry.value, entry.fresh_until, REPLACED)
         elif len(self.entries) >= self.max_entries:
-            self.remove(self.entries[0], EVICTED)
+            self.evict_one()
         if seen is None and self.stamps is not None:
             self.fresh_stamp(slot)
             seen = self.shown(slot)
@@ -253,9 +274,16 @@ class Model:
             seen = None
         self.entries.append(ModelEntry(key, value, fresh_until, expires_at, weight, slot, seen, held))
         self.used.add(key)
+        if self.adaptive is not None:
+            was_fresh = entry is not None and entry.fresh_until > self.now
+            restored = standing if mode == RESTORE else None
+            self.used.update(
+                self.adaptive.stored(key, self.now, fresh_until, weight, was_fresh, mode in (ABSENT, SAME), restored)
+            )
+            self.put_in_order()
         self.puts += mode != RESTORE
         while self.weight > self.max_weight:
-            self.remove(self.entries[0], EVICTED)
+            self.evict_one(self.weight - self.max_weight)
         return STORED
 
     def watch(self, key, slot, wants_value):
@@ -299,6 +327,8 @@ class Model:
             for each in self.watches:
                 if each.key == key and each.is_open:
                     each.broken = True
+            if entry is None and self.adaptive is not None:
+                self.adaptive.deleted(key)
         if entry is None:
             return default
         self.remove(entry, cause)
@@ -308,7 +338,7 @@ class Model:
         most = self.max_entries if size is None else size
         for _ in range(budget):
             if len(self.entries) > most:
-                self.remove(self.entries[0], EVICTED)
+                self.evict_one()
         return len(self.entries) > most
 
     def due(self):
@@ -330,5 +360,7 @@ class Model:
         detached = len(self.entries)
         self.counts[CLEARED] += detached
         self.entries = []
+        if self.adaptive is not None:
+            self.adaptive.clear()
         self.tags = {}
         return detached

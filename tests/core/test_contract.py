@@ -13,7 +13,7 @@ from wheelcache.core.contract import (
     BATCH,
     CHANGED,
     DEAD,
-    KEEP,
+    KEEP_TTL,
     MAX_WEIGHT,
     MISSING,
     MORE,
@@ -215,8 +215,8 @@ class TestModes:
         value = [1]
         core.set("key", value, 50, grace=5)
         clock.now = 20
-        assert core.set("key", [2], KEEP, mode=SAME, expected=[1]) == CHANGED
-        assert core.set("key", [2], KEEP, mode=SAME, expected=value) & STORED
+        assert core.set("key", [2], KEEP_TTL, mode=SAME, expected=[1]) == CHANGED
+        assert core.set("key", [2], KEEP_TTL, mode=SAME, expected=value) & STORED
         assert core.times("key")[:2] == (50, 55)
         assert core.find("key") == [2]
 

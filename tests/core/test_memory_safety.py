@@ -289,6 +289,7 @@ def test_the_size_of_a_core_includes_its_entries(make):
 
 
 @pytest.mark.compiled
+@pytest.mark.deep
 def test_cores_in_cores_are_dropped_without_overflowing_the_stack():
     program = """
         from wheelcache.core._core import CompiledCore
@@ -300,7 +301,7 @@ def test_cores_in_cores_are_dropped_without_overflowing_the_stack():
         del core, outer
         print("dropped")
     """
-    done = subprocess.run([sys.executable, "-c", dedent(program)], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", dedent(program)], capture_output=True, text=True, timeout=250)
     assert (done.stdout, done.returncode) == ("dropped\n", 0), done.stderr
 
 

@@ -23,7 +23,7 @@ from wheelcache.core.contract import (
     ANY,
     COMPLETED,
     DEAD,
-    KEEP,
+    KEEP_TTL,
     MISSING,
     MORE,
     RESTORE,
@@ -64,14 +64,18 @@ class CoreAgainstModel(RuleBasedStateMachine):
         walks=st.sampled_from([None, "in any order", "in order of use"]),
         walk_step=st.integers(1, 4),
         entries=st.lists(st.tuples(SOME_KEYS, VALUES, TTLS, GRACES), min_size=1, max_size=4),
+        policy=st.sampled_from(["lru", "adaptive"]),
+        seed=st.integers(0, 2**64 - 1),
     )
-    def make(self, max_entries, max_weight, stamps, walks, walk_step, entries):
+    def make(self, max_entries, max_weight, stamps, walks, walk_step, entries, policy, seed):
         self.clock = Clock()
         options = {"max_entries": max_entries, "max_weight": max_weight, "clock": self.clock}
         first = None if stamps == "untouched" else stamps
         mine = None if stamps is None else LocalStamps(SLOTS, first)
-        self.core = self.core_class(**options, stamps=mine)
-        self.model = Model(max_entries, max_weight, None if stamps is None else LocalStamps(SLOTS, first))
+        policies = {"policy": "lru" if max_entries is None else policy, "seed": seed}
+        self.core = self.core_class(**options, stamps=mine, **policies)
+        theirs = None if stamps is None else LocalStamps(SLOTS, first)
+        self.model = Model(max_entries, max_weight, theirs, **policies)
         self.mine, self.theirs = mine, self.model.stamps
         self.has_weights = max_weight is not None
         self.removed = []
@@ -101,11 +105,13 @@ class CoreAgainstModel(RuleBasedStateMachine):
         weight=WEIGHTS,
         mode=st.sampled_from([ANY, ANY, ABSENT, RESTORE]),
         tags=TAGS,
+        standing=st.sampled_from([0, 16 | 128, 48 | 5 * 128, 64 | 128]),
     )
-    def set(self, keys, value, ttl, grace, weight, mode, tags):
+    def set(self, keys, value, ttl, grace, weight, mode, tags, standing=0):
         weight = weight if self.has_weights else 0
         for key in keys:
             given = {"grace": grace, "weight": weight, "mode": mode, "slot": slot_of(key), "tags": tags}
+            given["standing"] = standing
             waiting = len(self.model.completed)
             outcome = self.core.set(key, value, ttl, **given, removed=self.removed)
             assert self.outcome(outcome) == self.model.set(key, value, ttl, **given)
@@ -113,7 +119,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
             # A key that this evicts may come back with the next one.
             self.throughout &= {each.key for each in self.model.entries}
 
-    @rule(key=KEYS, value=VALUES, ttl=st.one_of(TTLS, st.just(KEEP)), right=st.booleans())
+    @rule(key=KEYS, value=VALUES, ttl=st.one_of(TTLS, st.just(KEEP_TTL)), right=st.booleans())
     def set_in_place_of_a_value(self, key, value, ttl, right):
         there = self.model.live(key)
         expected = there.value if there is not None and right else object()
@@ -308,6 +314,8 @@ class CoreAgainstModel(RuleBasedStateMachine):
             assert self.core.times(key) == record.times
             if use:
                 self.model.use(entry)
+            if self.model.adaptive is not None:
+                assert record.standing == self.model.adaptive.order.standing(key)
         else:
             assert self.core.times(key) is None
 

@@ -18,7 +18,7 @@ from tests.instructions import run_watched
 from tests.memory import traced
 from tests.waiting import PATIENCE
 from wheelcache.core import entry_map
-from wheelcache.core.contract import KEEP, MISSING, SAME, STORED, RemovalCause
+from wheelcache.core.contract import KEEP_TTL, MISSING, SAME, STORED, RemovalCause
 from wheelcache.core.watches import Watch
 
 pytestmark = pytest.mark.deep
@@ -45,7 +45,11 @@ OPERATIONS = {
     "set a new key": (lambda core, n: core.set(f"new {n}", n, 50, weight=2), 1, 0),
     "set a key that is there": (lambda core, n: core.set(n % 40, n, 1 + n % 90), 1, 0),
     "set forever": (lambda core, n: core.set(n % 40, n, None, removed=[]), 1, 0),
-    "set in place of a value": (lambda core, n: core.set(n % 40, n, KEEP, mode=SAME, expected=core.find(n % 40)), 1, 1),
+    "set in place of a value": (
+        lambda core, n: core.set(n % 40, n, KEEP_TTL, mode=SAME, expected=core.find(n % 40)),
+        1,
+        1,
+    ),
     "set with tags": (lambda core, n: core.set(n % 40, n, 9, tags=(("red", 0), (f"{n % 3}", 0))), 1, 0),
     "drop a tag": (lambda core, n: (core.drop_tag("red"), core.drain(20, [])), 0, 0),
     "touch": (lambda core, n: core.touch(n % 40, 1 + n % 70), 0, 0),
@@ -56,6 +60,12 @@ OPERATIONS = {
     "watch": (lambda core, n: core.watch(n % 40).close(), 0, 0),
     "clear": (lambda core, n: core.clear() if n % 50 == 0 else core.drain(7), 0, 0),
 }
+
+
+OPERATIONS_OF_POLICIES = [
+    *((name, "lru") for name in OPERATIONS),
+    *((name, "adaptive") for name in ("set a new key", "find", "delete", "clear")),
+]
 
 
 def check(core, clock):
@@ -145,15 +155,16 @@ FINALIZERS = {
 
 @pytest.mark.parametrize("core_class", ["python"], indirect=True)
 @pytest.mark.parametrize("finalizer", FINALIZERS)
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_a_finalizer_may_call_the_core_at_any_point_of_a_step(make, clock, name, finalizer, monkeypatch):
+@pytest.mark.parametrize(("name", "policy"), OPERATIONS_OF_POLICIES)
+def test_a_finalizer_may_call_the_core_at_any_point_of_a_step(make, clock, name, policy, finalizer, monkeypatch):
     # Any removal rebuilds the table.
     monkeypatch.setattr(entry_map, "SMALL_TABLE", 0)
     monkeypatch.setattr(entry_map, "SHRINK_FACTOR", 1)
     operation = OPERATIONS[name][0]
-    core = make(max_entries=50, max_weight=1000, interval=0.02)
-    # A step of more points has been round its loops.
-    for point in range(1, 120):
+    core = make(max_entries=50, max_weight=1000, interval=0.02, policy=policy)
+    # Each point is tried with a third of the finalizers. A step of more points has been round its loops.
+    first = 1 + ([*OPERATIONS].index(name) + [*FINALIZERS].index(finalizer)) % 3
+    for point in range(first, 120, 3):
         number = 50 * point
         clock.now += 0.3
         for key in range(0, 40, 3):

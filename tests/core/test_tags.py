@@ -12,7 +12,7 @@ from tests.core.stamps import LocalStamps
 from wheelcache.core.contract import (
     ANY,
     CHANGED,
-    KEEP,
+    KEEP_TTL,
     OUTDATED,
     RESTORE,
     SAME,
@@ -43,7 +43,7 @@ class TestDrop:
         assert core.peek("key") is None
         assert core.keys() == []
         assert core.touch("key", 5) == 0
-        assert core.set("key", 2, KEEP, mode=SAME, expected=1) == CHANGED
+        assert core.set("key", 2, KEEP_TTL, mode=SAME, expected=1) == CHANGED
         assert core.delete("key", "missing") == "missing"
 
     def test_an_entry_leaves_with_any_of_its_tags_and_others_stay(self, make):
@@ -185,7 +185,7 @@ class TestSet:
     def test_a_value_that_is_replaced_in_place_and_a_touch_keep_the_tags(self, make):
         core = make()
         core.set("key", 1, 10, tags=(RED,))
-        core.set("key", 2, KEEP, mode=SAME, expected=1)
+        core.set("key", 2, KEEP_TTL, mode=SAME, expected=1)
         core.touch("key", 20)
         assert core.peek("key").tags == ("red",)
         assert core.drop_tag("red") == 1
@@ -318,6 +318,14 @@ class TestOtherProcesses:
         assert two.set("key", 1, None, watch=watch, tags=(RED,)) == CHANGED
         assert two.set("key", 1, None, since=since, tags=(RED,)) == OUTDATED
         assert two.set("key", 1, None, since=since, tags=(BLUE,)) & STORED
+
+    def test_a_refused_value_changes_nothing(self, pair):
+        one, two = pair
+        two.set("old", 1, None, tags=(RED,))
+        since = moment()
+        one.drop_tag(*RED)
+        assert two.set("key", 2, None, slot=1, since=since, tags=(RED,)) == OUTDATED
+        assert two.drop_tag(*RED) == 1, "what was stored before is still there"
 
     def test_a_core_whose_stamps_are_never_written_drops_its_own(self, make):
         core = make(stamps=LocalStamps(4, None))

@@ -45,7 +45,7 @@ def _forget_entries():
         if len(each):
             each.clear()
             # Otherwise the wheel thread would remove them during the next tests, which may listen to removals.
-            while each.parts.core.drain():
+            while each._core.drain():
                 pass
 
 

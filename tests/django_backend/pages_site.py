@@ -1,14 +1,18 @@
 """The views of a Django site behind an HTTP cache. Each is named after the part of the request that it reads."""
 
+import copy
 import json
+import pickle
 from itertools import count
 
 from django.contrib import messages
 from django.http import HttpResponse, StreamingHttpResponse
 from django.middleware.csrf import get_token
+from django.template import loader
 from django.urls import path
 from django.utils import timezone, translation
 from django.utils.cache import patch_response_headers
+from django.utils.safestring import mark_safe
 from django.views.decorators.cache import cache_control, cache_page
 from django.views.decorators.vary import vary_on_cookie
 
@@ -128,6 +132,8 @@ READS = {
     "a header by item": lambda request: request.headers["x-flavor"] if "X-Flavor" in request.headers else None,
     "the browser": lambda request: request.META.get("HTTP_USER_AGENT"),
     "the environ": lambda request: getattr(request, "environ", request.META).get("HTTP_X_FLAVOR"),
+    "an item by a lazy name": lambda request: request.META.get(translation.gettext_lazy("HTTP_X_FLAVOR")),
+    "an item by a safe name": lambda request: request.META.get(mark_safe("HTTP_X_FLAVOR")),
 }
 REFUSED = {
     "the address": lambda request: request.META.get("REMOTE_ADDR"),
@@ -135,6 +141,8 @@ REFUSED = {
     "all cookies, unpacked": lambda request: {**request.COOKIES},
     "all cookies, joined": lambda request: {} | request.COOKIES,
     "all cookies, as JSON": lambda request: json.dumps(request.COOKIES),
+    "all cookies, copied": lambda request: copy.deepcopy(request.COOKIES),
+    "all cookies, pickled": lambda request: pickle.loads(pickle.dumps(request.COOKIES)),
     "the number of cookies": lambda request: len(request.COOKIES),
     "all cookies, printed": lambda request: str(request.COOKIES),
     "all headers": lambda request: [*request.headers.items()],
@@ -143,7 +151,23 @@ REFUSED = {
     "a copy of META": lambda request: request.META.copy(),
     "the user of the server": lambda request: request.META.get("REMOTE_USER"),
     "an entry that only the server knows": lambda request: request.META.get("SSL_CLIENT_S_DN"),
+    "the protocol": lambda request: request.META.get("SERVER_PROTOCOL"),
+    "the raw path": lambda request: scope_of(request).get("raw_path"),
+    "the client in the scope": lambda request: scope_of(request).get("client"),
+    "the headers in the scope": lambda request: scope_of(request).get("headers"),
+    "the whole scope": lambda request: {**scope_of(request)},
 }
+DETAILS = {
+    "the address": "reads REMOTE_ADDR",
+    "all cookies": "reads all cookies",
+    "all headers": "reads all headers",
+    "META": "reads all headers",
+    "an entry that only the server knows": "reads SSL_CLIENT_S_DN",
+}
+
+
+def scope_of(request):
+    return getattr(request, "scope", request.META)
 
 
 @for_a_minute
@@ -160,7 +184,104 @@ def activated(request):
     return page(f"{translation.get_language()} {timezone.get_current_timezone_name()}")
 
 
+@for_a_minute
+def numbered(request):
+    return page(request.GET.get("page", "first"))
+
+
+@for_a_minute
+def url(request):
+    return page(request.get_full_path())
+
+
+@for_a_minute
+def media_type(request):
+    return page(f"{request.content_type} {request.content_params} {request.encoding}")
+
+
+@for_a_minute
+def content_type(request):
+    return page(request.headers.get("Content-Type"))
+
+
+@for_a_minute
+def state(request):
+    return page(request.scope["state"]["user"])
+
+
+@for_a_minute
+def csrf_cookie(request):
+    return page(request.COOKIES.get("csrftoken", "none"))
+
+
+@for_a_minute
+def csrf_entry(request):
+    return page(request.META.get("CSRF_COOKIE", "none"))
+
+
+@for_a_minute
+def session_cookie(request):
+    return page(request.COOKIES.get("sessionid", "none"))
+
+
+@for_a_minute
+def streamed_token(request):
+    def body():
+        yield f"{get_token(request)} {next(numbers)}"
+
+    async def async_body():
+        yield f"{get_token(request)} {next(numbers)}"
+
+    return StreamingHttpResponse(async_body() if hasattr(request, "scope") else body())
+
+
+@for_a_minute
+def agent(request):
+    return page(request.headers.get("User-Agent"))
+
+
+@for_a_minute
+async def agent_in_async(request):
+    return page(request.headers.get("User-Agent"))
+
+
+@for_a_minute
+def streamed_agent(request):
+    def body():
+        yield f"{request.META.get('HTTP_USER_AGENT')} {next(numbers)}"
+
+    async def async_body():
+        for each in body():
+            yield each
+
+    return StreamingHttpResponse(async_body() if hasattr(request, "scope") else body())
+
+
+@for_a_minute
+def flavor(request):
+    return page(f"{request.flavor} {request.accepted_types[0]}")
+
+
+@for_a_minute
+def rendered(request, template):
+    return HttpResponse(loader.get_template(template).render({}, request))
+
+
 urlpatterns = [
+    path("numbered", numbered),
+    path("url", url),
+    path("media-type", media_type),
+    path("content-type", content_type),
+    path("state", state),
+    path("csrf-cookie", csrf_cookie),
+    path("csrf-entry", csrf_entry),
+    path("session-cookie", session_cookie),
+    path("streamed-token", streamed_token),
+    path("agent", agent),
+    path("agent-in-async", agent_in_async),
+    path("streamed-agent", streamed_agent),
+    path("flavor", flavor),
+    path("rendered/<template>", rendered),
     path("tagged/<tag>", tagged),
     path("not-stored", not_stored),
     path("plain", plain),

@@ -7,6 +7,7 @@ import pytest
 from django.conf import settings
 from django.core import checks
 from django.test import override_settings
+from django.urls import include, path
 
 from tests.backends.tiers import LOCMEM as LOCMEM_BACKEND
 from tests.django_backend.conftest import BACKEND
@@ -143,7 +144,7 @@ execute_from_command_line(["manage.py", "check", "--deploy", "--fail-level", "WA
 
 
 def test_manage_py_check_prints_the_warnings_once_the_app_is_installed():
-    outcome = subprocess.run([sys.executable, "-c", SITE], capture_output=True, text=True, timeout=60)
+    outcome = subprocess.run([sys.executable, "-c", SITE], capture_output=True, text=True, timeout=250)
     assert outcome.returncode == 1
     for line in (
         "(wheelcache.W001) The caches 'default' and 'other' have the same LOCATION ''",
@@ -217,14 +218,47 @@ def installed(tmp_path, monkeypatch):
     """Override INSTALLED_APPS with an empty app of this name."""
     monkeypatch.syspath_prepend(tmp_path)
 
+    before = set(sys.modules)
+
     def install(name):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").touch()
+        folder = tmp_path
+        for part in name.split("."):
+            folder /= part
+            folder.mkdir()
+            (folder / "__init__.py").touch()
         return [*settings.INSTALLED_APPS, name]
 
     yield install
-    for name in ("django_ratelimit", "ratelimit", "axes"):
-        sys.modules.pop(name, None)
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+urlpatterns = [
+    path("wheelcache/", include("wheelcache.django_backend.urls")),
+    path("login/", lambda request: None, name="our-login"),
+]
+
+
+@pytest.mark.parametrize(
+    ("login_url", "is_page"),
+    [
+        ("our-login", True),
+        ("/login/", True),
+        ("/login?from=here", True),
+        ("https://example.com/login", True),
+        ("/accounts/login/", False),
+        ("admin:login", False),
+        ("our-logout", False),
+    ],
+)
+def test_a_login_url_that_is_no_page_is_a_warning_if_the_site_has_the_dashboard(login_url, is_page):
+    def found(**given):
+        with override_settings(CACHES={"default": alias()}, LOGIN_URL=login_url, **given):
+            return [each for each in checks.run_checks(tags=[checks.Tags.caches]) if each.id == "wheelcache.W007"]
+
+    assert [repr(login_url) in each.msg for each in found(ROOT_URLCONF=__name__)] == [True] * (not is_page)
+    assert found(ROOT_URLCONF=__name__, WHEELCACHE_DASHBOARD_GUARD=lambda request: None) == []
+    assert found(ROOT_URLCONF="tests.django_backend.pages_site") == []
 
 
 ALIASES = {"default": False, "coherent": False, "over redis": True, "over locmem": False, "redis": True}
@@ -255,3 +289,97 @@ def test_rate_limits_and_failed_logins_in_a_cache_of_each_process_are_a_warning(
 
 def test_rate_limits_are_in_the_default_cache_unless_told_otherwise(installed):
     assert len(deployment_warnings(INSTALLED_APPS=installed("django_ratelimit"))) == 1
+
+
+def named(setting, **others):
+    """Return the settings of a package by the alias of its cache."""
+    return lambda alias: {setting: alias, **others}
+
+
+# Each app, its settings for an alias, and settings with which it uses no cache.
+ON_DATABASE = {
+    "constance": (
+        named("CONSTANCE_DATABASE_CACHE_BACKEND", CONSTANCE_BACKEND="constance.backends.database.DatabaseBackend"),
+        {"CONSTANCE_BACKEND": "constance.backends.redisd.RedisBackend", "CONSTANCE_DATABASE_CACHE_BACKEND": "default"},
+    ),
+    "constance.backends.database": (
+        named("CONSTANCE_DATABASE_CACHE_BACKEND", CONSTANCE_BACKEND="constance.backends.database.DatabaseBackend"),
+        {"CONSTANCE_BACKEND": "constance.backends.database.DatabaseBackend"},
+    ),
+    "waffle": (named("WAFFLE_CACHE_NAME"), None),
+    "cachalot": (named("CACHALOT_CACHE"), {"CACHALOT_ENABLED": False}),
+    "solo": (named("SOLO_CACHE"), {}),
+    "dynamic_preferences": (
+        lambda alias: {"DYNAMIC_PREFERENCES": {"CACHE_NAME": alias}},
+        {"DYNAMIC_PREFERENCES": {"ENABLE_CACHE": False}},
+    ),
+    "extra_settings": (named("EXTRA_SETTINGS_CACHE_NAME"), None),
+    "sorl.thumbnail": (
+        named("THUMBNAIL_CACHE"),
+        {"THUMBNAIL_KVSTORE": "sorl.thumbnail.kvstores.redis_kvstore.KVStore"},
+    ),
+}
+IN_CACHE = {
+    "wagtailcache": (named("WAGTAIL_CACHE_BACKEND"), {"WAGTAIL_CACHE": False}),
+    "django_select2": (named("SELECT2_CACHE_BACKEND"), None),
+    "django_cron": (
+        named("DJANGO_CRON_CACHE"),
+        {"DJANGO_CRON_LOCK_BACKEND": "django_cron.backends.lock.file.FileLock"},
+    ),
+    "django_q": (lambda alias: {"Q_CLUSTER": {"cache": alias}}, None),
+    "django_celery_results": (
+        named("CELERY_CACHE_BACKEND", CELERY_RESULT_BACKEND="django-cache"),
+        {"CELERY_RESULT_BACKEND": "django-db"},
+    ),
+}
+
+
+@pytest.mark.parametrize("app", [*ON_DATABASE, *IN_CACHE])
+def test_packages_that_need_a_shared_cache_are_named_with_the_alias_that_they_use(installed, app):
+    given, off = {**ON_DATABASE, **IN_CACHE}[app]
+    apps = installed(app)
+    for name, is_right in {**ALIASES, "coherent": app in ON_DATABASE}.items():
+        found = deployment_warnings(**given(name), INSTALLED_APPS=apps)
+        assert len(found) == (not is_right), name
+        for each in found:
+            assert f"the cache {name!r}" in each.msg
+            assert next(iter(given(name))) in each.hint
+            assert ("COHERENCE" in each.hint) == (app in ON_DATABASE)
+    assert deployment_warnings(**given("default")) == []
+    if off is not None:
+        assert deployment_warnings(**off, INSTALLED_APPS=apps) == []
+
+
+BY_DEFAULT = {
+    "waffle": {},
+    "cachalot": {},
+    "dynamic_preferences": {},
+    "extra_settings": {},
+    "sorl.thumbnail": {"THUMBNAIL_CACHE": "missing"},
+    "wagtailcache": {},
+    "django_select2": {},
+    "django_cron": {},
+    "django_q": {},
+    "allauth.account": {},
+    "rest_framework": {"REST_FRAMEWORK": {"DEFAULT_THROTTLE_RATES": {"user": "10/min", "anon": None}}},
+    "maintenance_mode": {"MAINTENANCE_MODE_STATE_BACKEND": "maintenance_mode.backends.CacheBackend"},
+}
+
+
+@pytest.mark.parametrize("app", BY_DEFAULT)
+def test_packages_without_a_setting_of_the_alias_use_the_default_cache(installed, app):
+    (warning,) = deployment_warnings(**BY_DEFAULT[app], INSTALLED_APPS=installed(app))
+    assert "the cache 'default'" in warning.msg
+
+
+@pytest.mark.parametrize(
+    ("app", "given"),
+    [
+        ("allauth.account", {"ACCOUNT_RATE_LIMITS": False}),
+        ("rest_framework", {}),
+        ("rest_framework", {"REST_FRAMEWORK": {"DEFAULT_THROTTLE_RATES": {"user": None}}}),
+        ("maintenance_mode", {}),
+    ],
+)
+def test_packages_that_do_not_use_their_counters_are_not_named(installed, app, given):
+    assert deployment_warnings(**given, INSTALLED_APPS=installed(app)) == []

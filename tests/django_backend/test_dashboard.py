@@ -18,7 +18,7 @@ from django.test.utils import override_script_prefix
 from django.urls import include, path, reverse
 from django.utils.deprecation import MiddlewareMixin
 
-from tests.backends.dashboard_page import CLEAR, PAGE, READS, RESET, config_in, has_the_headers, token_in
+from tests.backends.dashboard_page import CLEAR, PAGE, READS, RESET, SENT, config_in, has_the_headers
 from tests.django_backend.conftest import BACKEND
 from tests.engines import engine
 
@@ -104,13 +104,8 @@ def config_of(page):
     return config_in(page.content.decode())
 
 
-def token_of(browser):
-    """Open the page, as every user of its buttons does."""
-    return token_in(browser.get(PAGE).content.decode())
-
-
 def press(browser, url, data=None, **headers):
-    return browser.post(url, data or {}, headers={**token_of(browser), **headers})
+    return browser.post(url, data or {}, headers={**SENT, **headers})
 
 
 # Users that get in.
@@ -137,19 +132,6 @@ def test_users_without_a_permission_are_refused_in_json_and_never_redirected(who
                 assert has_the_headers(response.headers)
                 if method != "head":
                     assert response.json() == {"error": "You may not see this" if who else "You have to log in"}
-
-
-@pytest.mark.parametrize("who", ["", *OTHERS])
-def test_a_token_is_no_way_in(who):
-    cache.set("k", "v")
-    staff = client("operator")
-    token = token_of(staff)
-    other = client(who)
-    other.cookies = staff.cookies
-    for url in ACTIONS:
-        assert other.post(url, {"cache": "default"}, headers=token).status_code in (401, 403)
-    assert cache.get("k") == "v"
-    assert client("operator").get(READS[1]).json()["since"] is None
 
 
 def test_superusers_have_all_permissions():
@@ -191,7 +173,7 @@ def guard(request):
     verdict = request.headers.get("guard")
     if verdict == "abort":
         raise PermissionDenied
-    return verdict or redirect("/our-login")
+    return {verdict} if verdict else redirect("/our-login")
 
 
 async def async_guard(request):
@@ -211,7 +193,7 @@ def test_the_guard_may_be_a_coroutine_function_under_wsgi_and_asgi(settings):
 
 
 def test_the_recent_events_have_the_name_of_a_user_of_another_kind(settings):
-    settings.WHEELCACHE_DASHBOARD_GUARD = lambda request: True
+    settings.WHEELCACHE_DASHBOARD_GUARD = lambda request: {"operate"}
     settings.MIDDLEWARE = [f"{__name__}.OwnUsers"]
     assert press(client(), ACTIONS[1]).status_code == 200
     assert client().get(READS[1]).json()["events"][0]["text"] == "by the dashboard, from 127.0.0.1"
@@ -280,7 +262,7 @@ for granted in (), ("view_figures",), ("operate",):
 
 def run_site(script, *arguments):
     command = [sys.executable, "-c", SITE + script, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=ROOT)
 
 
 def test_migrate_creates_the_permissions_and_no_table_and_other_commands_run_as_before(tmp_path):
@@ -296,16 +278,6 @@ def test_without_users_or_a_database_the_app_needs_neither(tmp_path, with_databa
     script += 'call_command("makemigrations", check_changes=True, dry_run=True, verbosity=0)\nprint("done")'
     done = run_site(script, tmp_path / "site.sqlite3" if with_database else "", "")
     assert done.stdout.endswith("done\n"), done.stderr
-
-
-# Forged requests.
-
-
-def test_the_token_comes_in_the_header_of_the_settings(settings):
-    settings.CSRF_HEADER_NAME = "HTTP_X_MY_TOKEN"
-    staff = client("operator")
-    assert [name.lower() for name in token_of(staff)] == ["x-my-token"]
-    assert press(staff, ACTIONS[1]).status_code == 200
 
 
 # Contents and actions.
@@ -376,11 +348,10 @@ def test_it_works_under_asgi():
         staff, who = AsyncClient(enforce_csrf_checks=True), {"X-User": "operator"}
         page = await staff.get(PAGE, headers=who)
         await cache.aset("k", "v")
-        token = token_in(page.content.decode())
         figures = await staff.get(READS[1], headers=who)
         forged = await staff.post(ACTIONS[0], {"cache": "default"}, headers=who)
         assert (forged.status_code, await cache.aget("k")) == (403, "v")
-        cleared = await staff.post(ACTIONS[0], {"cache": "default"}, headers={**who, **token})
+        cleared = await staff.post(ACTIONS[0], {"cache": "default"}, headers={**who, **SENT})
         anonymous = await AsyncClient().get(READS[1])
         statuses = [each.status_code for each in (page, figures, cleared, anonymous)]
         return statuses, await cache.aget("k")

@@ -26,7 +26,7 @@ def visits(path, times, *, toolbar):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=250,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -22,6 +22,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from tests.django_backend.conftest import finish_request
 from tests.engines import engine
+from tests.snippets import ROOT, snippets
 from tests.waiting import PATIENCE, THREADS, auntil_waiting, until, until_waiting, waiting
 from wheelcache.django_backend import memoize
 
@@ -59,17 +60,17 @@ def test_any_real_number_and_any_mapping_is_taken(make):
     for waits in (0.5, Fraction(1, 3), {"k": 5}, MappingProxyType({"key": 5})):
         cache = make({"FILL_WAIT": waits})
         assert cache.get("key") is None
-        assert engine(cache).parts.is_leased(":1:key")
+        assert engine(cache).engine.is_leased(":1:key")
 
 
 def test_a_prefix_is_of_the_key_as_the_caller_writes_it_and_versions_are_apart(make):
     cache = make({"FILL_WAIT": {"page:": LONG, "7": LONG, ":1:": LONG}}, KEY_PREFIX="site", VERSION=3)
     for key, is_leased in (("page:1", True), (71, True), ("site:3:page:1", False)):
         cache.get(key)
-        assert engine(cache).parts.is_leased(f"site:3:{key}") is is_leased
+        assert engine(cache).engine.is_leased(f"site:3:{key}") is is_leased
     cache.get("page:2", version=2)
-    assert engine(cache).parts.is_leased("site:2:page:2")
-    assert not engine(cache).parts.is_leased("site:3:page:2")
+    assert engine(cache).engine.is_leased("site:2:page:2")
+    assert not engine(cache).engine.is_leased("site:3:page:2")
 
 
 @pytest.mark.filterwarnings("ignore::django.core.cache.CacheKeyWarning")
@@ -111,6 +112,16 @@ def test_if_the_holder_gives_up_one_waiter_goes_on_and_the_end_of_another_reques
     assert sorted(waiter.result(PATIENCE) or "missed" for waiter in waiters) == ["missed", "value"]
 
 
+def test_the_settings_of_the_readme_lease_pages_and_fragments_but_no_key_that_may_never_be_set(make):
+    (published,) = (each for each in snippets(ROOT / "README.md").values() if "CACHES =" in each)
+    names = {"INSTALLED_APPS": []}
+    exec(published, names)
+    cache = make({"FILL_WAIT": names["CACHES"]["default"]["OPTIONS"]["FILL_WAIT"]})
+    for key, is_leased in ((HEADERS, True), ("template.cache.name.1", True), ("maintenance", False)):
+        assert cache.get(key) is None
+        assert engine(cache).engine.is_leased(f":1:{key}") is is_leased
+
+
 # Pages: two keys each, of which the first stands for both
 
 HEADERS = f"{PAGES}cache_header.prefix.{'a' * 32}.en-us.UTC"
@@ -126,7 +137,7 @@ def test_the_list_of_headers_is_there_for_others_once_the_page_is(cache, in_thre
     cache.set(PAGE, ["page"], 60)
     assert [waiter.result(PATIENCE) for waiter in waiters] == [["page"]] * 2
     assert cache.get(HEADERS) == ["HTTP_COOKIE"]
-    assert not engine(cache).parts.is_leased(f":1:{HEADERS}")
+    assert not engine(cache).engine.is_leased(f":1:{HEADERS}")
     assert engine(cache).expires_in(f":1:{HEADERS}") > 50
 
 
@@ -137,7 +148,7 @@ def test_a_list_whose_page_never_comes_is_there_when_the_request_is_over(cache):
         cache.set(PAGE, threading.Lock(), 60)
     cache.close()
     assert cache.get(HEADERS) == []
-    assert not engine(cache).parts.is_leased(f":1:{HEADERS}")
+    assert not engine(cache).engine.is_leased(f":1:{HEADERS}")
 
 
 def test_a_list_that_no_caller_waits_for_is_stored_at_once(cache, in_thread):
@@ -407,7 +418,7 @@ def test_what_a_thread_holds_for_a_request_of_asgi_ends_with_the_request(cache, 
         cache.get("key")
         # As a traceback or a timer of the server does.
         contexts.append(copy_context())
-        assert engine(cache).parts.is_leased(":1:key")
+        assert engine(cache).engine.is_leased(":1:key")
 
     in_thread(in_a_request, view).result(PATIENCE)
     assert in_thread(cache.get, "key", "missed").result(PATIENCE) == "missed"

@@ -3,6 +3,7 @@
 import stat
 import sys
 import types
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 import wheelcache
+from tests.backends.tiers import LOCMEM
 from tests.django_backend import serializers
 from tests.django_backend.conftest import BACKEND
 from tests.engines import engine
@@ -190,14 +192,47 @@ def test_a_serializer_that_returns_no_bytes_is_an_error_at_the_set_that_stores_n
 
 
 @pytest.mark.parametrize("version", [2, "v2"])
-@pytest.mark.parametrize(
-    ("timeout", "seconds"), [(10, 10), ("60", 60), ("soon", 300), ([], 300), (1.9, 1), (None, None)]
-)
+@pytest.mark.parametrize(("timeout", "seconds"), [(10, 10), ("60", 60), (1.9, 1), (None, None)])
 def test_timeout_key_prefix_and_version_are_read_as_django_reads_them(make, clock, version, timeout, seconds):
     cache = make(TIMEOUT=timeout, KEY_PREFIX="site", VERSION=version)
     cache.set("key", 1)
     assert engine(cache).keys() == [default_key_func("key", "site", version)]
     assert engine(cache).expires_in(default_key_func("key", "site", version)) == seconds
+
+
+WRONG_TIMEOUTS = ["soon", "1.5", [], float("nan"), float("inf"), -float("inf"), 10**400, True, timedelta(1)]
+
+
+@pytest.mark.parametrize("kind", ["WheelCache", "TieredCache"])
+@pytest.mark.parametrize("wrong", WRONG_TIMEOUTS, ids="{!r:.20}".format)
+def test_a_wrong_timeout_of_the_settings_is_an_error_though_django_would_read_it_as_300(wrong, kind):
+    """Also if another alias has the same LOCATION and OPTIONS, and so the same store."""
+    right = {"BACKEND": f"wheelcache.django_backend.{kind}", "LOCATION": "timeouts"}
+    if kind == "TieredCache":
+        right["OPTIONS"] = {"L2": "other"}
+    configured = {
+        "default": {**right, "TIMEOUT": 5},
+        "wrong": {**right, "TIMEOUT": wrong},
+        "other": {"BACKEND": LOCMEM},
+    }
+    with override_settings(CACHES=configured):
+        assert caches["default"].default_timeout == 5
+        with raises(
+            match="^Wrong setting of the cache 'wrong': TIMEOUT must be a number of seconds .* or None"
+        ) as refused:
+            caches["wrong"]
+    assert f"not {wrong!r}"[:200] in str(refused.value)
+
+
+@pytest.mark.parametrize("wrong", ["x" * 10_000, list(range(10_000))], ids=type)
+def test_a_long_value_is_cut_in_the_message_and_nothing_else_is(make, wrong):
+    with raises() as refused:
+        make({"INTERVAL": wrong}, location="cut")
+    message = str(refused.value)
+    assert message.startswith(
+        "Wrong setting of the cache with the LOCATION 'cut': INTERVAL must be a number of seconds"
+    )
+    assert message.endswith(f"not {repr(wrong)[:200]}....")
 
 
 # Where figures are published.

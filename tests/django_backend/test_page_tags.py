@@ -11,7 +11,7 @@ from django.test import AsyncClient, Client
 from django.urls import path
 from django.views.decorators.cache import cache_page
 
-from tests.django_backend.test_pages import DjangoOnWsgi
+from tests.django_backend.pages.sites import DjangoOnWsgi
 
 WHEEL = {"BACKEND": "wheelcache.django_backend.WheelCache", "OPTIONS": {"FILL_WAIT": 5}}
 CACHES = {

@@ -105,7 +105,68 @@ def test_nx_stores_only_a_missing_key(make, clock, call):
     assert call(cache, "set", "key", 1, 10, nx=True) is True
     assert call(cache, "set", "key", 2, 20, nx=True) is False
     assert (cache.get("key"), cache.ttl("key")) == (1, 10)
-    assert call(cache, "set", "key", 3, 20) is None
+    assert call(cache, "set", "key", 3, 20) is True
+
+
+def test_xx_stores_only_an_existing_key(make, clock, call):
+    cache = make()
+    assert call(cache, "set", "key", 1, 10, xx=True) is False
+    assert "key" not in cache
+    call(cache, "set", "key", [1], 10, version=2)
+    assert call(cache, "set", "key", [2], 20, xx=True) is False
+    assert call(cache, "set", "key", [2], 20, version=2, xx=True) is True
+    assert (cache.get("key", version=2), cache.ttl("key", 2)) == ([2], 20)
+    clock.advance(20)
+    assert call(cache, "set", "key", [3], version=2, xx=True) is False
+    assert cache.get("key", version=2) is None
+    call(cache, "set", "key", 4)
+    assert call(cache, "set", "key", 5, 0, xx=True) is True
+    assert call(cache, "set", "key", 5, 0, xx=True) is False
+
+
+def test_a_value_that_replaces_another_by_xx_is_over_with_its_tags(make, call):
+    cache = make()
+    cache.set("key", 1, tags=["a"])
+    assert call(cache, "set", "key", 2, xx=True) is True
+    cache.delete_tags("a")
+    assert call(cache, "set", "key", 3, xx=True) is False
+    assert cache.get("key") is None
+
+
+@pytest.mark.parametrize("given", [{"nx": True}, {"tags": ["a"]}], ids=str)
+def test_xx_cannot_be_given_with_nx_or_tags(make, call, given):
+    cache = make()
+    with pytest.raises(ValueError, match=f"xx must be False with {next(iter(given))}, not True"):
+        call(cache, "set", "key", 1, xx=True, **given)
+
+
+def test_a_key_that_is_deleted_during_an_xx_stays_deleted(make):
+    """The value is pickled before it is stored."""
+    cache = make()
+
+    class Deletes:
+        def __reduce__(self):
+            cache.delete("key")
+            return (list, ())
+
+    cache.set("key", 1)
+    assert cache.set("key", Deletes(), xx=True) is False
+    assert "key" not in cache
+
+
+@pytest.mark.parametrize("options", [{}, {"FILL_WAIT": 5}, {"CULL_FREQUENCY": 3}, {"COHERENCE": "host"}], ids=str)
+def test_set_returns_whether_the_value_is_stored_or_the_key_was_there_if_its_timeout_is_over(
+    make, call, own_stamps, options
+):
+    cache = make({"MAX_BYTES": 100_000, **options})
+    for value in (1, [1], "text"):
+        assert call(cache, "set", "key", value) is True
+        assert call(cache, "set", "key", value, 10, version=2) is True
+    assert call(cache, "set", "key", "x" * 200_000) is False
+    assert call(cache, "set", "key", ["x" * 200_000], version=2) is False
+    cache.set("key", 1)
+    assert call(cache, "set", "key", 1, 0) is True
+    assert call(cache, "set", "key", 1, -1) is False
 
 
 def test_incr_makes_a_missing_key_if_asked_to(make, call):

@@ -114,7 +114,7 @@ def test_commands_that_do_not_use_the_cache_neither_load_nor_write(restart, plac
         # The figures of caches that publish none are nowhere.
         with pytest.raises(CommandError, match="do not publish") if fails else nullcontext():
             call_command(*command, stdout=StringIO())
-        assert not engine(caches["default"]).parts.gate.is_in_use()
+        assert not engine(caches["default"]).keeper.save()
     assert {path: path.stat().st_mtime_ns for path in place.iterdir()} == before
 
 

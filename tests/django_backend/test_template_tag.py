@@ -5,6 +5,8 @@ from django.core.cache import caches
 from django.template import Context, Engine, TemplateSyntaxError
 from django.test import override_settings
 
+from tests.waiting import PATIENCE
+
 KINDS = {"WheelCache": {}, "TieredCache": {"L2": "memory"}}
 LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 DUMMY = {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}
@@ -69,7 +71,7 @@ def test_the_key_is_that_of_django():
 def test_a_fragment_that_was_rendered_while_a_tag_was_dropped_is_not_kept(in_thread):
     class Text:
         def __str__(self):
-            in_thread(caches["template_fragments"].delete_tags, "menu").result(10)
+            in_thread(caches["template_fragments"].delete_tags, "menu").result(PATIENCE)
             return "old"
 
     assert render('600 sidebar tags="menu"', text=Text()) == "old"

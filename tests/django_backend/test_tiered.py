@@ -61,7 +61,10 @@ def test_l2_must_be_an_alias(wrong):
 
 
 def test_l2_must_be_given_and_no_tiered_cache():
-    assert "L2 must be one of" in refused()
+    assert "L2 must be one of 'default', not None" in refused()
+    with override_settings(CACHES={"default": {"BACKEND": TIERED}}), pytest.raises(ImproperlyConfigured) as error:
+        caches["default"].get("k")
+    assert "L2 must be the alias of a cache that is not a TieredCache (CACHES has none), not None" in str(error.value)
     for alias in ("tiered", "tiered itself"):
         assert f"L2 must not be a TieredCache itself, as {alias!r} is" in refused(L2=alias)
 

@@ -85,6 +85,34 @@ def test_patterns_list_the_keys_in_redis(front, call):
     assert sorted(asyncio.run(iterate())) == ["a1", "a2"]
 
 
+def test_set_returns_whether_redis_has_the_value_also_with_xx(front, call):
+    cache = front.backend
+    assert call(cache, "set", "key", 1, xx=True) is False
+    assert call(cache, "set", "key", 1, 100) is True
+    copied(front, "key")
+    assert call(cache, "set", "key", 2, 50, xx=True) is True
+    assert front.copies() == []
+    assert (cache.get("key"), 0 < front.client().ttl("site:1:key") <= 50) == (2, True)
+    assert call(cache, "set", "key", 1, 0) is True
+    assert call(cache, "set", "key", 1, 0) is False
+
+
+def test_a_key_whose_tag_was_dropped_does_not_exist_for_xx(front, call):
+    cache = front.backend
+    cache.set("key", 1, tags=["a"])
+    cache.delete_tags("a")
+    assert call(cache, "set", "key", 2, xx=True) is False
+    assert cache.get("key") is None
+
+
+def test_over_a_cache_without_xx_it_is_an_error_and_set_returns_true(tier, call):
+    cache = tier("memory").backend
+    assert call(cache, "set", "key", 1) is True
+    with pytest.raises(NotImplementedError, match="TieredCache passes xx on"):
+        call(cache, "set", "key", 2, xx=True)
+    assert cache.get("key") == 1
+
+
 def test_nx_and_a_count_of_a_missing_key_go_to_redis(front, call):
     cache = front.backend
     assert call(cache, "set", "key", 1, nx=True) is True

@@ -201,7 +201,7 @@ cache.set("k", 1)
 assert until(lambda: has_copy(1))
 pid = os.fork()
 if pid == 0:
-    signal.alarm(30)
+    signal.alarm(100)
     try:
         caches["behind"].set("k", 2)
         assert cache.get("k") == 2

@@ -87,7 +87,7 @@ def test_every_removal_is_told_with_its_cause(cache, clock, removals):
     clock.advance(10)
     for key in "efg":
         cache.set(key, key)
-    cache.parts.evict_to(1)
+    cache.engine.evict_to(1)
     cache.clear()
     assert removals == [
         *(("a", "a", EVICTED), ("b", "b", REPLACED), ("b", "B", DELETED), ("c", "c", DELETED), ("d", "d", EXPIRED)),

@@ -60,31 +60,38 @@ def test_an_escaped_literal_matches_itself_alone(literal, text):
 
 
 def test_other_threads_run_between_two_keys():
-    counted, ends = 0, False
+    turns, ends = 0, False
 
     def count():
-        nonlocal counted
+        nonlocal turns
+        last = time.perf_counter()
         while not ends:
-            counted += 1
+            now = time.perf_counter()
+            # It had to wait for its turn.
+            turns += now - last > 0.001
+            last = now
+
+    # A fifth of a second of work, and thus forty switch intervals.
+    keys, matches = ["x" * 20_000] * 1000, matcher("*7*8*9*")
+
+    def turns_meanwhile():
+        before = turns
+        assert matching(matches, keys) == []
+        return turns - before
 
     thread = threading.Thread(target=count, daemon=True)
     thread.start()
     try:
-        until(lambda: counted)
-        # A fifth of a second of work, and thus forty switch intervals.
-        keys, matches = ["x" * 20_000] * 1000, matcher("*7*8*9*")
-        before = counted
-        assert matching(matches, keys) == []
-        assert counted > before
+        # One call of C for all keys leaves a turn at its end. On a busy machine the other thread may miss its turns.
+        assert until(lambda: turns_meanwhile() > 4)
     finally:
         ends = True
         thread.join()
 
 
 def test_many_stars_take_no_longer_than_a_few():
-    began = time.process_time()
+    """With backtracking, this would run for longer than any test may."""
     assert not matcher("*a" * 60 + "*b")("a" * 4000)
-    assert time.process_time() - began < 1
 
 
 @pytest.mark.servers

@@ -1,6 +1,5 @@
 """Groups: the entries of one memoized function, and all others whose keys begin with the same name."""
 
-import time
 from decimal import Decimal
 
 import pytest
@@ -42,18 +41,19 @@ def test_a_group_ends_however_its_entries_were_stored(cache, store, key):
     cache.set(("b", 1), 1)
     cache.set("a", 1)
     assert cache.get(key) == 1
-    assert cache.parts.delete_group("a") == 1
+    group = cache.engine.add_group("a")
+    assert group.delete() == 1
     assert cache.get(key) is None
     assert key not in cache
     with pytest.raises(MissingKey):
         cache.expires_in(key)
     assert sorted(cache.keys(), key=repr) == ["a", ("b", 1)]
-    assert cache.parts.delete_group("a") == 0
+    assert group.delete() == 0
 
 
 def test_entries_that_are_stored_later_stay(cache):
     cache.set(("a", 1), 1)
-    cache.parts.delete_group("a")
+    cache.engine.add_group("a").delete()
     cache.set(("a", 1), 2)
     cache.set(("a", 2), 2)
     assert [cache.get(("a", key)) for key in (1, 2)] == [2, 2]
@@ -62,7 +62,7 @@ def test_entries_that_are_stored_later_stay(cache):
 def test_without_a_listener_the_wheel_gives_their_memory_back(cache, clock):
     for key in range(5000):
         cache.set(("a", key), key)
-    cache.parts.delete_group("a")
+    cache.engine.add_group("a").delete()
     clock.advance(1)
     assert len(cache) == 0
     assert cache.stats().removals["deleted"] == 5000
@@ -74,7 +74,7 @@ def test_a_snapshot_brings_back_no_group_that_was_deleted_since(pair, tmp_path, 
     one.set(("a", 1), 1)
     one.set(("b", 1), 1)
     assert one.save(tmp_path / "file") == 2
-    one.parts.delete_group("a")
+    one.engine.add_group("a").delete()
     one.delete(("b", 1))
     one.set(("c", 1), 1)
     loading = other if is_loaded_elsewhere else one
@@ -86,23 +86,7 @@ def test_a_snapshot_of_one_process_brings_back_no_group_that_it_deleted_since(ca
     cache.set(("a", 1), 1)
     cache.set(("b", 1), 1)
     cache.save(tmp_path / "file")
-    cache.parts.delete_group("a")
+    cache.engine.add_group("a").delete()
     cache.clear()
     assert cache.load(tmp_path / "file") == 1
     assert cache.keys() == [("b", 1)]
-
-
-def test_dropping_a_large_group_takes_no_longer_than_a_small_one():
-    """Here 6 us, of 100,000 entries: 40 ms for the loop that this replaces."""
-    cache = Cache(ttl=1000, **QUIET)
-    seconds = []
-    try:
-        for _ in range(3):
-            for key in range(100_000):
-                cache.set(("a", key), None)
-            began = time.thread_time()
-            cache.parts.delete_group("a")
-            seconds.append(time.thread_time() - began)
-    finally:
-        cache.close()
-    assert min(seconds) < 0.001

@@ -167,7 +167,7 @@ def test_keys_that_have_left_take_no_memory(clock, leave):
         {
             "expire": lambda: clock.advance(6),
             "delete": lambda: cache.delete_many(cache.keys()),
-            "evict": lambda: cache.parts.evict_to(0),
+            "evict": lambda: cache.engine.evict_to(0),
             "clear": cache.clear,
         }[leave]()
         clock.advance(6)

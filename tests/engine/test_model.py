@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.core.model import Model
 from tests.engine import invariants
 from wheelcache import Cache, ManualClock, RemovalCause
-from wheelcache.core.contract import ABSENT, KEEP, MISSING, SAME, STORED
+from wheelcache.core.contract import ABSENT, KEEP_TTL, MISSING, SAME, STORED
 
 KEYS = st.integers(0, 7)
 VALUES = st.integers(0, 5)
@@ -94,7 +94,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
                 self.cache.incr(key, delta)
             return
         assert self.cache.incr(key, delta) == live.value + delta
-        self.write(key, live.value + delta, KEEP, mode=SAME, expected=live.value)
+        self.write(key, live.value + delta, KEEP_TTL, mode=SAME, expected=live.value)
 
     @rule(key=KEYS, pop=st.booleans())
     def delete(self, key, pop):
@@ -106,7 +106,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
 
     @rule(size=st.integers(0, 3))
     def evict_to(self, size):
-        self.cache.parts.evict_to(size)
+        self.cache.engine.evict_to(size)
         self.model.evict(100, size)
 
     @rule()

@@ -44,7 +44,7 @@ class Dropped(NamedTuple):
 
 DROPPED = {
     "tag": Dropped("a", "b", {"tags": ("a",)}, {"tags": ("b",)}, lambda cache: cache.delete_tags("a")),
-    "group": Dropped(("a", 1), ("b", 1), {}, {}, lambda cache: cache.parts.delete_group("a")),
+    "group": Dropped(("a", 1), ("b", 1), {}, {}, lambda cache: cache.engine.add_group("a").delete()),
 }
 
 
@@ -107,7 +107,7 @@ def test_a_tag_is_no_group_of_keys(cache, name):
     cache.delete_tags("a", "(a", "#a")
     assert cache.keys() == [(name, 1)]
     cache.set("tagged", 1, tags=("a",))
-    cache.parts.delete_group(name)
+    cache.engine.add_group(name).delete()
     assert cache.keys() == ["tagged"]
 
 
@@ -260,14 +260,14 @@ def test_a_refresh_that_a_drop_overtakes_is_not_kept(cache, clock, in_thread):
     assert refresh.is_running()
     cache.delete_tags("a")
     refresh.release()
-    assert until(lambda: cache.parts.loads.is_idle)
+    assert until(lambda: cache._parts.loads.is_idle)
     assert cache.get_or_load("key", lambda: "new", grace=100, tags=("a",)) == "new"
 
 
 def test_a_refresh_keeps_the_tags(cache, clock):
     for value in ("first", "second"):
         cache.get_or_load("key", lambda value=value: value, grace=100, tags=("a",))
-        assert until(lambda: cache.parts.loads.is_idle)
+        assert until(lambda: cache._parts.loads.is_idle)
         clock.advance(11)
     cache.delete_tags("a")
     assert cache.get_or_load("key", lambda: "new", grace=100, tags=("a",)) == "new"
@@ -291,9 +291,9 @@ def test_a_set_since_a_moment_before_the_drop_leaves_no_value(cache, there):
     cache.delete_tags("a")
     if there:
         cache.set("key", "older")
-    assert not cache.parts.writer.set("key", "old", 10, tags=("a",), since=since) & 1
+    assert not cache.engine.set("key", "old", 10, tags=("a",), since=since) & 1
     assert cache.get("key") is None
-    assert cache.parts.writer.set("key", "new", 10, tags=("a",), since=moment()) & 1
+    assert cache.engine.set("key", "new", 10, tags=("a",), since=moment()) & 1
 
 
 # Memoized functions.
@@ -405,7 +405,7 @@ class TestCoherence:
     ):
         one, other = pair
         assert other.get(dropped.key) is None
-        dropped.drop(one)
+        in_thread(dropped.drop, one).result(PATIENCE)
         store(other, dropped.key, "old", **dropped.tags)
         assert other.get(dropped.key) is None
         in_thread(partial(store, other, dropped.key, "new", **dropped.tags)).result(PATIENCE)

@@ -246,14 +246,19 @@ def test_a_user_whose_password_is_public_is_for_development(atlas):
 
 
 def test_the_demo_ends_with_the_figures_of_its_workers_the_speed_of_pages_and_where_to_look(atlas):
+    earlier = "from wheelcache.django_backend import cache; cache.set('a', 1); [cache.get('a') for _ in range(99999)]"
+    assert atlas.manage("shell", "--command", earlier).returncode == 0
     done = atlas.manage("demo", "--seconds", "5")
     assert done.returncode == 0, done.stderr
     requests = re.match(r"([\d,]+) requests in 5 seconds", done.stdout)[1].replace(",", "")
     assert int(requests) > 0
     # The bar counts visits.
     assert f"{requests}/?" in done.stderr
-    # The site that the other tests visit is there as well, if it runs.
-    assert re.search(r"^atlas .*\n(?:  \d+ .* (?:running|parked) .*\n)+", done.stdout, re.MULTILINE)
+    (shown,) = re.findall(r"^atlas .*\n(?:  \d+ .* (?:running|parked) .*\n){2}", done.stdout, re.MULTILINE)
+    # Only this run: the requests, and the one that found that the site answers. A page makes one look-up or two.
+    total, *workers = (int(row.split()[3].replace(",", "")) for row in shown.splitlines())
+    assert total == sum(workers)
+    assert int(requests) < total < 2 * (int(requests) + 1)
     speeds = [int(speed.replace(",", "")) for speed in re.findall(r"^│ .* │ +([\d,]+) │", done.stdout, re.MULTILINE)]
     # Pages per second without a cache, with cache_page, and with the HTTP cache.
     assert len(speeds) == 3
@@ -261,6 +266,24 @@ def test_the_demo_ends_with_the_figures_of_its_workers_the_speed_of_pages_and_wh
     assert speeds[0] == min(speeds)
     assert "make run, then http://localhost:8000/wheelcache/, user demo, password demo" in done.stdout
     assert "visits" in done.stderr
+
+
+def test_the_http_cache_of_the_demo_answers_with_the_pages_that_it_counts(atlas):
+    """The command fails if a page that it counts is not a hit. Here, one client looks at the header itself."""
+    script = """
+        import httpx
+        from atlas.management.page_speed import GRANIAN, paths_of_countries
+        from atlas.management.visiting import own_site
+
+        environment = {"DJANGO_SETTINGS_MODULE": "atlas_site.shared_pages", "ATLAS_CACHED_BY": "HTTPCache"}
+        with own_site(GRANIAN, environment) as url, httpx.Client(base_url=url, trust_env=False) as client:
+            for path in paths_of_countries() * 2:
+                print(client.get(path).headers["Cache-Status"])
+        """
+    done = atlas.manage("shell", "--verbosity", "0", "--command", textwrap.dedent(script))
+    statuses = done.stdout.splitlines()
+    assert len(statuses) == 40, done.stderr
+    assert [status for status in statuses[20:] if not re.match(r"wheelcache; hit\b", status)] == []
 
 
 def test_the_demo_fails_if_requests_do(atlas, tmp_path):

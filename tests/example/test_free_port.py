@@ -20,7 +20,7 @@ def busy_port():
 def make(target, port):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     command = ["make", target, f"PORT={port}", f"PYTHON={sys.executable}"]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250)
 
 
 @pytest.mark.parametrize("target", ["run", "run-flask"])

@@ -22,7 +22,9 @@ OF_FLASK_CACHING_2_5 = pytest.mark.skipif(
     reason="Flask-Caching has this setting, or passes it on, from version 2.5 on",
 )
 # ``wheelcache.flask_backend.Cache``, which these tests import, needs Flask-Caching 2.5.
-OF_OUR_CACHE = ["test_cached_views.py", "test_caching.py", "test_fill_grace.py", "test_previous.py"]
+OF_OUR_CACHE = [
+    *("test_cached_views.py", "test_caching.py", "test_fill_grace.py", "test_previous.py", "test_transactions.py"),
+]
 collect_ignore = OF_OUR_CACHE if BEFORE_2_5 else []
 
 

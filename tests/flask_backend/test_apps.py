@@ -268,5 +268,5 @@ def test_an_app_without_references_leaves_with_its_store(make_app):
 
 def test_with_an_older_flask_caching_our_cache_is_an_import_error_that_names_the_version():
     script = "import flask_caching as it; vars(it).pop('cache_view_hit', 0); from wheelcache.flask_backend import Cache"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=250)
     assert done.stderr.endswith("ImportError: wheelcache.flask_backend.Cache needs Flask-Caching 2.5 or newer\n")

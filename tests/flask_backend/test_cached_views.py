@@ -84,4 +84,4 @@ def test_a_lease_is_neither_needed_nor_taken(make_app):
         load = cache.memoize(60)(lambda: None)
         load()
         keys = ["flask_cache_view//", f"flask_cache_{load.make_cache_key(load.uncached)}"]
-        assert not any(map(engine(cache.cache).parts.is_leased, keys))
+        assert not any(map(engine(cache.cache).engine.is_leased, keys))

@@ -6,6 +6,7 @@ Flask-Caching's own tests run on it in ``tests/conformance``.
 
 import asyncio
 import threading
+from unittest import mock
 
 import flask
 import flask_caching
@@ -15,6 +16,7 @@ from werkzeug.exceptions import NotFound
 
 from tests.engines import engine
 from tests.flask_backend.slow import Slow, in_app, together
+from tests.recursion import DEPTH, result_at_depth
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache.flask_backend import Cache, TieredCache
 
@@ -37,6 +39,20 @@ def test_arguments_that_are_equal_and_look_different_are_different(site):
 
     assert [text(value) for value in (1, True, 1.0, "1", None)] == ["1", "True", "1.0", "'1'", "None"]
     assert text(True) == "True"
+
+
+def test_a_recursive_function_reaches_a_fourth_of_the_recursion_limit(site):
+    app, cache, backend = site
+
+    @cache.memoize(60)
+    def count(depth):
+        return 0 if depth == 0 else count(depth - 1) + 1
+
+    def count_by_the_cache(depth):
+        return 0 if depth == 0 else backend.get_or_load(str(depth), lambda: count_by_the_cache(depth - 1)) + 1
+
+    for each in (count, count_by_the_cache):
+        assert result_at_depth(lambda depth, each=each: in_app(app, each, depth)()) == DEPTH
 
 
 def test_arguments_may_be_ignored_by_position_and_by_name(site):
@@ -401,3 +417,45 @@ def test_a_subclass_whose_decorators_are_flask_cachings_refuses_tags():
 
     with pytest.raises(TypeError, match="Traced overrides a method"):
         Traced().memoize(60, tags=("a",))
+
+
+class Answering(SimpleCache):
+    """A backend whose ``get`` has more arguments than cachelib's, and returns them all."""
+
+    def get(self, *args, **kwargs):
+        return args, kwargs
+
+
+@pytest.mark.parametrize("kind", [flask_caching.Cache, Cache])
+def test_get_passes_all_arguments_to_the_backend_of_the_current_app(kind):
+    cache = kind()
+    apps = [flask.Flask(name) for name in ("first", "second")]
+    cache.init_app(apps[0], {"CACHE_TYPE": f"{__name__}.Answering"})
+    cache.init_app(apps[1], {"CACHE_TYPE": "SimpleCache"})
+    cache.set("key", "value")
+    with apps[0].app_context():
+        assert cache.get("key") == (("key",), {})
+        assert cache.get(key="key", default=1) in [((), {"key": "key", "default": 1}), (("key",), {"default": 1})]
+        assert cache.get("key", 1, more=2) == (("key", 1), {"more": 2})
+        with apps[1].app_context():
+            assert cache.get("key") == cache.get(key="key") == "value"
+            with pytest.raises(TypeError):
+                cache.get()
+    # Outside of an app context, the newest app counts.
+    assert cache.get("key") == "value"
+
+
+def test_get_calls_doubles_and_the_backend_that_a_subclass_finds(make_app):
+    class Own(Cache):
+        @property
+        def cache(self):
+            return {"key": "of the subclass"}
+
+    app, cache = make_app(Cache())
+    with app.app_context():
+        cache.set("key", "value")
+        for patched, name in ((cache, "get"), (Cache, "get"), (cache.cache, "get")):
+            with mock.patch.object(patched, name, return_value="double"):
+                assert cache.get("key") == "double"
+            assert cache.get("key") == "value"
+        assert Own().get("key") == "of the subclass"

@@ -32,7 +32,7 @@ def make_waiting_app(make_app):
 
 def held(backend, *keys):
     """Return the keys that the running thread or task must fill."""
-    return [key for key in keys if engine(backend).parts.is_leased(key)]
+    return [key for key in keys if engine(backend).engine.is_leased(key)]
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """The options of ``get_or_load`` other than the timeout, and app contexts of loaders in other threads."""
 
+import contextlib
+import contextvars
 import threading
 
 import flask
@@ -10,6 +12,8 @@ from tests.engines import engine
 from tests.waiting import PATIENCE, until
 
 LONG = 60
+
+colour = contextvars.ContextVar("colour")
 
 
 class Boom(Exception):
@@ -118,10 +122,76 @@ def test_a_loader_in_another_thread_has_an_app_context_of_its_own_that_is_torn_d
         assert thread is not threading.current_thread()
         assert load.apps == [app]
         assert context is not app_context()
-        # Before the flight landed: the value was not available before its session had ended.
+        # Before the load had ended: the value was not available before its session had ended.
         assert torn_down == [(thread, error, 1)]
         assert flask.g.note == "the caller's"
     assert torn_down[1:] == [(threading.current_thread(), None, "the caller's")]
+
+
+@elsewhere
+def test_a_loader_in_another_thread_has_neither_the_request_nor_the_g_of_its_caller(site, clock, load_elsewhere):
+    """The request is not safe to use in another thread, and is over before a refresh begins."""
+    app, backend, _ = site
+    found = []
+
+    class Look(Loads):
+        def __call__(self):
+            found.append((flask.has_request_context(), flask.g.get("tenant"), flask.current_app.name))
+            with pytest.raises(RuntimeError, match="Working outside of request context"):
+                flask.url_for("static", filename=flask.request.path)
+            return super().__call__()
+
+    with app.test_request_context("/page"):
+        flask.g.tenant = "acme"
+        load_elsewhere(backend, Look(), clock)
+        assert (flask.request.path, flask.g.tenant) == ("/page", "acme")
+    assert found == [(False, None, app.name)]
+
+
+@elsewhere
+def test_a_loader_in_another_thread_has_the_other_context_variables_of_its_caller(site, clock, load_elsewhere):
+    _, backend, _ = site
+    found = []
+
+    class Look(Loads):
+        def __call__(self):
+            found.append(colour.get())
+            return super().__call__()
+
+    def ask():
+        colour.set("blue")
+        load_elsewhere(backend, Look(), clock)
+
+    contextvars.copy_context().run(ask)
+    assert found == ["blue"]
+
+
+@contextlib.contextmanager
+def tenant_of(name):
+    # In the block, there is an app context.
+    flask.g.tenant = name
+    yield
+
+
+def tenant_of_caller():
+    return tenant_of(flask.g.tenant)
+
+
+@elsewhere
+@pytest.mark.parametrize("option", [tenant_of_caller, f"{__name__}.tenant_of_caller"], ids=["function", "path"])
+def test_background_context_passes_the_state_of_the_caller_on_to_the_loader(make_app, clock, load_elsewhere, option):
+    app, cache = make_app(CACHE_KEY_PREFIX="", CACHE_OPTIONS={"background_context": option})
+    backend, tenants = app.extensions["cache"][cache], []
+
+    class Look(Loads):
+        def __call__(self):
+            tenants.append(flask.g.tenant)
+            return super().__call__()
+
+    with app.app_context():
+        flask.g.tenant = "acme"
+        load_elsewhere(backend, Look(), clock)
+    assert tenants == ["acme"]
 
 
 @elsewhere
@@ -199,7 +269,7 @@ def test_the_context_of_a_loader_takes_its_own_leases_with_it_and_leaves_its_cal
     backend = app.extensions["cache"][cache]
 
     def leased():
-        return [key for key in ("page", "another") if engine(backend).parts.is_leased(key)]
+        return [key for key in ("page", "another") if engine(backend).engine.is_leased(key)]
 
     def load():
         assert cache.get("another") is None

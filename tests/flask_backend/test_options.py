@@ -60,7 +60,33 @@ def test_a_wrong_option_is_an_error_at_init_app_that_names_it_and_what_it_takes_
 def test_a_wrong_setting_is_an_error_at_init_app_that_names_it_and_what_it_got(setting, wrong, option):
     with pytest.raises((TypeError, ValueError), match=option) as refused:
         backend_of(**{setting: wrong})
-    assert repr(wrong[-1] if setting == "CACHE_ARGS" else wrong) in str(refused.value)
+    assert f"not {wrong[-1] if setting == 'CACHE_ARGS' else wrong!r:.200}" in str(refused.value)
+
+
+@OF_FLASK_CACHING_2_5
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        *(("WheelCache", wrong) for wrong in ("x", "1.5", NAN, [], None)),
+        *(("TieredCache", wrong) for wrong in ("x", "1.5", NAN, [], None, INF)),
+    ],
+)
+@pytest.mark.parametrize("in_options", [False, True])
+def test_a_wrong_default_timeout_is_an_error_of_the_cache_not_of_flask_caching_or_the_second_level(
+    kind, wrong, in_options
+):
+    from wheelcache.flask_backend import Cache
+
+    given = {"l2": "SimpleCache"} if kind == "TieredCache" else {}
+    config = {"CACHE_TYPE": f"wheelcache.flask_backend.{kind}", "CACHE_OPTIONS": given}
+    config["CACHE_OPTIONS" if in_options else "CACHE_DEFAULT_TIMEOUT"] = (
+        {**given, "default_timeout": wrong} if in_options else wrong
+    )
+    with pytest.raises((TypeError, ValueError)) as refused:
+        Cache(flask.Flask("shop"), config=config)
+    assert str(refused.value) == (
+        f"Wrong setting of the cache 'shop': default_timeout must be {TIMEOUT}, not {wrong!r}"
+    )
 
 
 OF_THE_ENGINE = ("ttl", "clock", "weigher", "on_removal", "max_weight")

@@ -1,16 +1,23 @@
 """A Flask app behind an HTTP cache: no visitor gets a page that was made for another one."""
 
+import copy
+import pickle
 from itertools import count
 
 import flask
 import pytest
+from jinja2 import FileSystemLoader
+from werkzeug.exceptions import NotFound
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from tests.http_cache.site import EPOCH, WsgiSite, answer_of
+from tests.http_cache.page_tags import PageTags
+from tests.http_cache.site import EPOCH, WsgiSite, answer_of, hits, is_stored
+from tests.http_cache.why import traced
 from wheelcache.flask_backend import HTTPCache
 from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.flask_backend.commands import wheelcache
 from wheelcache.flask_backend.dashboard import dashboard
+from wheelcache.http_cache import ttl
 
 numbers = count()
 
@@ -20,10 +27,21 @@ REFUSED = {
     "route": lambda: flask.request.access_route,
     "user": lambda: flask.request.remote_user,
     "cookies": lambda: flask.request.cookies.to_dict(),
+    "copied-cookies": lambda: copy.deepcopy(flask.request.cookies) == flask.request.cookies,
+    "pickled-cookies": lambda: pickle.loads(pickle.dumps(flask.request.cookies)),
     "cookie-items": lambda: [*flask.request.cookies.items(multi=True)],
     "number-of-cookies": lambda: len(flask.request.cookies),
     "headers": lambda: dict(flask.request.headers),
     "environ": lambda: {**flask.request.environ},
+    "protocol": lambda: flask.request.environ.get("SERVER_PROTOCOL"),
+    "address-before-the-proxy": lambda: flask.request.environ["werkzeug.proxy_fix.orig"]["REMOTE_ADDR"],
+}
+DETAILS = {
+    "address": "reads REMOTE_ADDR",
+    "user": "reads REMOTE_USER",
+    "cookies": "reads all cookies",
+    "headers": "reads all headers",
+    "protocol": "reads SERVER_PROTOCOL",
 }
 READ = {
     "header": lambda: flask.request.headers.get("X-Flavor"),
@@ -32,17 +50,20 @@ READ = {
     "browser": lambda: flask.request.user_agent.string,
     "language": lambda: flask.request.accept_languages.best,
     "cookie": lambda: flask.request.cookies.get("flavor"),
+    "session": lambda: flask.request.cookies.get("session"),
     "list": lambda: flask.request.cookies.getlist("flavor"),
     "some-cookie": lambda: bool(flask.request.cookies),
+    "connection": lambda: flask.request.headers.get("Connection"),
+    "type": lambda: flask.request.mimetype,
 }
 
 
 class FlaskSite(WsgiSite):
-    def __init__(self, clock, **options):
+    def __init__(self, clock, app_class=flask.Flask, **options):
         self.cache = HTTPCache(
             **{"clock": clock, "wall_clock": lambda: EPOCH + clock(), "figures_dir": None, **options}
         )
-        app = flask.Flask(__name__)
+        app = app_class(__name__)
         app.secret_key = "not secret"
         app.wsgi_app = ProxyFix(app.wsgi_app, x_host=1)
         self.cache.init_app(app)
@@ -87,10 +108,10 @@ class FlaskSite(WsgiSite):
         @app.get("/tagged/<tag>")
         @self.cache.cached(60)
         def tagged(tag):
-            if tag == "two":
+            if tag == "assigned":
                 flask.g.cache_tags = {tag}
             flask.g.cache_tags.add(tag)
-            return f"page {next(numbers)}", {"Cache-Tag": "all"}
+            return f"page {next(numbers)}", {"Cache-Tag": "all, pages"}
 
         @app.get("/not-stored")
         def not_stored():
@@ -124,34 +145,8 @@ def site(make_site):
     return make_site()
 
 
-def is_stored(site, *request):
-    """Return whether two equal requests get the same page."""
-    return site.get(*request).body == site.get(*request).body
-
-
-def test_a_page_is_purged_by_the_tags_that_its_view_added_and_by_those_of_its_header(site):
-    for tag in ("one", "all"):
-        answers = [site.get("/tagged/one"), site.get("/tagged/one")]
-        assert answers[0].body == answers[1].body
-        other = site.get("/tagged/two").body
-        site.cache.delete_tags(tag)
-        answers.append(site.get("/tagged/one"))
-        assert answers[2].body != answers[1].body
-        assert (site.get("/tagged/two").body == other) == (tag == "one")
-        assert {answer.headers.get("cache-tag") for answer in answers} == {None}
-
-
-def test_a_view_may_assign_its_tags(site):
-    target = "/tagged/two"
-    assert is_stored(site, target)
-    before = site.get(target).body
-    site.cache.delete_tags("two")
-    assert site.get(target).body != before
-
-
-def test_a_view_whose_pages_are_not_stored_may_have_tags_as_well(site):
-    answers = [site.get("/not-stored", method=method) for method in ("GET", "GET", "GET", "HEAD")]
-    assert {(answer.status, answer.headers.get("cache-tag")) for answer in answers} == {(200, None)}
+class TestPageTags(PageTags):
+    pass
 
 
 def test_the_command_and_the_dashboard_find_the_pages_of_an_app_without_another_cache(site, tmp_path):
@@ -162,7 +157,7 @@ def test_the_command_and_the_dashboard_find_the_pages_of_an_app_without_another_
         done = app.test_cli_runner().invoke(wheelcache, arguments)
         assert done.exit_code == 1
         assert f"No worker of this site publishes figures. Looked in {tmp_path / 'figures'}" in done.output
-    app.register_blueprint(dashboard(lambda: True))
+    app.register_blueprint(dashboard(lambda: {"operate"}))
     found = app.test_client().get("/wheelcache/figures.json").json["caches"]
     assert [(each["name"], each["pages"]["stored"]) for each in found] == [("pages", 0)]
     pages.cache.close()
@@ -199,8 +194,9 @@ def test_cookies_and_browsers_that_no_code_reads_make_no_variants(site):
 @pytest.mark.parametrize("what", READ)
 def test_a_header_or_a_cookie_that_a_page_reads_is_a_part_of_its_key(site, what):
     def request(flavor):
-        names = ("X-Flavor", "User-Agent", "Accept-Language")
-        return dict.fromkeys(names, flavor) | ({"Cookie": f"flavor={flavor}"} if flavor != "en" else {})
+        names = ("X-Flavor", "User-Agent", "Accept-Language", "Connection", "Content-Type")
+        sent = f"session={flavor}" if what == "session" else f"flavor={flavor}"
+        return dict.fromkeys(names, flavor) | ({"Cookie": sent} if flavor != "en" else {})
 
     url = f"/reads/{what}"
     if what != "presence":
@@ -216,6 +212,108 @@ def test_a_page_that_cannot_be_keyed_is_not_stored(site, what):
     url = f"/reads/{what}"
     assert site.get(url, {"Cookie": "a=1"}).status == 200
     assert not is_stored(site, url, {"Cookie": "a=1"})
+    assert DETAILS.get(what, "") in site.get(url).detail
+
+
+COOKIES = {
+    "a space of Unicode": "\xc2\xa0flavor=EVIL",
+    "a space of Latin-1": "\xa0flavor=EVIL",
+    "a vertical tab": "a=1;\x0bflavor=EVIL",
+    "no name": "=; flavor=EVIL",
+    "a quote": 'a="; flavor=EVIL; b="',
+    "the quote of another cookie": 'flavor="; a=1; flavor=EVIL"',
+    "a name with a space": "a flavor=EVIL; flavor=EVIL",
+    "a quote in a name": 'a"; flavor=EVIL',
+}
+
+
+@pytest.mark.parametrize("how", COOKIES)
+def test_a_cookie_that_flask_reads_and_the_cache_does_not_poisons_no_page(site, how):
+    for _ in range(2):
+        site.get("/reads/cookie", {"Cookie": COOKIES[how]})
+        assert site.get("/reads/cookie").body.startswith(b"None")
+        assert site.get("/reads/cookie", {"Cookie": "flavor=sweet"}).body.startswith(b"'sweet'")
+
+
+def test_a_session_that_the_cache_does_not_recognize_reaches_nobody_else(site):
+    ada = site.get("/login/ada")["set-cookie"].partition(";")[0]
+    for prefix in ("\xc2\xa0", 'a="; ', "\x0b"):
+        site.get("/visitor", {"Cookie": prefix + ada})
+        assert site.get("/visitor").body.startswith(b"None")
+
+
+def test_a_view_that_reads_the_cookie_of_the_session_shows_each_visitor_the_own_one(site):
+    for _ in range(2):
+        for session in ("one", "other"):
+            assert f"'{session}'" in site.get("/reads/session", {"Cookie": f"session={session}"}).body.decode()
+        assert site.get("/reads/session").body.startswith(b"None")
+
+
+def log(response=None):
+    assert flask.request.user_agent.string is not None
+    assert flask.request.remote_addr
+    dict(flask.request.cookies)
+    return response
+
+
+@pytest.mark.parametrize("where", ["before_request", "after_request"])
+def test_the_reads_of_functions_that_log_do_not_count_if_the_site_says_so(make_site, where):
+    for options, expected in (({}, 0), ({"ignore_reads_by": [f"{__name__}.log"]}, 119)):
+        site = make_site(**options)
+        getattr(site.app, where)(log)
+        assert hits(site, "/cached", 120) == expected
+        for browser in ("a", "b"):
+            assert site.get("/reads/browser", {"User-Agent": browser}).body.startswith(f"'{browser}'".encode())
+        assert not is_stored(site, "/reads/address")
+
+
+class Nested(flask.Flask):
+    """An app that logs around its views."""
+
+    def full_dispatch_request(self):
+        log()
+        return super().full_dispatch_request()
+
+
+def test_a_view_on_top_of_code_whose_reads_do_not_count_depends_on_what_it_reads(make_site):
+    site = make_site(app_class=Nested, ignore_reads_by=[f"{__name__}.Nested", f"{__name__}.log"])
+    assert hits(site, "/cached", 4) == 3
+    for _ in range(2):
+        for browser in ("a", "b"):
+            assert site.get("/reads/browser", {"User-Agent": browser}).body.startswith(f"'{browser}'".encode())
+
+
+def test_headers_and_entries_that_the_site_names_do_not_count(make_site):
+    site = make_site(ignore_reads=["User-Agent", "REMOTE_ADDR"])
+    site.app.before_request(lambda: flask.request.headers.get("User-Agent") and flask.request.remote_addr and None)
+    assert hits(site, "/cached", 120) == 119
+
+
+def test_code_that_cannot_be_imported_is_an_error_at_the_first_request(make_site):
+    site = make_site(ignore_reads_by=[f"{__name__}.nothing"])
+    with pytest.raises(ValueError, match=r"ignore_reads_by contains '.*\.nothing', which cannot be imported"):
+        site.get("/cached")
+
+
+def test_the_code_that_reads_is_found(site, tmp_path):
+    (tmp_path / "page").write_text("\n{{ request.cookies.theme }}{{ request.cookies['theme'] }}")
+    site.app.jinja_loader = FileSystemLoader(tmp_path)
+    site.app.before_request(log)
+    site.app.get("/rendered")(lambda: flask.render_template("page"))
+    found = traced(site, site.app.wsgi_app, "/rendered").found
+    assert [read[:2] + read[3:] for read in found[:3]] == [
+        (what, __file__, "log") for what in ("User-Agent", "REMOTE_ADDR", "all cookies")
+    ]
+    assert found[3:] == [("cookie theme", str(tmp_path / "page"), 2, None)]
+
+
+@pytest.mark.parametrize(
+    ("target", "unread"), [("/arguments?page=1&gclid=x", {"gclid"}), ("/cached?a=1", {"a"}), ("/url?a=1", set())]
+)
+def test_parameters_that_the_application_never_reads_are_recorded(site, target, unread):
+    site.app.add_url_rule("/arguments", "arguments", lambda: flask.request.args.get("page", ""))
+    site.app.add_url_rule("/url", "url", lambda: flask.request.full_path)
+    assert traced(site, site.app.wsgi_app, target).unread == unread
 
 
 def test_a_page_with_the_visitors_name_is_for_that_visitor(site):
@@ -245,3 +343,37 @@ def test_the_cookie_of_the_session_must_be_known(clock):
 def test_the_lifetime_must_be_a_number_of_seconds(site, seconds):
     with pytest.raises((TypeError, ValueError), match="seconds must be"):
         site.cache.cached(seconds)
+
+
+class Strange(NotFound):
+    """An error that shows a part of the request."""
+
+    def get_body(self, environ=None, scope=None):
+        return environ.get("HTTP_X_FLAVOR", "none")
+
+
+def fail(error):
+    raise error
+
+
+def shows_flavor(environ, start_response):
+    start_response("404 Not Found", [])
+    return [environ.get("HTTP_X_FLAVOR", "none").encode()]
+
+
+ERRORS = {
+    "strange": lambda: fail(Strange()),
+    "given": lambda: fail(NotFound(response=shows_flavor)),
+    "application": lambda: shows_flavor,
+}
+
+
+def test_errors_of_werkzeug_are_stored_and_those_of_the_app_reach_nobody_else(make_site):
+    site = make_site(rules=[("/*", ttl(60))])
+    site.app.add_url_rule("/error/<how>", "error", lambda how: ERRORS[how]())
+    site.app.add_url_rule("/slash/", "slash", lambda: "page")
+    for target in ("/missing", "/slash"):
+        assert [site.get(target, {"X-Flavor": str(number)}).detail[:3] for number in range(2)] == ["fwd", "hit"]
+    for how in ERRORS:
+        assert b"evil" in site.get(f"/error/{how}", {"X-Flavor": "evil"}).body
+        assert b"none" in site.get(f"/error/{how}").body

@@ -1,6 +1,4 @@
-"""``snapshot`` in Flask: views, apps and the command. The rest is in ``tests/backends``."""
-
-import json
+"""``snapshot`` in Flask: views and apps. The rest is in ``tests/backends``."""
 
 import flask
 import flask_caching
@@ -8,7 +6,6 @@ import pytest
 
 from tests.engines import engine, noted, save_and_close
 from tests.flask_backend.conftest import BACKEND
-from tests.servers.sites import MANAGE, environment, run, without_rich
 
 
 @pytest.fixture
@@ -56,17 +53,3 @@ def test_two_caches_of_an_app_that_would_load_each_other_s_entries_are_an_error(
     flask_caching.Cache(app, config=config(name="other"))
     with pytest.raises(ValueError, match=r"name must be different .* not 'site' for two"):
         flask_caching.Cache(app, config=config())
-
-
-# The command.
-
-
-def test_without_rich_all_works_but_the_table(tmp_path):
-    given = environment(snapshot=str(tmp_path / "snapshots"), figures_dir=str(tmp_path / "figures"))
-    (tmp_path / "snapshots").mkdir(mode=0o700)
-    command = without_rich(MANAGE["flask"])
-    done = run([*command, "inspect", "--json"], **given)
-    assert json.loads(done.stdout)["caches"][0]["snapshots"] == []
-    done = run([*command, "inspect"], **given)
-    assert done.returncode == 1
-    assert "pip install rich, or pip install '.[cli]' in a checkout of wheelcache" in done.stderr

@@ -9,6 +9,7 @@ import cachelib
 import flask
 import flask_caching
 import pytest
+from flask_caching.backends.rediscache import RedisClusterCache
 
 from tests.backends.tiers import NotingSimpleCache, TierOnFlask, made_tiers
 from tests.engines import noted
@@ -164,6 +165,16 @@ def test_a_redis_that_is_read_from_replicas_is_not_trusted_to_tell(make, caplog,
 
     make(ReadsFromReplicas(empty_redis.client()))
     assert "is not notified of writes by other processes" in caplog.text
+
+
+def test_a_cluster_that_is_read_from_replicas_is_not_trusted_to_tell(make, caplog, shared_cluster):
+    node = shared_cluster.nodes[0]
+    replicas = RedisClusterCache(f"{node.host}:{node.port}")
+    # As an argument, redis-py reports it as deprecated; its replacement came with version 5.3.
+    replicas._write_client.read_from_replicas = True
+    make(replicas)
+    assert "is not notified of writes by other processes" in caplog.text
+    replicas._write_client.close()
 
 
 def test_what_tells_is_not_logged(make, caplog, empty_redis):

@@ -20,8 +20,6 @@ def make_site(request, clock):
     assert until(lambda: not renewal_pool.pending)
     for site in sites:
         site.cache.cache.close()
-        if site.cache.pages.stored.host_purges is not None:
-            site.cache.pages.stored.host_purges.keys.close()
 
 
 @pytest.fixture

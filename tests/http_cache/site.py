@@ -7,7 +7,8 @@ from urllib.parse import unquote
 from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
-from wheelcache.http_cache import SEAM, HTTPCache
+from wheelcache.http_cache import NOTES_KEY, HTTPCache
+from wheelcache.http_cache.variants import environ_name
 
 EPOCH = 1_700_000_000
 """The time of day when the clock of the tests shows 0: Tue, 14 Nov 2023 22:13:20 GMT."""
@@ -87,7 +88,9 @@ class WsgiSite(Site):
 
     def application(self, environ, start_response):
         headers = {
-            name[5:].replace("_", "-").lower(): value for name, value in environ.items() if name.startswith("HTTP_")
+            name.removeprefix("HTTP_").replace("_", "-").lower(): value
+            for name, value in environ.items()
+            if name.startswith("HTTP_") or name == "CONTENT_TYPE"
         }
         response = self.run(
             Request(
@@ -95,7 +98,7 @@ class WsgiSite(Site):
                 environ.get("PATH_INFO", ""),
                 environ["QUERY_STRING"],
                 headers,
-                environ.get(SEAM),
+                environ.get(NOTES_KEY),
             )
         )
         content_type = [] if response.status == 304 else [("Content-Type", "text/plain")]
@@ -113,7 +116,7 @@ class WsgiSite(Site):
             "REMOTE_ADDR": "127.0.0.1",
         }
         for name, value in pairs:
-            key = "HTTP_" + name.upper().replace("-", "_")
+            key = environ_name(name.lower().encode())
             environ[key] = f"{environ[key]},{value}" if key in environ else value
         if body:
             environ["CONTENT_LENGTH"] = str(len(body))
@@ -150,6 +153,17 @@ def answer_of(app, environ):
     return Response(received, headers, status)
 
 
+def is_stored(site, *request, **how):
+    """Return whether two equal requests get the same page."""
+    return site.get(*request, **how).body == site.get(*request, **how).body
+
+
+def hits(site, target, requests=12):
+    """Return the number of requests, each by another browser with another cookie, that the cache answers."""
+    headers = [{"User-Agent": f"browser {number}", "Cookie": f"tracked={number}"} for number in range(requests)]
+    return sum(site.get(target, each).detail.startswith("hit") for each in headers)
+
+
 class AsgiSite(Site):
     def __init__(self, clock, **options):
         super().__init__(clock, **options)
@@ -158,9 +172,9 @@ class AsgiSite(Site):
     async def application(self, scope, receive, send):
         message = await receive()
         assert message["type"] == "http.request"
-        headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         response = self.run(
-            Request(scope["method"], scope["path"], scope["query_string"].decode(), headers, scope.get(SEAM))
+            Request(scope["method"], scope["path"], scope["query_string"].decode(), headers, scope.get(NOTES_KEY))
         )
         fields = [(b"content-type", b"text/plain")]
         fields += [(name.encode(), value.encode("latin-1")) for name, value in response.headers.items()]

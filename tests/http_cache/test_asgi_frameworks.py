@@ -115,7 +115,7 @@ def site(request, framework, clock):
 
 def test_a_page_is_made_once(site):
     first = site.get("/page?name=a")
-    assert (first.status, first.body, first.detail) == (200, b'{"name":"a"}', "fwd=miss")
+    assert (first.status, first.body, first.detail) == (200, b'{"name":"a"}', "fwd=miss; stored")
     again = site.get("/page?name=a")
     assert (again.status, again.body, again["content-type"]) == (200, b'{"name":"a"}', "application/json")
     assert again.detail == "hit; ttl=60"

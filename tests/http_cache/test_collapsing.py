@@ -5,8 +5,9 @@ import threading
 
 import pytest
 
-from tests.http_cache.site import AsgiSite, Response
+from tests.http_cache.site import AsgiSite, Response, WsgiSite
 from tests.waiting import PATIENCE, until
+from wheelcache.http_cache import pages
 from wheelcache.http_cache.wsgi import renewal_pool
 
 CLIENTS = 100
@@ -175,6 +176,24 @@ def test_if_the_leading_request_is_cancelled_one_other_runs_the_application(slow
     slow(main)
 
 
+def test_no_task_waits_long_for_a_page_that_may_replace_an_error(slow, clock):
+    async def main(site):
+        site.may_answer.set()
+        await site.start()
+        clock.advance(60)
+        site.may_answer.clear()
+        answers = await asyncio.gather(*(site.start() for _ in range(10)))
+        assert {(answer.body, answer.detail) for answer in answers} == {(b"page", "hit; ttl=0; detail=slow")}
+        assert site.runs == 2
+        assert site.requests[1]["client"] == ("192.0.2.0", 0)
+        site.may_answer.set()
+        await settle()
+        assert (await site.start()).detail == "hit; ttl=60"
+        assert site.runs == 2
+
+    slow(main, serve_stale_after=0.01, stale_if_error=60)
+
+
 def test_a_cancelled_follower_leaves_the_others_alone(slow):
     async def main(site):
         clients = [site.start() for _ in range(5)]
@@ -215,8 +234,9 @@ def test_a_client_that_disconnects_does_not_end_a_run(slow):
         app = site.cache.asgi(application)
         leader = asyncio.ensure_future(app(site.scope("GET", "/", "", [("Host", "example.com")]), receive, send))
         await settle()
-        gone.set()
         follower = site.start()
+        await settle()
+        gone.set()
         await settle()
         site.may_answer.set()
         await leader
@@ -264,7 +284,20 @@ def test_the_renewal_of_a_task_knows_nothing_of_its_client(slow, clock):
         assert site.received[1] == {"type": "http.request", "body": b"", "more_body": False}
         renewal = site.requests[1]
         assert "extensions" not in renewal
-        assert (renewal["client"], renewal["headers"]) == (None, [(b"host", b"example.com")])
+        assert (renewal["client"], renewal["headers"]) == (("192.0.2.0", 0), [(b"host", b"example.com")])
+
+    slow(main)
+
+
+def test_beyond_the_most_runs_no_request_waits(slow, monkeypatch):
+    monkeypatch.setattr(pages, "MOST_RUNS", 1)
+
+    async def main(site):
+        clients = [site.start(path) for path in ("/first", "/first", "/second", "/second")]
+        await settle()
+        assert site.runs == 3
+        site.may_answer.set()
+        await asyncio.gather(*clients)
 
     slow(main)
 
@@ -346,5 +379,137 @@ def test_the_renewal_of_a_thread_has_a_clean_environ_and_closes_its_response(wsg
     assert until(lambda: len(closed) == 2)
     renewal = environs[1]
     assert closed[1].startswith("wheelcache-pages")
-    assert {"gunicorn.socket", "wsgi.early_hints", "REMOTE_ADDR", "HTTP_COOKIE"}.isdisjoint(renewal)
+    assert {"gunicorn.socket", "wsgi.early_hints", "HTTP_COOKIE"}.isdisjoint(renewal)
+    # As under ASGI, so that a log of addresses does not fail.
+    assert renewal["REMOTE_ADDR"] == "192.0.2.0"
     assert (renewal["wsgi.input"].read(), renewal["QUERY_STRING"], renewal["HTTP_HOST"]) == (b"", "a=b", "example.com")
+
+
+def test_no_thread_waits_long_for_a_page_that_may_replace_an_error(clock):
+    site = WsgiSite(clock, serve_stale_after=0.01, stale_if_error=60)
+    site.get()
+    clock.advance(60)
+    may_answer = threading.Event()
+
+    def respond(request):
+        assert may_answer.wait(PATIENCE)
+        return Response(b"new")
+
+    site.respond = respond
+    answers = []
+    join(in_threads(10, lambda: answers.append(site.get())))
+    assert {(answer.body, answer.detail) for answer in answers} == {(b"page", "hit; ttl=0; detail=slow")}
+    assert site.runs == 2
+    may_answer.set()
+    # A visitor who comes just when the run ends may begin another one.
+    assert until(lambda: not renewal_pool.pending)
+    assert site.get().body == b"new"
+    assert site.runs == 2
+    site.cache.cache.close()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_page_that_was_stored_since_the_look_up_is_not_made_again(clock, number):
+    """Another visitor gets the page while this one asks for the time, as between any two steps."""
+    steps = []
+
+    def asked():
+        if steps and steps.pop() == "visit":
+            assert site.get_unchecked().body == b"page"
+        return clock()
+
+    site = WsgiSite(asked)
+    site.cache.cache.clear()
+    steps += [*["visit", *["go on"] * (number - 1)]]
+    assert site.get_unchecked().body == b"page"
+    assert (site.runs, steps) == (1, [])
+    site.cache.cache.close()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_page_that_was_renewed_since_the_look_up_is_not_renewed_again(clock, number):
+    """Another visitor has the page renewed while this one asks for the time, as between any two steps."""
+    steps = []
+
+    def asked():
+        if steps and steps.pop() == "visit":
+            visit()
+        return clock()
+
+    def visit():
+        assert site.get_unchecked().body == b"page"
+        assert until(lambda: not renewal_pool.pending)
+
+    site = WsgiSite(asked)
+    site.respond = lambda request: Response(headers={"cache-control": "max-age=60, stale-while-revalidate=60"})
+    visit()
+    clock.advance(61)
+    steps += [*["visit", *["go on"] * (number - 1)]]
+    visit()
+    assert (site.runs, steps) == (2, [])
+    site.cache.cache.close()
+
+
+@pytest.fixture
+def patient(clock):
+    """A site whose requests would wait for each other longer than the test."""
+    site = WsgiSite(clock, wait=100 * PATIENCE)
+    yield site
+    site.cache.cache.close()
+
+
+def test_an_application_that_requests_its_own_page_does_not_wait_for_itself(patient):
+    def respond(request):
+        return Response(b"inner") if patient.runs > 1 else Response(b"outer, " + patient.get_unchecked().body)
+
+    patient.respond = respond
+    bodies = []
+    join(in_threads(1, lambda: bodies.append(patient.get_unchecked().body)))
+    assert bodies == [b"outer, inner"]
+
+
+def test_no_request_waits_for_the_run_of_an_event_loop_that_has_stopped(clock):
+    site = SlowSite(clock, wait=100 * PATIENCE)
+
+    async def begin():
+        site.start()
+        await settle()
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(begin())
+
+    async def main():
+        site.may_answer.set()
+        async with asyncio.timeout(PATIENCE):
+            assert (await site.start()).body == b"page"
+
+    asyncio.run(main())
+    assert site.runs == 2
+    loop.run_until_complete(asyncio.gather(*asyncio.all_tasks(loop)))
+    loop.close()
+    site.cache.cache.close()
+
+
+def test_a_request_does_not_wait_for_a_renewal_without_a_thread_which_it_replaces(patient, clock):
+    hung, may_answer = threading.Semaphore(0), threading.Event()
+
+    def respond(request):
+        if clock() and request.path != "/":
+            hung.release()
+            assert may_answer.wait(PATIENCE)
+        return Response(headers={"cache-control": "max-age=60, stale-while-revalidate=60"})
+
+    patient.respond = respond
+    paths = ["/slow", "/slower", "/"]
+    for path in paths:
+        patient.get_unchecked(path)
+    clock.advance(60)
+    for path in paths:
+        patient.get_unchecked(path)
+    for _ in paths[:2]:
+        assert hung.acquire(timeout=PATIENCE)
+    clock.advance(60)
+    join(in_threads(1, lambda: patient.get_unchecked("/")))
+    may_answer.set()
+    assert until(lambda: not renewal_pool.pending)
+    assert [request.path for request in patient.requests].count("/") == 2

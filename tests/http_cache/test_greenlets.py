@@ -55,5 +55,5 @@ assert runs[1:] == ["wheelcache-pages"], runs
 
 
 def test_one_greenlet_makes_a_page_and_another_one_renews_it():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=250)
     assert done.returncode == 0, done.stderr

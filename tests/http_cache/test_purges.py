@@ -3,9 +3,11 @@
 import pytest
 
 from tests.http_cache.site import Response
+from tests.waiting import until
+from wheelcache.http_cache.wsgi import renewal_pool
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.site import Site
-from wheelcache.observability.worker_requests import CLEAR, purge_request
+from wheelcache.observability.worker_requests import CLEAR, PURGE
 
 
 def answering(headers, body=b"page", status=200):
@@ -50,14 +52,14 @@ def test_strangers_cannot_purge_if_the_site_forbids_it(make_site):
     assert site.runs == 2
 
 
-@pytest.mark.parametrize("target", ["/", "/a%20b", "/ü", "/a%2Fb?c=%2F", "/a?b&c", "/%C3%BC", "/a;b"])
+@pytest.mark.parametrize("target", ["/", "/a%20b", "/ü", "/a%2Fb?c=%2F", "/a?b&c", "/%C3%BC", "/a;b", "/" + "a/" * 999])
 def test_a_url_can_be_purged_with_all_its_variants(site, target):
     site.respond = answering({"cache-control": "max-age=60", "vary": "Accept-Language"})
     if target == "/ü":
         target = "/%C3%BC?x"
     for language in ("de", "en"):
         site.get(target, {"accept-language": language})
-    assert site.cache.purge(f"https://EXAMPLE.com{target}") == 1
+    assert site.cache.purge(f"https://EXAMPLE.com:443{target}") == 2
     for language in ("de", "en"):
         site.get(target, {"accept-language": language})
     assert site.runs == 4
@@ -89,6 +91,81 @@ def test_a_host_can_be_purged_and_so_can_everything(site):
     assert len(site.cache.cache) == 2
 
 
+@pytest.mark.parametrize(
+    ("sent", "purged"),
+    [
+        ("/?q=caf%C3%A9", "/?q=café"),
+        ("/caf%C3%A9/", "/café/"),
+        ("/?q=%2f", "/?q=/"),
+        ("/?a=%41", "/?a=A"),
+        ("/?q=a+b", "/?q=a%20b"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("host", "purged_host"),
+    [
+        ("a.example", "A.EXAMPLE"),
+        ("a.example:80", "a.example"),
+        ("a.example.", "a.example"),
+        ("a.example.:443", "a.example"),
+    ],
+)
+def test_every_spelling_of_a_url_purges_its_page(site, sent, purged, host, purged_host):
+    site.get(sent, host=host)
+    assert site.cache.purge(f"http://{purged_host}/other") == 0
+    assert site.cache.purge(f"http://user@{purged_host}{purged}") == 1
+    site.get(sent, host=host)
+    assert site.runs == 2
+
+
+def test_a_directory_can_be_purged(site):
+    targets = ["/news/", "/news/2024/a?page=2", "/news/b", "/newsletter", "/", "/%6Eews/c"]
+    for target in targets:
+        site.get(target)
+    assert site.cache.purge_prefix("https://example.com/news/") == 4
+    for target in targets:
+        site.get(target)
+    assert site.runs == len(targets) + 4
+    assert site.cache.purge_prefix("https://example.com/") == len(targets)
+
+
+@pytest.mark.parametrize(
+    "url", ["/news/", "https://example.com/news", "https://example.com/" + "a/" * 8, "https://a/?b/"]
+)
+def test_only_a_directory_can_be_purged_as_a_prefix(site, url):
+    with pytest.raises(ValueError, match="must be an absolute URL"):
+        site.cache.purge_prefix(url)
+
+
+@pytest.mark.parametrize(
+    ("purge", "argument"),
+    [("purge", "https://example.com/a/b"), ("purge_prefix", "https://example.com/a/"), ("purge_host", "example.com")],
+)
+def test_a_soft_purge_makes_pages_stale_and_nobody_waits(make_site, clock, own_stamps, purge, argument):
+    one, other = (make_site(coherence="host") for _ in range(2))
+    for site in (one, other):
+        site.get("/a/b")
+        site.get("/c", host="other.example")
+    assert getattr(one.cache, purge)(argument, soft=True) == 1
+    clock.advance(1)
+    for site in (one, other):
+        site.respond = answering({"cache-control": "max-age=60"}, b"new")
+        assert site.get("/c", host="other.example").detail == "hit; ttl=59"
+        outdated = site.get("/a/b")
+        assert (outdated.body, outdated.detail) == (b"page", "hit; ttl=59; detail=stale")
+        # A visitor who comes just when the renewal ends may begin another one.
+        assert until(lambda: not renewal_pool.pending)
+        assert site.get("/a/b").body == b"new"
+        assert site.runs == 3
+
+
+def test_a_soft_purge_takes_effect_immediately_in_its_process(site):
+    site.get()
+    assert site.get().detail == "hit; ttl=60"
+    site.cache.purge("https://example.com/", soft=True)
+    assert site.get().detail == "hit; ttl=60; detail=stale"
+
+
 def test_a_run_that_began_before_a_purge_stores_nothing(site):
     def purge_meanwhile(request):
         site.cache.purge("http://example.com/")
@@ -114,9 +191,9 @@ def workers(make_site, tmp_path):
 def ask(workers, clock):
     """Ask the workers for an action, and wait until they have run it."""
 
-    def ask(request):
+    def ask(action, **arguments):
         clock.advance(INTERVAL)
-        Site([workers[0].cache.cache]).ask(request, "pages")
+        Site([workers[0].cache.cache]).ask(action, "pages", **arguments)
         clock.advance(INTERVAL)
 
     return ask
@@ -133,9 +210,9 @@ def test_clearing_the_cache_purges_all_pages_of_all_workers(workers, ask):
         assert site.runs == 4
 
 
-@pytest.mark.parametrize("request_", [CLEAR, purge_request("http://example.com/"), purge_request("example.com")])
+@pytest.mark.parametrize("target", [None, "http://example.com/", "example.com"])
 @pytest.mark.parametrize("was_idle", [False, True])
-def test_a_run_that_began_before_an_operator_purged_its_page_stores_nothing(workers, ask, clock, request_, was_idle):
+def test_a_run_that_began_before_an_operator_purged_its_page_stores_nothing(workers, ask, clock, target, was_idle):
     site = workers[0]
     site.get("/other")
     if was_idle:
@@ -144,7 +221,7 @@ def test_a_run_that_began_before_an_operator_purged_its_page_stores_nothing(work
 
     def purge_meanwhile(request):
         clock.advance(100 * was_idle)
-        ask(request_)
+        ask(CLEAR) if target is None else ask(PURGE, target=target)
         return Response(b"old", headers={"cache-control": "max-age=1000"})
 
     site.respond = purge_meanwhile
@@ -164,9 +241,9 @@ def test_a_page_or_a_host_is_purged_in_all_workers(workers, ask):
         return [site.runs for site in workers]
 
     assert visit() == [3, 3]
-    ask(purge_request("https://example.com/a?x=1"))
+    ask(PURGE, target="https://example.com/a?x=1")
     assert visit() == [4, 4]
-    ask(purge_request("EXAMPLE.com"))
+    ask(PURGE, target="EXAMPLE.com")
     assert visit() == [6, 6]
 
 

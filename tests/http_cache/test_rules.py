@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.http_cache.site import EPOCH
 from wheelcache.http_cache import rules
-from wheelcache.http_cache.headers import FOREVER, delta_seconds, directives, http_date, members
+from wheelcache.http_cache.headers import FOREVER, delta_seconds, dictionary, directives, http_date, members
 from wheelcache.http_cache.rules import Policy, Use
 from wheelcache.http_cache.variants import Normalization, accepted_encodings, cookies, is_safe
 
@@ -36,6 +36,7 @@ def test_a_date_may_have_three_forms(date):
         b"Tue, 32 Nov 2023 22:13:20 GMT",
         b"Tue, 14 Non 2023 22:13:20 GMT",
         b"Tue, 14 Nov 23 22:13:20 GMT",
+        b"Tue, 14 Nov 0000 22:13:20 GMT",
         b" Tue, 14 Nov 2023 22:13:20 GMT",
         "Tue, ٢4 Nov 2023 22:13:20 GMT".encode(),
     ],
@@ -77,6 +78,7 @@ def test_delta_seconds_are_digits(argument, seconds):
 @given(st.lists(st.binary(max_size=60), max_size=3))
 def test_parsing_never_fails(lines):
     directives(lines)
+    dictionary(lines)
     members(lines)
     for line in lines:
         http_date(line, EPOCH)
@@ -85,7 +87,7 @@ def test_parsing_never_fails(lines):
         cookies(line)
         rules.is_not_modified([(b"etag", line), (b"last-modified", line)], line, line, EPOCH)
         for field in (b"accept-language", b"accept-encoding", b"cookie a", b"x"):
-            Normalization(languages=frozenset([b"en"])).value(field, line)
+            Normalization(languages=frozenset([b"en"])).values([field], {field.partition(b" ")[0]: line})
         try:
             span = rules.byte_range([], 10, line, None)
         except rules.Unsatisfiable:
@@ -95,9 +97,12 @@ def test_parsing_never_fails(lines):
 
 @given(st.lists(st.sampled_from([b"gzip", b"br", b"identity", b"*", b"gzip;q=0", b"br;q=0.5", b"*;q=0", b"zstd"])))
 def test_normalizing_a_normalized_value_changes_nothing(accepted):
-    normalization = Normalization()
-    once = normalization.value(b"accept-encoding", b", ".join(accepted))
-    assert normalization.value(b"accept-encoding", once) == once
+
+    def normalized(value):
+        return Normalization().values([b"accept-encoding"], {b"accept-encoding": value})
+
+    once = normalized(b", ".join(accepted))
+    assert normalized(*once) == once
 
 
 @pytest.mark.parametrize("value", [b"a\x00", b"\r\n", b"\x7f", b"x" * 4097])
@@ -112,7 +117,8 @@ def test_usual_values_are_safe(value):
 
 def freshness(control, policy=None, **headers):
     fields = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
-    return rules.freshness(200, fields, directives([control]), policy or Policy(), wall=EPOCH, seconds=0)
+    fields += [(b"cache-control", control)] * (control is not None)
+    return rules.freshness(200, fields, rules.control_of(fields), policy or Policy(), wall=EPOCH, seconds=0)
 
 
 def test_a_page_is_fresh_then_stale_then_must_be_validated():
@@ -120,34 +126,6 @@ def test_a_page_is_fresh_then_stale_then_must_be_validated():
     assert [page.use(age) for age in (0, 9.9, 10, 14.9, 15)] == [
         *(Use.FRESH, Use.FRESH, Use.WHILE_REVALIDATING, Use.WHILE_REVALIDATING, Use.VALIDATED)
     ]
-
-
-@pytest.mark.parametrize(
-    ("request_control", "age", "use"),
-    [
-        (b"no-cache", 0, Use.VALIDATED),
-        (b"max-age=5", 5, Use.FRESH),
-        (b"max-age=5", 6, Use.VALIDATED),
-        (b"min-fresh=5", 5, Use.FRESH),
-        (b"min-fresh=5", 6, Use.VALIDATED),
-        (b"max-stale=5", 14, Use.FRESH),
-        (b"max-stale=5", 15, Use.VALIDATED),
-        (b"max-stale", 1000, Use.FRESH),
-        (b"max-stale=x", 11, Use.VALIDATED),
-    ],
-)
-def test_a_request_may_demand_fresher_or_accept_staler_pages(request_control, age, use):
-    assert freshness(b"max-age=10").use(age, directives([request_control])) is use
-
-
-def test_a_request_gets_no_stale_page_that_must_be_validated():
-    assert freshness(b"max-age=10, must-revalidate").use(11, directives([b"max-stale"])) is Use.VALIDATED
-
-
-def test_a_page_without_lifetime_is_fresh_for_a_tenth_of_its_age_if_the_policy_says_so():
-    modified = b"Tue, 14 Nov 2023 22:11:40 GMT"
-    assert freshness(b"", last_modified=modified).lifetime is None
-    assert freshness(b"", Policy(heuristic_freshness=True), last_modified=modified).lifetime == 10
 
 
 def test_a_304_updates_all_headers_that_do_not_describe_the_body():
@@ -168,3 +146,118 @@ def test_a_304_takes_no_name_from_vary():
     assert rules.vary_fields(updated) == {b"accept-language", b"accept-encoding", b"cookie"}
     assert len(updated) == 1
     assert rules.updated_headers(stored, []) == stored
+
+
+# Why a response is not stored.
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason", "detail"),
+    [
+        ({"cache-control": b"max-age=9, no-store"}, "no-store", "no-store"),
+        ({"cache-control": b"private"}, "private", "private"),
+        ({"set-cookie": b"theme=dark; Path=/"}, "set-cookie", "sets cookie theme"),
+        ({"vary": b"Accept, *"}, "vary", "Vary: *"),
+        ({"vary": b"Range"}, "vary", "Vary: range"),
+        ({"clear-site-data": b'"cache"'}, "clear-site-data", "clear-site-data"),
+        (
+            {"access-control-allow-origin": b"https://a.example"},
+            "cors",
+            "Access-Control-Allow-Origin without Vary: Origin",
+        ),
+        ({"content-length": b"4, 4"}, "content-length", "content-length"),
+        ({"content-length": b"+4"}, "content-length", "content-length"),
+        ({"content-length": b"9" * 5000}, "content-length", "content-length"),
+    ],
+)
+def test_a_refusal_has_a_reason_and_a_detail(headers, reason, detail):
+    fields = [(name.encode(), value) for name, value in headers.items()]
+    refused = rules.refusal(200, fields, rules.control_of(fields), Policy(), authorized=False)
+    assert refused == (reason, detail)
+
+
+def test_a_response_with_two_lengths_is_not_stored():
+    fields = [(b"cache-control", b"max-age=60"), (b"content-length", b"4")]
+    assert rules.refusal(200, fields, rules.control_of(fields), Policy(), authorized=False) is None
+    fields += fields[1:]
+    assert rules.refusal(200, fields, rules.control_of(fields), Policy(), authorized=False).reason == "content-length"
+
+
+# Headers for this cache only.
+
+
+@pytest.mark.parametrize(
+    ("field", "parsed"),
+    [
+        (b"", None),
+        (b"max-age=600, no-store;x=1;y, a=(1 2;z)", {b"max-age": b"600", b"no-store": None, b"a": b"(1 2;z)"}),
+        (b"a=1.5,\tb=tok/en, c=:YQ==:, d=@-1", {b"a": b"1.5", b"b": b"tok/en", b"c": b":YQ==:", b"d": b"@-1"}),
+        (b"private=?0, no-store=?1, a=1, a=2", {b"no-store": None, b"a": b"2"}),
+        *((each, None) for each in [b"max-age=600,", b"max-age= 600", b"Max-Age=600", b"a=1 b=2", b"a, &&", b"a=(1"]),
+        *((each, None) for each in [b'a="\xff"', b'a="x', b"a=1234567890123456", b"a=?2", b"max-age=600;", b"a=(1)x"]),
+    ],
+)
+def test_a_dictionary_is_valid_as_a_whole_or_ignored(field, parsed):
+    assert dictionary([field]) == parsed
+
+
+LIFETIMES = [
+    # CDN-Cache-Control, Surrogate-Control, Cache-Control, lifetime, while_revalidate
+    (b"max-age=600", b"max-age=500", b"max-age=400", 600, 5),
+    (None, b"max-age=500", b"no-store", 500, 5),
+    (None, b"max-age=500+7", b"max-age=400, stale-while-revalidate=9", 500, 7),
+    (None, b'Max-Age="500", content="ESI/1.0", stale-while-revalidate=8', b"max-age=400", 500, 8),
+    (None, b"max-age=500;other-cache", b"max-age=400", 400, 5),
+    (None, b'content="ESI/1.0"', b"max-age=400", 400, 5),
+    (b"max-age=600, stale-while-revalidate=9", None, b"no-store, private", 600, 9),
+    (b"max-age=600, must-revalidate", None, b"max-age=400, stale-while-revalidate=9", 600, 0),
+    (b"s-maxage=500, max-age=600", None, None, 500, 0),
+    (b"max-age=600,", None, b"max-age=400", 400, 5),
+    (b'max-age="600"', None, b"max-age=400", 0, 5),
+    (b"public", None, b"max-age=400", None, 5),
+    (b"", b"", b"max-age=400", 400, 5),
+]
+
+
+@pytest.mark.parametrize(("cdn", "surrogate", "control", "lifetime", "while_revalidate"), LIFETIMES)
+def test_headers_for_caches_such_as_this_one_take_precedence(cdn, surrogate, control, lifetime, while_revalidate):
+    given = {"cdn_cache_control": cdn, "surrogate_control": surrogate, "expires": b"Tue, 14 Nov 2023 22:13:30 GMT"}
+    headers = {name: value for name, value in given.items() if value is not None}
+    page = freshness(control, Policy(stale_while_revalidate=5), **headers)
+    assert (page.lifetime, page.while_revalidate) == (lifetime, while_revalidate)
+
+
+@pytest.mark.parametrize(("name", "forbids"), [(b"cdn-cache-control", b"private"), (b"surrogate-control", b"no-store")])
+def test_headers_for_caches_such_as_this_one_decide_whether_a_page_is_stored(name, forbids):
+    def refused(value, control, authorized=False):
+        fields = [(name, value), (b"cache-control", control)]
+        return rules.refusal(200, fields, rules.control_of(fields), Policy(), authorized=authorized)
+
+    assert refused(forbids, b"public, max-age=60").reason == forbids.decode()
+    assert refused(b"max-age=60", b"private, no-store") is None
+    assert refused(b"max-age=60", b"public, max-age=60", authorized=True).reason == "authorization"
+    assert refused(b"max-age=60, public", b"max-age=60", authorized=True) is None
+
+
+def test_headers_for_caches_such_as_this_one_outlive_a_304_that_lacks_them():
+    stored = freshness(b"no-store", cdn_cache_control=b"max-age=600").targeted
+    assert stored == [(b"cdn-cache-control", b"max-age=600")]
+    assert rules.storable_headers(stored) == []
+    assert rules.updated_targeted(stored, [(b"cache-control", b"max-age=1")]) == stored
+    assert rules.updated_targeted(stored, [(b"cdn-cache-control", b"a")]) == [(b"cdn-cache-control", b"a")]
+
+
+@pytest.mark.parametrize(
+    ("control", "while_revalidate", "if_error"),
+    [
+        (b"s-maxage=60", 0, 0),
+        (b"s-maxage=60, stale-while-revalidate=30", 30, 0),
+        (b"s-maxage=60, stale-if-error=30", 0, 30),
+        (b"max-age=60, stale-while-revalidate=30", 30, 6),
+        (b"s-maxage=60, stale-while-revalidate=30, must-revalidate", 0, 0),
+        (b"s-maxage=60, stale-if-error=30, proxy-revalidate", 0, 0),
+    ],
+)
+def test_s_maxage_allows_only_the_stale_pages_that_the_response_specifies(control, while_revalidate, if_error):
+    page = freshness(control, Policy(stale_while_revalidate=5, stale_if_error=6))
+    assert (page.while_revalidate, page.if_error) == (while_revalidate, if_error)

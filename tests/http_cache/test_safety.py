@@ -6,11 +6,13 @@ import random
 import pytest
 
 from tests.http_cache import users
-from tests.http_cache.site import Response
+from tests.http_cache.site import AsgiSite, Response
+from wheelcache.http_cache import bypass
 from wheelcache.http_cache.keys import page_key
 from wheelcache.http_cache.request import KEYED_HEADERS
 
 USUAL = {"cache-control": "max-age=60"}
+USUAL_BYTES = [(b"cache-control", b"max-age=60")]
 
 
 def echo(name, vary=None):
@@ -59,8 +61,8 @@ def test_requests_for_different_pages_have_different_keys(site, one, other):
 def test_a_host_is_never_a_part_of_a_path(site):
     site.get("/b/c", host="a")
     site.get("/c", host="a/b")
-    site.get("/c", host="A")
-    assert site.runs == 3
+    assert site.runs == 2
+    # An application may show the host as it was sent.
     site.get("/b/c", host="A")
     assert site.runs == 3
 
@@ -122,8 +124,7 @@ def test_a_header_that_a_page_does_not_depend_on_is_not_hidden_by_one_that_it_de
     bodies = [site.get(headers=headers).body for headers in (one, two, one, two, {}, one)]
     assert [b"evil" in body for body in bodies] == [False, True, False, True, False, False]
     assert [b"https" in body for body in bodies] == [True] * 4 + [False, True]
-    # A page that depends on more headers is another page, so the first one was made twice.
-    assert site.runs == 4
+    assert site.runs == 3
 
 
 def test_a_page_behind_a_proxy_is_made_once_for_each_visitor_of_the_cookie(make_site):
@@ -178,6 +179,20 @@ def test_a_method_override_poisons_no_page(site):
     assert site.get().body == b"GET"
 
 
+@pytest.mark.parametrize("name", ["if-none-match", "if-modified-since", "if-range"])
+@pytest.mark.parametrize("more", [None, {"authorization": "Basic YTpi"}])
+def test_a_condition_that_the_application_sees_poisons_no_page(site, more, name):
+    # Some requests for pages that could not be stored, and those with Authorization, wait for no other one.
+    if more is None:
+        site.respond = lambda request: Response(headers={"cache-control": "no-store"})
+        site.get()
+    public = {"cache-control": "public, max-age=60"}
+    site.respond = lambda request: Response(repr(request.headers.get(name)).encode(), public)
+    assert site.get(headers={**(more or {}), name: "evil"}).body == b"'evil'"
+    assert site.get().body == b"None"
+    assert site.get().detail.startswith("hit")
+
+
 # Vary.
 
 
@@ -203,6 +218,12 @@ def test_an_absent_header_differs_from_an_empty_one(site):
         ({"accept-encoding": "gzip"}, {}),
         ({"cookie": "a=1"}, {"cookie": "a=2"}),
         ({"user-agent": "a, b"}, {"user-agent": "a,b"}),
+        ({"x-a": "DE"}, {"x-a": "DE,"}),
+        ({"x-a": "a,b"}, {"x-a": "a, b"}),
+        ({"accept-language": "de"}, {"accept-language": ",de"}),
+        ({"accept-language": "de"}, {"accept-language": "d e"}),
+        ({"accept-language": "de;q=0.5"}, {"accept-language": "de;q=0.5000"}),
+        ({"accept-language": "de" + ",en" * 200}, {"accept-language": "de" + ", en" * 200}),
     ],
 )
 def test_requests_with_different_needs_get_different_variants(site, one, other):
@@ -218,7 +239,6 @@ def test_requests_with_different_needs_get_different_variants(site, one, other):
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ({"x-a": "a,b"}, {"x-a": "a , b"}),
         ({"accept-language": "en,de;q=0.5"}, {"accept-language": "EN, de; q=0.5"}),
         ({"accept-encoding": "gzip, br"}, {"accept-encoding": "br;q=0.9,gzip;q=0.5, identity"}),
         ({"accept-encoding": "br, deflate, gzip, zstd"}, {"accept-encoding": "*"}),
@@ -238,8 +258,8 @@ def test_a_coding_that_the_client_does_not_accept_is_not_stored(site):
     assert site.stats().not_stored == {"encoding": 1}
     for _ in range(4):
         site.get(headers={"accept-encoding": "gzip"})
-    # The second run shows that the page can be stored after all, and the third one stores it.
-    assert site.runs == 3
+    # The second run shows that the page can be stored after all.
+    assert site.runs == 2
 
 
 def test_a_page_whose_vary_changes_is_keyed_by_the_union(site, clock):
@@ -345,7 +365,7 @@ def test_with_a_companion_a_page_without_notes_is_not_stored(make_site):
 def test_a_request_with_a_session_gets_only_pages_that_depend_on_it(make_site):
     site = make_site(session_cookies=["sessionid"])
     site.get("/public")
-    assert site.get("/public", {"cookie": "sessionid=1"}).detail == "fwd=miss"
+    assert site.get("/public", {"cookie": "sessionid=1"}).detail.startswith("fwd=miss")
     assert site.get("/public", {"cookie": "other=1"}).detail.startswith("hit")
     assert site.stats().not_stored == {"session": 1}
     site.respond = echo("cookie", vary="Cookie")
@@ -379,3 +399,51 @@ def test_mixed_requests_of_two_users_never_mix_their_pages(site):
     stats = site.stats()
     assert stats.fresh > 8_000
     assert stats.not_stored.keys() == {"private", "set-cookie", "authorization", "user"}
+
+
+def test_an_application_that_uses_one_of_several_lines_sees_what_is_in_the_key(clock):
+    site = AsgiSite(clock)
+
+    async def first_line(scope, receive, send):
+        found = next((value for name, value in scope["headers"] if name == b"x-country"), b"none")
+        await send({"type": "http.response.start", "status": 200, "headers": [*USUAL_BYTES, (b"vary", b"X-Country")]})
+        await send({"type": "http.response.body", "body": found})
+
+    site.app = site.cache.asgi(first_line)
+    sent = (["de"], ["evil", "de"], ["de", "evil"], ["de, evil"], ["de"])
+    bodies = [site.get(headers=[("X-Country", line) for line in lines]).body for lines in sent]
+    assert bodies == [b"de", b"evil, de", b"de, evil", b"de, evil", b"de"]
+    site.cache.cache.close()
+
+
+@pytest.fixture
+def asgi(clock):
+    site = AsgiSite(clock)
+    yield site
+    site.cache.cache.close()
+
+
+def test_a_name_that_is_another_one_in_upper_case_poisons_no_page(asgi):
+    # Django makes HTTP_X_FORWARDED_SSL of both.
+    asgi.respond = lambda request: Response(
+        repr({name.upper(): value for name, value in request.headers.items()}.get("X-FORWARDED-SSL")).encode(), USUAL
+    )
+    asgi.get(headers={"x-forwarded-\xdfl": "evil"})
+    assert asgi.get().body == b"None"
+
+
+def test_the_path_of_a_scope_without_the_raw_path_is_not_decoded_again(asgi):
+    asgi.respond = lambda request: Response(request.path.encode(), USUAL)
+    whole = asgi.scope
+    asgi.scope = lambda *parts: {name: value for name, value in whole(*parts).items() if name != "raw_path"}
+    assert asgi.get("/%2541").body == b"/%41"
+    assert asgi.get("/A").body == b"/A"
+
+
+def test_a_rule_applies_to_a_path_that_begins_with_the_letters_of_its_root(clock):
+    site = AsgiSite(clock, rules=[("/a/*", bypass())])
+    whole = site.scope
+    # As servers do that leave the root out of the path.
+    site.scope = lambda *parts: {**whole(*parts), "root_path": "/a"}
+    assert site.get("/about").detail == 'fwd=bypass; detail="rule of the site"'
+    site.cache.cache.close()

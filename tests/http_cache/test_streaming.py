@@ -7,7 +7,7 @@ from wsgiref.validate import validator
 
 import pytest
 
-from tests.http_cache.site import AsgiSite, WsgiSite
+from tests.http_cache.site import AsgiSite, WsgiSite, answer_of
 
 USUAL = [("Content-Type", "text/plain"), ("Cache-Control", "max-age=60")]
 
@@ -207,6 +207,34 @@ def test_an_error_that_replaces_a_response_is_not_stored(wsgi, call):
     _, sent = call(application)
     assert [each[0] for each in sent] == ["200 OK", "500 Error"]
     assert wsgi.stats().not_stored == {"error": 1}
+    answer = answer_of(wsgi.cache.wsgi(application), wsgi.environ(*wsgi.parts()))
+    assert (answer.status, answer.detail) == (500, 'fwd=miss; detail="the application failed"')
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda stream: stream.read(),
+        lambda stream: stream.readline(),
+        lambda stream: b"".join(stream.readlines()),
+        lambda stream: b"".join(stream),
+    ],
+)
+def test_a_body_that_no_header_announces_reaches_nobody_else(wsgi, read):
+    # Granian passes such a body on, which HTTP/2 allows, and Werkzeug reads it.
+    def application(environ, start_response):
+        body = read(environ["wsgi.input"])
+        start_response("200 OK", [*USUAL, ("Cache-Tag", "a")])
+        return [body]
+
+    def ask(body):
+        environ = wsgi.environ(*wsgi.parts()) | {"wsgi.input": BytesIO(body), "wsgi.input_terminated": True}
+        return answer_of(wsgi.cache.wsgi(application), environ)
+
+    evil = ask(b"evil")
+    assert (evil.body, evil.detail) == (b"evil", 'fwd=miss; detail="request with a body"')
+    assert "cache-tag" not in evil.headers
+    assert [ask(b"").body, ask(b"evil").body] == [b"", b""]
 
 
 # ASGI.
@@ -253,11 +281,19 @@ def test_messages_of_extensions_pass_through_and_nothing_is_stored(asgi, message
     received = send_through(asgi, messages)
     assert received[1:] == messages[1:]
     assert asgi.stats().not_stored == {reason: 1}
+    # Only the headers can show why.
+    assert (b"stored" in dict(received[0]["headers"])[b"cache-status"]) == (reason != "trailers")
 
 
 def test_early_hints_pass_through(asgi):
     hint = {"type": "http.response.early_hint", "links": [b"</a.css>; rel=preload"]}
-    assert send_through(asgi, [hint, START, {"type": "http.response.body", "body": b"a"}])[0] == hint
+    tagged = {**START, "headers": [*START["headers"], (b"Cache-Tag", b"a")]}
+    received = send_through(asgi, [hint, tagged, {"type": "http.response.body", "body": b"a"}])
+    assert received[0] == hint
+    assert dict(received[1]["headers"]) == {
+        b"cache-control": b"max-age=60",
+        b"cache-status": b'wheelcache; fwd=miss; detail="sent with an extension of ASGI"',
+    }
 
 
 @pytest.mark.parametrize("kind", ["websocket", "lifespan"])
@@ -298,7 +334,7 @@ def test_headers_may_be_an_iterator(asgi):
     received = send_through(
         asgi, [{**START, "headers": iter([(b"content-type", b"a/b")])}, {"type": "http.response.body", "body": b"a"}]
     )
-    assert received[0]["headers"] == [(b"content-type", b"a/b")]
+    assert received[0]["headers"][0] == (b"content-type", b"a/b")
 
 
 def test_a_body_that_no_header_announces_is_read_by_the_application_and_keeps_the_page_from_being_stored(asgi):
@@ -310,8 +346,12 @@ def test_a_body_that_no_header_announces_is_read_by_the_application_and_keeps_th
     async def receive():
         return {"type": "http.request", "body": b"evil", "more_body": False}
 
+    received = []
+
     async def send(message):
-        pass
+        received.append(message)
 
     asyncio.run(asgi.cache.asgi(application)(asgi.scope("GET", "/", "", [("host", "a")]), receive, send))
     assert asgi.stats().not_stored == {"body": 1}
+    status = dict(received[0]["headers"])[b"cache-status"]
+    assert status == b'wheelcache; fwd=miss; detail="request with a body"'

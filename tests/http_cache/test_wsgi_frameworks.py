@@ -52,7 +52,7 @@ def site(clock):
 
 def test_a_page_is_made_once(site):
     first = site.get("/page?name=a")
-    assert (first.status, first.body, first.detail) == (200, b"name=a", "fwd=miss")
+    assert (first.status, first.body, first.detail) == (200, b"name=a", "fwd=miss; stored")
     again = site.get("/page?name=a")
     assert (again.body, again.detail, again["content-type"]) == (b"name=a", "hit; ttl=60", first["content-type"])
     assert site.get("/page?name=b").body == b"name=b"

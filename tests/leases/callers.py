@@ -20,12 +20,12 @@ MISS = "a miss"
 
 def get_or_lease(cache, key, default=None, *, wait, **options):
     """Look a key up as the backends do. Return ``default`` if the caller must compute the value."""
-    found = drive(cache.parts.look_up_leased(key, wait, **options))
+    found = drive(cache.engine.look_up_leased(key, wait, **options))
     return default if found is MISSING else found
 
 
 async def aget_or_lease(cache, key, default=None, *, wait, **options):
-    found = await drive_async(cache.parts.look_up_leased(key, wait, **options))
+    found = await drive_async(cache.engine.look_up_leased(key, wait, **options))
     return default if found is MISSING else found
 
 
@@ -107,7 +107,7 @@ def is_free(cache, *keys):
         for key in keys:
             get_or_lease(cache, key, wait=LONG, may_wait=False)
         try:
-            return all(map(cache.parts.is_leased, keys))
+            return all(map(cache.engine.is_leased, keys))
         finally:
             end_request()
 

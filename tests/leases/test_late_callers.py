@@ -15,6 +15,7 @@ from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core import IMPLEMENTATION
+from wheelcache.runtime.request_scope import end_request
 
 QUIET = {"jitter": 0, "log_interval": None, "sample_interval": None}
 
@@ -116,7 +117,7 @@ def test_a_caller_that_comes_after_a_write_gets_no_value_that_was_stored_before_
     cache = Cache(max_weight=1, weigher=weigher, clock=clock, **QUIET)
     late = outdated_fill(cache, caller_of, stop, FILLS[fill], lambda: Context().run(write, cache, clock))
     # It has the lease, and the next caller waits for its value.
-    assert late.does(cache.parts.is_leased, "k")
+    assert late.does(cache.engine.is_leased, "k")
     asked_again = caller_of(cache).asks("k")
     until_waiting()
     late.does(cache.set, "k", "newer")
@@ -135,10 +136,43 @@ def test_a_caller_that_comes_after_a_write_of_another_process_gets_no_value_that
     theirs.close()
 
 
+def test_a_caller_that_waits_since_before_a_write_of_another_process_and_one_that_came_after_it(tmp_path, caller_of):
+    """The first one receives a value that is set. The second one looks it up."""
+    ours, theirs = (Cache(stamps=SharedStamps("test", tmp_path, 64), **QUIET) for _ in range(2))
+    holder, early, late, setter = (caller_of(ours) for _ in range(4))
+    assert holder.gets("k") == MISS
+    asked = [early.asks("k")]
+    until_waiting()
+    theirs.delete("k")
+    asked.append(late.asks("k"))
+    until_waiting(2)
+    setter.does(ours.set, "k", "it")
+    assert [each.result(PATIENCE) for each in asked] == ["it", "it"]
+    assert ours.stats().coalesced == 1
+    theirs.close()
+
+
+def test_a_lease_that_ends_after_a_value_was_set_and_before_it_was_announced_gives_it_to_its_waiters(stop, caller_of):
+    cache = Cache(max_weight=1, weigher=weigher, **QUIET)
+    cache.set("other", Stopping(stop))
+    holder, waiter, setter = (caller_of(cache) for _ in range(3))
+    assert holder.gets("k") == MISS
+    asked = waiter.asks("k")
+    until_waiting()
+    setting = setter.submit(cache.set, "k", "it")
+    assert stop.reached.wait(PATIENCE)
+    # So only the lease can pass it on.
+    Context().run(cache.delete, "k")
+    holder.does(end_request)
+    assert asked.result(PATIENCE) == "it"
+    stop.go.set()
+    setting.result(PATIENCE)
+
+
 def test_a_value_that_the_holder_finds_is_not_for_a_caller_that_comes_after_its_deletion(cache, stop, caller_of):
     """The key was set before the holder got its lease, and deleted after the holder found the value."""
     finder, late = caller_of(cache), caller_of(cache)
-    core = cache.parts.core
+    core = cache._core
 
     class Finding:
         """The core, in which another thread writes after each look-up of the finder."""
@@ -161,7 +195,7 @@ def test_a_value_that_the_holder_finds_is_not_for_a_caller_that_comes_after_its_
             self.asked = late.asks("k")
             assert until(lambda: self.asked.done() or waiting() == 1)
 
-    cache.parts.leased_reads._core = finding = Finding()
+    cache._parts.leased_reads._core = finding = Finding()
     assert finder.gets("k") == "old"
     assert finding.asked.result(PATIENCE) == MISS
-    assert late.does(cache.parts.is_leased, "k")
+    assert late.does(cache.engine.is_leased, "k")

@@ -12,12 +12,11 @@ from collections import Counter
 
 import pytest
 
-from tests.leases.callers import LONG, MISS, SHORT, ThreadCaller, aget_or_lease, get_or_lease, is_free
+from tests.leases.callers import LONG, MISS, SHORT, ThreadCaller, aget_or_lease, get_or_lease, in_a_thread, is_free
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import CacheClosed
-from wheelcache.core import CoreClass
-from wheelcache.leases.fill_leases import FillLeases
-from wheelcache.runtime.request_scope import RequestScope, end_request
+from wheelcache.leases.fill_turns import MAX_UNFILLED
+from wheelcache.runtime.request_scope import end_request
 
 # A set.
 
@@ -81,7 +80,7 @@ class Odd:
 def test_keys_of_every_kind_can_be_leased(cache, callers, make_key):
     holder, other, *_ = callers
     holder.gets(make_key())
-    assert holder.does(cache.parts.is_leased, make_key())
+    assert holder.does(cache.engine.is_leased, make_key())
     asked = other.asks(make_key())
     until_waiting()
     holder.does(cache.set, make_key(), "it")
@@ -134,13 +133,63 @@ def test_when_the_holder_gives_up_exactly_one_waiter_gets_the_lease_and_the_rest
     assert until(lambda: any(each.done() for each in asked))
     assert [each.result() for each in asked if each.done()] == [MISS]
     heir = others[[each.done() for each in asked].index(True)]
-    assert heir.does(cache.parts.is_leased, "k")
+    assert heir.does(cache.engine.is_leased, "k")
     # A holder like any.
     assert heir.gets("theirs") == MISS
-    assert not heir.does(cache.parts.is_leased, "theirs")
+    assert not heir.does(cache.engine.is_leased, "theirs")
     heir.does(cache.set, "k", "it")
     assert Counter(each.result(PATIENCE) for each in asked) == {MISS: 1, "it": 4}
     assert is_free(cache, "k")
+
+
+def test_a_key_whose_leases_ended_twice_without_a_value_is_not_waited_for_until_it_gets_one(cache, callers):
+    holder, *others = callers
+    holder.gets("flag")
+    asked = [other.asks("flag") for other in others]
+    until_waiting(5)
+    holder.does(end_request)
+    until_waiting(4)
+    (heir,) = (other for other, each in zip(others, asked, strict=True) if each.done())
+    heir.does(end_request)
+    assert [each.result(PATIENCE) for each in asked] == [MISS] * 5
+    for caller in callers:
+        caller.does(end_request)
+    # All of them compute it.
+    assert [caller.gets("flag") for caller in callers] == [MISS] * 6
+    holder.does(cache.set, "flag", "it")
+    for caller in callers:
+        caller.does(end_request)
+    in_a_thread(cache.delete, "flag")
+    assert holder.gets("flag") == MISS
+    asked = [other.asks("flag") for other in others]
+    until_waiting(5)
+    holder.does(cache.set, "flag", "new")
+    assert [each.result(PATIENCE) for each in asked] == ["new"] * 5
+
+
+def test_keys_that_a_stranger_chooses_do_not_keep_callers_from_waiting_and_are_forgotten(cache, thread_callers):
+    holder, other, third, *_ = thread_callers
+
+    def never_set(key):
+        for _ in range(2):
+            get_or_lease(cache, key, wait=LONG)
+            end_request()
+
+    def ask_for_many():
+        for number in range(MAX_UNFILLED):
+            never_set(number)
+
+    holder.does(never_set, "forgotten")
+    third.does(ask_for_many)
+    third.does(never_set, "recent")
+    for key in ("forgotten", "recent", "page"):
+        holder.does(end_request)
+        assert holder.gets(key) == MISS
+        asked = other.asks(key)
+        if key != "recent":
+            until_waiting()
+            holder.does(cache.set, key, "it")
+        assert asked.result(PATIENCE) == (MISS if key == "recent" else "it")
 
 
 def test_a_clear_gives_up_the_leases_that_its_caller_has_in_that_cache(make, cache, callers):
@@ -150,9 +199,9 @@ def test_a_clear_gives_up_the_leases_that_its_caller_has_in_that_cache(make, cac
     holder.gets("k", cache=elsewhere)
     third.gets("of the third")
     holder.does(cache.clear)
-    assert not holder.does(cache.parts.is_leased, "k")
-    assert holder.does(elsewhere.parts.is_leased, "k")
-    assert third.does(cache.parts.is_leased, "of the third")
+    assert not holder.does(cache.engine.is_leased, "k")
+    assert holder.does(elsewhere.engine.is_leased, "k")
+    assert third.does(cache.engine.is_leased, "of the third")
     assert other.gets("k") == MISS
 
 
@@ -183,7 +232,7 @@ def test_a_holder_never_waits_for_another_key_or_in_another_cache(make, cache, c
     assert second.gets("a") == first.gets("b") == second.gets("b") == MISS
     get_or_lease(elsewhere, "k", wait=LONG)
     assert first.gets("k", cache=elsewhere) == MISS
-    assert not first.does(elsewhere.parts.is_leased, "k")
+    assert not first.does(elsewhere.engine.is_leased, "k")
 
 
 LOADERS = {
@@ -216,9 +265,9 @@ def test_a_refresh_in_the_background_acts_for_no_caller(make, clock):
     cache.get_or_load("stale", lambda: "old", 1, grace=LONG)
     clock.advance(2)
     get_or_lease(cache, "k", wait=LONG)
-    assert cache.get_or_load("stale", lambda: held.append(cache.parts.is_leased("k")), 1, grace=LONG) == "old"
+    assert cache.get_or_load("stale", lambda: held.append(cache.engine.is_leased("k")), 1, grace=LONG) == "old"
     assert until(lambda: held == [False])
-    assert cache.parts.is_leased("k")
+    assert cache.engine.is_leased("k")
 
 
 # Reads that take no lease, and counts.
@@ -236,15 +285,15 @@ def test_calls_that_fill_nothing_and_hits_take_no_lease_and_wait_for_none(cache,
         for method in (cache.expires_in, cache.incr):
             with pytest.raises(KeyError):
                 method("k")
-        assert not cache.parts.is_leased("k")
+        assert not cache.engine.is_leased("k")
 
     looker.does(look)
     holder.gets("k")
     looker.does(look)
-    assert holder.does(cache.parts.is_leased, "k")
+    assert holder.does(cache.engine.is_leased, "k")
     cache.set("hit", 1)
     assert looker.gets("hit") == 1
-    assert not looker.does(cache.parts.is_leased, "hit")
+    assert not looker.does(cache.engine.is_leased, "hit")
 
 
 def test_hits_misses_and_coalesced_are_exact(cache, callers):
@@ -268,32 +317,6 @@ def test_hits_misses_and_coalesced_are_exact(cache, callers):
     holder.does(end_request)
     assert asked[0].result(PATIENCE) == MISS
     assert counted() == (3, 5, 2)
-
-
-def test_a_lease_that_ends_after_its_value_is_stored_and_before_that_is_told_gives_the_value_to_its_waiters(clock):
-    core = CoreClass(clock=clock)
-    leases = FillLeases(core, clock)
-    holder, other = RequestScope(), RequestScope()
-    assert leases.miss("k", 0, None, holder, LONG, may_wait=True) is None
-    waiter = leases.miss("k", 0, None, other, LONG, may_wait=True)
-    core.set("k", "it", 10)
-    holder.end()
-    assert (waiter.is_filled, waiter.value, waiter.has_lease) == (True, "it", False)
-
-
-def test_a_caller_that_joined_after_a_write_elsewhere_looks_again_when_a_value_is_set(clock):
-    core = CoreClass(clock=clock)
-    leases = FillLeases(core, clock)
-    scopes = [RequestScope() for _ in range(3)]
-    assert leases.miss("k", 0, None, scopes[0], LONG, may_wait=True) is None
-    early = leases.miss("k", 0, None, scopes[1], LONG, may_wait=True)
-    # The stamps show a write that the watch of the lease has not seen.
-    late = leases.miss("k", 0, (1, 1), scopes[2], LONG, may_wait=True)
-    core.set("k", "it", 10)
-    assert leases.is_done(early)
-    assert leases.is_done(late)
-    assert (early.is_filled, early.value, early.looks_again) == (True, "it", False)
-    assert (late.is_filled, late.value, late.looks_again) == (False, None, True)
 
 
 # The end of the cache, and of callers that do not give up their lease.
@@ -359,7 +382,7 @@ def stop_the_loop(running_loop):
 
 
 REMOVALS = {
-    "evicted": lambda cache, clock: cache.parts.evict_to(0),
+    "evicted": lambda cache, clock: cache.engine.evict_to(0),
     "expired": lambda cache, clock: clock.advance(5),
     "deleted": lambda cache, clock: cache.delete("k"),
     "cleared": lambda cache, clock: cache.clear(),
@@ -403,7 +426,7 @@ def test_a_task_that_is_cancelled_before_it_ran_with_what_it_waited_for(
     go_on()
     assert isinstance(asked[0].exception(PATIENCE), asyncio.CancelledError)
     assert asked[1].result(PATIENCE) == expected
-    assert heir.does(cache.parts.is_leased, "k") is (outcome == "next lease")
+    assert heir.does(cache.engine.is_leased, "k") is (outcome == "next lease")
     for caller in (task_callers[1], heir):
         caller.does(end_request)
     assert is_free(cache, "k")

@@ -1,6 +1,7 @@
 """Leases on a few keys against a plain model, with tasks as callers and steps of time."""
 
 import asyncio
+from collections import Counter
 from contextvars import Context
 
 from hypothesis import settings
@@ -77,8 +78,8 @@ class Waiting:
 
 
 class LeasesAgainstAModel(RuleBasedStateMachine):
-    """The model: for each key the caller that has the lease, until when, which callers wait, in order, and until when
-    there is an old value."""
+    """The model: for each key the caller that has the lease, until when, which callers wait, in order, until when there
+    is an old value, and how many leases in a row ended without a value."""
 
     @initialize()
     def make(self):
@@ -89,6 +90,7 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
         self.held = {}
         self.waiting = {}
         self.old = {}
+        self.unfilled = Counter()
 
     def teardown(self):
         if hasattr(self, "loop"):
@@ -111,13 +113,17 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
 
     def pass_on(self, key):
         waiting = self.held.pop(key).waiting
-        while waiting:
+        self.unfilled[key] += 1
+        while waiting and (key not in self.held or self.unfilled[key] > 1):
             waiter = waiting.pop(0)
-            if waiter.deadline > self.clock():
-                self.ends(waiter, MISS)
-                self.held[key] = Held(waiter.which, self.clock() + waiter.wait, waiting)
-                break
             self.ends(waiter, MISS)
+            if key not in self.held and waiter.deadline > self.clock():
+                self.held[key] = Held(waiter.which, self.clock() + waiter.wait, waiting)
+
+    def is_filled(self, key):
+        """The lease of a holder whose time is over counts as filled, too, unless another call has ended it before."""
+        if key in self.cache._parts.leases.open:
+            del self.unfilled[key]
 
     def ends(self, waiter, outcome):
         """Check that the waiter is in the state of the model."""
@@ -140,7 +146,7 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
             found = self.does(which, lambda: get_or_lease(self.cache, key, MISS, wait=wait, grace=GRACE))
         if key in self.held and self.held[key].which != which and self.old.get(key, 0) > self.clock():
             assert found == "old"
-        elif key in self.held and may_wait and not is_holder:
+        elif key in self.held and self.unfilled[key] < 2 and may_wait and not is_holder:
             assert found is None
             self.waiting[which] = Waiting(which, key, self.clock(), wait)
             self.held[key].waiting.append(self.waiting[which])
@@ -154,6 +160,7 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
         """The key is deleted by a caller without leases, so that it is missing again."""
         if which in self.waiting:
             return
+        self.is_filled(key)
         self.does(which, lambda: self.cache.set(key, value))
         Context().run(self.cache.delete, key)
         self.old.pop(key, None)
@@ -166,7 +173,8 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
         """The entry's grace may be longer than that of the callers."""
         if key in self.held:
             return
-        Context().run(self.cache.parts.writer.set, key, "old", 0.25, grace=2 * GRACE, exact=True)
+        self.is_filled(key)
+        Context().run(self.cache.engine.set, key, "old", 0.25, grace=2 * GRACE, exact=True)
         self.time_passes(0.25)
         self.old[key] = self.clock() + GRACE
 
@@ -224,12 +232,12 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
         lease = self.held[key]
         late = [waiter for waiter in lease.waiting if waiter.deadline <= now]
         if lease.until <= now:
+            waiting = [*lease.waiting]
             self.pass_on(key)
-            if late and key not in self.held:
-                # The first of them that looks gets the lease.
-                (which,) = (waiter.which for waiter in late if self.is_leased(waiter.which, key))
-                wait = next(waiter.wait for waiter in late if waiter.which == which)
-                self.held[key] = Held(which, now + wait, [])
+            if late and (key not in self.held or self.unfilled[key] > 1):
+                # The first of them, or of all if all look again, gets the lease.
+                (first,) = (waiter for waiter in waiting if self.is_leased(waiter.which, key))
+                self.held[key] = Held(first.which, now + first.wait, [])
         if key in self.held:
             waiting = self.held[key].waiting
             for waiter in [waiter for waiter in waiting if waiter.deadline <= now]:
@@ -237,7 +245,7 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
                 self.ends(waiter, MISS)
 
     def is_leased(self, which, key):
-        return self.does(which, lambda: self.cache.parts.is_leased(key))
+        return self.does(which, lambda: self.cache.engine.is_leased(key))
 
     # Invariants.
 

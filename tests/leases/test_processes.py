@@ -11,6 +11,8 @@ from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache.runtime.request_scope import end_request
 
+pytestmark = pytest.mark.deep
+
 
 class Interrupted(BaseException):
     pass
@@ -39,7 +41,7 @@ def test_a_waiter_that_is_interrupted_by_a_signal_leaves_and_is_handed_no_lease(
     until_waiting()
     holder.does(end_request)
     assert asked.result(PATIENCE) == MISS
-    assert not cache.parts.is_leased("k")
+    assert not cache.engine.is_leased("k")
 
 
 def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, thread_callers):
@@ -50,9 +52,9 @@ def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, threa
     get_or_lease(cache, "mine", wait=LONG)
 
     def child():
-        assert not cache.parts.is_leased("mine")
+        assert not cache.engine.is_leased("mine")
         assert get_or_lease(cache, "theirs", MISS, wait=LONG) == MISS
-        assert cache.parts.is_leased("theirs")
+        assert cache.engine.is_leased("theirs")
         got = []
         waiting = threading.Thread(target=lambda: got.append(get_or_lease(cache, "theirs", wait=LONG)))
         waiting.start()
@@ -62,7 +64,7 @@ def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, threa
         assert got == [1]
 
     assert fork(child)
-    assert cache.parts.is_leased("mine")
+    assert cache.engine.is_leased("mine")
     assert not asked.done()
 
 
@@ -81,7 +83,7 @@ def test_children_forked_while_leases_come_and_go_find_the_cache_usable(cache, t
         for _ in range(2):
             for key in range(20):
                 if get_or_lease(cache, key, wait=LONG) is None:
-                    assert cache.parts.is_leased(key)
+                    assert cache.engine.is_leased(key)
                     cache.set(key, 1)
                 cache.delete(key)
             end_request()

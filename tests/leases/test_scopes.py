@@ -59,7 +59,7 @@ def test_sibling_tasks_have_leases_of_their_own_though_their_parent_had_one_befo
         holder = await hold(cache, then=done)
         other = ask(cache)
         await auntil_waiting()
-        assert not cache.parts.is_leased("k")
+        assert not cache.engine.is_leased("k")
         done.set()
         assert await other == MISS
         await holder
@@ -75,11 +75,11 @@ def test_a_child_task_acts_for_the_tasks_that_started_it(cache, thread_callers):
         await auntil_waiting()
 
         async def child():
-            assert cache.parts.is_leased("k")
+            assert cache.engine.is_leased("k")
             assert await aget_or_lease(cache, "k", MISS, wait=LONG) == MISS
             # Another caller may be waiting for its parent.
             assert await aget_or_lease(cache, "theirs", MISS, wait=LONG) == MISS
-            assert not cache.parts.is_leased("theirs")
+            assert not cache.engine.is_leased("theirs")
             await asyncio.create_task(grandchild())
 
         async def grandchild():
@@ -89,7 +89,7 @@ def test_a_child_task_acts_for_the_tasks_that_started_it(cache, thread_callers):
 
         thread_callers[1].gets("theirs")
         await asyncio.create_task(child())
-        assert not cache.parts.is_leased("k")
+        assert not cache.engine.is_leased("k")
         assert await asyncio.wrap_future(asked) == "it"
 
     run(main)
@@ -102,11 +102,11 @@ def test_a_task_does_not_act_for_its_child(cache):
         cache.set("first", 1)
         done = asyncio.Event()
         child = await hold(cache, then=done)
-        assert not cache.parts.is_leased("k")
+        assert not cache.engine.is_leased("k")
         cache.delete("k")
         done.set()
         assert await aget_or_lease(cache, "k", MISS, wait=LONG) == MISS
-        assert cache.parts.is_leased("k")
+        assert cache.engine.is_leased("k")
         await child
 
     run(main)
@@ -227,7 +227,7 @@ def test_a_sync_get_in_a_task_takes_the_lease_for_the_task(cache):
     async def main():
         async def request():
             assert get_or_lease(cache, "k", MISS, wait=LONG) == MISS
-            assert cache.parts.is_leased("k")
+            assert cache.engine.is_leased("k")
 
         await asyncio.create_task(request())
         await soon(lambda: is_free(cache, "k"))
@@ -240,11 +240,11 @@ def test_what_a_task_hands_to_a_thread_acts_for_the_task(cache, thread_callers):
 
     async def main():
         await aget_or_lease(cache, "k", wait=LONG)
-        assert await asyncio.to_thread(cache.parts.is_leased, "k")
+        assert await asyncio.to_thread(cache.engine.is_leased, "k")
         other.gets("theirs")
         for key in ("k", "theirs", "taken there"):
             assert await asyncio.to_thread(get_or_lease, cache, key, MISS, wait=LONG) == MISS
-        assert cache.parts.is_leased("taken there")
+        assert cache.engine.is_leased("taken there")
         asked = another.asks("k")
         await auntil_waiting()
         await asyncio.to_thread(cache.set, "k", "it")
@@ -293,7 +293,7 @@ def test_a_thread_that_got_its_context_back_from_a_task_that_is_over_never_waits
             variable.set(value)
         assert get_or_lease(cache, "k", MISS, wait=LONG) == MISS
         assert asyncio.run(aget_or_lease(cache, "k", MISS, wait=LONG)) == MISS
-        return cache.parts.is_leased("k")
+        return cache.engine.is_leased("k")
 
     async def request():
         await aget_or_lease(cache, "first", wait=LONG)

@@ -10,6 +10,7 @@ from tests.waiting import PATIENCE, until
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.loading.policy import PLAIN
 from wheelcache.loading.steps import Call, result, run
+from wheelcache.turns import Is, Turns
 from wheelcache.writing.entry_writer import EntryWriter
 
 
@@ -79,7 +80,7 @@ def steps_of_many(cache, keys, loader, ttl=10):
     def read(keys):
         return result((yield Call(partial(loader, keys))))
 
-    return cache.parts.loads.many.load(keys, read, ttl, PLAIN)
+    return cache.engine.load_many(keys, read, ttl, PLAIN)
 
 
 def load_many(cache, keys, loader, ttl=10):
@@ -140,15 +141,23 @@ class Moments:
     """Functions that are called at moments of a load, in the leader's thread."""
 
     def __init__(self):
-        self.before_watch = self.before_set = self.after_set = lambda: None
+        self.before_watch = self.after_watch = self.after_claim = self.before_set = self.after_set = lambda: None
 
     def patch(self, monkeypatch):
         """For caches that are made from now on."""
-        watch, store = KeyStamps.watch, EntryWriter.store
+        watch, begin, store = KeyStamps.watch, Turns.begin, EntryWriter.store
 
         def noted_watch(*args):
             self.before_watch()
-            return watch(*args)
+            begun = watch(*args)
+            self.after_watch()
+            return begun
+
+        def noted_begin(*args, **kwargs):
+            state = begin(*args, **kwargs)
+            if state is Is.LEADS:
+                self.after_claim()
+            return state
 
         def noted_store(*args):
             self.before_set()
@@ -157,4 +166,5 @@ class Moments:
             return outcome
 
         monkeypatch.setattr(KeyStamps, "watch", noted_watch)
+        monkeypatch.setattr(Turns, "begin", noted_begin)
         monkeypatch.setattr(EntryWriter, "store", noted_store)

@@ -4,6 +4,7 @@ import asyncio
 import functools
 import gc
 import inspect
+import pickle
 import sys
 import threading
 import weakref
@@ -189,8 +190,72 @@ def test_methods_are_cached_by_instance_and_arguments(cache):
     assert [first.price(5), second.price(5), first.price(item=5, tax=0), second.price(5)] == [5, 10, 5, 10]
     assert figures(Shop.price) == (2, 2, 2)
     assert Shop.price.cache_delete(first, 5)
-    assert first.price.cache_delete(second, 5)
-    assert not Shop.price.cache_delete(first, 5)
+    assert second.price.cache_delete(item=5)
+    assert not first.price.cache_delete(5)
+    assert second.price.uncached(5) == 10
+    assert second.price.cache_clear() == 0
+    assert second.price.cache_stats() == Shop.price.cache_stats()
+
+
+class Service:
+    """A class with a memoized method that ``pickle`` finds."""
+
+    def price(self, item, tax=0):
+        """Return a price."""
+        return item + tax
+
+    async def stock(self, item):
+        return item
+
+
+def test_a_memoized_method_is_like_any_other_method(cache, monkeypatch):
+    for name in ("price", "stock"):
+        monkeypatch.setattr(Service, name, cache.memoize()(vars(Service)[name]))
+    one, other = Service(), Service()
+    assert (one.price == one.price, one.price == other.price, one.price == Service.price) == (True, False, False)
+    assert len({one.price, one.price, other.price}) == 2
+    assert one.price.__self__ is one
+    assert weakref.WeakMethod(one.price)() == one.price
+    assert inspect.signature(one.price) == inspect.signature(lambda item, tax=0: 0)
+    assert list(inspect.signature(Service.price).parameters) == ["self", "item", "tax"]
+    assert (one.price.__name__, one.price.__qualname__) == ("price", "Service.price")
+    assert Service.price.__doc__ == "Return a price."
+    assert inspect.iscoroutinefunction(Service.stock)
+    assert inspect.iscoroutinefunction(one.stock)
+    assert pickle.loads(pickle.dumps(Service.price)) is Service.price
+    bound = pickle.loads(pickle.dumps(one.price))
+    assert (type(bound.__self__), bound(5)) == (Service, 5)
+    monkeypatch.setattr(Service, "of_another", other.price, raising=False)
+    assert one.of_another == other.price
+    assert super(Service, one).__repr__ is not None
+
+
+def test_objects_that_are_compared_by_identity_are_reported_once_per_method(cache, caplog):
+    class View:
+        @cache.memoize()
+        def body(self, page):
+            return [page]
+
+        @cache.memoize(key=lambda self, page: page)
+        def head(self, page):
+            return [page]
+
+        @classmethod
+        @cache.memoize()
+        def of_class(cls, page):
+            return [page]
+
+    views = [View() for _ in range(100)]
+    assert [views[0].body(page) for page in range(100)] == [[page] for page in range(100)]
+    assert caplog.messages == []
+    for view in views:
+        view.body(1)
+        view.head(1)
+        view.of_class(view)
+    assert figures(View.head) == (99, 1, 1)
+    (line,) = caplog.messages
+    assert line.startswith(f"The results of {__name__}.{View.body.__qualname__}() are kept for each of many objects")
+    assert "Give memoize a key=" in line
 
 
 def test_an_instance_lives_as_long_as_its_entry_and_no_longer(cache, clock):
@@ -300,18 +365,6 @@ def test_what_cannot_be_memoized_is_refused(cache, thing, message):
     with pytest.raises(TypeError, match=message):
         cache.memoize()(thing)
     assert cache.memoize(key=lambda *numbers: numbers)(max)(1, 3, 2) == 3
-
-
-def test_a_result_that_can_be_read_only_once_is_refused(cache):
-    async def work():
-        return 1
-
-    coroutine = work()
-    for function in (lambda: generator(), lambda: coroutine):
-        with pytest.raises(TypeError, match="is not a coroutine function, but its result can be read only once"):
-            cache.memoize()(function)()
-    coroutine.close()
-    assert len(cache) == 0
 
 
 def test_wrong_options_are_errors_when_the_function_is_decorated(cache):

@@ -164,7 +164,7 @@ REMOVALS = {
     "delete": (lambda cache: cache.delete("k"), False),
     "pop": (lambda cache: cache.pop("k", None), None),
     "delete_many": (lambda cache: cache.delete_many(["k"]), 0),
-    "evict_to": (lambda cache: cache.parts.evict_to(0), None),
+    "evict_to": (lambda cache: cache.engine.evict_to(0), None),
     "clear": (lambda cache: cache.clear(), None),
 }
 

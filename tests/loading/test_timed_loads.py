@@ -154,7 +154,7 @@ def test_where_no_thread_can_start_timed_loads_run_in_their_callers(cache, clock
     clock.advance(10)
     refuse_threads(monkeypatch)
     assert cache.get_or_load("k", returns(LookupError()), grace=50, fail_safe=True, timeout=5) == "old"
-    assert cache.get_or_load("other", threading.get_ident, timeout=5) == threading.get_ident()
+    assert cache.get_or_load("other", threading.get_ident, timeout=PATIENCE) == threading.get_ident()
 
 
 def test_timed_loads_that_take_timed_loads_never_starve_each_other(cache):

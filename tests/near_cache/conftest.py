@@ -8,6 +8,7 @@ from tests.near_cache.listeners import CALM, Copies
 from tests.near_cache.stores import Calls, Store, near_cache
 from tests.waiting import THREADS, until
 from wheelcache.near_cache.redis_tracking import Tracking, connect_like
+from wheelcache.near_cache.sentinels import sentinels_of
 
 
 @pytest.fixture
@@ -46,12 +47,14 @@ def pool():
 
 @pytest.fixture
 def tracking_of():
-    """Make a ``Tracking``, which is stopped at the end."""
+    """Make a ``Tracking`` for a client, or for a function that connects, which is stopped at the end."""
     made = []
 
     def make(connect, copies, prefix=b"a:", **times):
-        connect = connect_like(connect) if isinstance(connect, redis.Redis) else connect
-        made.append(Tracking(connect, prefix, copies, **(times or CALM)))
+        question = None
+        if isinstance(connect, redis.Redis):
+            connect, question = connect_like(connect), sentinels_of(connect)
+        made.append(Tracking(connect, prefix, copies, question=question, **(times or CALM)))
         return made[-1]
 
     yield make

@@ -2,10 +2,10 @@
 
 import threading
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 QUICK = {"interval": 0.1, "timeout": 0.1}
-CALM = {"interval": 0.5, "timeout": 5.0}
+CALM = {"interval": 0.5, "timeout": PATIENCE}
 """Times for tests that must not lose the connection on a busy machine."""
 
 
@@ -25,6 +25,9 @@ class Copies:
 
     def trust(self, trusted):
         self.invalidated([trusted])
+
+    def refused(self):
+        self.invalidated(["refused"])
 
     def are_told(self, *expected):
         """Return whether exactly these calls are received, in this order."""

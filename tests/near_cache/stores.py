@@ -8,9 +8,9 @@ from tests.waiting import PATIENCE, until
 from wheelcache import Cache
 from wheelcache.core.contract import MISSING
 from wheelcache.loading.steps import drive, drive_async, result
-from wheelcache.near_cache.invalidations import TrustEpoch
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
+from wheelcache.near_cache.trust_epoch import TrustEpoch
 
 TIMEOUT = 60.0
 """Seconds that a copy is kept."""

@@ -40,7 +40,7 @@ class OwnRedisError(redis.RedisError):
 
 def instance(cls):
     """An object that has not connected to anything."""
-    return cls.__new__(cls)
+    return super(cls, cls).__new__(cls)
 
 
 def of_library(module, name="Error"):

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from tests.loading.harness import Moments
 from tests.near_cache.stores import CALLS, FAIL_SAFE, MISSING, Down, Store, held, near_cache
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, THREADS, until_waiting
@@ -60,7 +61,7 @@ def test_without_fill_grace_a_loader_receives_no_old_copy_since_its_value_may_ha
     store.error = Down("gone")
     add = partial(near.write, ["k"], partial(store.set, "k", 1), dropped=False)
     steps = near.get_or_add(
-        "k", read, lambda previous: received.append(previous), lambda _: add(), codec, 0.0, (), pytest.fail
+        "k", read, lambda previous: received.append(previous), lambda *_: add(), codec, 0.0, (), pytest.fail
     )
     assert run(steps) is None
     assert received == [None]
@@ -288,6 +289,22 @@ def test_what_was_read_when_tracking_was_lost_meanwhile_is_a_copy_for_outages_on
     assert reading.result(PATIENCE) == "v1"
     assert near.copies.get("k") is None
     assert in_an_outage(near) == "v1"
+
+
+def test_a_read_whose_claim_was_overtaken_by_another_read_drops_the_older_copy(monkeypatch, make, store):
+    moments = Moments()
+    moments.patch(monkeypatch)
+    near = make(tracked=True, trusted=False, **FAIL_SAFE)
+    store.values["k"] = "v1"
+
+    def read_first():
+        moments.after_watch = lambda: None
+        assert drive(near.near.get("k", lambda: store.read("k"))) == "v1"
+        store.values["k"] = "v2"
+
+    moments.after_watch = read_first
+    assert near.get("k") == "v2"
+    assert in_an_outage(near) != "v1"
 
 
 def test_threads_that_read_while_tracking_is_lost_never_get_what_is_older_than_their_last_read(clock, together):

@@ -115,7 +115,7 @@ def test_a_killed_connection_is_not_trusted_and_comes_back_with_one_line_each(sh
     assert copies.are_told(True, False, True, b"a:1")
     lost, back = lines()
     assert lost.startswith("Not receiving invalidations for Redis keys a:* (ConnectionError: ")
-    assert back.startswith("Receiving invalidations for Redis keys a:* again, after 0.")
+    assert back.startswith("Receiving invalidations for Redis keys a:* again, after ")
 
 
 def test_a_killed_server_is_not_trusted_until_it_is_back(own_redis, track, copies, lines):
@@ -134,7 +134,7 @@ def test_a_killed_server_is_not_trusted_until_it_is_back(own_redis, track, copie
 
 def test_a_stopped_server_is_not_trusted_for_longer_than_the_bound(own_redis, track, copies, lines):
     tracking = track(own_redis.client(), copies, **QUICK)
-    for losses in range(1, 4):
+    for _ in range(3):
         own_redis.pause()
         # Messages that were on their way may still arrive.
         bound = time.monotonic() + 0.2
@@ -142,12 +142,13 @@ def test_a_stopped_server_is_not_trusted_for_longer_than_the_bound(own_redis, tr
         while time.monotonic() < bound + 0.05:
             latest = max(latest, tracking.trusted_until)
         assert latest <= bound
-        assert until(lambda losses=losses: copies.told == [True, False] * losses)
+        assert until(lambda: copies.told[-1] is False)
         assert tracking.trusted_until == -inf
         own_redis.resume()
-        assert until(lambda losses=losses: copies.told == [True, False] * losses + [True])
         assert until(lambda: tracking.trusted_until > time.monotonic())
-    assert "Silent: no answer within 0.1 s" in lines()[0]
+    # On a busy machine, even a server that runs may be silent for so long.
+    assert copies.told == [True, False] * (len(copies.told) // 2) + [True] * (len(copies.told) % 2)
+    assert any("Silent: no answer within 0.1 s" in line for line in lines())
 
 
 def test_a_wrong_password_is_logged_once_and_tried_slowly(own_redis, tracking_of, copies, monkeypatch, lines):
@@ -157,22 +158,30 @@ def test_a_wrong_password_is_logged_once_and_tried_slowly(own_redis, tracking_of
     tries, connect = in_vain(own_redis.client(password="wrong"))
     tracking_of(connect, copies).start()
     assert until(lambda: len(tries) > 3)
-    assert copies.told == []
+    assert copies.told == ["refused"]
     (line,) = lines()
     assert "AuthenticationError: " in line
     assert "wrong" not in line
     assert "This needs Redis 6" in line
     admin.config_set("requirepass", "wrong")
-    assert copies.are_told(True)
+    assert copies.are_told("refused", True)
     assert until(lambda: len(lines()) == 2)
 
 
-@pytest.mark.parametrize("refusal", ["unknown command", "no right to the channel"])
-def test_a_server_that_refuses_is_tried_once_a_minute(refusal, tracking_of, copies, lines):
-    with RedisServer(*(["--rename-command", "CLIENT", ""] if refusal == "unknown command" else [])) as server:
+REFUSALS = {
+    "unknown command": None,
+    "no right to track": "allchannels +@all -client|tracking",
+    "no right to the channel": "resetchannels +@all",
+    "no right to ping": "allchannels +@all -ping",
+}
+
+
+@pytest.mark.parametrize("rights", REFUSALS.values(), ids=REFUSALS)
+def test_a_server_that_refuses_is_tried_once_a_minute(rights, tracking_of, copies, lines):
+    with RedisServer(*(["--rename-command", "CLIENT", ""] if rights is None else [])) as server:
         user = {}
-        if refusal != "unknown command":
-            server.client().execute_command("ACL", "SETUSER", "web", "on", ">secret", "~a:*", "resetchannels", "+@all")
+        if rights is not None:
+            server.client().execute_command("ACL", "SETUSER", "web", "on", ">secret", "~a:*", *rights.split())
             user = {"username": "web", "password": "secret"}
         tries, connect = in_vain(server.client(**user))
         tracking = tracking_of(connect, copies)
@@ -180,7 +189,7 @@ def test_a_server_that_refuses_is_tried_once_a_minute(refusal, tracking_of, copi
         assert until(lambda: lines())
         assert not until(lambda: len(tries) > 1, seconds=0.3)
         tracking.stop()
-    assert copies.told == []
+    assert copies.told == ["refused"]
     assert len(lines()) == 1
 
 
@@ -191,8 +200,8 @@ def test_a_user_with_the_least_rights_is_enough(own_redis, track, copies):
     tracking = track(own_redis.client(username="web", password="secret"), copies, **QUICK)
     first = tracking.trusted_until
     assert until(lambda: tracking.trusted_until > first + 0.3)
-    client.set("a:1", 1)
-    assert until(lambda: b"a:1" in copies.told)
+    # Again, if a busy machine loses the connection in between.
+    assert until(lambda: client.set("a:1", 1) and b"a:1" in copies.told)
 
 
 # Listeners.
@@ -248,7 +257,7 @@ class Blocks(Copies):
 def test_a_thread_that_was_held_up_is_not_trusted_meanwhile_and_drops_nothing_when_it_catches_up(shared_redis, track):
     copies = Blocks()
     client = shared_redis.client()
-    tracking = track(client, copies, interval=0.1, timeout=1.0)
+    tracking = track(client, copies, interval=0.1, timeout=3.0)
     client.set("a:block", 1)
     assert copies.entered.wait(PATIENCE)
     assert until(lambda: tracking.trusted_until < time.monotonic())
@@ -270,18 +279,21 @@ def test_a_listener_that_cannot_keep_up_is_not_trusted(shared_redis, track, line
     copies = Slow()
     client = shared_redis.client()
     track(client, copies, **QUICK)
-    for number in range(40):
-        client.set(f"a:{number}", 1)
-    assert until(lambda: False in copies.told)
-    assert len(copies.told) < 40
-    assert until(lambda: any("more than 0.1 s behind" in line for line in lines()))
+
+    def is_behind():
+        for number in range(40):
+            client.set(f"a:{number}", 1)
+        return any("more than 0.1 s behind" in line for line in lines())
+
+    assert until(is_behind)
+    assert False in copies.told
 
 
 def test_a_connection_that_the_server_drops_for_its_backlog_is_not_trusted(own_redis, track):
     copies = Blocks()
     client = own_redis.client()
     client.config_set("client-output-buffer-limit", "pubsub 100000 0 0")
-    track(client, copies, interval=0.1, timeout=5.0)
+    track(client, copies)
     client.set("a:block", 1)
     assert copies.entered.wait(PATIENCE)
 

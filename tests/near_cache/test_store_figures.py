@@ -132,6 +132,16 @@ def test_the_figures_tell_whether_writes_are_told_where_they_are_to_be(make):
         assert (figures(near).trackers, figures(near).trusted) == (1, trusted)
 
 
+def test_the_figures_distinguish_a_store_that_refuses_to_tell_until_it_tells(make):
+    near = make(tracked=True, trusted=False)
+    near.get("k")
+    found = []
+    for event in (lambda: None, near.near.refused, lambda: near.near.trust(True), lambda: near.near.trust(False)):
+        event()
+        found.append((figures(near).lost_trackers, figures(near).refused_trackers))
+    assert found == [(1, 0), (0, 1), (0, 0), (1, 0)]
+
+
 def test_calls_that_are_cancelled_are_timed_until_they_end(clock):
     """A read ends with its task, a write goes on."""
     near = near_cache(clock, **FAIL_SAFE)

@@ -2,15 +2,18 @@
 
 from functools import partial
 from itertools import combinations_with_replacement
+from random import choice
 
 import pytest
 
 from tests.near_cache.stores import LONG, near_cache
-from tests.waiting import PATIENCE, until, until_waiting
+from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache.core.contract import MISSING
 from wheelcache.core.tags import moment
 from wheelcache.loading.steps import drive
+from wheelcache.near_cache import tokens
 from wheelcache.near_cache.store_tags import StoreTags, TaggedWrite, token_key
+from wheelcache.runtime.clock import SystemClock
 
 
 class Store(dict):
@@ -47,9 +50,7 @@ class Process:
         self.near = near_cache(clock, tracked=True)
         self.near.trust(True)
         # As with a prefix of the keys: ``names`` are the keys of the store.
-        self.tags = StoreTags(
-            self.near.cache.parts, self.near.is_outage, "{}".format, Store.get_many, Store.add, Store.update
-        )
+        self.tags = StoreTags(self.near, "{}".format, Store.get_many, Store.add, Store.update)
 
     def set(self, key, value, *tags, since=0):
         begun = TaggedWrite(self.tags, tags, since)
@@ -145,7 +146,7 @@ def test_a_caller_that_asks_after_a_drop_shares_no_read_from_before_it(
             process.report("a")
             asked.append(in_thread(late, process, "k"))
             # It waits for this read, or reads for itself.
-            assert until(lambda: asked[0].done() or _is_waiting())
+            assert until(lambda: asked[0].done() or waiting() == 1)
 
     store.reads = 0
     if reported_after == 1:
@@ -154,11 +155,6 @@ def test_a_caller_that_asks_after_a_drop_shares_no_read_from_before_it(
     found = first(process, "k")
     assert found == ([1] if reported_after == 2 else MISSING)
     assert asked[0].result(PATIENCE) is MISSING
-
-
-def _is_waiting():
-    until_waiting()
-    return True
 
 
 def test_a_waiter_for_a_lease_does_not_receive_a_value_that_was_read_before_a_drop(process, store, in_thread):
@@ -204,6 +200,44 @@ def test_two_processes_that_make_a_token_together_use_the_same_one(clock, proces
     assert [process.get("our"), process.get("their")] == [[2], [1]]
 
 
+def test_a_value_that_was_computed_before_a_drop_is_not_stored_as_current_before_the_drop_is_reported(process):
+    process.set("made", [1], "a")
+    since = moment()
+    process.drop("a")
+    process.set("k", [1], "a", since=since)
+    assert process.get("k") is MISSING
+    process.set("k", [2], "a", since=moment())
+    assert process.get("k") == [2]
+
+
+def test_a_drop_before_the_first_token_of_its_tag_is_made_is_seen(process, store):
+    since = moment()
+
+    def drop(number):
+        store.after = Store.after
+        process.drop("a")
+
+    store.after = drop
+    process.set("k", [1], "a", since=since)
+    assert process.get("k") is MISSING
+
+
+def test_the_first_token_of_a_tag_drops_no_value(process):
+    since = moment()
+    process.set("k", [1], "a", since=moment())
+    process.set("other", [1], "a", since=since)
+    assert process.get("other") == [1]
+
+
+def test_a_drop_whose_token_the_store_has_lost_is_known_by_its_report(process, store):
+    since = moment()
+    process.drop("a")
+    process.report("a")
+    del store[token_key("a")]
+    process.set("k", [1], "a", since=since)
+    assert process.get("k") is MISSING
+
+
 def test_a_value_that_was_computed_before_a_report_is_stored_as_dropped(process):
     since = moment()
     process.drop("a")
@@ -212,6 +246,65 @@ def test_a_value_that_was_computed_before_a_report_is_stored_as_dropped(process)
     assert process.get("k") is MISSING
     process.set("k", [1], "a", since=moment())
     assert process.get("k") == [1]
+
+
+# Another machine, whose moments mean nothing here.
+
+SECONDS = 10**9
+
+
+@pytest.fixture
+def drop_elsewhere(monkeypatch, process):
+    """Drop the tag "a" on another machine, ``seconds`` ago by its clock."""
+
+    def drop(seconds=0.0):
+        now = SystemClock.time() - seconds
+        with monkeypatch.context() as patched:
+            patched.setattr(tokens, "MACHINE", "elsewhere")
+            patched.setattr(tokens, "moment", lambda: moment() + choice((-1, 1)) * 10**6 * SECONDS)
+            patched.setattr(SystemClock, "time", lambda: now)
+            process.drop("a")
+
+    return drop
+
+
+@pytest.mark.parametrize("seconds", [-4.9, 0, 4.9])
+def test_a_value_that_was_computed_around_a_drop_on_another_machine_is_not_kept(process, drop_elsewhere, seconds):
+    since = moment()
+    drop_elsewhere(seconds)
+    process.set("k", [1], "a", since=since)
+    assert process.get("k") is MISSING
+    process.set("k", [2], "a", since=moment())
+    assert process.get("k") == [2]
+
+
+def test_a_value_that_was_computed_long_after_a_drop_on_another_machine_is_kept_immediately(process, drop_elsewhere):
+    drop_elsewhere(5.1)
+    process.set("k", [1], "a", since=moment())
+    assert process.get("k") == [1]
+    drop_elsewhere(5.1)
+    process.set("other", [1], "a", since=moment() - 2 * SECONDS)
+    assert process.get("other") is MISSING
+
+
+@reads
+def test_a_value_that_is_computed_after_a_drop_on_another_machine_was_read_is_kept_immediately(
+    process, drop_elsewhere, read
+):
+    process.set("k", [1], "a")
+    drop_elsewhere()
+    assert read(process, "k") is MISSING
+    process.set("k", [2], "a", since=moment())
+    assert read(process, "k") == [2]
+
+
+def test_the_tokens_of_other_machines_that_are_remembered_are_bounded(process, drop_elsewhere, monkeypatch):
+    monkeypatch.setattr(tokens, "MOST", 2)
+    drop_elsewhere()
+    token = process.store[token_key("a")]
+    for key in "abcd":
+        process.near.tokens.note({key: token})
+        assert len(process.near.tokens._read) <= 2
 
 
 @pytest.mark.parametrize("value", [{"wheelcache.tags": 7, "value": 1}, {"wheelcache.tags": {"a": ""}, "value": 1}])

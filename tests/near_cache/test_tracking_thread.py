@@ -1,6 +1,5 @@
 """The thread and the connection of a ``Tracking``: start, stop, fork and exit; and its arguments."""
 
-import os
 import subprocess
 import sys
 import textwrap
@@ -10,9 +9,10 @@ from math import inf
 import pytest
 import redis
 
+from tests.memory import descriptors
 from tests.near_cache.listeners import Copies
 from tests.runtime.forks import fork
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from wheelcache.near_cache import redis_tracking
 from wheelcache.near_cache.redis_tracking import client_of
 
@@ -97,7 +97,7 @@ EXIT = """
 import logging, sys, threading, time
 import redis
 from tests.near_cache.listeners import Copies
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from wheelcache.near_cache import redis_tracking
 from wheelcache.near_cache.redis_tracking import Tracking, connect_like
 
@@ -123,14 +123,13 @@ else:
 def test_the_interpreter_exits_while_invalidations_pour_in_or_the_server_does_not_answer(own_redis, state):
     {"well": lambda: None, "killed": own_redis.kill, "paused": own_redis.pause}[state]()
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(EXIT), str(own_redis.port), state]
-    outcome = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    outcome = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (outcome.returncode, outcome.stderr) == (0, "")
 
 
 def sockets():
     """The numbers of this process's open sockets."""
-    paths = {int(number): f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")}
-    return {number for number, path in paths.items() if os.path.islink(path) and "socket" in os.readlink(path)}
+    return set(descriptors("socket:"))
 
 
 def test_a_child_of_fork_is_not_trusted_and_leaves_the_parents_connection_alone(shared_redis, track, copies):
@@ -195,6 +194,8 @@ def _imported(module):
 @pytest.mark.parametrize(("make", "key"), FRAMEWORKS.values(), ids=FRAMEWORKS)
 def test_the_caches_of_the_frameworks_give_their_client(shared_redis, track, copies, make, key):
     cache = make(shared_redis.port)
-    track(client_of(cache), copies, b"")
+    client = client_of(cache)
+    track(client, copies, b"")
     cache.set("1", 1)
     assert copies.are_told(True, key)
+    client.connection_pool.disconnect()

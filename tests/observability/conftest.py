@@ -1,8 +1,14 @@
+import json
+from argparse import ArgumentParser
+from io import StringIO
+
 import pytest
 
 from tests.observability.published import INTERVAL
 from wheelcache import Cache, ManualClock
+from wheelcache.command_line import Framework, add_commands, run
 from wheelcache.observability import publisher
+from wheelcache.observability.console import CommandFailed
 
 
 @pytest.fixture
@@ -39,6 +45,24 @@ def worker(make, clock):
 
 
 @pytest.fixture
+def command(path):
+    """Run a command: ``command("get", "key", "--show-value")``. Return its output, and the reason of its failure."""
+    framework = Framework(lambda: [Cache("looks only", figures_dir=path)], lambda name: name, "snapshot", None)
+
+    def run_command(*arguments):
+        parser, out, reason = ArgumentParser(), StringIO(), None
+        add_commands(parser)
+        try:
+            run(vars(parser.parse_args(arguments)), framework, out)
+        except CommandFailed as error:
+            reason = str(error)
+        shown = out.getvalue()
+        return json.loads(shown) if shown and "--json" in arguments else shown, reason
+
+    return run_command
+
+
+@pytest.fixture
 def caches():
     """The list of caches that an exporter receives."""
     return []
@@ -62,12 +86,12 @@ def another_worker(path, monkeypatch):
     """Publish a cache as if another process had it, which lives until the test ends."""
     made = []
 
-    def publish(name, pid, hits=0, entries=0, use=None):
+    def publish(name, pid, hits=0, entries=0, use=None, **options):
         clock = ManualClock()
         with monkeypatch.context() as patch:
             # Their publisher is not the one of this process.
             patch.setattr(publisher, "_publishers", {})
-            cache = Cache(name, clock=clock, jitter=0, log_interval=None, figures_dir=path)
+            cache = Cache(name, clock=clock, jitter=0, log_interval=None, figures_dir=path, **options)
         made.append(cache)
         for key in range(entries):
             cache.set(key, "value")

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
+from tests.observability.often import publish_often
 from wheelcache import Cache
 from wheelcache.observability.prometheus import Collector
 
+publish_often()
 cache = Cache("pages", max_entries=1000, log_interval=None, figures_dir=Path(os.environ["METRICS_FIGURES"]))
 registry = CollectorRegistry()
 registry.register(Collector())

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from time import thread_time
 
 import pytest
 
@@ -14,11 +13,13 @@ from wheelcache.errors import FileUnusable
 from wheelcache.loading.steps import drive
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
-from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, asset
+from wheelcache.observability.dashboard.dashboard import ASSETS, Dashboard, asset
 from wheelcache.observability.dashboard.permissions import Permission
-from wheelcache.observability.dashboard.refusals import NotPublished, UnknownCache, answer
+from wheelcache.observability.dashboard.refusals import BadTarget, NotPublished, UnknownCache
+from wheelcache.observability.dashboard.responses import HEADERS, Request, respond
+from wheelcache.observability.worker_requests import NotPurgeable
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.stats import COUNTERS
+from wheelcache.stats import COUNTERS, REASONS
 
 TOTALS = {
     *COUNTERS,
@@ -28,7 +29,7 @@ TOTALS = {
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
     *("workers", "history", "times", "cores", "saved", "can_save", "can_inspect", "settings", "store", "pages"),
-    "recent",
+    *("recent", "curve"),
 }
 NOW = {"answered_ratio", "hit_ratio", "stale_ratio", "requests_per_second"}
 HISTORY = {
@@ -43,7 +44,7 @@ HISTORY = {
         "stale_per_second",
     ),
     *("entries", "bytes", "evictions_per_second", "expirations_per_second", "load_ms", "started"),
-    *("store_read_ms", "store_write_ms"),
+    *("store_read_ms", "store_write_ms", "store_errors_per_second", "store_refused_per_second"),
 }
 CONFIG = re.compile(r'<script type="application/json" id="config">(.*?)</script>', re.DOTALL)
 
@@ -61,39 +62,29 @@ def only_card(document):
 
 
 def test_the_page_is_given_what_it_needs_and_its_title():
-    page = dashboard(title="mysite.settings").page("X-CSRFToken", "a token", Permission.OPERATE)
+    page = dashboard(title="mysite.settings").page({Permission.OPERATE})
     assert json.loads(CONFIG.search(page)[1]) == {
         "may_operate": True,
         "may_inspect": False,
-        "inspect": "inspect",
-        "answers": "answers",
-        "figures": "figures.json",
-        "clear": "clear",
-        "purge": "purge",
-        "save": "save",
-        "reset": "reset",
-        "token_header": "X-CSRFToken",
-        "token": "a token",
+        "reasons": {name: reason.cause for name, reason in REASONS.items()},
     }
     assert re.search("<title>Caches of mysite.settings . wheelcache</title>", page)
-    assert 'href="/below/&quot;/"' in dashboard().page("X-CSRFToken", "a token", Permission.OPERATE, '/below/"/')
+    assert 'href="/below/&quot;/"' in dashboard().page({Permission.OPERATE}, '/below/"/')
     assert not re.search(r"\$\w", page)
 
 
 @pytest.mark.parametrize(
     "hostile", ["</script><script>alert(1)</script>", "<!--<script>", "a & b", '"', "$config", "\\"]
 )
-def test_nothing_in_a_title_or_a_token_is_markup(hostile):
-    page = dashboard(title=hostile).page(hostile, hostile, Permission.OPERATE)
-    plain = dashboard(title="plain").page("plain", "plain", Permission.OPERATE)
+def test_nothing_in_a_title_is_markup(hostile):
+    page = dashboard(title=hostile).page({Permission.OPERATE})
+    plain = dashboard(title="plain").page({Permission.OPERATE})
     for tag in ("<script", "</script", "<!--", "<title", "<h1"):
         assert page.count(tag) == plain.count(tag)
-    config = json.loads(CONFIG.search(page)[1])
-    assert (config["token_header"], config["token"]) == (hostile, hostile)
 
 
 def test_the_page_loads_only_what_is_beside_it():
-    page = dashboard().page("X-CSRFToken", "token", Permission.VIEW_FIGURES)
+    page = dashboard().page({Permission.VIEW_FIGURES})
     assert set(re.findall(r'(?:src|href)="([^"#]+)"', page)) == {*ASSETS, "/"}
     assert not re.search(r"\son\w+=|\sstyle=|<style|javascript:", page)
     for name in ASSETS:
@@ -118,7 +109,8 @@ def test_the_headers_forbid_what_the_page_does_not_need():
 def test_the_figures_have_every_key_that_the_page_reads(make):
     document = json.loads(json.dumps(dashboard(make("default")).figures(), allow_nan=False))
     assert set(document) == {
-        *("title", "at", "refresh", "this_worker", "since", "can_reset", "headline", "problems", "events", "caches")
+        *("title", "at", "refresh", "this_worker", "since", "can_reset", "headline", "problems", "advice"),
+        *("events", "caches"),
     }
     card = only_card(document)
     assert set(card) == CARD
@@ -399,9 +391,13 @@ def test_without_a_place_to_note_it_a_reset_is_refused(make):
 # Responses.
 
 
-def test_an_answer_is_the_figures_or_the_message():
-    assert answer(lambda: {"caches": []}) == (200, {"caches": []})
-    assert answer(lambda: "Cleared.") == (200, {"message": "Cleared."})
+def respond_with(method):
+    """Return the status and the document of a request for the figures, which call ``method``."""
+    made = dashboard()
+    made.figures = lambda *_: method()
+    granted = frozenset({Permission.VIEW_FIGURES})
+    response = respond(Request("GET", "figures.json", dict, {}.get, "localhost", "/", granted, lambda: "ann"), made)
+    return response.status, json.loads(response.body)
 
 
 @pytest.mark.parametrize(
@@ -409,6 +405,8 @@ def test_an_answer_is_the_figures_or_the_message():
     [
         (UnknownCache("a"), 404),
         (NotPublished(), 409),
+        (BadTarget("Give a key"), 400),
+        (NotPurgeable("purge takes a URL"), 400),
         (FileUnusable("/run/figures must belong to the user 0, not to 1"), 503),
         (PermissionError(13, "Permission denied", "/run/figures"), 503),
     ],
@@ -417,16 +415,13 @@ def test_what_goes_wrong_is_said_without_a_full_stop(error, status):
     def fail():
         raise error
 
-    given, document = answer(fail)
-    assert given == status
-    assert set(document) == {"error"}
-    assert document["error"] == str(error)
-    assert not document["error"].endswith(".")
+    assert respond_with(fail) == (status, {"error": str(error)})
+    assert not str(error).endswith(".")
 
 
 def test_what_is_a_mistake_of_the_program_is_raised():
     with pytest.raises(ZeroDivisionError):
-        answer(lambda: 1 / 0)
+        respond_with(lambda: 1 / 0)
 
 
 def test_a_cache_without_a_living_worker_is_shown_with_its_settings_and_a_problem_is_not_hidden(make, clock):
@@ -448,50 +443,3 @@ def test_percentiles_are_of_the_last_minute_and_the_last_hour(make, clock):
     clock.advance(20)
     times = only_card(dashboard(cache).figures())["times"]
     assert [sum(times[span]["loads"]["counts"]) for span in ("minute", "hour")] == [1, 2]
-
-
-def test_the_figures_of_25_caches_in_40_workers_take_a_few_times_what_writing_them_as_json_does(make, clock):
-    """The limit is 13 ms of CPU time; it takes 0.5 ms on the machine where this was written."""
-    caches = [make(f"cache {number}", max_entries=1000, log_interval=None) for number in range(25)]
-    caches[0].set("k", "v")
-    for _ in range(300):
-        caches[0].get("k")
-        clock.advance(10)
-    for cache in caches[1:]:
-        cache.set("k", "v")
-    clock.advance(10)
-    file = caches[0].observer.publication.publisher.file
-    file.write(_with_the_hour_of_one_for_all)
-    file.write(_as_forty)
-
-    def seconds(step):
-        took = []
-        for _ in range(5):
-            before = thread_time()
-            step()
-            took.append(thread_time() - before)
-        return min(took)
-
-    page = dashboard(*caches)
-    document = page.figures(("cache 0",))
-    assert len(document["caches"]) == 25
-    assert seconds(lambda: page.figures(("cache 0",))) < 60 * seconds(lambda: json.dumps(document))
-
-
-def _with_the_hour_of_one_for_all(db):
-    """Give all caches the steps of the only one that has some."""
-    columns = [name for _, name, *_ in db.execute("PRAGMA table_info(counts)")]
-    values = ["caches.id" if each == "cache" else f"counts.{each}" for each in columns]
-    db.execute(f"INSERT OR IGNORE INTO counts SELECT {', '.join(values)} FROM counts, caches")
-    assert db.execute("SELECT count(*) FROM counts").fetchone()[0] > 25 * 300
-
-
-def _as_forty(db):
-    """Copy the rows of one worker forty times. No process holds the locks of the copies."""
-    ((own,),) = db.execute("SELECT id FROM processes").fetchall()
-    for table in ("processes", "workers"):
-        columns = [name for _, name, *_ in db.execute(f"PRAGMA table_info({table})")]
-        for number in range(1, 40):
-            values = [f"{own + number}" if each in ("id", "process") else each for each in columns]
-            where = f"WHERE {columns[0]} = {own}"
-            db.execute(f"INSERT INTO {table} SELECT {', '.join(values)} FROM {table} {where}")

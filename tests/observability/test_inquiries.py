@@ -1,43 +1,24 @@
 """The commands that look at entries, and the workers that answer."""
 
-import io
-import json
+import os
 import re
-from time import thread_time
 from types import SimpleNamespace
 
 import pytest
 
+from tests.observability import processes
 from tests.observability.published import INTERVAL, look
-from tests.waiting import PATIENCE
-from wheelcache import Cache
 from wheelcache.codec import Codec, Pickle
 from wheelcache.observability import inquiries
-from wheelcache.observability.console import Undone
-from wheelcache.observability.entry_commands import LIMIT, Target, run
+from wheelcache.observability.answer_tables import KEYS_HAVE_PREFIXES
+from wheelcache.observability.entry_commands import LIMIT
 from wheelcache.runtime.clock import SystemClock
 
 
 @pytest.fixture(autouse=True)
 def _workers_publish_while_a_command_waits(monkeypatch, clock):
-    time = SimpleNamespace(sleep=lambda seconds: clock.advance(INTERVAL), thread_time=thread_time)
+    time = SimpleNamespace(sleep=lambda seconds: clock.advance(INTERVAL), thread_time=lambda: 0.0)
     monkeypatch.setattr(inquiries, "time", time)
-
-
-@pytest.fixture
-def command(path):
-    """Run a command: ``command("get", "key", show_value=True)``. Return its output, and the reason of its failure."""
-
-    def run_command(action, *text, name=None, as_json=False, patience=PATIENCE, **target):
-        out, reason = io.StringIO(), None
-        try:
-            caches = [Cache("looks only", figures_dir=path)]
-            run(action, caches, name, Target(*text, **target), out, as_json=as_json, patience=patience)
-        except Undone as error:
-            reason = str(error)
-        return json.loads(out.getvalue()) if as_json else out.getvalue(), reason
-
-    return run_command
 
 
 def test_get_shows_an_entry_in_each_worker_but_not_its_value(worker, command):
@@ -48,25 +29,25 @@ def test_get_shows_an_entry_in_each_worker_but_not_its_value(worker, command):
     assert reason is None
     assert "secret" not in shown
     first, second, third = sorted(line.partition(": ")[2] for line in shown.splitlines())
-    assert first.endswith(" bytes, str, tags 'articles', 'user:7'")
-    assert 80 < float(first.split()[0]) < 100
-    assert second.startswith("never expires, ")
-    assert second.endswith(" bytes, int")
-    assert third == "no entry"
+    assert first == "no entry"
+    assert second.endswith(" bytes, str, tags 'articles, user:7'")
+    assert 80 < float(second.split()[1]) < 100
+    assert third.startswith("present, never expires, ")
+    assert third.endswith(" bytes, int")
 
 
 def test_get_shows_a_value_if_it_is_asked_to(worker, command):
     stored = Codec(Pickle()).encode(["a list"])
     worker({"key": ("x" * 5000, None), "pickled": (stored, None)})
-    shown, _ = command("get", "key", show_value=True)
-    assert shown.endswith(f"\n  '{'x' * 999}\n")
-    shown, _ = command("get", "pickled", show_value=True)
-    assert shown.endswith(" bytes, serialized\n  ['a list']\n")
+    shown, _ = command("get", "key", "--show-value")
+    assert shown.endswith(f", str, value '{'x' * 999}\n")
+    shown, _ = command("get", "pickled", "--show-value")
+    assert shown.endswith(" bytes, serialized, value ['a list']\n")
 
 
 def test_the_document_has_the_answer_of_each_worker(worker, command):
     worker({"key": ("secret", 100, "tag")})
-    document, reason = command("get", "key", as_json=True)
+    document, reason = command("get", "key", "--json")
     (found,) = document["workers"]
     assert reason is None
     assert (document["cache"], found["found"], found["tags"], found["type"]) == ("pages", True, ["tag"], "str")
@@ -78,7 +59,7 @@ def test_ttl_shows_the_time_left(worker, command):
     worker({"key": (1, 100), "lasts": (1, None)})
     shown, _ = command("ttl", "key")
     assert shown.endswith(" s left\n")
-    assert command("ttl", "lasts")[0].endswith(": never expires\n")
+    assert command("ttl", "lasts")[0].endswith(": present, never expires\n")
 
 
 @pytest.mark.parametrize("action", ["get", "ttl"])
@@ -86,8 +67,8 @@ def test_a_key_that_no_worker_has_is_a_failure(worker, command, action):
     worker({"key": (1, None)})
     shown, reason = command(action, "other")
     assert shown.endswith(": no entry\n")
-    assert reason == "No worker has such an entry in the cache 'pages'."
-    document, reason = command(action, "other", as_json=True)
+    assert reason == f"No worker has such an entry in the cache 'pages'. {KEYS_HAVE_PREFIXES}"
+    document, reason = command(action, "other", "--json")
     assert [each["found"] for each in document["workers"]] == [False]
     assert reason is not None
 
@@ -97,9 +78,9 @@ def test_keys_lists_the_matching_keys_of_all_workers(worker, command):
     worker({"a1": (1, None), "b": (1, None)})
     assert command("keys", "a*") == ("a1\na2\na3\n", None)
     assert command("keys")[0].splitlines() == ["('f', 1)", "a1", "a2", "a3", "b"]
-    document, _ = command("keys", "a1", as_json=True)
+    document, _ = command("keys", "a1", "--json")
     assert [(each["keys"], each["count"]) for each in document["workers"]] == [(["a1"], 1)] * 2
-    assert command("keys", "c*") == ("", "No worker has such entries in the cache 'pages'.")
+    assert command("keys", "c*") == ("", f"No worker has such entries in the cache 'pages'. {KEYS_HAVE_PREFIXES}")
 
 
 def test_keys_lists_neither_expired_keys_nor_more_than_it_can_show(worker, command, clock):
@@ -123,14 +104,14 @@ def test_tags_counts_the_entries_of_each_tag(worker, command):
 @pytest.mark.parametrize(
     ("target", "what"),
     [
-        (Target("user:7:a"), "a key"),
-        (Target(pattern="user:7:*"), "a pattern"),
-        (Target(tag="user:7"), "a tag"),
+        (["user:7:a"], "a key"),
+        (["--pattern", "user:7:*"], "a pattern"),
+        (["--tag", "user:7"], "a tag"),
     ],
 )
 def test_delete_removes_entries_in_all_workers_and_is_noted(worker, command, path, target, what):
     caches = [worker({"user:7:a": (1, None, "user:7"), "b": (1, None)}) for _ in range(2)]
-    shown, reason = command("delete", **target._asdict())
+    shown, reason = command("delete", *target)
     assert reason is None
     assert len(shown.splitlines()) == 2
     assert [(cache.get("user:7:a"), cache.get("b")) for cache in caches] == [(None, 1)] * 2
@@ -143,16 +124,16 @@ def test_delete_removes_entries_in_all_workers_and_is_noted(worker, command, pat
 @pytest.mark.parametrize(
     ("action", "options", "what"),
     [
-        ("get", {}, "a key"),
-        ("get", {"show_value": True}, "a key and its value"),
-        ("ttl", {}, "a key"),
-        ("keys", {}, "a pattern"),
-        ("tags", {}, "tags"),
+        ("get", [], "a key"),
+        ("get", ["--show-value"], "a key and its value"),
+        ("ttl", [], "a key"),
+        ("keys", [], "a pattern"),
+        ("tags", [], "tags"),
     ],
 )
 def test_looks_are_noted_without_the_key(worker, command, path, action, options, what):
     worker({"user:7": (1, None, "user:7")})
-    assert command(action, "user:7", **options)[1] is None
+    assert command(action, "user:7", *options)[1] is None
     event = look(path).events(1)[0]
     assert (event.kind, event.cache) == ("inspected", "pages")
     assert re.fullmatch(rf"by .+: {what}", event.sentence())
@@ -161,41 +142,30 @@ def test_looks_are_noted_without_the_key(worker, command, path, action, options,
 
 def test_a_deletion_that_finds_nothing_is_a_failure(worker, command):
     worker({"key": (1, None)})
-    assert command("delete", "other")[1] == "No worker has such entries in the cache 'pages'."
-    assert command("delete", pattern="x*")[1] is not None
+    assert command("delete", "other")[1] == f"No worker has such entries in the cache 'pages'. {KEYS_HAVE_PREFIXES}"
+    assert command("delete", "--pattern", "x*")[1] is not None
 
 
-@pytest.mark.parametrize("target", [{}, {"pattern": "a*", "tag": "b"}])
+@pytest.mark.parametrize("target", [[], ["--pattern", "a*", "--tag", "b"]])
 def test_delete_needs_one_target(worker, command, target):
     cache = worker({"key": (1, None)})
-    assert command("delete", **target) == ("", "Give delete one key, or --pattern, or --tag.")
+    assert command("delete", *target) == ("", "Give delete one key, or --pattern, or --tag.")
     assert cache.get("key") == 1
-
-
-def test_get_needs_a_key(worker, command):
-    worker({"key": (1, None)})
-    assert command("get") == ("", "Give get a key.")
 
 
 def test_a_site_with_several_caches_needs_a_name(worker, command):
     worker({"key": (1, None)})
     worker({"key": (2, None)}, name="others")
     assert command("ttl", "key")[1] == "Choose a cache with --cache: there are 'others', 'pages'."
-    assert command("ttl", "key", name="none")[1] == "No worker has a cache 'none': there are 'others', 'pages'."
-    assert command("get", "key", name="others")[1] is None
-
-
-def test_a_site_without_workers_is_a_failure(command):
-    assert "No worker of this site publishes figures" in command("keys")[1]
+    assert command("ttl", "key", "--cache", "none")[1] == "No worker has a cache 'none': there are 'others', 'pages'."
+    assert command("get", "key", "--cache", "others")[1] is None
 
 
 def test_a_worker_that_does_not_answer_in_time_is_named(worker, command, monkeypatch):
     cache = worker({"key": (1, None)})
     monkeypatch.setattr(cache.observer.publication.inquiries, "run", lambda *args: None)
-    shown, reason = command("get", "key", patience=0)
-    assert shown == ""
-    assert reason.startswith("No answer from ")
-    assert reason.endswith(", of 1 workers.")
+    monkeypatch.setattr(inquiries, "PATIENCE", 0)
+    assert command("get", "key") == ("", f"No answer from worker {os.getpid()}")
 
 
 def test_an_error_in_a_worker_is_shown(worker, command):
@@ -204,7 +174,7 @@ def test_an_error_in_a_worker_is_shown(worker, command):
             raise ValueError("broken")
 
     worker({"key": (Broken(), None)})
-    shown, reason = command("get", "key", show_value=True)
+    shown, reason = command("get", "key", "--show-value")
     assert shown == ""
     assert "could not answer: ValueError('broken')" in reason
     assert command("get", "key")[1] is None
@@ -221,7 +191,7 @@ def test_looking_changes_nothing(worker, command):
 
 def test_no_inquiry_and_no_value_stays_in_the_database(worker, command, path):
     worker({"key": ("secret", None)})
-    command("get", "key", show_value=True)
+    command("get", "key", "--show-value")
     (file,) = look(path).files
     assert rows_in(file) == []
 
@@ -266,7 +236,7 @@ def sample(worker):
 
     def take(entries, **options):
         cache = worker(entries, max_entries=None, **options)
-        return cache.observer.publication.inquiries._answer({"kind": "sample"})
+        return cache.observer.publication.inquiries.inspector.answer({"kind": "sample"})
 
     return take
 
@@ -291,7 +261,7 @@ def test_a_sample_of_a_large_cache_is_bounded(sample, clock):
 
 
 def test_a_sample_ends_early_if_its_entries_take_long_to_weigh(sample, monkeypatch):
-    monkeypatch.setattr(inquiries, "MAX_SECONDS", 0.0)
+    monkeypatch.setattr(inquiries, "MAX_SECONDS", -1.0)
     assert sample({"a": (1, None), "b": (1, None)})["sampled"] == 1
 
 
@@ -307,6 +277,17 @@ def test_a_sample_changes_nothing_and_skips_expired_entries(worker, clock):
     cache = worker({"old": ("x" * 100, 5), "new": (1, None)}, interval=3600)
     clock.advance(10)
     before = cache.stats()
-    answer = cache.observer.publication.inquiries._answer({"kind": "sample"})
+    answer = cache.observer.publication.inquiries.inspector.answer({"kind": "sample"})
     assert [key for key, _, _ in answer["largest"]] == answer["recent"] == ["new"]
     assert cache.stats() == before
+
+
+def test_a_worker_that_was_killed_is_not_waited_for(path, monkeypatch):
+    monkeypatch.setattr(inquiries, "PATIENCE", 1e9)
+    with processes.worker(path) as process:
+        site = look(path)
+        workers = {each.worker: each.pid for each in site.workers("pages")}
+        process.kill()
+        process.wait()
+        answers = inquiries.ask(site, workers, "pages", {"kind": "get", "key": "a"})
+    assert (answers.good, answers.silent) == ([], [process.pid])

@@ -54,6 +54,16 @@ def search(ask, clock):
     return search_for
 
 
+@pytest.mark.parametrize("action", ["find", "delete"])
+@pytest.mark.parametrize("pattern", ["*[s]essions.cachen*", "*.cachen*", "?1?django.contrib.*essions.cachenbc", "*nbc"])
+def test_a_pattern_finds_nothing_out_about_the_key_of_a_session(worker, search, action, pattern):
+    cache = worker({":1:django.contrib.sessions.cachenbc": (1, None), "unabc": (1, None)})
+    ((_, count),) = search(cache, action, "pattern", pattern)["rows"]
+    assert count == 0
+    ((_, count),) = search(cache, action, "pattern", "*SESSION*" if action == "find" else ":1:*")["rows"]
+    assert count == (0 if action == "find" else 1)
+
+
 def test_a_key_is_found_in_the_workers_that_have_it(worker, search):
     cache = worker({"k": ("a value", 100, "tag", "user:7")})
     worker({"k": (1, None)})

@@ -1,6 +1,5 @@
 """The memory that entries use: weighed with ``MAX_BYTES``, otherwise estimated from samples."""
 
-import gc
 import random
 import time
 
@@ -20,11 +19,9 @@ PERIOD = 10.0
 
 
 @pytest.fixture(autouse=True)
-def _no_collection():
-    """Disable the garbage collector: a collection of the objects of other tests would take longer than a sample may."""
-    gc.disable()
-    yield
-    gc.enable()
+def _no_time_passes(monkeypatch):
+    """A collection of the objects of other tests would take longer than a sample may."""
+    monkeypatch.setattr(time, "thread_time", lambda: 0.0)
 
 
 @pytest.fixture

@@ -31,6 +31,9 @@ INSTRUMENTS = {
     "wheelcache.bytes": (LEVEL, "By", {"cache"}),
     "wheelcache.max_bytes": (LEVEL, "By", {"cache"}),
     "wheelcache.info": (GAUGE, "1", {"cache", "core", "version"}),
+    "wheelcache.fullness_ratio": (GAUGE, "1", {"cache"}),
+    "wheelcache.workers_without_thread": (LEVEL, "{process}", {"cache"}),
+    "wheelcache.workers_killed": (COUNTER, "{process}", {"cache"}),
     "wheelcache.wheel_lag": (GAUGE, "s", {"cache"}),
     "wheelcache.store_calls": (COUNTER, "{call}", {"cache", "operation"}),
     "wheelcache.store_time": (COUNTER, "s", {"cache", "operation"}),
@@ -39,11 +42,13 @@ INSTRUMENTS = {
     "wheelcache.store_refused": (COUNTER, "{call}", {"cache", "operation"}),
     "wheelcache.store_breaker_open": (LEVEL, "{process}", {"cache"}),
     "wheelcache.store_tracking_lost": (LEVEL, "{process}", {"cache"}),
+    "wheelcache.store_tracking_refused": (LEVEL, "{process}", {"cache"}),
     "wheelcache.page_responses": (COUNTER, "{response}", {"cache", "state"}),
     "wheelcache.page_requests_collapsed": (COUNTER, "{request}", {"cache"}),
     "wheelcache.pages_revalidated": (COUNTER, "{page}", {"cache"}),
     "wheelcache.pages_sent": (COUNTER, "By", {"cache"}),
     "wheelcache.pages_stored": (COUNTER, "{page}", {"cache"}),
+    "wheelcache.page_variants_removed": (COUNTER, "{variant}", {"cache"}),
     "wheelcache.pages_not_stored": (COUNTER, "{response}", {"cache", "reason"}),
 }
 
@@ -104,7 +109,7 @@ def test_every_instrument_has_its_name_its_kind_its_unit_and_its_attributes(make
     cache = make_exported(max_entries=10, max_weight=10**6, weigher=size_of)
     cache.set("a", 1)
     use_store(cache, clock)
-    cache.parts.observer.observe_pages(Figures())
+    cache.observer.observe_pages(Figures())
     found = {
         name: (kind(metric), metric.unit, {each for point in metric.data.data_points for each in point.attributes})
         for name, metric in observe().metrics.items()
@@ -118,7 +123,7 @@ def test_all_that_prometheus_gets_of_every_cache_is_observed_and_described_in_th
     cache = make_exported(max_entries=10, max_weight=10**6, weigher=size_of)
     cache.set("a", 1)
     use_store(cache, clock)
-    cache.parts.observer.observe_pages(Figures())
+    cache.observer.observe_pages(Figures())
     observed = observe().metrics
     for metric in METRICS:
         assert observed[f"wheelcache.{metric.name}"].description == metric.description
@@ -157,7 +162,7 @@ def test_values_are_those_of_the_cache(make_exported, observe, clock):
     )
     assert [observed("store_errors", operation=each) for each in ("read", "write")] == [0, 3]
     assert [observed("store_refused", operation=each) for each in ("read", "write")] == [1, 2]
-    assert (observed("store_breaker_open"), observed("store_tracking_lost")) == (1, 1)
+    assert [observed(f"store_{each}") for each in ("breaker_open", "tracking_lost", "tracking_refused")] == [1, 1, 0]
 
 
 def test_figures_of_other_processes_are_theirs_to_tell(make_exported, observe, tmp_path):

@@ -3,10 +3,14 @@
 import pytest
 
 from tests.observability.test_dashboard import dashboard
+from wheelcache.busiest_paths import FULL
+from wheelcache.http_cache.variants import MOST_VARIANTS
+from wheelcache.observability import problems as module
 from wheelcache.observability.event_log import KILLED, Event
 from wheelcache.observability.figures import Sum
+from wheelcache.observability.page_paths import no_paths
 from wheelcache.observability.problems import Problem, headline, problems
-from wheelcache.observability.site import Glance, Site
+from wheelcache.observability.site import OverviewStep, Site
 from wheelcache.observability.tables import GAUGES_OF_WORKER
 
 NOW = 1_000_000.0
@@ -22,7 +26,7 @@ def cache(**values):
 
 def steps(*parts):
     """Return steps that have just ended, the newest last. Each is given by its counts that are not 0."""
-    nothing = Glance._make([0] * len(Glance._fields))
+    nothing = OverviewStep._make([0] * len(OverviewStep._fields))
     first = NOW - 10 * len(parts)
     return {int(first + 10 * place): nothing._replace(**part) for place, part in enumerate(parts)}
 
@@ -31,6 +35,19 @@ def found(figures, recent=None, events=(), configured=("pages",)):
     return list(map(str, problems([figures], {"pages": recent or {}}, events, configured, NOW)))
 
 
+def full(*pages, field="user-agent", at=NOW):
+    """Return the paths of a site with pages that have too many variants."""
+    paths = no_paths()
+    for path, number in pages:
+        paths.add(FULL, field, path, number, at)
+    return paths
+
+
+FULL_PAGE = (
+    "Vary: user-agent on /news has more than 32 values: 12 variants were removed in the last minute; make the page "
+    "depend on fewer values, or name it in ignore_reads if the page does not show it"
+)
+
 DOWN = {"gauges": {"breakers": 3, "open_breakers": 2}}
 
 
@@ -38,9 +55,9 @@ DOWN = {"gauges": {"breakers": 3, "open_breakers": 2}}
     ("recent", "expected"),
     [
         ([], ""),
-        ([{"misses": 5}, *[{"misses": 5, "read_refused": 5}] * 18], " for 3 min"),
-        ([{"misses": 5}, {"read_errors": 1}, {}, {"write_refused": 1}, {}], " for 40 s"),
-        ([{"read_errors": 1}] * 60, " for more than 10 min"),
+        ([{"store_calls": 5}, *[{"store_refused": 5}] * 18], " for 3 min"),
+        ([{"store_calls": 5}, {"store_errors": 1}, {}, {"store_refused": 1}, {}], " for 40 s"),
+        ([{"store_errors": 1}] * 60, " for more than 10 min"),
     ],
 )
 def test_a_store_is_down_since_its_calls_began_to_fail(recent, expected):
@@ -55,8 +72,18 @@ def test_a_store_is_down_since_its_calls_began_to_fail(recent, expected):
         ({}, [{"load_failures": 3, "loads": 9}] * 6, "25% of its loads fail for 60 s"),
         ({}, [{"load_failures": 2, "loads": 0}], None),
         ({}, [{"load_failures": 3, "loads": 97}], None),
-        ({}, [{"read_errors": 3, "misses": 50}], "3 calls of its store failed in the last minute"),
-        ({}, [{"write_errors": 3, "puts": 60}], None),
+        (
+            {},
+            [{"load_failures": 9, "loads": 1}, {"loads": 5}],
+            "60% of its loads failed in the last minute; now they succeed",
+        ),
+        ({}, [{"store_errors": 3, "store_calls": 50}], "3 calls of its store failed in the last minute"),
+        (
+            {},
+            [{"store_errors": 3, "store_calls": 3}, {"store_calls": 1}, {}],
+            "3 calls of its store failed in the last minute; now it answers",
+        ),
+        ({}, [{"store_errors": 3, "store_calls": 60}], None),
         ({"lag": 40.0}, [], "its timing wheel is 40 s late"),
         ({"lag": 10.0}, [], None),
         ({"refused": 1}, [], "the system refused 1 of its 2 workers a wheel thread"),
@@ -74,16 +101,43 @@ def test_a_store_is_down_since_its_calls_began_to_fail(recent, expected):
         ),
         ({"gauges": {"trackers": 3, "trusted": 3}}, [], None),
         (
-            {"gauges": {"size": 99}, "minute": (30, 0, 70, 0, 60)},
-            [{"evictions": 100, "misses": 100}] * 6,
+            {"gauges": {"trackers": 3, "trusted": 0, "refused_trackers": 3}},
+            [],
+            "its store refuses CLIENT TRACKING to 3 of 3 workers, which use no copies; their log has the reason",
+        ),
+        (
+            {"gauges": {"size": 99}},
+            [{"evictions": 100, "misses": 70, "hits": 30}] * 6,
             "it is too small: it evicts 10 entries a second, and 30% of look-ups hit",
         ),
-        ({"gauges": {"size": 99}, "minute": (60, 0, 40, 0, 60)}, [{"evictions": 100, "misses": 100}] * 6, None),
-        ({"gauges": {"size": 90}, "minute": (30, 0, 70, 0, 60)}, [{"evictions": 100, "misses": 100}] * 6, None),
+        ({"paths": full(("/news", 20), ("/", 5))}, [{"pages_variants_removed": 2}] * 6, FULL_PAGE),
+        ({"paths": full(("/news", 20))}, [{"pages_variants_removed": 5}, *[{}] * 5], None),
+        (
+            {"paths": full(("/news", 20), at=NOW - 300)},
+            [{"pages_variants_removed": 2}] * 6,
+            "a page has more than 32 variants: 12 variants were removed in the last minute",
+        ),
+        (
+            {"paths": full(("/a\x1b[2Jb", 20))},
+            [{"pages_variants_removed": 2}] * 6,
+            FULL_PAGE.replace("/news", "/a%1B[2Jb"),
+        ),
+        (
+            {"paths": full(("/news", 20), field="cookie theme")},
+            [{"pages_variants_removed": 2}] * 6,
+            FULL_PAGE.replace("Vary: user-agent", "the cookie 'theme'"),
+        ),
+        ({"gauges": {"size": 99}}, [{"evictions": 100, "misses": 100, "hits": 120}] * 6, None),
+        ({"gauges": {"size": 99}}, [{"evictions": 100, "misses": 300, "hits": 30}] * 6, None),
+        ({"gauges": {"size": 90}}, [{"evictions": 100, "misses": 100, "hits": 30}] * 6, None),
     ],
 )
 def test_each_problem_is_a_sentence_and_without_one_there_is_none(figures, recent, expected):
     assert found(cache(**figures), steps(*recent)) == ([f"Cache 'pages': {expected}"] if expected else [])
+
+
+def test_the_limit_in_the_sentence_is_that_of_the_pages():
+    assert module.MOST_VARIANTS == MOST_VARIANTS
 
 
 def test_a_cache_that_nobody_has_is_a_problem_for_a_day_unless_this_process_has_it():

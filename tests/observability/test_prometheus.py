@@ -51,6 +51,9 @@ METRICS = {
     "wheelcache_max_bytes": ("gauge", {"cache"}),
     "wheelcache_info": ("gauge", {"cache", "core", "version"}),
     "wheelcache_workers": ("gauge", {"cache"}),
+    "wheelcache_fullness_ratio": ("gauge", {"cache"}),
+    "wheelcache_workers_without_thread": ("gauge", {"cache"}),
+    "wheelcache_workers_killed_total": ("counter", {"cache"}),
     "wheelcache_wheel_lag_seconds": ("gauge", {"cache"}),
     "wheelcache_store_seconds": ("histogram", {"cache", "operation"}),
     "wheelcache_store_requests_total": ("counter", {"cache", "result"}),
@@ -58,11 +61,13 @@ METRICS = {
     "wheelcache_store_refused_total": ("counter", {"cache", "operation"}),
     "wheelcache_store_breaker_open": ("gauge", {"cache"}),
     "wheelcache_store_tracking_lost": ("gauge", {"cache"}),
+    "wheelcache_store_tracking_refused": ("gauge", {"cache"}),
     "wheelcache_page_responses_total": ("counter", {"cache", "state"}),
     "wheelcache_page_requests_collapsed_total": ("counter", {"cache"}),
     "wheelcache_pages_revalidated_total": ("counter", {"cache"}),
     "wheelcache_pages_sent_bytes_total": ("counter", {"cache"}),
     "wheelcache_pages_stored_total": ("counter", {"cache"}),
+    "wheelcache_page_variants_removed_total": ("counter", {"cache"}),
     "wheelcache_pages_not_stored_total": ("counter", {"cache", "reason"}),
 }
 
@@ -88,7 +93,7 @@ def promtool():
 
     def run(*arguments, given=b""):
         command = [program, *arguments]
-        done = subprocess.run(command, input=given, cwd=ROOT / "docs", capture_output=True, timeout=60, check=False)
+        done = subprocess.run(command, input=given, cwd=ROOT / "docs", capture_output=True, timeout=250, check=False)
         return done.returncode, (done.stdout + done.stderr).decode()
 
     return run
@@ -119,7 +124,7 @@ def exercise(cache, clock):
     cache.get("missing")
     cache.delete(7)
     use_store(cache, clock)
-    cache.parts.observer.observe_pages(Figures())
+    cache.observer.observe_pages(Figures())
 
 
 def test_every_metric_has_its_conventional_name_its_type_and_its_labels(make_exported, scrape, clock):
@@ -155,6 +160,13 @@ def test_promtool_accepts_the_alert_rules_and_their_tests(promtool):
     assert re.search(r"SUCCESS: [1-9]\d* rules found", said)
     code, said = promtool("test", "rules", "prometheus-alerts.test.yml")
     assert (code, "FAILED" in said) == (0, False), said
+
+
+def test_the_alerts_of_the_documentation_are_made_of_the_problems_of_the_page():
+    done = subprocess.run(
+        [sys.executable, "-m", "wheelcache.observability.prometheus_alerts"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == (ROOT / "docs/prometheus-alerts.yml").read_text()
 
 
 @pytest.mark.parametrize(
@@ -218,7 +230,7 @@ def test_the_store_behind_a_near_cache_is_told_and_of_other_caches_nothing_of_th
         assert scraped("store_seconds_sum", operation=operation) == pytest.approx(seconds, abs=1e-5)
     assert [scraped("store_errors_total", operation=each) for each in ("read", "write")] == [0, 3]
     assert [scraped("store_refused_total", operation=each) for each in ("read", "write")] == [1, 2]
-    assert (scraped("store_breaker_open"), scraped("store_tracking_lost")) == (1, 1)
+    assert [scraped(f"store_{each}") for each in ("breaker_open", "tracking_lost", "tracking_refused")] == [1, 1, 0]
     assert not [
         name for name, labels in scraped.values if name.startswith("wheelcache_store") and ("cache", "plain") in labels
     ]
@@ -461,7 +473,7 @@ def test_in_multiprocess_mode_nothing_is_told_twice(tmp_path):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=250,
         check=True,
     )
     scraped = Scrape(run.stdout)

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from io import StringIO
 
 import pytest
 
@@ -10,27 +11,38 @@ from tests.observability.behind import use_store
 from tests.observability.processes import run, start, worker
 from tests.observability.published import INTERVAL, Site, counted, look, only, steps_in
 from tests.waiting import PATIENCE, THREADS
+from wheelcache import Cache
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.observability import publisher, tidying
+from wheelcache.observability.console import CommandFailed, document, show
 from wheelcache.observability.figures import Rate
+from wheelcache.observability.publisher import FIRST
 from wheelcache.observability.site import Own
 from wheelcache.runtime.clock import SystemClock
 
 # Times of publications.
 
 
-def test_nothing_is_published_before_the_first_write_and_for_three_seconds_after_it(make, path, clock):
+def test_nothing_is_published_before_the_first_use_and_then_every_three_seconds(make, path, clock):
     cache = make()
     clock.advance(60)
-    cache.get("a")
     assert list(path.iterdir()) == []
     cache.set("a", 1)
-    clock.advance(INTERVAL - 1)
+    clock.advance(FIRST / 2)
     assert list(path.iterdir()) == []
+    clock.advance(FIRST)
     for number in range(10):
         clock.advance(INTERVAL)
         assert counted(path) == {"pages": number}
         cache.get("a")
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_worker_that_only_misses_is_listed(make, path, clock, tmp_path, snapshot):
+    cache = make(snapshot_dir=tmp_path / "snapshots" if snapshot else None)
+    assert cache.get("a") is None
+    clock.advance(2 * FIRST)
+    assert (only(path).workers, only(path).counted.misses) == (1, 1)
 
 
 def test_all_caches_of_a_process_are_published_together(make, path, clock):
@@ -419,7 +431,7 @@ def test_a_near_cache_of_which_the_store_fails_shows_stale_answers_as_neither_hi
     use_store(cache, clock)
     cache.get_or_load("a", lambda: 1, ttl=10, grace=1000)
     clock.advance(11)
-    assert cache.parts.loads.get_stale("a", 1000) == 1
+    assert cache.engine.get_stale("a", 1000) == 1
     clock.advance(INTERVAL)
     stats = only(path).stats
     assert (stats.hits, stats.stale_hits) == (0, 1)
@@ -465,3 +477,32 @@ def test_a_publication_of_the_wheel_thread_at_the_exit_counts_nothing_twice(path
         """,
         path,
     ) == ["{'pages': 2}"]
+
+
+def test_the_last_minute_of_all_workers_is_the_sum_of_those_that_are_listed(another_worker, path):
+    def use(hits):
+        def look_up(cache, clock):
+            cache.set("k", 1)
+            for _ in range(hits):
+                cache.get("k")
+            clock.advance(10)
+
+        return look_up
+
+    for pid, hits in ((4242, 5), (4243, 7)):
+        another_worker("pages", pid, use=use(hits))
+    (cache,) = document([Cache("looks only", figures_dir=path)])["caches"]
+    assert [each["requests_per_second"] for each in cache["workers"]] == [0.5, 0.7]
+    assert cache["total"]["requests_per_second"] == 1.2
+
+
+def test_without_a_worker_the_last_figures_are_printed_and_the_command_fails(make, path, clock):
+    cache = make()
+    cache.set("a", 1)
+    clock.advance(INTERVAL)
+    cache.close()
+    for options in ({"as_json": True}, {"styled": False}):
+        out = StringIO()
+        with pytest.raises(CommandFailed, match="No worker of this site publishes figures"):
+            show([Cache("looks only", figures_dir=path)], out, **options)
+        assert "pages" in out.getvalue()

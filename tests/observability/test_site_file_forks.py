@@ -43,7 +43,7 @@ def test_a_fork_while_another_thread_is_inside_sqlite_leaves_a_child_that_can_us
         for _ in range(30):
             pid = os.fork()
             if pid == 0:
-                signal.alarm(20)
+                signal.alarm(100)
                 with sqlite3.connect(":memory:") as db:
                     db.execute("CREATE TABLE t (x)")
                 counted(path)
@@ -99,7 +99,7 @@ def test_a_signal_handler_that_forks_while_its_thread_uses_sqlite_hangs_neither_
 
         def handle(*_):
             children.append(os.fork())
-            signal.alarm(20)
+            signal.alarm(100)
 
         signal.signal(signal.SIGUSR1, handle)
 
@@ -132,12 +132,12 @@ def test_a_signal_handler_that_forks_while_its_thread_uses_sqlite_hangs_neither_
 
 def test_no_descriptor_stays_open_after_reading_or_is_for_programs_that_are_started(cache, path, clock):
     clock.advance(INTERVAL)
-    before = descriptors(path)
+    before = descriptors(f"{path}/")
     for _ in range(10):
         counted(path)
         look(path).reset()
         clock.advance(INTERVAL)
-    assert descriptors(path) == before
+    assert descriptors(f"{path}/") == before
     out = run(
         "import subprocess; print(subprocess.run(['ls', '-l', '/proc/self/fd'], capture_output=True).stdout)", path
     )

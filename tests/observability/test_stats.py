@@ -21,9 +21,11 @@ from wheelcache.stats import (
     LOAD_BOUNDS,
     NOTHING,
     REASONS,
+    SAMPLE,
     CallStats,
     Meter,
     PageStats,
+    Sample,
     Stats,
     StoreStats,
     added,
@@ -39,11 +41,12 @@ NUMBERS = st.integers(0, 10**6)
 BUCKETS = st.tuples(*[NUMBERS] * (len(LOAD_BOUNDS) + 1))
 CALLS = st.builds(CallStats, NUMBERS, NUMBERS, NUMBERS, BUCKETS)
 STORES = st.builds(StoreStats, NUMBERS, NUMBERS, CALLS, CALLS, *[NUMBERS] * 4)
-PAGES = st.builds(PageStats, *[NUMBERS] * 6, st.dictionaries(st.sampled_from([*REASONS, "made up"]), NUMBERS))
+PAGES = st.builds(PageStats, *[NUMBERS] * 7, st.dictionaries(st.sampled_from([*REASONS, "made up"]), NUMBERS))
 STATS = st.builds(
     Stats,
-    **{each.name: NUMBERS for each in fields(Stats) if each.name not in ("load_buckets", "store", "pages")},
+    **{each.name: NUMBERS for each in fields(Stats) if each.name not in ("load_buckets", "sample", "store", "pages")},
     load_buckets=BUCKETS,
+    sample=st.builds(Sample, st.tuples(*[NUMBERS] * len(SAMPLE))),
     store=st.none() | STORES,
     pages=st.none() | PAGES,
 )
@@ -51,7 +54,7 @@ STATS = st.builds(
 
 def test_counters_and_gauges_and_buckets_are_all_there_is():
     names = {each.name for each in fields(Stats)}
-    assert names == {*COUNTERS, "size", "weight", "load_buckets", "store", "pages"}
+    assert names == {*COUNTERS, "size", "weight", "load_buckets", "sample", "store", "pages"}
     assert len(Stats().load_buckets) == len(LOAD_BOUNDS) + 1
     assert len(set(COUNTS)) == len(Stats().counts()) == len(NOTHING)
 
@@ -82,10 +85,12 @@ def test_rows_add_up_and_stats_come_back_from_them(one, other):
 @settings(max_examples=25)
 @given(STATS, STATS)
 def test_what_was_counted_in_between_is_a_difference_and_gauges_are_what_they_are(one, other):
-    later = Stats.of(added(one.counts(), other.counts()), (other.size, other.weight, 1, 1, 0, 0))
+    later = Stats.of(
+        added(one.counts(), other.counts()), (other.size, other.weight, *other.sample.numbers, 1, 1, 0, 0, 0)
+    )
     between = later - one
     assert between.counts() == other.counts()
-    assert (between.size, between.weight) == (other.size, other.weight)
+    assert (between.size, between.weight, between.sample) == (other.size, other.weight, other.sample)
     assert (between.store.breakers, between.store.open_breakers, between.store.trackers) == (1, 1, 0)
     assert (Stats() - one).store is None
 
@@ -143,7 +148,7 @@ def test_a_stale_value_that_is_served_is_never_taken_for_a_fresh_one(clock, toge
     def work(number):
         if number:
             while not over.is_set():
-                cache.parts.loads.get_stale("k", 100)
+                cache.engine.get_stale("k", 100)
             return set()
         try:
             return {stats.hits for stats in (cache.stats() for _ in range(300))}
@@ -214,7 +219,7 @@ def test_every_removal_is_counted_once_and_told_once_under_32_threads(tmp_path, 
             elif which < 0.85:
                 cache.delete_many(range(key, key + 20))
             elif which < 0.87:
-                cache.parts.evict_to(200)
+                cache.engine.evict_to(200)
             elif which < 0.88 and step % 10 == 0:
                 cache.clear()
             elif which < 0.95:

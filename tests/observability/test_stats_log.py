@@ -5,6 +5,7 @@ from math import inf
 
 import pytest
 
+from tests.observability.processes import run
 from wheelcache import Cache, ManualClock
 from wheelcache.core.contract import MISSING
 from wheelcache.loading.steps import drive
@@ -118,3 +119,23 @@ def test_reading_the_figures_does_not_change_them(clock):
     assert (first.hits, first.misses, first.hit_ratio) == (3, 1, 0.75)
     with pytest.raises(AttributeError):
         first.hits = 5
+
+
+def test_a_worker_that_exits_logs_its_last_line(tmp_path):
+    out = run(
+        """
+        import logging
+        logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
+        cache, idle = make(log_interval=60), make("idle", log_interval=60)
+        for each in (cache, idle):
+            each.set("a", 1)
+        clock.advance(60)
+        for _ in range(3):
+            cache.get("a")
+        clock.advance(30)
+        """,
+        tmp_path / "figures",
+    )
+    assert [line for line in out if "qpm" in line] == [
+        "cache(pages) - qpm: 6, hit_ratio: 100.0%, elements: 1, hit: 3, miss: 0"
+    ]

@@ -1,16 +1,19 @@
 """Requests of operators: which workers run a request, when, and that readers never run it."""
 
 import io
+import json
 
 import pytest
 
 from tests.observability.processes import run
 from tests.observability.published import INTERVAL, look, only
+from wheelcache.http_cache.figures import Figures
 from wheelcache.observability.console import document
 from wheelcache.observability.dashboard.dashboard import Dashboard
+from wheelcache.observability.inquiries import PURGES_KEPT, inquiries_in
 from wheelcache.observability.metrics import read_process, read_site
 from wheelcache.observability.snapshot_commands import inspect
-from wheelcache.observability.worker_requests import CLEAR, KEPT, PURGE, NotPurgeable, purge_request, requests_in
+from wheelcache.observability.worker_requests import CLEAR, PURGE, NotPurgeable, check_purgeable
 from wheelcache.runtime.clock import SystemClock
 
 
@@ -19,8 +22,8 @@ def cache(make):
     return make()
 
 
-def ask(path, action=CLEAR):
-    return look(path).ask(action, "pages")
+def ask(path, action=CLEAR, **arguments):
+    return look(path).ask(action, "pages", **arguments)
 
 
 def test_an_action_that_a_worker_does_not_know_is_passed_over(cache, path, clock):
@@ -188,7 +191,7 @@ def test_reading_neither_writes_a_file_nor_runs_a_request_nor_loads(make, path, 
     for _ in range(3):
         read([fresh, used, other])
     assert files(tmp_path) == before
-    assert not fresh.parts.gate.is_in_use()
+    assert not fresh.keeper.save()
     assert (len(other), len(used)) == (1, 1)
     assert fresh.get("a") == 1
 
@@ -217,7 +220,7 @@ def test_after_an_old_clear_a_scrape_of_a_fresh_worker_neither_clears_it_nor_ski
         worker
         + """
         generate_latest(registry)
-        print(cache.parts.gate.is_in_use(), cache.get("a"))
+        print(bool(cache.keeper.save()), cache.get("a"))
         generate_latest(registry)
         cache.set("b", 1)
         clock.advance(60)
@@ -231,10 +234,10 @@ def test_after_an_old_clear_a_scrape_of_a_fresh_worker_neither_clears_it_nor_ski
 
 
 @pytest.fixture
-def purged(cache):
+def purged(cache, clock):
     """The targets that the worker has purged."""
     found = []
-    cache.parts.actions[PURGE] = found.append
+    cache.engine.keep_pages(Figures(), clock, purge=found.append, before_clear=list)
     cache.set("a", 1)
     return found
 
@@ -242,12 +245,12 @@ def purged(cache):
 def test_purges_of_different_targets_are_different_requests(cache, purged, path, clock):
     targets = ["https://example.com/a b", "https://example.com/", "example.com:8000", "example.com"]
     for target in [*targets, "https://example.com/"]:
-        ask(path, purge_request(target))
+        ask(path, PURGE, target=target)
     clock.advance(INTERVAL)
     assert sorted(purged) == sorted(targets)
     clock.advance(600)
     assert len(purged) == len(targets)
-    ask(path, purge_request("example.com:8000"))
+    ask(path, PURGE, target="example.com:8000")
     clock.advance(INTERVAL)
     assert purged[-1] == "example.com:8000"
     assert cache.get("a") == 1
@@ -256,13 +259,13 @@ def test_purges_of_different_targets_are_different_requests(cache, purged, path,
 def test_old_purges_are_removed(purged, path, clock, monkeypatch):
     ask(path, CLEAR)
     for number in range(50):
-        ask(path, purge_request(f"https://example.com/{number}"))
+        ask(path, PURGE, target=f"https://example.com/{number}")
     clock.advance(INTERVAL)
     now = SystemClock.time()
-    monkeypatch.setattr(SystemClock, "time", lambda: now + KEPT + 1)
-    ask(path, purge_request("https://example.com/again"))
-    kept = [action for file in look(path).files for found in file.read(requests_in, dict).values() for action in found]
-    assert sorted(kept) == [CLEAR, "purge https://example.com/again"]
+    monkeypatch.setattr(SystemClock, "time", lambda: now + PURGES_KEPT + 1)
+    ask(path, PURGE, target="https://example.com/again")
+    kept = [json.loads(document) for file in look(path).files for _, _, document, *_ in file.read(inquiries_in, list)]
+    assert kept == [{"kind": CLEAR}, {"kind": PURGE, "target": "https://example.com/again"}]
     clock.advance(INTERVAL)
     assert purged[-1] == "https://example.com/again"
     assert len(purged) == 51
@@ -273,11 +276,11 @@ def test_old_purges_are_removed(purged, path, clock, monkeypatch):
 )
 def test_only_a_url_or_a_host_can_be_purged(target):
     with pytest.raises(NotPurgeable, match=r"purge takes an absolute URL, .*, or a host, .*, not '"):
-        purge_request(target)
+        check_purgeable(target)
 
 
 def test_a_cache_without_pages_passes_a_purge_over(cache, path, clock):
     cache.set("a", 1)
-    ask(path, purge_request("example.com"))
+    ask(path, PURGE, target="example.com")
     clock.advance(INTERVAL)
     assert cache.get("a") == 1

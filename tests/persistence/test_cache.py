@@ -167,7 +167,7 @@ FIRST_USES = {
     "pop": lambda cache: cache.pop("e") == 1,
     "delete": lambda cache: cache.delete("e"),
     "delete_many": lambda cache: cache.delete_many("e") == 1,
-    "delete_group": lambda cache: cache.parts.delete_group("none") == 0,
+    "delete_group": lambda cache: cache.engine.add_group("none").delete() == 0,
     "get_many": lambda cache: cache.get_many("ab") == {"a": 1, "b": 1},
     "keys": lambda cache: cache.keys() == list("abcde"),
     "in": lambda cache: "a" in cache,
@@ -184,9 +184,9 @@ def test_the_first_use_loads_whatever_it_is(kept, saved, use):
     saved()
     cache = kept()
     assert len(cache) == 0
-    assert not cache.parts.gate.is_in_use()
+    assert not cache.keeper.save()
     assert FIRST_USES[use](cache)
-    assert cache.parts.gate.is_in_use()
+    assert cache.keeper.save()
     assert cache.get("b") == 1
 
 
@@ -194,7 +194,7 @@ NO_USES = {
     "len": len,
     "repr": repr,
     "decorating": lambda cache: cache.memoize()(lambda: 1),
-    "lag": lambda cache: cache.parts.driver.lag,
+    "lag": lambda cache: cache.observer.state().lag,
     "a listener": lambda cache: setattr(cache, "on_removal", print),
     "saving": lambda cache: cache.keeper.save(),
 }
@@ -207,7 +207,7 @@ def test_nothing_is_loaded_by_what_asks_for_no_entry(kept, saved, use):
     cache = kept(clock=clock)
     NO_USES[use](cache)
     clock.advance(1000)
-    assert not cache.parts.gate.is_in_use()
+    assert not cache.keeper.save()
     assert len(cache) == 0
     assert cache.get("a") == 1
 

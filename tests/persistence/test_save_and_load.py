@@ -76,6 +76,7 @@ TTLS = st.one_of(st.none(), st.integers(1, 1000), st.floats(1, 1e9))
     away=st.sampled_from([0.0, 0.5, 100.0]),
     step=st.integers(1, 7),
 )
+@pytest.mark.deep
 def test_what_is_saved_is_loaded_with_the_time_that_is_left_in_order_of_use(secret, entries, used, before, away, step):
     clock = ManualClock(50.0)
     cache, other = kept(clock=clock), kept(clock=ManualClock(12345.0))
@@ -374,6 +375,7 @@ def test_a_cache_that_is_closed_while_it_loads_says_so(path):
     assert len(other) == 0
 
 
+@pytest.mark.deep
 def test_what_is_saved_among_threads_was_there_at_some_time_and_all_that_stays_is_saved(together, tmp_path, wall):
     """Each value contains its own TTL: no value is found with the TTL of another."""
     cache = filled({key: (key, 1000) for key in range(600)}, 1000)

@@ -287,7 +287,7 @@ def test_no_descriptor_stays_open_whatever_is_refused_or_fails(path):
         with pytest.raises(ZeroDivisionError), SnapshotWriter(path, {"kind": "cache"}, None):
             raise ZeroDivisionError
     # Only in this directory: threads that other tests have left open their own files.
-    assert descriptors(path.parent) == {}
+    assert descriptors(f"{path.parent}/") == {}
 
 
 # Damage.
@@ -299,7 +299,7 @@ def test_a_device_that_fails_in_the_middle_costs_the_tail(path):
         found = iter(snapshot)
         assert [next(found) for _ in range(3)] == records[:3]
         # Reading a directory fails.
-        (file,) = descriptors(path.parent)
+        (file,) = descriptors(f"{path.parent}/")
         directory = os.open(path.parent, os.O_RDONLY)
         os.dup2(directory, file)
         os.close(directory)

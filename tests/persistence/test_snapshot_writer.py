@@ -216,7 +216,7 @@ def test_what_a_killed_process_left_is_removed_once_its_children_that_have_its_l
     process.wait()
     remove_leftovers(path)
     assert len(list(path.parent.iterdir())) == 1
-    process.communicate(timeout=60)
+    process.communicate(timeout=250)
     assert until(lambda: remove_leftovers(path) or not list(path.parent.iterdir()))
 
 

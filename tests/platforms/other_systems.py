@@ -75,5 +75,5 @@ def run_on(system, script, folder):
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=250,
     )

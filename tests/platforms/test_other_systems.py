@@ -6,6 +6,8 @@ import pytest
 
 from tests.platforms.other_systems import SYSTEMS, run_on
 
+pytestmark = pytest.mark.deep
+
 ON_LINUX = sys.platform == "linux"
 HERE = [name for name in SYSTEMS if ON_LINUX or name == {"win32": "windows", "darwin": "macos"}[sys.platform]]
 
@@ -24,7 +26,7 @@ from django.views.decorators.cache import cache_page
 def site(**options):
     settings.configure(
         ALLOWED_HOSTS=["*"], ROOT_URLCONF="__main__", SECRET_KEY="not secret", LOGGING_CONFIG=None,
-        INSTALLED_APPS=["wheelcache.django_backend"], WHEELCACHE_DASHBOARD_GUARD=lambda request: "operate",
+        INSTALLED_APPS=["wheelcache.django_backend"], WHEELCACHE_DASHBOARD_GUARD=lambda request: {"operate"},
         CACHES={
             "default": {"BACKEND": "wheelcache.django_backend.WheelCache", "OPTIONS": options},
             "store": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
@@ -54,7 +56,7 @@ from wheelcache.flask_backend.dashboard import dashboard
 def app(**options):
     app = Flask("shop")
     app.config.from_mapping(CACHE_TYPE="wheelcache.flask_backend.WheelCache", CACHE_OPTIONS=options)
-    app.register_blueprint(dashboard(lambda: True))
+    app.register_blueprint(dashboard(lambda: {"operate"}))
     return app, Cache(app)
 """
 

@@ -13,7 +13,7 @@ SILENT = {"log_interval": None, "sample_interval": None}
 def in_child(work):
     pid = os.fork()
     if pid == 0:
-        signal.alarm(90)
+        signal.alarm(200)
         try:
             work()
         except BaseException as error:

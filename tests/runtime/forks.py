@@ -5,6 +5,8 @@ import signal
 import sys
 import traceback
 
+from tests.waiting import PATIENCE
+
 SILENT = {"log_interval": None, "sample_interval": None}
 
 
@@ -15,14 +17,14 @@ def use(cache):
 
 
 def fork(work=lambda: None):
-    """Fork, and run ``work()`` in the child for at most ten seconds. Return whether it succeeded."""
+    """Fork, and run ``work()`` in the child, which may wait for events. Return whether it succeeded."""
     pid = os.fork()
     if pid == 0:
         sys.settrace(None)
         sys.setprofile(None)
         code = 1
         try:
-            signal.alarm(10)
+            signal.alarm(2 * PATIENCE)
             work()
             code = 0
         except BaseException:

@@ -67,7 +67,7 @@ def main(directory):
     caches.append(Cache(**SILENT, snapshot_dir=directory))
     timers = Timers(0.01, lambda key, value: None)
 
-    tracking = Tracking(lambda timeout: Silence(), b"", Listener(), interval=1000)
+    tracking = Tracking(lambda timeout: Silence(), b"", Listener(), timeout=1000)
     tracking.start()
     waiting = ["wheelcache-save", "wheelcache-tracking"]
 

@@ -52,7 +52,7 @@ def test_what_expired_in_a_freeze_of_the_past_leaves_memory_after_the_thaw(cache
     """This does not count as lag: the wheel could not advance before the thaw."""
     with library.freeze(LONG_AGO):
         cache.set_many({"a": 1, "b": 2}, 300)
-    assert cache.parts.driver.lag < PATIENCE
+    assert cache.observer.state().lag < PATIENCE
     assert cache.get("a") is None
     assert until(lambda: len(removed) == 2)
     assert len(cache) == 0
@@ -90,7 +90,7 @@ def test_the_wheel_takes_out_nothing_in_a_freeze_that_a_move_back_brings_to_life
         time_.shift(3600)
         for number in range(3000):
             cache.set(number, number, 5)
-        assert cache.parts.driver.lag == 0
+        assert cache.observer.state().lag == 0
         time_.shift(-3600)
         assert cache.get("a") == 1
     assert removed == []
@@ -165,11 +165,15 @@ def test_a_wait_for_a_lease_ends_and_not_before_its_time(cache, library):
     assert 0.1 < seconds < PATIENCE
 
 
+def real_seconds():
+    """Return the time of a clock that neither library moves."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def _seconds_for(function):
-    """Time is measured by a clock that neither library moves."""
-    began = time.clock_gettime(time.CLOCK_BOOTTIME)
+    began = real_seconds()
     function()
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - began
+    return real_seconds() - began
 
 
 def test_a_wait_for_a_lease_that_a_freeze_overtakes_ends_with_the_value(cache, library):
@@ -243,12 +247,8 @@ def test_a_failed_refresh_is_tried_again_when_the_time_was_moved_back(cache, lib
         time_.shift(-86_400)
         assert cache.touch("a", 10)
         time_.shift(11)
-        for _ in range(1000):
-            if cache.get_or_load("a", lambda: "new", 10, grace=10**9) == "new":
-                break
-            time.sleep(0.01)
-        else:
-            pytest.fail("it is not tried again")
+        # It is tried again.
+        assert until(lambda: cache.get_or_load("a", lambda: "new", 10, grace=10**9) == "new")
 
 
 @pytest.mark.parametrize("clock", [{}, {"clock": time.monotonic}], ids=["their own clock", "the caches'"])
@@ -290,7 +290,7 @@ def test_the_wheel_thread_sleeps_while_time_stands_still(cache, library, is_inte
     advance_all = WheelThread._advance_all
 
     def counted(thread, sleep):
-        turns.append(1)
+        turns.append(real_seconds())
         return advance_all(thread, sleep)
 
     def exits(*removal):
@@ -309,8 +309,8 @@ def test_the_wheel_thread_sleeps_while_time_stands_still(cache, library, is_inte
         time_.shift(100)
         monkeypatch.setattr(WheelThread, "_advance_all", counted)
         time.sleep(0.2)
-        # Without a sleep, it would loop thousands of times.
-        assert len(turns) < 50
+        # Without a sleep, ten turns take less than a millisecond. A busy machine can only make them longer.
+        assert len(turns) <= 10 or turns[10] - turns[0] > 0.01
     cache.set("b", 1, 0.02)
     assert until(lambda: len(cache) == 0)
 
@@ -394,9 +394,10 @@ with freeze("2035-01-01") as clock:
     assert cache.get("a") is None
     cache.set("a", 1, 300)
 assert cache.get("a") == 1
+left = len(cache)
 cache.set("b", 1, 0.05)
 deadline = time.monotonic() + 60
-while len(cache) > 1:
+while len(cache) > left:
     assert time.monotonic() < deadline
     time.sleep(0.01)
 assert cache.get("a") == 1
@@ -423,13 +424,17 @@ def test_in_whichever_order_all_is_imported(name, order):
     run(script.format(freeze=textwrap.dedent(FREEZE[name]), make=make, check=CHECK), options=STRICT)
 
 
+USED = {
+    "made": "",
+    "used": 'cache.set("x", 1, 0.1)\ncache.get("x")\ncache.clear()',
+    "in use": 'cache.set("x", 1, 10)',
+}
+
+
+@pytest.mark.parametrize("used", USED.values(), ids=USED)
 @pytest.mark.parametrize("name", FREEZE)
-def test_a_library_that_is_imported_when_the_cache_was_made_and_used(name):
-    freeze = textwrap.dedent(FREEZE[name])
-    run(
-        f'{MAKE}\ncache.set("x", 1, 300)\ncache.get("x")\ncache.clear()\n{freeze}\ncache.set("y", 1, 0.2)\n{CHECK}',
-        options=STRICT,
-    )
+def test_a_library_that_is_imported_when_the_cache_was_made_is_followed_from_the_first_value(name, used):
+    run(f"{MAKE}\n{used}\n{textwrap.dedent(FREEZE[name])}\n{CHECK}", options=STRICT)
 
 
 def test_wheelcache_imports_neither_library_and_wraps_time_machine_once():

@@ -16,7 +16,7 @@ import wheelcache
 from wheelcache import Cache
 from wheelcache.runtime.worker_pool import timed_load_pool
 
-signal.alarm(100)
+signal.alarm(240)
 
 def patch():
     from gevent import monkey
@@ -46,7 +46,7 @@ def run(script, *arguments):
         [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *arguments],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=250,
     )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert "Traceback" not in re.sub(GEVENTS_OWN, "", outcome.stderr), outcome.stderr
@@ -83,7 +83,7 @@ def test_threads_of_a_cache_that_was_made_or_used_before_stop_no_greenlet(use, t
         others_go_on()
         until(lambda: heard)
         until(lambda: "before and short" not in cache.keys())
-        assert cache.parts.driver.thread_state == "running"
+        assert cache.observer.thread() == "running"
 
         loads, values = [], []
 
@@ -110,7 +110,7 @@ def test_threads_of_a_cache_that_was_made_or_used_before_stop_no_greenlet(use, t
             pid = os.fork()
             if pid == 0:
                 cache.set("child's", 1, ttl=0.02)
-                until(lambda: "child's" not in cache.keys() and cache.parts.driver.thread_state == "running")
+                until(lambda: "child's" not in cache.keys() and cache.observer.thread() == "running")
                 names = [thread.name for thread in threading.enumerate()]
                 os._exit(0 if names.count("wheelcache-wheel") == 1 else 1)
             print(os.waitpid(pid, 0)[1])

@@ -77,9 +77,9 @@ def fork():
 
 
 def printed(script, error=""):
-    """Run a script after the prelude. Return the lines that it printed, split into words. Errors are logged."""
+    """Run a script after the prelude. Return the lines that it printed, split into words. Errors are on stderr."""
     with start(PRELUDE + textwrap.dedent(script)) as process:
-        output, errors = process.communicate(timeout=110)
+        output, errors = process.communicate(timeout=250)
     assert process.returncode == 0, output + errors
     assert error in errors
     assert error or not errors
@@ -122,7 +122,7 @@ def test_a_member_that_is_gone_has_no_part_in_a_fork():
 
 
 @pytest.mark.parametrize("what", ["pause", "resume", "forget", "hold", "release", "renew"])
-def test_a_member_that_raises_is_called_once_more_and_logged_and_keeps_no_other_from_its_call(what):
+def test_a_member_that_raises_keeps_no_other_from_its_call_and_all_are_called_again(what):
     child, parent = printed(
         f"""
         for name, fails in (("first", ""), ("failing", {what!r}), ("last", "")):
@@ -133,8 +133,21 @@ def test_a_member_that_raises_is_called_once_more_and_logged_and_keeps_no_other_
         f"LookupError: {what}",
     )
     calls = [note for note in (child if what in ("forget", "renew") else parent) if note.startswith(what)]
-    expected = ["first", "failing", "failing", "last"]
-    assert calls == [f"{what}-{name}" for name in (expected[::-1] if what == "release" else expected)]
+    expected = [f"{what}-{name}" for name in ("first", "failing", "last")]
+    once = expected[::-1] if what == "release" else expected
+    assert calls == once * 2
+
+
+@pytest.mark.parametrize("counts_late", [False, True])
+def test_locks_are_released_once_since_another_thread_may_hold_them_again(counts_late):
+    """Some releases of Python count their threads after the hooks, so the fork is not forgotten before the second."""
+    _, parent = printed(f"""
+        lifecycle.COUNTS_LATE = {counts_late}
+        HELD.add(Noting("cache"))
+        fork()
+        print(*notes)
+        """)
+    assert parent == ["hold-cache", "release-cache"]
 
 
 def test_a_member_that_is_added_while_others_are_held_is_renewed_in_the_child():

@@ -3,10 +3,12 @@
 import random
 import threading
 import time
+from itertools import count
 from math import inf
 
 import pytest
 
+from tests.instructions import run_watched
 from wheelcache import Cache, ManualClock
 from wheelcache.errors import CacheClosed
 from wheelcache.observability.site import Site
@@ -77,6 +79,31 @@ def test_of_many_threads_that_start_them_one_does_and_nothing_is_started_twice(m
     together(lambda _: jobs.cache_is_used())
     clock.advance(10)
     assert runs(notes, 10) == [10]
+
+
+def test_a_start_between_any_two_instructions_of_another_one_starts_nothing_twice(make, clock, notes):
+    """Without the global interpreter lock, threads may meet there."""
+    for target in count():
+        jobs, instructions = make(10), 0
+        notes.clear()
+
+        def start_at_target(frame, jobs=jobs, target=target):
+            nonlocal instructions
+            if instructions == target:
+                jobs.cache_is_used()
+            instructions += 1
+
+        run_watched(
+            jobs.cache_is_used,
+            lambda frame: frame.f_code is PeriodicJobs.cache_is_used.__code__,
+            start_at_target,
+        )
+        assert [what for *_, what in notes] == ["begin"], target
+        assert not jobs.paused
+        jobs.close()
+        if instructions <= target:
+            break
+    assert target > 20
 
 
 def test_without_jobs_there_is_nothing_to_start(make):

@@ -1,7 +1,7 @@
 """A Django site for real servers, and its ``manage.py``: ``python -m tests.servers.django_site``.
 
 Environment: SITE_OPTIONS, those of the cache, as JSON; SITE_WIDE, if it is 1 the cache middleware is around all views;
-SITE_PAGES, if it is 1 the middleware that caches pages is.
+SITE_PAGES, if it is 1 an HTTP cache is in front of the site.
 """
 
 import asyncio
@@ -19,8 +19,7 @@ GIVEN = json.loads(os.environ.get("SITE_OPTIONS", "{}"))
 PAGES = "views.decorators.cache."
 WHOLE_SITE = ["django.middleware.cache.UpdateCacheMiddleware", "django.middleware.cache.FetchFromCacheMiddleware"]
 
-PAGE_CACHE = ["wheelcache.django_backend.page_cache_middleware.PageCacheMiddleware"]
-MIDDLEWARE = {"SITE_WIDE": WHOLE_SITE, "SITE_PAGES": PAGE_CACHE}
+MIDDLEWARE = {"SITE_PAGES": ["wheelcache.django_backend.pages.PageMiddleware"], "SITE_WIDE": WHOLE_SITE}
 
 settings.configure(
     ALLOWED_HOSTS=["*"],
@@ -37,7 +36,6 @@ settings.configure(
     ROOT_URLCONF=__name__,
     SECRET_KEY="not secret",
     USE_TZ=True,
-    WHEELCACHE_PAGES={name: value for name, value in GIVEN.items() if name == "figures_dir"},
 )
 django.setup()
 # That a view raised is what some tests want; any other traceback in the log is a failure.
@@ -51,9 +49,12 @@ from django.urls import path  # noqa: E402
 from django.views.decorators.cache import cache_control, cache_page  # noqa: E402
 
 from tests.backends.on_django import OnDjango  # noqa: E402
+from tests.observability.often import publish_often  # noqa: E402
 from tests.servers.views import SLOW, Boom, Views  # noqa: E402
 from tests.waiting import PATIENCE  # noqa: E402
+from wheelcache.django_backend.pages import page_cache  # noqa: E402
 
+publish_often()
 if GIVEN.get("fill_wait"):
     # As an app does that looks for something at start-up: this is the context that the server's requests inherit.
     for key in ("value:start-up", f"{PAGES}start-up"):
@@ -188,6 +189,9 @@ urlpatterns = [
 
 application = get_wsgi_application()
 asgi_application = get_asgi_application()
+if os.environ.get("SITE_PAGES") == "1":
+    pages = page_cache(**{name: value for name, value in GIVEN.items() if name == "figures_dir"})
+    application, asgi_application = pages.wsgi(application), pages.asgi(asgi_application)
 
 if __name__ == "__main__":
     from django.core.management import execute_from_command_line

@@ -12,11 +12,13 @@ import flask_caching
 
 from tests.backends.on_flask import OnFlask
 from tests.engines import noted
+from tests.observability.often import publish_often
 from tests.servers.views import Views
 from wheelcache.flask_backend import HTTPCache
 
 GIVEN = json.loads(os.environ.get("SITE_OPTIONS", "{}"))
 
+publish_often()
 application = flask.Flask("site")
 options = {"threshold" if option == "max_entries" else option: value for option, value in GIVEN.items()}
 application.config.update(CACHE_TYPE="wheelcache.flask_backend.WheelCache", CACHE_OPTIONS=options, CACHE_KEY_PREFIX="")

@@ -6,7 +6,7 @@ import os
 import time
 
 from tests.http_cache.users import respond
-from wheelcache.http_cache import SEAM, HTTPCache
+from wheelcache.http_cache import NOTES_KEY, HTTPCache
 
 SECONDS = float(os.environ["SLOW_SECONDS"])
 """That a slow page takes."""
@@ -38,7 +38,7 @@ def plain_wsgi(environ, start_response):
     if path.startswith("/slow"):
         begun.append(path)
         time.sleep(SECONDS)
-    sent, body = answer(path, headers, environ.get(SEAM))
+    sent, body = answer(path, headers, environ.get(NOTES_KEY))
     start_response("200 OK", [*sent.items()])
     return [body]
 
@@ -50,7 +50,7 @@ async def plain_asgi(scope, receive, send):
     if scope["path"].startswith("/slow"):
         begun.append(scope["path"])
         await asyncio.sleep(SECONDS)
-    sent, body = answer(scope["path"], headers, scope.get(SEAM))
+    sent, body = answer(scope["path"], headers, scope.get(NOTES_KEY))
     fields = [(name.encode(), value.encode()) for name, value in sent.items()]
     await send({"type": "http.response.start", "status": 200, "headers": fields})
     await send({"type": "http.response.body", "body": body})

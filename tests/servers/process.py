@@ -15,8 +15,6 @@ from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
-EXIT = 20
-"""Twice the number of seconds that a server may take to save its caches."""
 
 
 class Server:
@@ -73,12 +71,12 @@ class Server:
     def stop(self, number=signal.SIGTERM):
         """Send the server a signal, and wait until it is gone."""
         self.process.send_signal(number)
-        self.process.wait(EXIT)
+        self.process.wait(PATIENCE)
 
     def kill(self):
         """Kill the server and all its workers with SIGKILL."""
         os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(EXIT)
+        self.process.wait(PATIENCE)
 
 
 @contextmanager

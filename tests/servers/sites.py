@@ -1,11 +1,6 @@
 """The commands that start the two sites on each server, and those that look at them."""
 
 import json
-import os
-import subprocess
-import sys
-
-from tests.servers.process import ROOT
 
 GUNICORN = ["-m", "gunicorn", "--bind=127.0.0.1:{port}"]
 WORKERS = [*GUNICORN, "--workers=2"]
@@ -47,10 +42,10 @@ COMMANDS = {
 }
 
 MANAGE = {
-    "django": [sys.executable, "-m", "tests.servers.django_site", "wheelcache"],
-    "flask": [sys.executable, "-m", "flask", "--app=tests.servers.flask_site:application", "wheelcache"],
+    "django": ["-m", "tests.servers.django_site", "wheelcache"],
+    "flask": ["-m", "flask", "--app=tests.servers.flask_site:application", "wheelcache"],
 }
-"""The command of each framework."""
+"""The command of each framework, as arguments of Python."""
 
 
 def command_of(framework, server):
@@ -63,26 +58,3 @@ def workers_of(server):
 
 def environment(site_wide=False, pages=False, **options):
     return {"SITE_OPTIONS": json.dumps(options), "SITE_WIDE": f"{site_wide:d}", "SITE_PAGES": f"{pages:d}"}
-
-
-def run(command, **given):
-    """A command until its end, in the environment ``given``."""
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **given},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
-
-
-def without_rich(command):
-    """``command``, in a Python that has no rich: the module after ``-m`` is run as it would."""
-    assert command[:2] == [sys.executable, "-m"]
-    code = (
-        "import runpy, sys; sys.modules['rich'] = sys.modules['rich.console'] = None; "
-        "sys.argv = sys.argv[1:]; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
-    )
-    return [sys.executable, "-c", code, *command[2:]]

@@ -64,7 +64,8 @@ def test_an_expired_entry_is_not_returned(site):
 @on(THREADED)
 def test_expired_entries_leave_memory_while_no_request_uses_the_cache(site):
     before = site("size")["size"]
-    assert site("set-many/200?timeout=0.5")["size"] == before + 200
+    # Some of the earlier entries may expire.
+    assert 200 <= site("set-many/200?timeout=1")["size"] <= before + 200
     assert until(lambda: site("size")["size"] <= before)
 
 
@@ -72,7 +73,7 @@ def test_expired_entries_leave_memory_while_no_request_uses_the_cache(site):
 def test_where_no_thread_can_run_later_writes_remove_what_expired(site):
     before = site("size")["size"]
     # Some of the earlier entries may expire.
-    filled = site("set-many/200?timeout=0.05")["size"]
+    filled = site("set-many/200?timeout=1")["size"]
     assert 200 <= filled <= before + 200
     assert until(lambda: site("get/many0") == {"value": None})
     # No thread removed them, nor did the read.

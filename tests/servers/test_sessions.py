@@ -49,7 +49,7 @@ def database(tmp_path_factory):
         "stamps": str(database.parent),
     }
     environment = {**os.environ, "SESSION_SITE": json.dumps(given)}
-    subprocess.run([sys.executable, "-m", SITE], cwd=ROOT, env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", SITE], cwd=ROOT, env=environment, check=True, timeout=250)
     return str(database)
 
 

@@ -3,18 +3,15 @@
 An answer is compared with that of the same project without a cache to the same request.
 """
 
-import gzip
 import random
-import re
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from string import ascii_letters, digits
 from urllib.parse import urlencode
 
 import pytest
 
+from tests.servers.answers import TOKEN, Answer, cookies_of
 from tests.servers.process import Fleet
 
 CHECKOUT = str(Path(__file__).parents[2])
@@ -35,53 +32,7 @@ SERVERS = {
     ],
 }
 
-OTHERS = {"age", "cache-status", "connection", "content-length", "date", "expires", "server", "transfer-encoding"}
-"""Headers that differ between two equal answers, or that the server or the cache writes."""
-TOKEN = re.compile(r'(name="csrfmiddlewaretoken" value=")(\w{64})')
-
 numbers = count()
-
-
-@dataclass
-class Answer:
-    """An answer to a visitor. Names of headers are in lower case."""
-
-    status: int
-    headers: list
-    body: bytes
-
-    @property
-    def is_hit(self):
-        """Return whether a stored page was the answer."""
-        return "; hit" in dict(self.headers).get("cache-status", "")
-
-    def shown(self, cookie):
-        """Return the parts that must be those of the project without a cache, for a request with these cookies."""
-        names = [name for name, _ in self.headers]
-        text = (gzip.decompress(self.body) if "content-encoding" in names and self.body else self.body).decode()
-        if self.status >= 400 and "DEBUG = True" in text:
-            # The page shows the whole request and addresses of objects.
-            return (self.status,)
-        secrets = re.findall(r"csrftoken=(\w+)", f"{cookie} {self.headers}")
-        # Each answer has another token, from which its visitor's secret can be computed.
-        with_secrets = TOKEN.sub(lambda token: f"{token[1]}{unmasked(token[2]) in secrets}", text)
-        compared = {*names} - OTHERS - ({"etag"} if with_secrets != text else set())
-        headers = sorted((name, lasting(name, value)) for name, value in self.headers if name in compared)
-        return self.status, headers, with_secrets
-
-
-def lasting(name, value):
-    """Return the part of a header that is the same in all equal answers."""
-    if name == "vary":
-        return sorted(value.lower().split(", "))
-    return re.sub(r"(?i)(expires=[^;]*|^(csrftoken|sessionid)=\w+)", "", value)
-
-
-def unmasked(token):
-    """Return the secret in a token of CSRF protection, as Django does."""
-    letters = ascii_letters + digits
-    mask, cipher = ([*map(letters.index, part)] for part in (token[:32], token[32:]))
-    return "".join(letters[one - other] for one, other in zip(cipher, mask, strict=True))
 
 
 class Visits:
@@ -169,11 +120,6 @@ class Visits:
             answers = [self.ask("uncached", path, headers, method) for _ in range(1 + ("kept" in path))]
             self._known[key] = [answer.shown(headers.get("Cookie")) for answer in answers]
         return self._known[key]
-
-
-def cookies_of(answer):
-    pairs = (value.partition(";")[0] for name, value in answer.headers if name == "set-cookie")
-    return "; ".join(pair for pair in pairs if not pair.endswith('=""'))
 
 
 @pytest.fixture(scope="module")
@@ -271,13 +217,28 @@ PAIRS = [
     ("/admin/auth/user/", "Alice", "Bob", "none"),
     ("/admin/login/", "a stranger", "Alice", "none"),
 ]
+CACHED_SITE = "wrapper"
 CACHED = sorted({path for path, *_, result in PAIRS if result != "none"})
-FORMS = ["wrapper", "middleware"]
-"""The HTTP cache in front of the project, and as its middleware."""
 
 
 def ids(pairs):
     return [f"{path} {first}, {second}" for path, first, second, *_ in pairs]
+
+
+def on_two_servers(pairs):
+    """Parametrize a test with each pair on two servers, and each server with half of the pairs."""
+    names = [*SERVERS] * 2
+    cases = [
+        pytest.param(server, *pair, id=f"{server}-{shown}")
+        for number, (pair, shown) in enumerate(zip(pairs, ids(pairs), strict=True))
+        for server in names[number % len(SERVERS) :][:2]
+    ]
+    return pytest.mark.parametrize(("site", "path", "first", "second", "result"), cases, indirect=["site"])
+
+
+def on_each_driver(*servers):
+    """Parametrize a test with one server of WSGI and one of ASGI."""
+    return pytest.mark.parametrize("site", servers, indirect=True)
 
 
 def url_of(path):
@@ -285,15 +246,14 @@ def url_of(path):
     return f"{path}?{next(numbers)}" if path.endswith("/") and "admin" not in path else path
 
 
-@pytest.mark.parametrize(("path", "first", "second", "result"), PAIRS, ids=ids(PAIRS))
+@on_two_servers(PAIRS)
 def test_a_visitor_gets_the_page_of_another_one_only_if_it_is_the_same(site, path, first, second, result):
-    for form in FORMS:
-        url = url_of(path)
-        site.visit(form, url, first)
-        hits = [site.visit(form, url, second).is_hit for _ in range(4)]
-        # If the first answer could not be stored, the next one shows that one can be, and the one after it is stored.
-        assert (hits[0], hits[-1]) == (result == "shared", result != "none")
-        site.visit(form, url, first)
+    url = url_of(path)
+    site.visit(CACHED_SITE, url, first)
+    hits = [site.visit(CACHED_SITE, url, second).is_hit for _ in range(4)]
+    # If the first answer could not be stored, the next one shows that one can be, and the one after it is stored.
+    assert (hits[0], hits[-1]) == (result == "shared", result != "none")
+    site.visit(CACHED_SITE, url, first)
 
 
 ATTACKERS = [
@@ -306,14 +266,13 @@ ATTACKERS = [
 ]
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("attacker", ATTACKERS)
-def test_an_attacker_neither_poisons_a_page_nor_keeps_it_from_being_stored(site, form, attacker):
+def test_an_attacker_neither_poisons_a_page_nor_keeps_it_from_being_stored(site, attacker):
     for path in ("/url/", "/moved/", "/country/", "/theme/"):
         url = url_of(path)
-        site.visit(form, url, attacker)
-        assert [site.visit(form, url, "a stranger") for _ in range(4)][-1].is_hit
-        site.visit(form, url, attacker)
+        site.visit(CACHED_SITE, url, attacker)
+        assert [site.visit(CACHED_SITE, url, "a stranger") for _ in range(4)][-1].is_hit
+        site.visit(CACHED_SITE, url, attacker)
 
 
 # Requests that servers, caches and applications may understand differently; {url} stands for the URL of the page.
@@ -343,16 +302,15 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("how", STRANGE)
-def test_a_strange_request_poisons_no_page(site, form, how):
+def test_a_strange_request_poisons_no_page(site, how):
     for path in ("/url/", "/country/", "/theme/"):
         url = url_of(path)
-        request = STRANGE[how].replace("{url}", url).replace("\r\n", f"\r\nX-Application: {form}\r\n", 1)
+        request = STRANGE[how].replace("{url}", url).replace("\r\n", f"\r\nX-Application: {CACHED_SITE}\r\n", 1)
         for _ in range(2):
             site.send(request.encode("latin-1"))
         for visitor in ("a stranger", "a Swiss", "one in the dark", "a stranger"):
-            site.visit(form, url, visitor)
+            site.visit(CACHED_SITE, url, visitor)
 
 
 MIXED = [
@@ -374,15 +332,16 @@ def test_without_its_companion_a_cache_would_serve_the_wrong_page(site, path, fi
     assert answer.shown("") not in site.expected(path, second)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_no_order_of_visits_mixes_pages(site, form):
-    chance = random.Random(form)
+@on_each_driver("gunicorn", "uvicorn")
+def test_no_order_of_visits_mixes_pages(site):
+    chance = random.Random(1)
     for path in CACHED:
         url = url_of(path)
         for visitor in chance.sample([*site.visitors], len(site.visitors)):
-            site.visit(form, url, visitor, chance.choice(site.methods))
+            site.visit(CACHED_SITE, url, visitor, chance.choice(site.methods))
 
 
+@on_each_driver("granian", "uvicorn")
 def test_pages_that_are_renewed_in_the_background_stay_those_of_their_visitors(site):
     """A renewal sends only the headers on which the page depends."""
     chance = random.Random(0)
@@ -401,7 +360,7 @@ def test_pages_that_are_renewed_in_the_background_stay_those_of_their_visitors(s
 WHOLE_SITE = [pair for pair in PAIRS if pair[0] in ("/plain/", "/user/", "/kept/", "/kept_user/", "/fresh/")]
 
 
-@pytest.mark.parametrize(("path", "first", "second", "result"), WHOLE_SITE, ids=ids(WHOLE_SITE))
+@on_two_servers(WHOLE_SITE)
 def test_the_same_holds_with_the_middleware_of_django_that_caches_the_whole_site(site, path, first, second, result):
     url = url_of(path)
     for visitor in (first, second, second, first):
@@ -410,28 +369,26 @@ def test_the_same_holds_with_the_middleware_of_django_that_caches_the_whole_site
         assert answer.shown("")[::2] in [expected[::2] for expected in site.expected(path, visitor)]
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_browser_with_a_page_receives_a_304_unless_the_page_is_of_another_visitor(site, form):
+def test_a_browser_with_a_page_receives_a_304_unless_the_page_is_of_another_visitor(site):
     url = url_of("/theme/")
     dark = site.visitors["one in the dark"]
     for _ in range(2):
-        tag = dict(site.ask(form, url, dark).headers)["etag"]
-        unchanged = site.ask(form, url, {**dark, "If-None-Match": tag})
+        tag = dict(site.ask(CACHED_SITE, url, dark).headers)["etag"]
+        unchanged = site.ask(CACHED_SITE, url, {**dark, "If-None-Match": tag})
         assert (unchanged.status, unchanged.body) == (304, b"")
-        other = site.ask(form, url, {"If-None-Match": tag})
+        other = site.ask(CACHED_SITE, url, {"If-None-Match": tag})
         assert other.shown("") in site.expected(url, "a stranger")
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_form_of_the_site_can_be_posted_and_only_its_visitor_sees_the_message(site, form):
+def test_a_form_of_the_site_can_be_posted_and_only_its_visitor_sees_the_message(site):
     url = url_of("/messages/")
-    site.visit(form, url, "a stranger")
-    shown = site.ask(form, "/form/", {})
+    site.visit(CACHED_SITE, url, "a stranger")
+    shown = site.ask(CACHED_SITE, "/form/", {})
     cookies = cookies_of(shown)
     token = TOKEN.search(shown.body.decode())[2]
-    assert site.ask(form, "/form/", {"Cookie": cookies}, "POST", csrfmiddlewaretoken="x" * 64).status == 403
-    posted = site.ask(form, "/form/", {"Cookie": cookies}, "POST", csrfmiddlewaretoken=token)
+    assert site.ask(CACHED_SITE, "/form/", {"Cookie": cookies}, "POST", csrfmiddlewaretoken="x" * 64).status == 403
+    posted = site.ask(CACHED_SITE, "/form/", {"Cookie": cookies}, "POST", csrfmiddlewaretoken=token)
     assert posted.status == 302
     message = {"Cookie": f"{cookies}; {cookies_of(posted)}"}
-    assert b"saved" in site.ask(form, url, message).body
-    assert b"saved" not in site.visit(form, url, "a stranger").body
+    assert b"saved" in site.ask(CACHED_SITE, url, message).body
+    assert b"saved" not in site.visit(CACHED_SITE, url, "a stranger").body

@@ -1,4 +1,4 @@
-"""A Django project with the usual middleware, behind an HTTP cache in each of the ways that there are.
+"""A Django project with the usual middleware, behind HTTP caches with different options, and without one.
 
 The header X-Application chooses one of ``KINDS``, and is removed before the application sees the request. Environment:
 ``VISITED_SITE``, the directory of the database; ``VISITED_DEBUG``, which is 1 or 0.
@@ -11,7 +11,6 @@ from pathlib import Path
 import django
 from django.conf import settings
 
-from wheelcache.django_backend.page_cache_middleware import NAME
 from wheelcache.django_backend.pages import COMPANION, page_cache
 from wheelcache.http_cache import HTTPCache
 
@@ -281,7 +280,6 @@ def behind(middleware, make_cache=None):
 fill_database()
 KINDS = {
     "wrapper": behind([COMPANION, *MIDDLEWARE], page_cache),
-    "middleware": behind([NAME, *MIDDLEWARE]),
     "whole site": behind([COMPANION, WHOLE_SITE[0], *MIDDLEWARE, WHOLE_SITE[1]], page_cache),
     "renewed": behind([COMPANION, f"{__name__}.renew", *MIDDLEWARE], page_cache),
     "bare": behind(MIDDLEWARE, HTTPCache),

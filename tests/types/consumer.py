@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import assert_type
 
 from django.core.handlers.wsgi import WSGIHandler
 
 from wheelcache import DEFAULT_TTL, Cache, ManualClock, MemoStats, RemovalCause, Stats, Timers, caches
+from wheelcache.django_backend import cache as django_cache
 from wheelcache.django_backend import memoize
 from wheelcache.flask_backend import Cache as FlaskCache
+from wheelcache.flask_backend import WheelCache as FlaskWheelCache
 from wheelcache.http_cache import HTTPCache
 
 cache = Cache("users", max_entries=1000, ttl=300, jitter=0.1, clock=ManualClock())
@@ -34,10 +37,43 @@ def note(user: int) -> str:
     return f"{user}"
 
 
+@FlaskCache().cached(timeout=timedelta(minutes=1), query_string=True)
+def view() -> str:
+    return "page"
+
+
 class Shop:
     @cache.memoize(60)
     def price(self, number: int) -> float:
         return number * 1.5
+
+    @classmethod
+    @cache.memoize(60)
+    def named(cls, name: str = "") -> str:
+        return name
+
+    @classmethod
+    @memoize(60)
+    async def of_django(cls, name: str) -> bytes:
+        return name.encode()
+
+    @classmethod
+    @FlaskCache().memoize(60)
+    def of_flask(cls, name: str) -> str:
+        return name
+
+    @staticmethod
+    @cache.memoize()
+    def double(number: int) -> int:
+        return 2 * number
+
+    @property
+    @cache.memoize()
+    def size(self) -> int:
+        return 1
+
+
+class Derived(Shop): ...
 
 
 def listener(key: object, value: object, cause: RemovalCause) -> None: ...
@@ -52,6 +88,19 @@ def work(timers: Timers) -> None:
     assert_type(Shop().price(1), float)
     assert_type(Shop.price(Shop(), 1), float)
     assert_type(Shop.price.cache_delete(Shop(), 1), bool)
+    assert_type(Shop().price.cache_delete(1), bool)
+    assert_type(Shop.named("a"), str)
+    assert_type(Derived.named(name="a"), str)
+    assert_type(Shop().named(), str)
+    assert_type(Shop.named.cache_delete(Shop, "a"), bool)
+    assert_type(Shop.of_flask("a"), str)
+    assert_type(Shop.double(1), int)
+    assert_type(Shop().size, int)
+    assert_type(view(), str)
+    assert_type(cache.get_or_load("k", lambda: 5), int)
+    assert_type(django_cache.get_or_set("k", lambda: 5, 60), int)
+    assert_type(django_cache.get_or_set("k", "text", grace=5), str)
+    assert_type(FlaskWheelCache().get_or_load("k", lambda: "text"), str)
     assert_type(cache.set("k", 1, DEFAULT_TTL), bool)
     assert_type(cache.add("k", 1, ttl=2.5), bool)
     assert_type(cache.delete_many(["k"]), int)
@@ -65,7 +114,17 @@ def work(timers: Timers) -> None:
     HTTPCache().wsgi(WSGIHandler())
 
 
+async def number() -> int:
+    return 5
+
+
 async def read() -> bytes:
+    assert_type(await cache.aget_or_load("k", number), int)
+    assert_type(await cache.aget_or_load("k", lambda: "text", 60, grace=5), str)
+    assert_type(await django_cache.aget_or_set("k", number), int)
+    assert_type(await django_cache.aget_or_set("k", lambda: "text"), str)
+    assert_type(await django_cache.aget_or_set("k", b"bytes"), bytes)
+    assert_type(await Shop.of_django("a"), bytes)
     return await page("x")
 
 
@@ -78,3 +137,8 @@ def mistakes() -> None:
     cache.set("k", 1, tags=7)  # error
     cache.delete_tags(["user:7"])  # error
     Cache("users", max_entires=1)  # error
+    Shop.named(1)  # error
+    Shop.of_flask(1)  # error
+    FlaskCache().memoize(tiemout=5)  # error
+    FlaskCache().cached(tiemout=5)  # error
+    django_cache.get_or_set("k", 5, graec=5)  # error

@@ -27,6 +27,6 @@ def test_type_checkers_accept_right_code_and_refuse_each_wrong_line(checker, tmp
     copy = tmp_path / CONSUMER.name
     copy.write_text(CONSUMER.read_text())
     wrong = {number for number, line in enumerate(copy.read_text().splitlines(), 1) if "# error" in line}
-    done = subprocess.run(checker(copy), cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(checker(copy), cwd=tmp_path, capture_output=True, text=True, timeout=250)
     lines = re.findall(r"consumer\.py:(\d+)[:\d ]+[-]? ?error", done.stdout)
     assert {int(each) for each in lines} == wrong, done.stdout + done.stderr

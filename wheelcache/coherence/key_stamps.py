@@ -1,26 +1,17 @@
-"""The stamps of one cache, looked up by the keys of its core, and the notes of its misses.
-
-The notes distinguish a ``set`` that fills the cache after a miss from one that changes a value. A caller that misses a
-key computes its value and sets it. Such a fill does not notify the other processes, since the source of the value did
-not change, and it is dropped if another process wrote the key since the miss. Any other write invalidates their
-entries. So each miss is noted, with the stamp of the key at that time, in the scope of the thread, task or request that
-missed.
-"""
+"""The stamps of one cache, looked up by the keys of its core."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from hashlib import blake2b
+from collections.abc import Callable, Hashable, Iterable
 from math import inf
 from typing import Any, Final
 from zlib import crc32
 
-from wheelcache.coherence.shared_stamps import Stamps, canonical
+from wheelcache.coherence.notices import EVERYTHING, Bus, Notice, report
+from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core.contract import Core, Seen, Watch
-from wheelcache.core.tags import moment
 from wheelcache.errors import CacheClosed, FileUnusable
-from wheelcache.runtime.request_scope import current_scope
 
 logger = logging.getLogger("wheelcache")
 
@@ -30,26 +21,15 @@ CHECK_INTERVAL: Final = 10.0
 NEVER_CURRENT: Final[Seen] = (0, 0)
 """A pair of words that no slot ever shows: a value that is stored under it is never current."""
 
-FILL_WINDOW: Final = 10.0
-"""Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill: it does not
-invalidate the entries of other processes, and it is dropped if one of them wrote the key in the meantime. A later one
-invalidates."""
-
-Answered = tuple[Seen | None, int]
-"""The miss that a write fills: the words that its slot of the stamps showed, and its moment."""
-
-INVALIDATES: Final[Answered] = (None, 0)
-"""The value of a write that fills no miss."""
-
-PLAIN_LENGTH: Final = 256
-"""Characters. The note of a longer key, or of a key that is not a string, contains its 16-byte digest instead."""
-
 
 class KeyStamps:
     """The stamps of one cache. Without stamps, every method does nothing.
 
     Attributes:
+        source: the source of the invalidations, the same for all caches with these stamps; None if none are reported.
         are_there: whether the cache has stamps, written by other processes or by a connection that reports writes.
+        are_in_file: whether the stamps are in a file that may be removed, so that misses must check it.
+        bus: reports writes to other machines; None if there are none.
         reports_writes: whether other processes write the stamps. If so, another process has written or deleted the key
             of every entry that is not current.
     """
@@ -63,11 +43,16 @@ class KeyStamps:
         # The table that the core uses.
         self._table = None if stamps is None else stamps.table
         self._drops = 0
-        # Stamps that are never written report no writes, so fills need no notes.
+        self.bus: Bus | None = None if stamps is None else stamps.bus
         self.reports_writes = stamps is not None and stamps.first is not None
-        # Identifies the cache in the notes. Not id(self): another cache may get the same id after this object is freed.
-        self._identity = object()
+        self.source: Hashable = stamps.identity if stamps is not None and self.reports_writes else None
         self.are_there = stamps is not None
+        self.are_in_file = stamps is not None and stamps.is_in_file
+
+    @property
+    def writes(self) -> memoryview | None:
+        """The moments of the last writes, which processes share; None if they share none."""
+        return None if self._stamps is None else self._stamps.writes
 
     def slot(self, key: Any) -> int:
         """Return the slot of ``key`` in the stamps.
@@ -87,6 +72,26 @@ class KeyStamps:
         invalidation = stamps.invalidations[slot]
         return invalidation, stamps.table[slot]
 
+    def restamp(self, key: Any) -> None:
+        """End the entries of ``key`` in all processes, without outdating fills in progress."""
+        if self._stamps is not None:
+            self._stamps.restamp(self._stamps.slot(key))
+
+    def report(self, keys: Iterable[Any]) -> None:
+        """Report writes of ``keys`` to other machines."""
+        if self.bus is not None:
+            report(self.bus, Notice(keys=frozenset(map(self.slot, keys))))
+
+    def report_drop(self, slot: int) -> None:
+        """Report to other machines that a tag with this slot was dropped."""
+        if self.bus is not None:
+            report(self.bus, Notice(tags=frozenset((slot,))))
+
+    def report_clear(self) -> None:
+        """Report to other machines that all entries were outdated."""
+        if self.bus is not None:
+            report(self.bus, EVERYTHING)
+
     def watch(self, key: Any) -> Watch:
         """Watch ``key`` in the core. See ``Core.watch``."""
         return self._core.watch(key, slot=self.slot(key))
@@ -94,26 +99,6 @@ class KeyStamps:
     def seen_by_load(self, seen: Seen | None) -> Seen | None:
         """Return ``seen``, under which a loaded value is stored, or NEVER_CURRENT if no writes are reported now."""
         return seen if seen is None or self._stamps is None or self._stamps.is_notified else NEVER_CURRENT
-
-    def missed(self, key: Any) -> None:
-        """Note that ``key`` was missed, and may be set soon."""
-        if self.reports_writes and (seen := self.seen(key)) is not None:
-            current_scope().note_miss((self._identity, _noted(key)), (seen, moment(), self._core.now()))
-
-    def noted(self, key: Any) -> Answered:
-        """Remove and return the note of the miss that a write of ``key`` fills; INVALIDATES if there is none."""
-        if not self.reports_writes:
-            return INVALIDATES
-        note = current_scope().take_miss((self._identity, _noted(key)))
-        if note is None:
-            return INVALIDATES
-        seen, since, missed_at = note
-        return (seen, since) if self._core.now() - missed_at <= FILL_WINDOW else INVALIDATES
-
-    def forget_misses(self) -> None:
-        """Remove the notes of the running thread or task, after the cache was cleared: a later ``set`` invalidates."""
-        if self.reports_writes:
-            current_scope().forget_misses(self._identity)
 
     def check(self) -> bool:
         """Open the stamps again if their file was removed or replaced. Return whether that was the case.
@@ -160,11 +145,4 @@ class KeyStamps:
     def _use(self, stamps: Stamps, *, keep: bool) -> None:
         self._core.use_stamps(stamps, keep=keep)
         self._table = stamps.table
-
-
-def _noted(key: Any) -> str | bytes:
-    """Return ``key`` in a form of bounded size, which is the same for equal keys."""
-    if type(key) is str and len(key) <= PLAIN_LENGTH:
-        return key
-    text = repr(key if isinstance(key, str) else canonical(key))
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        self.source = stamps.identity if self.reports_writes else None

@@ -59,14 +59,16 @@ import mmap
 import os
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from sys import byteorder
 from typing import Any, Final, Protocol
 from zlib import crc32
 
+from wheelcache.coherence.notices import Bus, Notice
 from wheelcache.core import contract
+from wheelcache.core.stamp_words import new_fence
 from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime.private_files import NEEDS_UNIX, locked_file, runtime_directory
@@ -74,11 +76,17 @@ from wheelcache.runtime.private_files import NEEDS_UNIX, locked_file, runtime_di
 logger = logging.getLogger("wheelcache")
 
 SLOTS: Final = 65_536
-"""Each slot has three words of 8 bytes, so the file takes 1.5 MiB."""
+"""Each slot has four words of 8 bytes, so the file takes 2 MiB."""
 
-MAGIC: Final = b"wheelcache stamps 2"
+ALL_WRITES: Final = 0
+"""The place of the moment of the last write of everything."""
+
+MAGIC: Final = b"wheelcache stamps 3"
 HEADER: Final = struct.Struct("<24sQQ")
 """The magic, the number of slots, and the number of processes that have opened the file."""
+
+TRUSTED_UNTIL: Final = HEADER.size
+"""The place of the word in the header that ``contract.Stamps.trusted_until`` documents, which a new file has as 0."""
 
 HEADER_BYTES: Final = 64
 PROCESS_BITS: Final = 24
@@ -92,15 +100,28 @@ class Stamps(contract.Stamps, Protocol):
     Attributes:
         is_notified: whether this process is notified of writes. A value that is stored while this is False is never
             current.
+        is_in_file: whether the stamps are in a file, which may be removed.
+        bus: reports the writes to other machines, and theirs to these stamps; None if there are no other machines.
+        identity: equal for two objects whose stamps are the same.
+        writes: the moments of the last writes: see ``write_moments``. None if no other process records them.
     """
 
     @property
+    def identity(self) -> Hashable: ...
+    @property
+    def writes(self) -> memoryview | None: ...
+    @property
     def is_notified(self) -> bool: ...
+    @property
+    def is_in_file(self) -> bool: ...
+    @property
+    def bus(self) -> Bus | None: ...
 
     def open(self) -> None: ...
     def open_in_child(self) -> None: ...
     def is_gone(self) -> bool: ...
     def slot(self, key: object) -> int: ...
+    def restamp(self, slot: int) -> None: ...
 
 
 class SharedStamps:
@@ -110,13 +131,16 @@ class SharedStamps:
         name: processes that give the same name share their stamps.
         directory: the directory of the file; by default a private directory of the user. See ``private_files``.
         slots: the number of stamps.
+        bus: see ``Stamps``. With a bus, entries are current only while its reader vouches for the stamps.
 
     Attributes:
         table: the stamps, by slot.
         invalidations: by slot, the stamp of the last write that invalidated.
         tags: by slot, the moment at which its tags were last dropped; initially the moment of the file's creation.
+        writes: by slot, the moment of the last write: see ``write_moments``; initially that of the file's creation.
         first: the first of 2**39 stamps that the core of one cache may write.
         is_notified: True, since every write changes the shared file.
+        identity: the device and the number of the file.
 
     Raises:
         FileUnusable: if another user can access the file or its directory, or the file does not contain stamps.
@@ -124,16 +148,19 @@ class SharedStamps:
 
     table: memoryview
     invalidations: memoryview
-    tags: memoryview | None
-    first: int | None
+    tags: memoryview
+    writes: memoryview
+    first: int
+    identity: tuple[int, int]
     is_notified: Final = True
+    is_in_file: Final = True
 
-    def __init__(self, name: str, directory: Path | None = None, slots: int = SLOTS) -> None:
+    def __init__(self, name: str, directory: Path | None = None, slots: int = SLOTS, bus: Bus | None = None) -> None:
         if sys.platform == "win32":
             raise FileUnusable(f"sharing stamps between processes {NEEDS_UNIX}")
-        folder = runtime_directory() if directory is None else directory
+        self.bus = bus
         self._slots = slots
-        self._path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}-2.stamps"
+        self._path = stamps_path(name, directory, slots)
         self._is_in_ours = directory is None
         self._user = os.geteuid()
         self.open()
@@ -149,14 +176,21 @@ class SharedStamps:
             pass
         mapped, identity = found
         words = memoryview(mapped)[HEADER_BYTES:].cast("Q")
+        trust = memoryview(mapped)[TRUSTED_UNTIL : TRUSTED_UNTIL + WORD].cast("Q")
         # No Python code runs between the assignments, so an exception cannot leave the words of two files.
         slots = self._slots
-        self.table, self.invalidations, self.tags = words[:slots], words[slots : 2 * slots], words[2 * slots :]
-        self._identity = identity
+        self.table, self.invalidations = words[:slots], words[slots : 2 * slots]
+        self.tags, self.writes = words[2 * slots : 3 * slots], words[3 * slots :]
+        self._trust = trust
+        self.identity = identity
+
+    @property
+    def trusted_until(self) -> memoryview | None:
+        return None if self.bus is None else self._trust
 
     def _map_file(self) -> tuple[mmap.mmap, tuple[int, int]] | None:
         """Map the file. Return the map and the identity of the file; None if the file was removed in the meantime."""
-        size = HEADER_BYTES + 3 * self._slots * WORD
+        size = HEADER_BYTES + 4 * self._slots * WORD
         with locked_file(self._path) as file, _or_unusable(self._path):
             found = os.fstat(file)
             if found.st_nlink == 0:
@@ -169,7 +203,7 @@ class SharedStamps:
                     # later write. Not zeros: entries that a child of a fork inherited, filled under the stamps of
                     # another file, must not look current.
                     stamp = next(self._next)
-                    _write(file, 2 * self._words(stamp) + self._words(moment()), HEADER_BYTES)
+                    _write(file, 2 * self._words(stamp) + 2 * self._words(moment()), HEADER_BYTES)
             except OSError:
                 if is_new:
                     # The incomplete file would keep the disk full.
@@ -193,7 +227,7 @@ class SharedStamps:
         self._reserve((processes + 1) % (1 << PROCESS_BITS))
 
     def _reserve(self, process: int) -> None:
-        """Reserve half of the stamps of ``process`` for the core, and the other half for new files."""
+        """Reserve half of the stamps of ``process`` for the core, and the other half for new files and ``restamp``."""
         self.first = (process << WRITE_BITS) + 1
         self._next = itertools.count(self.first + (1 << WRITE_BITS - 1))
 
@@ -216,7 +250,7 @@ class SharedStamps:
             if self._may_move() and runtime_directory() != self._path.parent:
                 return True
         try:
-            return _identity(os.stat(self._path)) != self._identity
+            return _identity(os.stat(self._path)) != self.identity
         except FileNotFoundError:
             return True
         except OSError:
@@ -233,8 +267,48 @@ class SharedStamps:
         text = key if isinstance(key, str) else repr(canonical(key))
         return crc32(text.encode("utf-8", "surrogatepass")) % self._slots
 
+    def restamp(self, slot: int) -> None:
+        """Put a fresh stamp into a slot, without invalidating: entries are no longer current, but fills in progress
+        are not outdated."""
+        self.table[slot] = next(self._next)
+
+    def outdate(self, notice: Notice) -> None:
+        """Outdate the entries of this machine whose keys or tags were written according to ``notice``."""
+        now, stamp = moment(), next(self._next)
+        # The moments first: a transaction that began earlier must not share a value after the stamps.
+        places = [place_of_writes(slot, self._slots) for slot in (*notice.keys, *notice.tags)]
+        for place in [ALL_WRITES] if notice.everything else places:
+            self.writes[place] = now
+        if notice.everything:
+            words = memoryview(self._words(stamp)).cast("Q")
+            self.invalidations[:] = words
+            self.table[:] = words
+            return
+        for slot in notice.keys:
+            self.invalidations[slot] = stamp
+            self.table[slot] = stamp
+        for slot in notice.tags:
+            self.tags[slot] = max(now, self.tags[slot] + 1)
+
+    def vouch(self, until: int) -> None:
+        """Let entries be current until the moment ``until``, for all caches with these stamps and a bus."""
+        # A core reads this word before the stamps, so all stamps must be in memory before it.
+        with new_fence():
+            self._trust[0] = until
+
     def _words(self, word: int) -> bytes:
         return word.to_bytes(WORD, byteorder) * self._slots
+
+
+def place_of_writes(slot: int, places: int) -> int:
+    """Return the place of the moment of the last write of the names with this slot, among so many ``places``."""
+    return 1 + slot % (places - 1)
+
+
+def stamps_path(name: str, directory: Path | None = None, slots: int = SLOTS) -> Path:
+    """Return the path of the file of ``SharedStamps`` with the same arguments."""
+    folder = runtime_directory() if directory is None else directory
+    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}-3.stamps"
 
 
 def canonical(key: Any) -> Any:

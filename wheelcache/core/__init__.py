@@ -11,27 +11,34 @@ Attributes:
     HOW_TO_CHANGE: the reason for this choice, and how to get the other core.
     CoreClass: the class of the cores.
     CacheAccess, PrefixAccess, WriteState: the classes that belong to this core.
+    ContextMemo, KeptAttribute: see ``context_memo``; compiled along with the core.
+    exchange_word: see ``stamp_words``; compiled along with the core.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from wheelcache.core.access import CacheAccess, PrefixAccess, WriteState
+from wheelcache.core.context_memo import ContextMemo, KeptAttribute
+from wheelcache.core.gil import has_gil
 from wheelcache.core.python_core import PythonCore as CoreClass
+from wheelcache.core.stamp_words import exchange_word
 
 __all__ = [
     "HOW_TO_CHANGE",
     "IMPLEMENTATION",
     "REPORT",
     "CacheAccess",
+    "ContextMemo",
     "CoreClass",
+    "KeptAttribute",
     "PrefixAccess",
     "WriteState",
+    "exchange_word",
 ]
 
 logger = logging.getLogger("wheelcache")
@@ -45,7 +52,14 @@ if ASKED not in (None, "python", "compiled"):
 
 if ASKED != "python" and not TYPE_CHECKING:
     try:
-        from wheelcache.core._core import CacheAccess, PrefixAccess, WriteState
+        from wheelcache.core._core import (
+            CacheAccess,
+            ContextMemo,
+            KeptAttribute,
+            PrefixAccess,
+            WriteState,
+            exchange_word,
+        )
         from wheelcache.core._core import CompiledCore as CoreClass
 
         IMPLEMENTATION = "compiled"
@@ -56,12 +70,19 @@ if ASKED != "python" and not TYPE_CHECKING:
                 f'WHEELCACHE_CORE is "compiled", but the compiled core cannot be imported: {error}'
             ) from error
         if isinstance(error, ModuleNotFoundError):
+            folder = Path(__file__).parent
+            # Only a checkout has the source of the compiled core. An installation of it elsewhere would not be used.
+            is_checkout = (folder / "_core.pyx").exists()
             HOW_TO_CHANGE = (
-                f"There is no compiled core in {Path(__file__).parent}: install a C compiler and the headers of Python "
-                "(on Debian: apt-get install gcc python3-dev), then reinstall wheelcache with the pip options "
-                "--force-reinstall --no-deps --no-cache-dir."
+                f"There is no compiled core in {folder}: install a C compiler and the headers of Python "
+                "(on Debian: apt-get install gcc python3-dev), then "
+                + (
+                    f"run pip install --no-deps --editable {folder.parents[1]}."
+                    if is_checkout
+                    else "reinstall wheelcache with the pip options --force-reinstall --no-deps --no-cache-dir."
+                )
             )
-        elif not getattr(sys, "_is_gil_enabled", lambda: True)():
+        elif not has_gil():
             HOW_TO_CHANGE = "PYTHON_GIL=1 in the environment keeps the lock of the interpreter, for the compiled core."
         else:
             HOW_TO_CHANGE = f"The compiled core cannot be imported: {error}."

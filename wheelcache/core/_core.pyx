@@ -23,9 +23,10 @@ from collections import deque
 from wheelcache import options
 from wheelcache.core import contract
 from wheelcache.core.contract import Counts, Record, RemovalCause, Times
+from wheelcache.core.gil import has_gil
 from wheelcache.keys import is_plain
 
-if not getattr(sys, "_is_gil_enabled", lambda: True)():
+if not has_gil():
     # freethreading_compatible is set all the same: otherwise the import would enable the lock for the whole process.
     raise ImportError("the compiled core of wheelcache needs the global interpreter lock, which is off")
 
@@ -33,7 +34,7 @@ include "platform.pxi"
 
 cdef object MISSING = contract.MISSING
 cdef object BY_DELETE = RemovalCause.DELETED
-cdef double KEEP = contract.KEEP, SWEEP_INTERVAL = contract.SWEEP_INTERVAL
+cdef double KEEP_TTL = contract.KEEP_TTL, SWEEP_INTERVAL = contract.SWEEP_INTERVAL
 cdef Py_ssize_t BATCH = contract.BATCH
 cdef int64_t MAX_WEIGHT = contract.MAX_WEIGHT
 cdef uint64_t MOST_WEIGHT = 2 * contract.MAX_WEIGHT
@@ -55,6 +56,10 @@ include "watches.pxi"
 include "wheel.pxi"
 include "hash_table.pxi"
 include "scans.pxi"
+include "departed.pxi"
+include "regions.pxi"
+include "duel.pxi"
+include "curve.pxi"
 include "eviction.pxi"
 include "map.pxi"
 include "writes.pxi"
@@ -69,8 +74,6 @@ cdef class CompiledCore:
     cdef readonly object completed
     cdef object clock  # None for the system's clock, which is read in C
     cdef bint barrier  # whether the gate is shut or a fork is in progress
-    cdef uint64_t hits
-    cdef uint64_t misses
     cdef bint weighs
     cdef Jitter jitter
     cdef object gate_error
@@ -81,7 +84,7 @@ cdef class CompiledCore:
     # Not ``__init__``, which Python code may skip or call again.
     def __cinit__(
         self, *, max_entries=None, max_weight=None, double jitter=0.0, double max_jitter=60.0, interval=1.0,
-        clock=None, stamps=None,
+        clock=None, stamps=None, policy="lru", seed=None,
     ):
         cdef Map *map = &self.map
         self.watches = new_watch_table()
@@ -100,11 +103,15 @@ cdef class CompiledCore:
         now = self.now()
         check_time(now, interval)
         start_wheel(&map.wheel, interval, now)
-        seed(&self.jitter)
+        seed_jitter(&self.jitter)
         open_stamps(stamps, &map.stamps)
+        is_adaptive = contract.is_adaptive_policy(policy, max_entries)
+        start_policy(map, is_adaptive, int.from_bytes(urandom(8), "little") if seed is None else seed)
 
     def __dealloc__(self):
         end_walk(&self.map.walk)
+        close_duel(self.map.duel)
+        close_curve(self.map.curve)
         Py_XDECREF(self.map.tags.by_name)
         close_stamps(&self.map.stamps)
         if self.watches is not NULL:
@@ -146,20 +153,22 @@ cdef class CompiledCore:
     cdef inline PyObject *hit(self, uint32_t index) noexcept:
         """Return the value of an entry that is fresh by the system's clock and current, as ``found`` does."""
         cdef Entry *entry
+        cdef double now
         if index == 0:
             return <PyObject *>MISSING
         entry = at(&self.map.entries, index)
-        if entry.fresh_until <= now_for(entry) or not is_current(&self.map, index, entry):
+        now = now_for(entry)
+        if entry.fresh_until <= now or not is_current(&self.map, index, entry):
             return <PyObject *>MISSING
-        self.hits += 1
-        on_hit(&self.map, index, entry)
+        self.map.hits += 1
+        on_hit(&self.map, index, entry, now)
         return entry.value
 
     cdef PyObject *hit_at(self, uint32_t index, double now) noexcept:
         if not is_live(&self.map, index, now):
             return <PyObject *>MISSING
-        self.hits += 1
-        on_hit(&self.map, index, at(&self.map.entries, index))
+        self.map.hits += 1
+        on_hit(&self.map, index, at(&self.map.entries, index), now)
         return at(&self.map.entries, index).value
 
     def __len__(self):
@@ -168,6 +177,7 @@ cdef class CompiledCore:
     def __sizeof__(self):
         cdef Detached *detached = self.map.detached
         cdef size_t size = memory_of(&self.map.entries) + self.map.walk.size * sizeof(Turn)
+        size += memory_of_duel(self.map.duel) + memory_of_curve(self.map.curve)
         while detached is not NULL:
             size += sizeof(Detached) + memory_of(&detached.entries)
             detached = detached.next
@@ -208,7 +218,7 @@ cdef class CompiledCore:
         if index == 0:
             return None
         if use:
-            on_hit(&self.map, index, at(&self.map.entries, index))
+            on_use(&self.map, index, at(&self.map.entries, index))
         return record_of(&self.map, index)
 
     def keys(self, Py_ssize_t limit=PY_SSIZE_T_MAX):
@@ -226,16 +236,19 @@ cdef class CompiledCore:
 
     def counts(self):
         # Copy all counts first: building the dict runs Python code, which hashes the Enum members.
-        cdef uint64_t hits = self.hits, misses = self.misses, puts = self.map.puts
+        cdef uint64_t hits = self.map.hits, misses = self.map.misses, puts = self.map.puts
         cdef uint64_t weight = self.map.evicted_weight, carry = self.map.evicted_carry
         cdef uint64_t counted[5]
         memcpy(counted, self.map.removals, sizeof(counted))
         removals = {CAUSES[cause]: counted[cause] for cause in range(5)}
         return tuple.__new__(Counts, (hits, misses, removals, puts, (<object>carry << 64) + weight))
 
+    def sample(self):
+        return sample_of(&self.map)
+
     def count(self, *, uint64_t hits=0, uint64_t misses=0):
-        self.hits += hits
-        self.misses += misses
+        self.map.hits += hits
+        self.map.misses += misses
 
     def watch(self, key, *, Py_ssize_t slot=0, bint wants_value=False):
         cdef Watch watch = Watch.__new__(Watch)
@@ -263,6 +276,7 @@ cdef class CompiledCore:
     def set(
         self, key, value, ttl, double grace=0.0, bint exact=False, int64_t weight=0, int mode=0, expected=MISSING,
         Watch watch=None, Py_ssize_t slot=0, seen=None, list removed=None, tuple tags=(), uint64_t since=0,
+        uint32_t standing=0,
     ):
         cdef Write write
         if likely(
@@ -274,7 +288,7 @@ cdef class CompiledCore:
         write.ttl, write.grace, write.exact = as_seconds(<PyObject *>ttl), grace, exact
         write.weight, write.mode, write.expected, write.slot = weight, mode, <PyObject *>expected, slot
         check_item(weight, seen, &write)
-        write.tags, write.since = <PyObject *>tags if tags else NULL, since
+        write.tags, write.since, write.standing = <PyObject *>tags if tags else NULL, since, standing
         write.now = self.read_clock()
         return self.store_under(watch, &write, removed)
 
@@ -452,12 +466,14 @@ cdef class CompiledCore:
                 self.fork_lock.release()
             return
         self.fork_lock = threading.Lock()
-        seed(&self.jitter)
+        seed_jitter(&self.jitter)
         break_all_watches(self.watches, True)
         end_scans(&self.map)
-        self.hits = self.misses = 0
+        self.map.hits = self.map.misses = 0
         memset(self.map.removals, 0, sizeof(self.map.removals))
-        self.map.puts = self.map.evicted_weight = self.map.evicted_carry = 0
+        self.map.puts = self.map.outdated = self.map.evicted_weight = self.map.evicted_carry = 0
+        if self.map.curve is not NULL:
+            begin_windows(&self.map)
         self.completed.clear()
 
     # Below: calls that come before a step.
@@ -495,5 +511,6 @@ cdef class CompiledCore:
 
 include "plain_calls.pxi"
 include "access.pxi"
+include "context_memo.pxi"
 
 patch_collection()

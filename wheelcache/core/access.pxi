@@ -1,11 +1,16 @@
 # The fast paths to a core, compiled. access.py documents them. A look-up is a call of a C function.
 
+from cpython.set cimport PySet_GET_SIZE
+
 from itertools import islice
 
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, Serialized
+from wheelcache.core.reusable import check_reusable
 from wheelcache.errors import Unloaded
 
 cdef object SERIALIZED = Serialized
+cdef object HIDDEN = contract.HIDDEN
+cdef object LAYERED = object()
 cdef object OWN_TTL = DEFAULT_TTL
 cdef object UNTAGGED = ()  # a literal as the default costs a set 3 ns less than this name
 cdef double MOST_FAST_TTL = MAX_FAST_TTL
@@ -15,6 +20,36 @@ cdef class WriteState:
     cdef public bint is_plain
     cdef public int quiet
     cdef public object leases
+    cdef object recorder
+    cdef Py_buffer words
+    cdef Py_hash_t slots
+
+    @property
+    def moments(self):
+        return self.recorder
+
+    @moments.setter
+    def moments(self, moments):
+        if self.recorder is not None:
+            # A write in progress may be using the present words.
+            raise RuntimeError("the moments of the writes are recorded already")
+        if moments is not None:
+            PyObject_GetBuffer(moments.own, &self.words, PyBUF_WRITABLE)
+            self.slots = self.words.len // <Py_ssize_t>sizeof(uint64_t) - 1
+            self.recorder = moments
+
+    cdef inline int will_write(self, object key) except -1:
+        """Record the moment of a plain write of a string or an int: see ``WriteMoments.written``."""
+        cdef Py_hash_t slot
+        if unlikely(self.slots):
+            slot = hash_of_plain(<PyObject *>key) % self.slots
+            if slot < 0:
+                slot += self.slots
+            store_word(<uint64_t *>self.words.buf + 1 + slot, nanoseconds())
+        return 0
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.words)
 
 
 @cython.auto_pickle(False)
@@ -57,7 +92,7 @@ cdef class CacheAccess:
             except Unloaded:
                 self._load_snapshot()
                 return self.get(key, default)
-        self._core.misses += 1
+        self._core.map.misses += 1
         self.missed(key)
         return default
 
@@ -103,7 +138,7 @@ cdef class CacheAccess:
         for key in batch:
             value = self._core.hit(find(&self._core.map, <PyObject *>key, hash_of_plain(<PyObject *>key)))
             if value is <PyObject *>MISSING:
-                self._core.misses += 1
+                self._core.map.misses += 1
             else:
                 found[key] = <object>value
         return found
@@ -134,6 +169,9 @@ cdef class CacheAccess:
         Args:
             ttl: seconds > 0; None means that the entry never expires. The default is the TTL of the cache.
             tags: at most 64 non-empty strings. ``delete_tags`` with any of them removes the entry.
+
+        Raises:
+            TypeError: if ``value`` is a coroutine, which is closed, or a generator.
         """
         cdef double seconds
         if self._core is None:
@@ -149,15 +187,15 @@ cdef class CacheAccess:
     cdef bint store(self, object key, object value, double seconds, object ttl, int mode) except -1:
         """Do a ``set``, or with ABSENT an ``add``, for a string as the key, if only the core handles it."""
         cdef int outcome
+        if may_be_read_once(<PyObject *>value):
+            check_reusable(value)
         try:
+            self.writes.will_write(key)
             outcome = self._core.store(key, value, seconds, 0, mode, mode == ABSENT)
             self.announce(outcome, 1)
         except Unloaded:
             self._load_snapshot()
             return self.add(key, value, ttl) if mode == ABSENT else self.set(key, value, ttl)
-        except BaseException:
-            self.writes.interrupted()
-            raise
         return outcome & STORED
 
     cdef inline int announce(self, int outcome, Py_ssize_t count) except -1:
@@ -200,6 +238,7 @@ cdef class CacheAccess:
         if type(values) is not dict or not (ttl is OWN_TTL or is_usual(ttl, &seconds)) or tags is not UNTAGGED:
             return self._set_many(values, ttl, jitter=jitter, tags=tags)
         if len(values) > BATCH:
+            check_all_reusable(list(values.values()))
             items = iter(list(values.items()))
             while batch := dict(islice(items, BATCH)):
                 refused += self.set_many(batch, ttl, jitter=jitter)
@@ -209,17 +248,16 @@ cdef class CacheAccess:
         keys, stored = items_of(values)
         if not self.writes_at_once() or not are_strings_or_ints(keys):
             return self._set_many(values, ttl, jitter=jitter, tags=tags)
+        check_all_reusable(stored)
         self.store_all(keys, stored, seconds, exact)
         return refused
 
     cdef int store_all(self, list keys, list values, double seconds, bint exact) except -1:
         cdef int outcome
-        try:
-            outcome = put_all(self._core, keys, values, seconds, exact)
-            self.announce(outcome, len(keys))
-        except BaseException:
-            self.writes.interrupted()
-            raise
+        for key in keys:
+            self.writes.will_write(key)
+        outcome = put_all(self._core, keys, values, seconds, exact)
+        self.announce(outcome, len(keys))
         return 0
 
     @cython.binding(True)
@@ -235,13 +273,10 @@ cdef class CacheAccess:
 
     cdef bint touch_entry(self, str key, double seconds) except -1:
         cdef int outcome
-        try:
-            outcome = give_ttl(self._core, self._core.index_of(key), seconds, exact_clock())
-            if outcome:
-                self.announce(outcome, 1)
-        except BaseException:
-            self.writes.interrupted()
-            raise
+        self.writes.will_write(key)
+        outcome = give_ttl(self._core, self._core.index_of(key), seconds, exact_clock())
+        if outcome:
+            self.announce(outcome, 1)
         return outcome & STORED
 
     def incr(self, key, delta=1):
@@ -273,15 +308,12 @@ cdef class CacheAccess:
         total = value + delta
         memset(&write, 0, sizeof(Write))
         write.key, write.hash, write.value = <PyObject *>key, hash_of_plain(<PyObject *>key), <PyObject *>total
-        write.ttl, write.mode, write.expected, write.now = KEEP, SAME, <PyObject *>value, now
-        try:
-            outcome = core.store_under(None, &write, None)
-            if outcome & CHANGED:
-                return None
-            self.announce(outcome, 1)
-        except BaseException:
-            self.writes.interrupted()
-            raise
+        write.ttl, write.mode, write.expected, write.now = KEEP_TTL, SAME, <PyObject *>value, now
+        self.writes.will_write(key)
+        outcome = core.store_under(None, &write, None)
+        if outcome & CHANGED:
+            return None
+        self.announce(outcome, 1)
         return total
 
     @cython.binding(True)
@@ -292,8 +324,8 @@ cdef class CacheAccess:
         """Return the value of ``key``. If it is missing, call ``loader()``, and store and return its result.
 
         If many threads and tasks miss a key at the same time, one of them calls its loader, and the others receive the
-        value or the exception. A failed load stores nothing. If the key is set or deleted during the load, the callers
-        that are already waiting receive the loaded value, but it is not stored.
+        value or a copy of the exception. A failed load stores nothing. If the key is set or deleted during the load,
+        the callers that are already waiting receive the loaded value, but it is not stored.
 
         Args:
             loader: the function that computes the value. If it has a parameter ``previous``, it receives the value that
@@ -327,16 +359,21 @@ cdef class CacheAccess:
             and fail_safe is False
         ):
             return found
-        return self._load(key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl, tags)
+        steps = self._steps_to_load(
+            key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl, tags
+        )
+        # Driven here, since loaders may be nested, and every call in between counts towards the limit of recursion.
+        return found if steps is None else self._value_of(self._drive(steps))
 
     def delete(self, key):
         """Remove the entry of ``key``. Return whether there was a fresh one."""
         cdef WriteState writes = self.writes
         if self._core is None:
             raise unbound(self)
-        if type(key) is not str or not writes.is_plain or writes.leases.in_force:
+        if type(key) is not str or not writes.is_plain or writes.leases.open:
             return self._delete(key) is not MISSING
         try:
+            writes.will_write(key)
             return self._core.remove(key, MISSING, ALL, DELETED, 0, None) is not MISSING
         except Unloaded:
             self._load_snapshot()
@@ -352,6 +389,8 @@ cdef class PrefixAccess:
     cdef public object _encode
     cdef public frozenset _atoms
     cdef public Py_ssize_t _max_key_length
+    cdef public set _overlays
+    cdef public object _of_thread
 
     def _look_up_in(self, CacheAccess cache not None):
         self.core = cache._core
@@ -359,6 +398,39 @@ cdef class PrefixAccess:
 
     def get(self, key, default=None, version=None):
         """Return the value of ``key``, or ``default`` if it is missing or expired."""
+        if self._overlays is not None and PySet_GET_SIZE(self._overlays):
+            found = self.in_overlay(key, version)
+            if found is HIDDEN:
+                return default
+            if found is LAYERED:
+                return self._get_in_transaction(key, default, version)
+            if found is not MISSING:
+                return self._loads(found) if type(found) is SERIALIZED else found
+        return self.shared(key, default, version)
+
+    cdef object in_overlay(self, object key, object version):
+        """Return the stored form of a value of the running transaction; HIDDEN if it has deleted the key, MISSING if
+        the shared entry is visible, and LAYERED if only Python code can find out."""
+        cdef list overlays = self._of_thread.overlays
+        cdef object fill
+        if not overlays:
+            return MISSING
+        if len(overlays) != 1 or version is not None:
+            return LAYERED
+        overlay = overlays[0]
+        visible = overlay.visible
+        key = None if visible is None else self.usual_key(key)
+        if key is None:
+            return LAYERED
+        fill = (<dict>visible).get(key, MISSING)
+        if fill is MISSING or fill is HIDDEN:
+            return fill
+        return fill.value if fill.expires_at > self.core.read_clock() else HIDDEN
+
+    def _get_shared(self, key, default, version):
+        return self.shared(key, default, version)
+
+    cdef inline object shared(self, object key, object default, object version):
         if version is None and self.core is not None and self._prefix is not None:
             stored = self.core.lookup_prefixed(self._prefix, key)
             if stored is not MISSING:
@@ -428,7 +500,7 @@ cdef class PrefixAccess:
         for key in keys:
             value = core.lookup_prefixed(self._prefix, key)
             if value is MISSING:
-                core.misses += 1
+                core.map.misses += 1
             values.append(value)
         return [self._loads(each) if type(each) is SERIALIZED else each for each in values]
 

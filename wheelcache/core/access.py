@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from wheelcache.core.contract import MISSING, Core, Removals
+from wheelcache.core.reusable import check_reusable
 from wheelcache.errors import Unloaded
+
+R = TypeVar("R")
 
 
 class _Default(Enum):
@@ -48,17 +51,19 @@ class WriteState:
     """The work around the core after a miss or a write.
 
     Attributes:
-        is_plain: whether a ``set`` or ``delete`` needs nothing but the call of the core.
+        is_plain: whether a ``set`` or ``delete`` needs nothing but the call of the core, and a record in ``moments``.
         quiet: the outcome of a ``set`` that requires no further work.
-        leases: the leases on keys. Their attribute ``in_force`` is empty if there are none.
+        leases: the leases on keys. Their attribute ``open`` is empty if there are none.
+        moments: where every write is recorded first; None if nobody needs this. It is assigned once.
         records_misses: whether misses must be reported to ``missed``. False with the system's clock and without stamps.
     """
 
-    __slots__ = ("is_plain", "leases", "quiet")
+    __slots__ = ("is_plain", "leases", "moments", "quiet")
 
     is_plain: bool
     quiet: int
     leases: Any
+    moments: Any
 
     @property
     def records_misses(self) -> bool:
@@ -68,9 +73,6 @@ class WriteState:
         raise NotImplementedError
 
     def announce(self, outcome: int, removed: Removals | None, count: int = 1) -> None:
-        raise NotImplementedError
-
-    def interrupted(self) -> None:
         raise NotImplementedError
 
 
@@ -134,6 +136,9 @@ class CacheAccess:
         Args:
             ttl: seconds > 0; None means that the entry never expires. The default is the TTL of the cache.
             tags: at most 64 non-empty strings. ``delete_tags`` with any of them removes the entry.
+
+        Raises:
+            TypeError: if ``value`` is a coroutine, which is closed, or a generator.
         """
         if ttl is DEFAULT_TTL:
             ttl = self._ttl
@@ -142,6 +147,9 @@ class CacheAccess:
         writes = self._writes
         if type(key) is not str or not writes.is_plain or tags != ():
             return self._set(key, value, ttl, tags)
+        check_reusable(value)
+        if writes.moments is not None:
+            writes.moments.written(key)
         try:
             store = self._core_set
             outcome = store(key, value, ttl)
@@ -150,16 +158,15 @@ class CacheAccess:
         except Unloaded:
             self._load_snapshot()
             return self.set(key, value, ttl)
-        except BaseException:
-            writes.interrupted()
-            raise
         return True
 
     def delete(self, key: Hashable) -> bool:
         """Remove the entry of ``key``. Return whether there was a fresh one."""
         writes = self._writes
-        if type(key) is not str or not writes.is_plain or writes.leases.in_force:
+        if type(key) is not str or not writes.is_plain or writes.leases.open:
             return self._delete(key) is not MISSING
+        if writes.moments is not None:
+            writes.moments.written(key)
         try:
             remove = self._core_delete
             return remove(key, MISSING) is not MISSING
@@ -211,7 +218,7 @@ class CacheAccess:
     def get_or_load(
         self,
         key: Hashable,
-        loader: Callable[..., Any],
+        loader: Callable[..., R],
         ttl: Lifetime = DEFAULT_TTL,
         *,
         grace: float | None = None,
@@ -220,12 +227,12 @@ class CacheAccess:
         timeout: float | None = None,
         negative_ttl: float | None = None,
         tags: Iterable[str] = NO_TAGS,
-    ) -> Any:
+    ) -> R:
         """Return the value of ``key``. If it is missing, call ``loader()``, and store and return its result.
 
         If many threads and tasks miss a key at the same time, one of them calls its loader, and the others receive the
-        value or the exception. A failed load stores nothing. If the key is set or deleted during the load, the callers
-        that are already waiting receive the loaded value, but it is not stored.
+        value or a copy of the exception. A failed load stores nothing. If the key is set or deleted during the load,
+        the callers that are already waiting receive the loaded value, but it is not stored.
 
         Args:
             loader: the function that computes the value. If it has a parameter ``previous``, it receives the value that
@@ -257,8 +264,12 @@ class CacheAccess:
             and grace is refresh_ahead is timeout is negative_ttl is None
             and fail_safe is False
         ):
-            return found
-        return self._load(key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl, tags)
+            return found  # type: ignore[no-any-return]
+        steps = self._steps_to_load(
+            key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl, tags
+        )
+        # Driven here, since loaders may be nested, and every call in between counts towards the limit of recursion.
+        return found if steps is None else self._value_of(self._drive(steps))  # type: ignore[no-any-return]
 
     # Below: methods that ``Cache`` defines. Most are the calls above without a fast path.
 
@@ -281,7 +292,11 @@ class CacheAccess:
     def _incr(self, key: Any, delta: Any) -> Any:
         raise NotImplementedError
 
-    def _load(
+    # The drivers of the steps of a load, and the value of their result.
+    _drive: Callable[[Any], Any]
+    _value_of: Callable[[Any], Any]
+
+    def _steps_to_load(
         self,
         key: Any,
         found: Any,
@@ -294,6 +309,7 @@ class CacheAccess:
         negative_ttl: Any,
         tags: Any,
     ) -> Any:
+        """Return the steps that load or refresh ``key``; None if ``found`` can be used as it is."""
         raise NotImplementedError
 
     def _set(self, key: Any, value: Any, ttl: Any, tags: Iterable[str]) -> bool:
@@ -320,6 +336,8 @@ class PrefixAccess:
         _atoms: the types of values that are stored as they are.
         _max_key_length: keys with more characters, spaces or control characters have no fast path, since the backend
             replaces them. 0 if the backend stores every key as it is.
+        _overlays: the overlays of open transactions; None if the backend follows no transactions.
+        _of_thread: has those of the running thread, in its attribute ``overlays``, where ``get`` looks first.
     """
 
     _prefix: str | None
@@ -327,6 +345,8 @@ class PrefixAccess:
     _encode: Callable[[Any], Any]
     _atoms: frozenset[object]
     _max_key_length: int
+    _overlays: set[Any] | None = None
+    _of_thread: Any = None
     _find: Callable[[Any, Any], Any] = staticmethod(_not_found)
 
     def _look_up_in(self, cache: CacheAccess) -> None:
@@ -336,6 +356,12 @@ class PrefixAccess:
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
         """Return the value of ``key``, or ``default`` if it is missing or expired."""
+        if self._overlays and self._of_thread.overlays:
+            return self._get_in_transaction(key, default, version)
+        return self._get_shared(key, default, version)
+
+    def _get_shared(self, key: Any, default: Any, version: int | None) -> Any:
+        """Do a ``get`` that ignores the entries of transactions."""
         if version is None and self._prefix is not None:
             try:
                 find = self._find
@@ -358,6 +384,10 @@ class PrefixAccess:
         except Unloaded:
             return MISSING
         return self._loads(stored) if type(stored) is Serialized else stored
+
+    def _get_in_transaction(self, key: Any, default: Any, version: int | None) -> Any:
+        """Do a ``get`` in a thread with a transaction that has entries of its own."""
+        raise NotImplementedError
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         """Continue a ``get`` for which the fast path found no value."""

@@ -16,8 +16,8 @@ and the move to the young end may follow the look-up, so a concurrent eviction m
 
 **Lock order.** A core is a leaf: it calls no other part and never waits for one. A caller that holds a lock of its own
 uses only the members that are safe under a lock; every other call may drop the last reference to a value. A part that
-finds a key missing and then claims it, for a flight or a lease, watches it and looks again *after* the claim. A caller
-that joins the claim of another shares its value only if the watch was neither broken (for a flight) nor ended (for a
+finds a key missing watches it, claims it by a turn for a load or a lease, and looks again *after* the claim. A caller
+that joins the turn of another shares its value only if the watch was neither broken (for a load) nor ended (for a
 lease) when the caller joined; otherwise it looks again. Neither shows the writes of other processes: ``seen`` does.
 
 **Keys** are hashed and compared by C code alone, and equal keys have equal hashes whatever their types. Other keys are
@@ -25,13 +25,18 @@ replaced by proxies before they reach a core; the compiled core refuses them wit
 may share a hash by the choice of a visitor, as in a dict, and are then as slow as there. **Values** are kept by
 reference and never compared, hashed or called.
 
+**The order of eviction** is that of use, the least recently used first, with the policy "lru". With "adaptive", it is
+that of ``regions.Order``, and the entry that leaves is the first one or the oldest of the window. Where this contract
+says the young end, that policy may choose another place. A key that was just stored survives until a fifth of
+``max_entries`` further new keys were stored.
+
 **Arguments** are checked before the first change. A weight out of range is an OverflowError, a slot that the stamps do
 not have an IndexError, a TTL that is not a number a ValueError, and the name of a tag is exactly a ``str``. Any other
 invalid argument is undefined behavior.
 
 **Times** are floats, in seconds on the core's clock; ``inf`` means never. An entry is *fresh* before ``fresh_until``,
 then *stale* until ``expires_at``. It is *current* while all its stamps are: while the table, if there is one, shows the
-stamp it was stored under, and none of its tags was dropped.
+stamp it was stored under and is trusted, and none of its tags was dropped.
 
 **Tags** are names under which entries are dropped together. An entry of a dropped tag is as good as deleted, but takes
 memory, a place and its weight until it is removed. A *moment* is an int, in nanoseconds of a clock that all
@@ -70,11 +75,26 @@ BATCH: Final = 1024
 SWEEP_INTERVAL: Final = 1.0
 """Seconds, at most, from the drop of a tag until its entries begin to leave memory."""
 
+CURVE_KEYS: Final = 120
+"""The keys for which the miniature of a cache has room: with five more of other sizes and policies, it takes 74 KB."""
+
+CURVE_SHARE: Final = 80
+"""At most one key of so many is sampled for the miniatures."""
+
+LEAST_CURVE: Final = 5000
+"""The ``max_entries`` from which a core has miniatures. They make a hit 5% slower there, and less in larger ones."""
+
+LEAST_CURVE_IN_PYTHON: Final = 150_000
+"""The same for the reference core, whose miniatures take 45 us for a request: with 5,000 entries, they would double the
+time of a hit."""
+
 MAX_WEIGHT: Final = 2**62
 """The largest weight, and the largest ``max_weight``."""
 
 MISSING: Final = object()
-KEEP: Final = -1.0
+HIDDEN: Final = object()
+"""In the overlay of a transaction: the transaction has deleted the key. No core knows it."""
+KEEP_TTL: Final = -1.0
 """As the ``ttl`` of ``set`` with SAME: keep the times that the entry has."""
 
 ANY, ABSENT, SAME, RESTORE = range(4)
@@ -94,6 +114,20 @@ COMPLETED: Final = 8
 """Watches were completed: the caller empties ``completed``."""
 PRESENT, CHANGED, OUTDATED, TOO_HEAVY, NO_ROOM = 16, 32, 64, 128, 256
 """The reasons for which a value was not stored."""
+
+
+def is_adaptive_policy(policy: str, max_entries: int | None) -> bool:
+    """Return whether a core has the policy "adaptive".
+
+    Raises:
+        ValueError: if there is no such policy, or if it needs ``max_entries``.
+    """
+    if policy not in ("lru", "adaptive"):
+        raise ValueError(f"policy must be 'lru' or 'adaptive', not {policy!r}")
+    if policy == "adaptive" and max_entries is None:
+        raise ValueError("policy 'adaptive' needs max_entries")
+    return policy == "adaptive"
+
 
 Removals = list[tuple[Any, Any, RemovalCause]]
 Seen = tuple[int, int]
@@ -116,6 +150,8 @@ class Record(NamedTuple):
     weight: int
     seen: Seen | None
     tags: tuple[str, ...] = ()
+    standing: int = 0
+    """The entry's region and uses with the policy "adaptive", as bits that ``set`` accepts."""
 
 
 class Counts(NamedTuple):
@@ -149,6 +185,11 @@ class Stamps(Protocol):
     def tags(self) -> memoryview | None:
         """A third table: the moment at which the tags of each slot were last dropped. None if no other process drops
         tags."""
+
+    @property
+    def trusted_until(self) -> memoryview | None:
+        """A single word: the moment from which on no entry is current, until a later moment is written. None if the
+        tables are complete at all times."""
 
 
 class Watch(Protocol):
@@ -188,7 +229,9 @@ class Scan(Protocol):
 class Core(Protocol):
     """A core. It lives as long as its cache, so callers may keep its bound methods.
 
-    It is built with ``max_entries`` and ``max_weight`` (int >= 1 or None), ``jitter`` (0 <= jitter < 1), ``max_jitter``
+    It is built with ``policy`` ("lru" or "adaptive"; the latter needs ``max_entries``), ``seed`` (the secret of the
+    adaptive policy, an int of 64 bits: with the same seed and calls, cores evict the same entries; None for a random
+    one), ``max_entries`` and ``max_weight`` (int >= 1 or None), ``jitter`` (0 <= jitter < 1), ``max_jitter``
     (seconds), ``interval`` (seconds per tick), ``clock`` and ``stamps`` (see ``use_clock`` and ``use_stamps``). Ticks
     without timers cost nothing. Times up to ``interval * 2**52`` either way are distinguished; a clock beyond that
     raises a ValueError. A caller that holds a lock may use ``times``, ``watch``, ``counts``, ``count``, ``now``,
@@ -247,6 +290,7 @@ class Core(Protocol):
         removed: Removals | None = None,
         tags: tuple[TagName, ...] = (),
         since: int = 0,
+        standing: int = 0,
     ) -> int:
         """Store ``value`` at the young end, and return the outcome.
 
@@ -255,9 +299,9 @@ class Core(Protocol):
         heavier than ``max_weight`` is TOO_HEAVY, and the entry of its key leaves as REPLACED.
 
         Args:
-            ttl: seconds > 0 until the entry is stale, None for never, or KEEP. Unless ``exact``, jitter shortens it, by
-                a factor drawn evenly from [1 - jitter, 1] and by ``max_jitter`` at most. With RESTORE it may be <= 0:
-                the entry has been stale for so long, and ``ttl + grace`` is > 0.
+            ttl: seconds > 0 until the entry is stale, None for never, or KEEP_TTL. Unless ``exact``, jitter shortens
+                it, by a factor drawn evenly from [1 - jitter, 1] and by ``max_jitter`` at most. With RESTORE it may be
+                <= 0: the entry has been stale for so long, and ``ttl + grace`` is > 0.
             grace: seconds >= 0 from stale to expired.
             weight: 0 to MAX_WEIGHT; otherwise OverflowError.
             watch: store only if the watch is unbroken; otherwise the outcome is CHANGED. The caller closes the watch
@@ -270,6 +314,7 @@ class Core(Protocol):
             tags: distinct tags, which replace those of the entry. With SAME, the entry keeps its tags.
             since: the moment at which the computation of the value began; 0 if it does not matter. If a tag was dropped
                 after that moment, the value is OUTDATED, or CHANGED with a watch, whose begin is then the moment.
+            standing: with RESTORE, the standing of the entry in the snapshot.
         """
 
     def touch(self, key: Hashable, ttl: float | None) -> int:
@@ -343,6 +388,11 @@ class Core(Protocol):
         entries that were used last are looked at: without a limit, this is O(n) and not for servers."""
 
     def counts(self) -> Counts: ...
+
+    def sample(self) -> tuple[int, ...]:
+        """Return the numbers of ``stats.SAMPLE``: the misses that caches of other sizes, and the other policy, would
+        have had in the last three windows. They are zeros before these are over, and in a core with less than
+        ``LEAST_CURVE`` (the reference core: ``LEAST_CURVE_IN_PYTHON``) places. A switch of the policy begins again."""
 
     def count(self, *, hits: int = 0, misses: int = 0) -> None:
         """Count look-ups that ended outside the core: with a stale value, or with a value that the caller waited

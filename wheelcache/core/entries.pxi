@@ -11,6 +11,7 @@ cdef enum:
     HAS_TRACKED = 2  # the garbage collector tracks the key or the value
     HAS_TAGS = 4
     HAS_ORIGIN = 8  # set for all entries of a core with stamps
+    IN_CURVE = 32768  # its key is in the sample of the curve; the bits between are those of regions.pxi
 
 cdef uint32_t NO_INDEX = 0xFFFFFFFF
 
@@ -22,12 +23,13 @@ cdef struct Entry:
     double fresh_until
     double filed  # the time for which its slot of the wheel was chosen, never after it expires; inf in no slot
     uint32_t chained  # the next entry of its bucket
-    uint32_t older
-    uint32_t younger
     uint32_t before  # the previous entry of its slot of the wheel, or of the free list
     uint32_t after
+    # As in ``Place``.
     uint16_t home  # its slot of the wheel
     uint16_t flags
+    uint32_t older
+    uint32_t younger
 
 
 cdef struct Origin:

@@ -15,7 +15,9 @@ from itertools import islice
 from math import inf
 from typing import Any, Final
 
+from wheelcache.core.adaptive import Adaptive
 from wheelcache.core.contract import MAX_WEIGHT, WAKE, Record, RemovalCause, Removals
+from wheelcache.core.curve import Curve
 from wheelcache.core.tags import Tags
 from wheelcache.core.timing_wheel import FINEST_SLOTS, Timer, TimingWheel
 
@@ -48,6 +50,7 @@ class Entry(Timer):
     __init__ = object.__init__
 
     weight = 0
+    is_sampled = False
 
 
 class TrackedEntry(Entry):
@@ -61,6 +64,25 @@ class TrackedEntry(Entry):
         self.invalidation = self.stamp = -1
 
 
+class SampledEntry(Entry):
+    """An entry whose key is in the sample of the curve. A class costs no memory per entry."""
+
+    __slots__ = ()
+
+    is_sampled = True
+
+
+class SampledTrackedEntry(TrackedEntry):
+    """See ``SampledEntry``."""
+
+    __slots__ = ()
+
+    is_sampled = True
+
+
+SAMPLED: Final[dict[type[Entry], type[Entry]]] = {Entry: SampledEntry, TrackedEntry: SampledTrackedEntry}
+
+
 class LRU(OrderedDict[Any, Any]):
     """The eviction policy: the entries by key, least recently used first. Setting a new key inserts it at the young
     end, and deleting a key removes it from the order, in one C call each."""
@@ -68,11 +90,19 @@ class LRU(OrderedDict[Any, Any]):
     __slots__ = ()
 
     # A hit or a new value moves the key to the young end.
-    on_hit = OrderedDict.move_to_end
+    on_hit = on_use = OrderedDict.move_to_end
 
-    def victim(self) -> Any:
+    def victim(self, excess: int = 0) -> Any:
         """Return the key that the next eviction removes, or None. This changes nothing."""
         return next(iter(self), None)
+
+    def emptied(self) -> LRU:
+        """Return the entries of a core whose entries are detached."""
+        return LRU()
+
+    def youngest(self, count: int) -> list[Any]:
+        """Return the entries that would be evicted last."""
+        return [*islice(reversed(self.values()), count)][::-1]
 
     def in_eviction_order(self) -> list[Any]:
         """Return the keys in the order in which they would be evicted."""
@@ -90,17 +120,23 @@ class EntryMap:
         weight: the sum of the entries' weights.
         next_due: the time at which the core has work, in seconds: see ``Core``.
         tags: the tags of the entries.
+        curve: the misses of other caches; None in a small cache.
+        is_adaptive: whether the policy is not LRU: it must be notified of changes.
         removals: the number of removals for each cause, in the order of CAUSES.
         evicted_weight: the sum of the weights of evicted entries.
     """
 
-    def __init__(self, max_entries: float, max_weight: float, interval: float, now: float) -> None:
+    def __init__(
+        self, max_entries: float, max_weight: float, interval: float, now: float, entries: LRU | Adaptive
+    ) -> None:
         self._max_entries = max_entries
         self._max_weight = max_weight
         self._wheel = TimingWheel(interval, FINEST_SLOTS, now)
         self.entry_class: type[Entry] = Entry
-        self.entries = LRU()
-        self.detached: tuple[LRU, Any] | None = None
+        self.entries: Any = entries
+        self.is_adaptive = isinstance(entries, Adaptive)
+        self.curve: Curve | None = None
+        self.detached: tuple[LRU | Adaptive, Any] | None = None
         # The largest number of entries since the table was built.
         self._most = 0
         self.size = 0
@@ -126,7 +162,7 @@ class EntryMap:
         gone: list[Any],
     ) -> Any:
         """Store a value at the young end and return its entry, which the caller passes to ``file``. If the map is full,
-        evict the oldest entries first.
+        evict the oldest entries first. The caller notifies an adaptive policy.
 
         Args:
             weight: 0 in a core without weights and stamps.
@@ -137,7 +173,8 @@ class EntryMap:
             self._wheel.turn(now)
         entries = self.entries
         if key not in entries:
-            made: Any = self.entry_class()
+            is_sampled = self.curve is not None and self.curve.contains(key)
+            made: Any = SAMPLED[self.entry_class]() if is_sampled else self.entry_class()
             made.key = key
             made.value = value
             made.prev = made.next = None
@@ -170,7 +207,7 @@ class EntryMap:
         gone.append(replaced)
         if removed is not None:
             removed.append((key, replaced, REPLACED if is_fresh else EXPIRED))
-        if key in entries:
+        if key in entries and not self.is_adaptive:
             entries.on_hit(key)
         return entry
 
@@ -218,6 +255,11 @@ class EntryMap:
         self._wheel.cancel(entry)
         if entry.tags:
             self.tags.discard(entry.tags, key)
+        is_delete = cause is not EVICTED and cause is not EXPIRED
+        if self.is_adaptive:
+            entries.on_remove(key, is_delete)
+        if is_delete and entry.is_sampled and self.curve is not None:
+            self.curve.forget(key)
         if removed is not None:
             removed.append((key, entry.value, cause))
 
@@ -234,7 +276,9 @@ class EntryMap:
         # A hit, which needs no lock, may move an entry after ``victim`` created its iterator and before the iterator's
         # first step. The caller tries again.
         with suppress(RuntimeError):
-            self.remove(self.entries.victim(), EVICTED, now, removed, gone)
+            excess = self.weight - self._max_weight
+            key = self.entries.victim(excess) if excess > 0 else self.entries.victim()
+            self.remove(key, EVICTED, now, removed, gone)
 
     def remove_due(self, now: float, budget: int, removed: Removals | None, gone: list[Any]) -> int:
         """Remove expired entries. Look at ``budget`` timers at most, and return the number of timers looked at."""
@@ -282,7 +326,9 @@ class EntryMap:
 
     def detach_all(self) -> int:
         """Detach all entries, in O(1), and return their number. They count as CLEARED."""
-        entries, wheel = LRU(), self._wheel.emptied()
+        entries, wheel = self.entries.emptied(), self._wheel.emptied()
+        if self.curve is not None:
+            self.curve.clear()
         size = self.size
         if size:
             self.detached = self.entries, self.detached
@@ -315,7 +361,7 @@ class EntryMap:
             return
         size, removals = self.size, [*self.removals]
         try:
-            entries = LRU(self.entries)
+            entries = self.entries.copy()
         except RuntimeError:
             # A hit moved an entry during the copy. The next call tries again.
             return

@@ -239,7 +239,7 @@ cdef bint move_down(Map *map, uint32_t index) noexcept:
         block_of(entries, index).tracked -= 1
         block.tracked += 1
     link_to(entries, index, entry.hash)[0] = to
-    on_move(map, entry, to)
+    on_move(map, index, entry, to)
     move_timer(map, entry, to)
     if map.walk.turns is not NULL:
         move_turn(map, index, in_eviction_order(map, index), to)

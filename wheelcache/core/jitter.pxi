@@ -8,7 +8,7 @@ cdef struct Jitter:
     uint64_t state
 
 
-cdef int seed(Jitter *jitter) except -1:
+cdef int seed_jitter(Jitter *jitter) except -1:
     jitter.state = int.from_bytes(urandom(8), "little") | 1
     return 0
 

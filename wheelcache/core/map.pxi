@@ -13,12 +13,17 @@ cdef struct Detached:
 cdef struct Map:
     Entries entries
     Policy policy
+    Duel *duel  # NULL with LRU
+    Curve *curve  # NULL in a small cache
     Walk walk
     uint64_t total_weight
     uint64_t max_weight
     Py_ssize_t max_entries  # -1 for no bound
+    uint64_t hits
+    uint64_t misses
     uint64_t removals[5]  # by cause
     uint64_t puts
+    uint64_t outdated  # overwritten entries that a tag or a stamp had made outdated; counted if there is a curve
     uint64_t evicted_weight
     uint64_t evicted_carry  # the number of times that it exceeded 64 bits
     Detached *detached
@@ -76,7 +81,7 @@ cdef inline int unlink(Map *map, uint32_t index, Entry *entry, int cause, double
         map.evicted_carry += map.evicted_weight < weight
     if unlikely(map.walk.turns is not NULL):
         note_removal(map, index, in_eviction_order(map, index))
-    on_remove(map, entry)
+    on_remove(map, index, entry, cause)
     cancel(map, entry)
     remove_from_table(entries, index, entry)
     if entry.flags & HAS_TRACKED:
@@ -123,8 +128,10 @@ cdef int reserve(Map *map, uint32_t index, bint has_grace, uint64_t weight, bint
             reserve_entry(entries)
             reserve_bucket(entries)
             index = next_free(entries)
-        else:
+        elif has_grace or weight or map.stamps.given or has_tags:
             index = victim(map)
+        else:
+            return 0
     block = block_of(entries, index)
     if has_grace:
         reserve_array(entries, <void **>&block.expires_at, sizeof(double))
@@ -144,6 +151,7 @@ cdef inline bint is_full(Map *map) noexcept:
 cdef inline void set_weight(Map *map, uint32_t index, uint64_t weight) noexcept:
     cdef uint64_t *weights = block_of(&map.entries, index).weights
     if weights is not NULL:
+        on_weight(map, index, weight - weights[index & (BLOCK - 1)])
         map.total_weight += weight - weights[index & (BLOCK - 1)]
         weights[index & (BLOCK - 1)] = weight
 
@@ -162,7 +170,7 @@ cdef bint evict_excess(Map *map, Py_ssize_t budget, Py_ssize_t most, double now,
     while 0 <= most < <Py_ssize_t>map.entries.count or map.total_weight > map.max_weight:
         if (budget <= 0 and map.total_weight <= MOST_WEIGHT) or not has_room(gone):
             return True
-        remove_entry(map, victim(map), EVICTED, now, gone)
+        remove_entry(map, victim_of_weight(map), EVICTED, now, gone)
         budget -= 1
     return False
 
@@ -178,6 +186,7 @@ cdef int detach_all(Map *map) except -1:
         detached.entries, detached.next = map.entries, map.detached
         map.detached = detached
         memset(&map.entries, 0, sizeof(Entries))
+    on_clear(map)
     map.removals[CLEARED] += size
     map.total_weight = 0
     forget_tags(map)
@@ -220,7 +229,7 @@ cdef Py_ssize_t drop_detached(Map *map, Py_ssize_t budget, Gone *gone) noexcept:
 
 cdef void file_all_again(Map *map, double now) noexcept:
     """File all timers again after the clock went back to ``now``."""
-    cdef uint32_t index = victim(map)
+    cdef uint32_t index = oldest(map)
     cdef Entry *entry
     empty_wheel(&map.wheel)
     map.wheel.origin, map.wheel.tick = now, 0
@@ -257,6 +266,7 @@ cdef void drop_entries(Map *map) noexcept:
     cdef PyObject *value = NULL
     map.detached = NULL
     memset(&map.entries, 0, sizeof(Entries))
+    on_clear(map)
     map.total_weight = 0
     forget_tags(map)
     end_scans(map)

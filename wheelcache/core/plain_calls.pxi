@@ -34,6 +34,13 @@ cdef inline bint are_strings_or_ints(list keys) noexcept:
     return True
 
 
+cdef inline int check_all_reusable(list values) except -1:
+    for value in values:
+        if may_be_read_once(<PyObject *>value):
+            check_reusable(value)
+    return 0
+
+
 cdef object unbound(object access):
     """Return the exception for a call without a core."""
     return AttributeError(f"this {type(access).__name__} has no core yet, or no more")

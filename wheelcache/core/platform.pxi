@@ -31,9 +31,23 @@ cdef extern from *:
         return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
     }
 
+    /* Read it within 23 ms, which takes 5 ns instead of 25. */
+    static inline uint64_t coarse_nanoseconds(void) {
+    #ifdef __linux__
+        struct timespec time;
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+        return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+    #else
+        return nanoseconds();
+    #endif
+    }
+
     /* Words of the stamps, shared with other processes. coherence/shared_stamps.py documents their order. */
     static inline uint64_t load_word(uint64_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
     static inline void store_word(uint64_t *word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_SEQ_CST); }
+    static inline uint64_t swap_word(uint64_t *word, uint64_t value) {
+        return __atomic_exchange_n(word, value, __ATOMIC_SEQ_CST);
+    }
     static inline void full_barrier(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
     static inline int highest_bit(uint64_t word) { return 63 - __builtin_clzll(word); }
     static inline int lowest_bit(uint64_t word) { return __builtin_ctzll(word); }
@@ -55,6 +69,14 @@ cdef extern from *:
         for (index = 0; index < PyTuple_GET_SIZE(key); index++)
             if (depth == 0 || !is_usual_key(PyTuple_GET_ITEM(key, index), depth - 1)) return 0;
         return 1;
+    }
+
+    /* Return 1 for objects that have a method of coroutines or generators: ``check_reusable`` must check these. */
+    static inline int may_be_read_once(PyObject *value) {
+        PyTypeObject *kind = Py_TYPE(value);
+        PyAsyncMethods *async = kind->tp_as_async;
+        if (async != NULL && (async->am_await != NULL || async->am_anext != NULL)) return 1;
+        return kind->tp_iternext != NULL && PyIter_Check(value);
     }
 
     static inline int is_string_or_int(PyObject *key) { return PyUnicode_CheckExact(key) || PyLong_CheckExact(key); }
@@ -141,8 +163,10 @@ cdef extern from *:
     double exact_clock() noexcept
     double coarse_clock() noexcept
     uint64_t nanoseconds() noexcept
+    uint64_t coarse_nanoseconds() noexcept
     uint64_t load_word(uint64_t *word) noexcept
     void store_word(uint64_t *word, uint64_t value) noexcept
+    uint64_t swap_word(uint64_t *word, uint64_t value) noexcept
     void full_barrier() noexcept
     int highest_bit(uint64_t word) noexcept
     int lowest_bit(uint64_t word) noexcept
@@ -152,6 +176,7 @@ cdef extern from *:
     int KEY_DEPTH
     bint is_usual_key(PyObject *key, int depth) noexcept
     bint is_string_or_int(PyObject *key) noexcept
+    bint may_be_read_once(PyObject *value) noexcept
     Py_hash_t hash_of_plain(PyObject *key) except? -1
     bint are_strings(PyObject *one, PyObject *other) noexcept
     bint are_equal_strings(PyObject *one, PyObject *other) noexcept

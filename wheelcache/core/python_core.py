@@ -4,6 +4,9 @@ It runs where the compiled core cannot. ``move_to_end`` is one C call, so recenc
 a lock around hits, four threads get 0.3 instead of 1.3 million hits per second. The lock is reentrant, since the
 garbage collector may run a finalizer inside a step, and the finalizer may call the core: see ``entry_map``.
 
+Without the global interpreter lock, hits acquire the lock. ``move_to_end`` alone crashes free-threaded builds
+(gh-125996), and a hit could read the stamps of an entry in the middle of a step.
+
 The guarantees about pauses, and exactness under exceptions at any point, belong to the compiled core: see ``contract``.
 """
 
@@ -15,20 +18,24 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable
 from itertools import islice
 from math import inf
+from os import urandom
 from random import Random
 from sys import getsizeof, maxsize
 from typing import Any, Final
 from weakref import ref
 
 from wheelcache import options
+from wheelcache.core.adaptive import Adaptive, Events
 from wheelcache.core.contract import (
+    ABSENT,
     ALL,
     ANY,
     BATCH,
     CHANGED,
     COMPLETED,
     DEAD,
-    KEEP,
+    KEEP_TTL,
+    LEAST_CURVE_IN_PYTHON,
     MISSING,
     MORE,
     NO_ROOM,
@@ -47,11 +54,15 @@ from wheelcache.core.contract import (
     Stamps,
     TagName,
     Times,
+    is_adaptive_policy,
 )
+from wheelcache.core.curve import NO_SAMPLE, Curve
+from wheelcache.core.duel import Duel
 from wheelcache.core.entry_map import (
     CAUSES,
     DELETED,
     EVICTED,
+    LRU,
     REPLACED,
     Entry,
     EntryMap,
@@ -59,7 +70,9 @@ from wheelcache.core.entry_map import (
     TrackedEntry,
     check_weight,
 )
+from wheelcache.core.gil import has_gil
 from wheelcache.core.stamp_words import StampWords
+from wheelcache.core.tags import moment
 from wheelcache.core.tally import Tally
 from wheelcache.core.watches import Watch, Watches
 
@@ -80,15 +93,24 @@ class PythonCore:
         interval: float = 1.0,
         clock: Callable[[], float] | None = None,
         stamps: Stamps | None = None,
+        policy: str = "lru",
+        seed: int | None = None,
     ) -> None:
         max_entries = options.count_or_none("max_entries", max_entries)
         max_weight = options.count_or_none("max_weight", max_weight)
         self._lock: Any = threading.RLock()
+        is_adaptive = is_adaptive_policy(policy, max_entries)
+        if not has_gil() or is_adaptive:
+            self.find, self.times = self._locked(self.find), self._locked(self.times)  # type: ignore[method-assign]
         self._fork: Generator[None] | None = None
         self._clock: Callable[[], float] = time.monotonic if clock is None else clock
         self._max_entries: float = inf if max_entries is None else max_entries
         self._max_weight: float = inf if max_weight is None else max_weight
-        self._map = EntryMap(self._max_entries, self._max_weight, interval, self._clock())
+        entries: LRU | Adaptive = LRU()
+        secret = int.from_bytes(urandom(8), "little") if seed is None else seed
+        if is_adaptive and max_entries is not None:
+            entries = Adaptive(Duel(max_entries, self._max_weight, secret, lambda: self._clock()), Events())
+        self._map = EntryMap(self._max_entries, self._max_weight, interval, self._clock(), entries)
         self._jitter = options.fraction("jitter", jitter)
         self._max_jitter = max_jitter
         self._random = Random().random
@@ -100,6 +122,8 @@ class PythonCore:
         self._gate_error: Callable[[], Exception] | None = None
         self._gate_thread = 0
         self._count_from_zero()
+        if max_entries is not None and max_entries >= LEAST_CURVE_IN_PYTHON:
+            self._map.curve = Curve(max_entries, self._max_weight, secret, self._counts_of_curve)
         self._set_stamps(stamps)
         # The object; its node in the OrderedDict (three words); its dict entry (28 bytes, times 1.5); one float.
         self.entry_bytes = getsizeof(self._map.entry_class()) + 24 + 42 + 24
@@ -112,11 +136,14 @@ class PythonCore:
             entry = entries[key]
             clock = self._clock
             if entry.fresh_until > clock() and not (entry.tags and self._map.tags.are_dropped(entry.tags)):
-                table = self._table
-                if table is None or table[entry.slot] == entry.stamp:
+                table, trust = self._table, self._trusted_until
+                if table is None or ((trust is None or trust[0] > moment()) and table[entry.slot] == entry.stamp):
                     value = entry.value
                     entries.on_hit(key)
                     next(self._hits)
+                    if entry.is_sampled:
+                        with self._lock:
+                            self._note_request(entry, clock())
                     return value
         except KeyError:
             # The key was missing, or was removed between two lines: a miss in either case.
@@ -161,14 +188,14 @@ class PythonCore:
             if entry is None:
                 return None
             if use and key in entries:
-                entries.on_hit(key)
+                entries.on_use(key)
             return self._record(entry)
 
     def keys(self, limit: int = maxsize) -> list[Any]:
         now = self._clock()
         with self._lock:
             self._check_gate()
-            entries = [*islice(reversed(self._map.entries.values()), limit)][::-1]
+            entries = self._map.entries.youngest(limit)
             return [entry.key for entry in entries if entry.fresh_until > now and self._is_current(entry)]
 
     def counts(self) -> Counts:
@@ -176,6 +203,10 @@ class PythonCore:
             removals = dict(zip(CAUSES, self._map.removals, strict=True))
             looked_up = self._hit_tally.read(), self._miss_tally.read()
             return Counts(*looked_up, removals, self._puts, self._map.evicted_weight)
+
+    def sample(self) -> tuple[int, ...]:
+        with self._lock:
+            return NO_SAMPLE if self._map.curve is None else self._map.curve.sample()
 
     def count(self, *, hits: int = 0, misses: int = 0) -> None:
         for _ in range(hits):
@@ -219,6 +250,7 @@ class PythonCore:
         removed: Removals | None = None,
         tags: tuple[TagName, ...] = (),
         since: int = 0,
+        standing: int = 0,
     ) -> int:
         now = self._clock()
         fresh_until = now + self._jittered(ttl, exact)
@@ -247,7 +279,7 @@ class PythonCore:
                         self._stamps.write(slot)
                         map_.remove(key, REPLACED, now, removed, gone)
                     return OUTDATED
-                if mode == SAME and ttl == KEEP:
+                if mode == SAME and ttl == KEEP_TTL:
                     fresh_until, expires_at = live.fresh_until, live.due
             if tags and mode != SAME:
                 for _, slot_of_tag in tags:
@@ -267,10 +299,22 @@ class PythonCore:
                 return outcome ^ STORED | TOO_HEAVY
             for tag in made:
                 tag.keys.add(key)
+            old = map_.entries.get(key)
+            was_fresh = old is not None and old.fresh_until > now
+            if was_fresh and map_.curve is not None and (old.tags or self._table is not None):
+                self._outdated += not self._is_current(old)
             entry = map_.store(key, value, fresh_until, expires_at, weight, now, removed, gone)
             if (made or entry.tags) and mode != SAME:
                 entry.tags = map_.tags.replace(entry.tags, made, key)
             self._puts += mode != RESTORE
+            if (map_.is_adaptive or entry.is_sampled) and key in map_.entries and expires_at < entry.filed:
+                # The wheel comes first, so that an exception in the policy leaves the entry in the wheel.
+                outcome |= map_.file(entry, expires_at)
+            if map_.is_adaptive and key in map_.entries:
+                restored = standing if mode == RESTORE else None
+                map_.entries.on_stored(key, now, fresh_until, weight, was_fresh, mode in (ABSENT, SAME), restored)
+            if entry.is_sampled:
+                self._note_request(entry, now, mode in (ABSENT, SAME), was_fresh or mode == RESTORE)
             if self._tracks:
                 if self._stamps is not None:
                     self._stamps.stamp(entry, slot, seen)
@@ -314,6 +358,11 @@ class PythonCore:
                     self._stamps.write(slot)
                 if self._watched:
                     self._watches.break_watches(key)
+                if key not in self._map.entries:
+                    if self._map.is_adaptive:
+                        self._map.entries.on_delete(key)
+                    if self._map.curve is not None:
+                        self._map.curve.forget(key)
             self._map.remove(key, cause, now, removed, gone)
             self._map.fit_table()
             return default if entry is None else entry.value
@@ -410,6 +459,15 @@ class PythonCore:
                 scan.close()
         self._fork = None
 
+    def _locked(self, read: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``read``, one of the methods that acquire no lock, with the lock."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self._lock:
+                return read(*args, **kwargs)
+
+        return call
+
     def _hold_lock(self) -> Generator[None]:
         with self._lock:
             yield
@@ -442,12 +500,36 @@ class PythonCore:
     def _count_from_zero(self) -> None:
         self._hit_tally, self._miss_tally = Tally(), Tally()
         self._hits, self._misses = self._hit_tally.ticks, self._miss_tally.ticks
-        self._puts = 0
+        self._puts = self._outdated = 0
         self._map.count_from_zero()
+        if self._map.curve is not None:
+            self._map.curve.begin_windows()
+
+    def _counts_of_curve(self) -> tuple[int, int, int, int, int]:
+        removals = dict(zip(CAUSES, self._map.removals, strict=True))
+        looked_up = self._hit_tally.read(), self._miss_tally.read()
+        invalidated = removals[DELETED] + self._outdated
+        return *looked_up, self._puts - removals[REPLACED], removals[EVICTED], invalidated
+
+    def _note_request(self, entry: Any, now: float, is_uncontested: bool = False, is_write: bool = False) -> None:
+        """Note a request for a key in the sample of the curve."""
+        map_ = self._map
+        if map_.curve is not None:
+            is_lru = not map_.is_adaptive or map_.entries.is_lru
+            map_.curve.request(
+                entry.key,
+                now,
+                entry.fresh_until,
+                entry.weight,
+                is_uncontested=is_uncontested,
+                is_write=is_write,
+                is_lru=is_lru,
+            )
 
     def _set_stamps(self, stamps: Stamps | None) -> None:
         self._stamps: Any = None if stamps is None else StampWords(stamps)
         self._table = None if self._stamps is None else self._stamps.table
+        self._trusted_until = None if stamps is None else stamps.trusted_until
         self._tracks = self._max_weight < inf or stamps is not None
         self._map.tags.words = None if stamps is None else stamps.tags
         self._map.entry_class = TrackedEntry if self._tracks else Entry
@@ -456,7 +538,10 @@ class PythonCore:
         """Return whether no tag of ``entry`` was dropped, and no other process wrote its key since it was stored."""
         if entry.tags and self._map.tags.are_dropped(entry.tags):
             return False
-        return self._table is None or bool(self._table[entry.slot] == entry.stamp)
+        if self._table is None:
+            return True
+        is_trusted = self._trusted_until is None or self._trusted_until[0] > moment()
+        return is_trusted and bool(self._table[entry.slot] == entry.stamp)
 
     def _live(self, key: Any, now: float) -> Any:
         """Return the entry of ``key`` if it is fresh and current, else None."""
@@ -471,7 +556,9 @@ class PythonCore:
     def _record(self, entry: Any) -> Record:
         seen = None if self._stamps is None else (entry.invalidation, entry.stamp)
         times = Times(entry.fresh_until, entry.due, self._is_current(entry))
-        return Record(entry.key, entry.value, times, entry.weight, seen, tuple([tag.name for tag in entry.tags]))
+        names = tuple([tag.name for tag in entry.tags])
+        standing = self._map.entries.standing(entry.key) if self._map.is_adaptive else 0
+        return Record(entry.key, entry.value, times, entry.weight, seen, names, standing)
 
     def _records_of(self, keys: list[Any]) -> list[Record]:
         with self._lock:

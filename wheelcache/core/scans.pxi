@@ -3,6 +3,7 @@
 cdef enum:
     UNVISITED = 0
     VISITED = 1  # or must not be visited
+    SKIPPED = 1024
     MOVED = 2  # used or stored before its turn; in the ring of such entries
 
 
@@ -14,9 +15,10 @@ cdef struct Turn:
 
 cdef struct Walk:
     # A walk in order of use first follows the list of use, up to the first entry that was visited, stored or moved
-    # since the walk began: all such entries come after the others. Then it visits the entries that were moved before
-    # their turn or stored by then, which are in a ring through index 0. Entries that are stored later are not visited,
-    # so writers cannot prolong the walk forever.
+    # since the walk began: with LRU, all such entries come after the others. Other policies move entries to places in
+    # between, so the walk skips such entries. Then it visits the entries that were moved before their turn or stored by
+    # then, which are in a ring through index 0. Entries that are stored later are not visited, so writers cannot
+    # prolong the walk forever.
     Turn *turns  # by index of the entry; NULL if there is no walk
     PyObject *scan
     uint32_t size  # of ``turns``; entries from this index on were stored later, and are not visited
@@ -84,11 +86,27 @@ cdef void move_turn(Map *map, uint32_t index, uint32_t younger, uint32_t to) noe
     note_removal(map, index, younger)
 
 
+cdef uint32_t skip_visited(Map *map, uint32_t index) noexcept:
+    """Return the first entry from ``index`` on that was neither visited, stored nor moved since the walk began; 0 if
+    there is none. To bound a step, an entry that was is returned after SKIPPED of them: it then comes again."""
+    cdef Walk *walk = &map.walk
+    cdef uint32_t skipped = 0
+    while index and (index >= walk.size or walk.turns[index].state != UNVISITED):
+        if map.policy == LRU:
+            return 0
+        if skipped == SKIPPED and index < walk.size:
+            if walk.turns[index].state == MOVED:
+                unlink_turn(walk, index)
+            return index
+        index, skipped = in_eviction_order(map, index), min(skipped + 1, <uint32_t>SKIPPED)
+    return index
+
+
 cdef uint32_t next_turn(Map *map) noexcept:
     """Return the index of the next entry of the walk in order of use; 0 at its end."""
     cdef Walk *walk = &map.walk
-    cdef uint32_t index = walk.cursor
-    if index and index < walk.size and walk.turns[index].state == UNVISITED:
+    cdef uint32_t index = skip_visited(map, walk.cursor)
+    if index:
         walk.cursor = in_eviction_order(map, index)
     else:
         walk.cursor = 0
@@ -103,7 +121,8 @@ cdef uint32_t next_turn(Map *map) noexcept:
 cdef void begin_step(Map *map) noexcept:
     """Begin a step of the walk. An entry that was stored before the first step beyond the list of use is visited."""
     cdef Walk *walk = &map.walk
-    if walk.cursor == 0 or walk.cursor >= walk.size or walk.turns[walk.cursor].state != UNVISITED:
+    walk.cursor = skip_visited(map, walk.cursor)
+    if walk.cursor == 0:
         walk.has_left_list = True
 
 
@@ -127,12 +146,13 @@ cdef object record_of(Map *map, uint32_t index):
     key, value, seen = <object>entry.key, <object>entry.value, None
     if has_seen:
         invalidation, stamp = origin_of(&map.entries, index).invalidation, origin_of(&map.entries, index).stamp
+    standing = 0 if map.policy == LRU else standing_of(&map.duel.order, index)
     tags = names_of(tags_of(&map.entries, index, entry))
     times = times_of(map, index)
     # Some callers do not pause the collector: its finalizers may have removed the entry by now.
     if has_seen:
         seen = (invalidation, stamp)
-    return tuple.__new__(Record, (key, value, times, weight, seen, tags))
+    return tuple.__new__(Record, (key, value, times, weight, seen, tags, standing))
 
 
 # Without tp_clear: ``__dealloc__`` needs ``core`` to end the walk.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import threading
+from array import array
 from contextlib import AbstractContextManager
 from sys import byteorder
 from typing import Any, Final
@@ -12,6 +13,10 @@ from wheelcache.core.contract import Seen, Stamps
 
 TOTAL_STORE_ORDER: Final = ("x86_64", "AMD64", "i386", "i686")
 """Machines on which the instruction that acquires a lock is a full barrier."""
+
+if platform.machine() not in TOTAL_STORE_ORDER:
+    # Not at the first use: the child of a fork that happens during an import waits for its lock forever.
+    import ctypes  # noqa: F401
 
 
 def new_fence() -> AbstractContextManager[object]:
@@ -36,10 +41,20 @@ def new_fence() -> AbstractContextManager[object]:
     return SchedulerCall()
 
 
+def exchange_word(words: memoryview | array[int], index: int, word: int) -> int:
+    """Put ``word`` into a buffer of 64-bit words, and return the word that it replaces.
+
+    Only the compiled core does this in one step. Here, a write by another thread or process may come in between.
+    """
+    before: int = words[index]
+    words[index] = word
+    return before
+
+
 class StampWords:
     """The two tables of stamps, and the stamps that are reserved for this core and not yet used.
 
-    The core calls every method under its lock.
+    The core calls every method under its lock. Without the global interpreter lock, it also reads ``table`` under it.
 
     Attributes:
         table, invalidations: the words by slot.

@@ -69,8 +69,10 @@ class Tags:
 
     def make(self, names: tuple[TagName, ...], since: int) -> tuple[Tag, ...] | None:
         """Return the tags for an entry that the caller stores afterwards; None if one was dropped after ``since``."""
+        if self.dropped_since(names, since):
+            return None
         tags = tuple([self._tag(name, slot) for name, slot in names])
-        # Checked after the stamps of the tags were read: another process may drop a tag at any time.
+        # Check again, after the stamps of the tags were read: another process may have dropped one in between.
         if not self.dropped_since(names, since):
             return tags
         self.forget_unused(tags)

@@ -17,6 +17,7 @@ cdef struct Write:
     uint64_t stamp
     PyObject *tags  # a tuple of pairs (name, slot); NULL without tags
     uint64_t since
+    uint32_t standing  # with RESTORE
 
 
 cdef inline int check_item(int64_t weight, object seen, Write *write) except -1:
@@ -53,7 +54,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     cdef double fresh_until, due
     cdef uint32_t index
     cdef int outcome = 0, cause
-    cdef bint is_outdated = False, is_there
+    cdef bint is_outdated = False, was_outdated = False, is_there
     if not has_room(gone):
         raise MemoryError
     index = find(map, write.key, write.hash)
@@ -86,7 +87,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
             write.tags = NULL
         elif not check_tags(map, <tuple>write.tags, write.since if under is None else under.since):
             return OUTDATED if under is None else CHANGED
-    if write.ttl == KEEP and write.mode == SAME:
+    if write.ttl == KEEP_TTL and write.mode == SAME:
         fresh_until = at(entries, index).fresh_until
         due = expires_at(entries, index, at(entries, index))
     else:
@@ -106,6 +107,10 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
                 release_list(map, held)
                 return OUTDATED if under is None else CHANGED
     # From here on, nothing can fail.
+    if index and unlikely(at(entries, index).flags & (HAS_TAGS | HAS_ORIGIN)) and map.curve is not NULL:
+        # Before this write invalidates the entry.
+        entry = at(entries, index)
+        was_outdated = entry.fresh_until > write.now and not is_current(map, index, entry)
     if watches is not None:
         if is_outdated:
             break_watches(watches, under)
@@ -124,12 +129,13 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         entry = at(entries, index)
         cause = REPLACED if entry.fresh_until > write.now else EXPIRED
         map.removals[cause] += 1
+        map.outdated += was_outdated
         # The entry keeps its key. A second reference is needed only if the removal is reported.
         old_key = NULL if gone.removed is NULL else entry.key
         Py_XINCREF(old_key)
         add_removal(gone, old_key, entry.value, cause)
         entry.value = write.value
-        on_hit(map, index, entry)
+        on_use(map, index, entry)
     else:
         if is_full(map):
             remove_entry(map, victim(map), EVICTED, write.now, gone)
@@ -137,6 +143,8 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         Py_INCREF(write.key)
         index = insert_entry(map, write.key, write.value, write.hash)
         entry = at(entries, index)
+        entry.fresh_until = -INFINITY
+    on_stored(map, index, entry, fresh_until, write)
     note_tracked(entries, index, entry)
     if unlikely(held is not NULL or entry.flags & HAS_TAGS) and write.mode != SAME:
         set_list(map, entries, index, entry, held)
@@ -194,6 +202,8 @@ cdef object remove(
     if index:
         remove_entry(map, index, cause, now, gone)
     if only != DEAD and cause != EVICTED:
+        if not index:
+            on_delete(map, hash)
         invalidate(&map.stamps, slot)
         if watches is not None:
             break_watches(watches, None)
@@ -250,7 +260,7 @@ cdef int begin_walk(Map *map, PyObject *scan) except -1:
     map.walk.turns = <Turn *>PyMem_RawCalloc(size, sizeof(Turn))
     if map.walk.turns is NULL:
         raise MemoryError
-    map.walk.size, map.walk.scan, map.walk.cursor = size, scan, victim(map)
+    map.walk.size, map.walk.scan, map.walk.cursor = size, scan, oldest(map)
     return 0
 
 

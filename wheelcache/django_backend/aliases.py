@@ -9,7 +9,7 @@ from django.core.cache import caches
 
 from wheelcache.cache import Cache
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.observability.observed import page_caches
+from wheelcache.observability.observed import ObservedCache, page_caches
 from wheelcache.option_table import Setting, is_inspectable
 
 
@@ -51,7 +51,13 @@ def _of_alias(cache: WheelCache) -> list[Setting]:
     ]
 
 
-def caches_of_site() -> list[Cache]:
+def name_of(given: str | None) -> str | None:
+    """Return the name of the cache whose alias is given. If there is a cache of that name, return the name."""
+    names = {alias: cache.store.cache.name for alias, cache in wheel_caches()}
+    return given if given is None or given in names.values() else names.get(given, given)
+
+
+def caches_of_site() -> list[ObservedCache]:
     """Return the caches of ``CACHES``, and those of the pages in this process."""
     return [*engines(), *page_caches()]
 

@@ -1,11 +1,23 @@
 from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import Final
 
 from django.apps import AppConfig
 from django.conf import settings
 from django.core import checks
+from django.utils.module_loading import import_string
 
-from wheelcache.django_backend.checks import CHECKS, check_shared_state
+from wheelcache.django_backend.checks import CHECKS, check_shared_state, check_table
+from wheelcache.near_cache.outage_rule import CLIENT_PACKAGES
+from wheelcache.near_cache.socket_options import DJANGO_REDIS
 from wheelcache.runtime.exit_signals import exit_on_sigterm
+
+PARTS_OF_DJANGO_REDIS: Final = (
+    *("django_redis.client", "django_redis.pool"),
+    *("django_redis.compressors.identity", "django_redis.serializers.pickle"),
+)
+"""The modules that django-redis imports at the first use, by default."""
 
 
 class WheelCacheConfig(AppConfig):
@@ -24,8 +36,23 @@ class WheelCacheConfig(AppConfig):
         for check in CHECKS:
             checks.register(check, checks.Tags.caches)
         checks.register(check_shared_state, checks.Tags.caches, deploy=True)
+        checks.register(check_table, checks.Tags.database)
+        for alias in settings.CACHES.values():
+            _import_backend(alias["BACKEND"])
         if any(_snapshots(alias.get("OPTIONS")) for alias in settings.CACHES.values()):
             exit_on_sigterm()
+
+
+def _import_backend(path: str) -> None:
+    """Import a backend and its client, which otherwise happens at the first use.
+
+    If the process forked during that import, the child would wait for its lock forever.
+    """
+    # An error is reported at the first use.
+    with suppress(ImportError):
+        import_string(path)
+        for package in (*CLIENT_PACKAGES.get(path, ()), *(PARTS_OF_DJANGO_REDIS if path == DJANGO_REDIS else ())):
+            import_module(package)
 
 
 def _snapshots(options: object) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial, wraps
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from django.conf import settings
 from django.core.cache.backends.base import (
@@ -17,25 +17,32 @@ from django.db import close_old_connections
 
 from wheelcache import options
 from wheelcache.backend_access import BackendAccess
+from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
-from wheelcache.django_backend.redis_calls import RedisCalls
+from wheelcache.django_backend.database_bus import inserted
+from wheelcache.django_backend.direct_access import follow_setting
+from wheelcache.django_backend.in_transactions import following, follows
+from wheelcache.django_backend.redis_calls import RedisCalls, check_xx
 from wheelcache.django_backend.request_context import (
     act_for_request,
     headers_of,
-    in_language,
     is_held_back,
     is_of_page,
     page_tags,
     shares_its_thread,
     store_headers,
 )
-from wheelcache.django_backend.stores import Store, store_for
+from wheelcache.django_backend.stores import Store, check_timeout, store_for
 from wheelcache.errors import MissingKey
-from wheelcache.loading.policy import PLAIN, load_policy
-from wheelcache.loading.steps import Call, Steps, StepsTo, drive, drive_async, run, run_async, twins
+from wheelcache.loading.adaptive import adaptive_loader
+from wheelcache.loading.policy import load_policy
+from wheelcache.loading.steps import Steps, StepsTo, call, drive, drive_async, result, twins
 from wheelcache.runtime.request_scope import end_request, forget_misses
 from wheelcache.runtime.worker_pool import cleanups
+from wheelcache.transactions.overlay import Fill
+
+R = TypeVar("R")
 
 
 def _close_old_connections() -> None:
@@ -52,10 +59,68 @@ def _for_tasks(name: str) -> Callable[..., Any]:
 
     @wraps(getattr(BaseCache, name))
     async def call(self: WheelCache, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self, name)(*args, **kwargs)
+        found = getattr(self, name)(*args, **kwargs)
+        await inserted()
+        return found
 
     call.__name__ = f"a{name}"
     return call
+
+
+class LoadOptions(TypedDict, total=False):
+    """The options of ``get_or_set`` that Django does not have."""
+
+    grace: float | None
+    refresh_ahead: float | None
+    fail_safe: bool
+    load_timeout: float | None
+    negative_ttl: float | None
+    tags: Iterable[str]
+
+
+class GetOrSet(Protocol):
+    """The type of ``WheelCache.get_or_set``: the result is that of ``default()``, or ``default`` itself."""
+
+    @overload
+    def __call__(
+        self,
+        key: Any,
+        default: Callable[..., R],
+        timeout: Any = ...,
+        version: int | None = None,
+        **options: Unpack[LoadOptions],
+    ) -> R: ...
+    @overload
+    def __call__(
+        self, key: Any, default: R, timeout: Any = ..., version: int | None = None, **options: Unpack[LoadOptions]
+    ) -> R: ...
+
+
+class AsyncGetOrSet(Protocol):
+    """The type of ``WheelCache.aget_or_set``, which also awaits the result of ``default()``."""
+
+    @overload
+    async def __call__(
+        self,
+        key: Any,
+        default: Callable[..., Awaitable[R]],
+        timeout: Any = ...,
+        version: int | None = None,
+        **options: Unpack[LoadOptions],
+    ) -> R: ...
+    @overload
+    async def __call__(
+        self,
+        key: Any,
+        default: Callable[..., R],
+        timeout: Any = ...,
+        version: int | None = None,
+        **options: Unpack[LoadOptions],
+    ) -> R: ...
+    @overload
+    async def __call__(
+        self, key: Any, default: R, timeout: Any = ..., version: int | None = None, **options: Unpack[LoadOptions]
+    ) -> R: ...
 
 
 KEY_SETTINGS: Final = ("key_prefix", "version", "key_func")
@@ -81,8 +146,13 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
 
     serves_all_threads = True
 
+    def __new__(cls, location: str, params: dict[str, Any]) -> WheelCache:
+        found: WheelCache = super().__new__(following(cls) if follows(params) else cls)
+        return found
+
     def __init__(self, location: str, params: dict[str, Any]) -> None:
-        # First, so that a wrong option is reported before BaseCache uses it.
+        # First, so that a wrong setting is reported before BaseCache uses it.
+        check_timeout(location, params)
         self.store = self._find_store(location, params)
         self.location = location
         self._use_cache(self.store.cache, self.store.fill_waits, self.store.fill_graces)
@@ -93,6 +163,8 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         self._culls = self.store.cull_frequency is not None
         self._sets_at_once = not (self._culls or self._fill_waits)
         super().__init__(params)
+        # Not at the import, which needs no settings, nor in the app, which a site need not install.
+        follow_setting()
 
     def _find_store(self, location: str, params: dict[str, Any]) -> Store:
         return store_for(location, params)
@@ -175,7 +247,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             grace, may_wait = self._fill_grace(key), not shares_its_thread()
             headers = headers_of(key) if grace else None
             leader = None if headers is None else self._key(headers, version)
-            stored = yield from self._cache.parts.look_up_leased(cache_key, wait, may_wait, grace, leader)
+            stored = yield from self._cache.engine.look_up_leased(cache_key, wait, may_wait, grace, leader)
         else:
             stored = self._cache.get(cache_key, MISSING)
         return self._found_or(default, cache_key, stored)
@@ -188,13 +260,23 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         version: int | None = None,
         *,
         nx: bool = False,
+        xx: bool = False,
         tags: Iterable[str] = NO_TAGS,
-    ) -> bool | None:
-        """Store a value. With ``nx``, do the same as ``add``, and return whether the value was stored.
+    ) -> bool:
+        """Store a value. Return whether it was stored, as django-redis does; if ``timeout`` is 0 or less, whether the
+        key existed.
 
         Args:
+            nx: store it only if the key does not exist, as ``add`` does.
+            xx: store it only if the key exists. The entry keeps its tags.
             tags: at most 64 non-empty strings. ``delete_tags`` with any of them removes the entry.
+
+        Raises:
+            ValueError: if ``xx`` is given with ``nx`` or ``tags``.
         """
+        if xx:
+            check_xx(nx=nx, tags=tags)
+            return self._set_existing(key, value, self._ttl(timeout), version)
         if nx:
             return self.add(key, value, timeout, version, tags=tags)
         since = 0
@@ -202,7 +284,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             tags, since = page_tags.collected(key, value)
             if len(tags) > options.MOST_TAGS:
                 self.delete(key, version)
-                return None
+                return False
             tags = tags or NO_TAGS
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if (
@@ -213,28 +295,37 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
                 or not (self._culls or is_of_page(key) or (self._fill_graces and self._fill_grace(key)))
             )
         ):
-            if self._missed_at and self._prefix is not None:
+            if self._scopes_with_misses and self._prefix is not None:
                 # Some keys are missed and never set. They must not make all sets take the slow path.
-                self._fill_times.filled(f"{self._prefix}{key!s}")
-            if self._set_at_once(key, value, ttl) is not None:
-                return None
-        self._set_slowly(key, value, self._ttl(timeout), version, self._tag_names(tags), since)
-        return None
+                self._misses.filled(f"{self._prefix}{key!s}")
+            is_stored = self._set_at_once(key, value, ttl)
+            if is_stored is not None:
+                return is_stored
+        return self._set_slowly(key, value, self._ttl(timeout), version, self._tag_names(tags), since)
 
     def _set_slowly(
         self, key: Any, value: Any, ttl: float | None, version: int | None, tags: tuple[str, ...], since: int
-    ) -> None:
+    ) -> bool:
         """Set a value without the fast path. If this were a part of ``set``, the closures would add 45 ns to 310 ns."""
         cache_key = self._key(key, version)
-        since = since or (self._fill_times.missed_since(cache_key) if tags else 0)
-        if self._missed_at:
-            self._fill_times.filled(cache_key)
+        missed_at = self._misses.filled(cache_key) if self._scopes_with_misses else 0
+        since = since or missed_at
+        if ttl is not None and ttl <= 0:
+            return self._cache.delete(cache_key)
         store = partial(self._store, cache_key, self._encode(value), ttl, tags, since, self._fill_grace(key))
         if not self._fill_waits:
-            store()
-        elif not is_held_back(self._cache, key, cache_key, store):
-            store()
-            store_headers(self._cache, key, lambda headers: self._key(headers, version))
+            return store()
+        if is_held_back(self._cache, key, cache_key, store):
+            return True
+        is_stored = store()
+        store_headers(self._cache, key, lambda headers: self._key(headers, version))
+        return is_stored
+
+    def _set_existing(self, key: Any, value: Any, ttl: float | None, version: int | None) -> bool:
+        cache_key = self._key(key, version)
+        if ttl is not None and ttl <= 0:
+            return self._cache.delete(cache_key)
+        return self._cache.engine.replace(cache_key, self._encode(value), ttl, self._fill_grace(key))
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
@@ -291,35 +382,34 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         cache_key, ttl = self._key(key, version), timeout if callable(timeout) else self._ttl(timeout)
         stored = self._cache.find(cache_key, MISSING)
         is_over = ttl is not None and not callable(ttl) and ttl <= 0
-        loads = self._cache.parts.loads
-        if stored is MISSING or (not is_over and loads.needs_refresh(cache_key, stored, ttl, policy)):
+        engine = self._cache.engine
+        if stored is MISSING or (not is_over and engine.needs_refresh(cache_key, stored, ttl, policy)):
 
             def encode(value: Any) -> Any:
                 newly_stored = self._encode(value)
                 self._make_room((cache_key,))
                 return newly_stored
 
-            load = loads.adaptive.loader(
-                *(cache_key, default if callable(default) else lambda: default, ttl, policy),
+            load = adaptive_loader(
+                *(cache_key, default if callable(default) else lambda: default, ttl, policy, engine.peek),
                 encode=encode,
                 decode=self._decode,
             )
-            if policy is not PLAIN:
-                load = in_language(load)
             policy = policy.with_fill_grace(self._fill_grace(key))
             if is_over:
-                stored, error = yield Call(load)
+                stored, error = yield from call(load)
             else:
                 seconds = None if callable(ttl) else ttl
                 names = self._tag_names(tags)
-                stored, error = yield from loads.load_or_refresh(cache_key, stored, load, seconds, policy, names)
+                request = engine.request(cache_key, load, seconds, policy, names)
+                stored, error = yield from engine.load(request, stored)
             if error is not None:
                 return None, error
         return self._decode(stored), None
 
-    get_or_set: Callable[..., Any]
-    aget_or_set: Callable[..., Any]
-    get_or_set, aget_or_set = twins(_get_or_set, run, run_async)
+    get_or_set: GetOrSet
+    aget_or_set: AsyncGetOrSet
+    get_or_set, aget_or_set = twins(_get_or_set, result)
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
         cache_key = self._key(key, version)
@@ -371,8 +461,9 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
 
     async def adelete_tags(self, *tags: str) -> None:
         self.delete_tags(*tags)
+        await inserted()
 
-    # The other methods do not wait, and are the same for coroutines.
+    # The other methods wait for nothing but their notices, and are the same for coroutines.
 
     aadd, aset, atouch, adelete = map(_for_tasks, ("add", "set", "touch", "delete"))
     aget_many, aset_many, adelete_many = map(_for_tasks, ("get_many", "set_many", "delete_many"))
@@ -381,10 +472,9 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
 
     def close(self, **kwargs: Any) -> None:
         """End the request: other requests may now compute the values that it missed and did not set."""
-        self._fill_times.forget()
         if self._fill_waits:
             end_request()
-        elif self._cache.parts.stamps.are_there:
+        else:
             forget_misses()
 
     async def aclose(self, **kwargs: Any) -> None:
@@ -401,9 +491,23 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             return self.default_timeout
         return timeout if type(timeout) is int else options.django_timeout("timeout", timeout)
 
+    def share(
+        self,
+        cache_key: Any,
+        key: Any,
+        version: int | None,
+        tags: tuple[str, ...],
+        fill: Fill,
+        ttl: float | None,
+        others: WritesSince,
+    ) -> None:
+        """Share a value of a transaction that was committed, unless it is outdated: see ``Engine.share``."""
+        self._make_room((cache_key,))
+        self._cache.engine.share(cache_key, fill.value, ttl, self._fill_grace(key), fill.tags, others)
+
     def _make_room(self, keys: Iterable[Any]) -> None:
         """Drop 1/n of a full cache before ``keys`` are added, where n is CULL_FREQUENCY. Drop all of it if n is 0."""
         frequency, most = self.store.cull_frequency, self.store.max_entries
         size = len(self._cache) if self._culls else 0
         if frequency is not None and most is not None and size >= most and any(key not in self._cache for key in keys):
-            self._cache.parts.evict_to(size - size // frequency if frequency else 0)
+            self._cache.engine.evict_to(size - size // frequency if frequency else 0)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.shortcuts import resolve_url
+from django.urls import NoReverseMatch, is_valid_path, reverse
 
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, REPORT
 from wheelcache.django_backend import shared_state
 from wheelcache.django_backend.aliases import wheel_caches
+from wheelcache.django_backend.database_bus import TABLE, written_alias
 from wheelcache.django_backend.pages import COMPANION
-from wheelcache.django_backend.site_settings import dashboard_guard
+from wheelcache.django_backend.site_settings import GUARD, dashboard_guard
 from wheelcache.django_backend.tiered import TieredCache
+from wheelcache.observability.stats_log import report_core
 from wheelcache.option_table import DJANGO, DJANGO_TIERED
 
 READS_EVERY_SESSION: Final = "django.contrib.auth.middleware.LoginRequiredMiddleware"
@@ -61,7 +68,7 @@ def check_unnamed(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def check_shared_state(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report sessions and counters in caches that the worker processes do not share."""
+    """Report sessions, and the state of packages, in caches that the worker processes do not share."""
     return [
         checks.Warning(
             f"{use.user} the cache {use.alias!r}, which the worker processes do not share: with more than one worker, "
@@ -79,8 +86,8 @@ def check_snapshots(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     stores: defaultdict[tuple[str, Path], dict[Any, list[str]]] = defaultdict(dict)
     for alias, cache in wheel_caches():
         engine = cache.store.cache
-        if engine.parts.keeper is not None:
-            stores[engine.name, engine.parts.keeper.directory].setdefault(cache.store, []).append(alias)
+        if engine.keeper is not None:
+            stores[engine.name, engine.keeper.directory].setdefault(cache.store, []).append(alias)
     return [
         checks.Error(
             f"The caches {' and '.join(repr(names[0]) for names in by_store.values())} do not share their entries, but "
@@ -122,6 +129,61 @@ def check_coherence(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
+def _caches_on_database() -> Iterator[tuple[str, set[str]]]:
+    """Iterate over the aliases of the caches with ``COHERENCE = "database"``, with those of their databases."""
+    for alias, _ in wheel_caches():
+        given = settings.CACHES[alias].get("OPTIONS", {})
+        if given.get("COHERENCE") == "database":
+            written = written_alias()
+            yield alias, {written, given.get("POLLED_DATABASE") or written}
+
+
+def check_databases(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report databases that cannot be the bus of a cache with ``COHERENCE = "database"``."""
+    return [
+        checks.Error(
+            f"The cache {alias!r} has 'COHERENCE': 'database', but {name!r} is no PostgreSQL of DATABASES.",
+            hint="Use PostgreSQL 13 or newer, or another COHERENCE.",
+            id="wheelcache.E004",
+        )
+        for alias, names in _caches_on_database()
+        for name in sorted(names)
+        if name not in connections.settings or connections[name].vendor != "postgresql"
+    ]
+
+
+def check_table(app_configs: Any, databases: Iterable[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """Report a missing table, without which a cache with ``COHERENCE = "database"`` returns no values.
+
+    A warning, since an error would stop the command that creates the table.
+    """
+    return [
+        checks.Warning(
+            f"The database {name!r} has no table {TABLE}: the cache {alias!r} returns no values.",
+            hint="Run 'manage.py migrate' with PostgreSQL 13 or newer.",
+            id="wheelcache.W008",
+        )
+        for alias, names in _caches_on_database()
+        for name in sorted(names & set(databases or ()))
+        if connections[name].vendor == "postgresql" and TABLE not in connections[name].introspection.table_names()
+    ]
+
+
+def check_late_state(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report sessions and counters in caches whose other machines see a write a tenth of a second later."""
+    on_database = dict(_caches_on_database())
+    return [
+        checks.Error(
+            f"{use.user} the cache {use.alias!r}, whose values another machine may have changed up to 2 s ago "
+            "('COHERENCE': 'database'): changes are lost, and limits are exceeded.",
+            hint=f"Use {shared_state.AT_ONCE}.",
+            id="wheelcache.E005",
+        )
+        for use in shared_state.uses()
+        if use.alias in on_database and not use.may_be_late
+    ]
+
+
 def check_dashboard_guard(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Report a guard of the dashboard that cannot be called."""
     try:
@@ -129,6 +191,38 @@ def check_dashboard_guard(app_configs: Any, **kwargs: Any) -> list[CheckMessage]
     except ImproperlyConfigured as error:
         return [checks.Error(str(error), id="wheelcache.E002")]
     return []
+
+
+def check_login_url(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report a LOGIN_URL that is no page of the site, although the dashboard redirects visitors to it."""
+    if getattr(settings, GUARD, None) is not None or not _has_dashboard() or _is_page(settings.LOGIN_URL):
+        return []
+    return [
+        checks.Warning(
+            f"LOGIN_URL is {settings.LOGIN_URL!r}, which is no page of this site, but the dashboard redirects visitors "
+            "without a login to it.",
+            hint="Set it to the name or the address of the login page, such as 'admin:login'.",
+            id="wheelcache.W007",
+        )
+    ]
+
+
+def _has_dashboard() -> bool:
+    if getattr(settings, "ROOT_URLCONF", None) is None:
+        return False
+    try:
+        return bool(reverse("wheelcache:dashboard"))
+    except NoReverseMatch:
+        return False
+
+
+def _is_page(to: Any) -> bool:
+    """Return whether a view of the site has this name or path. The pages of other sites are not checked."""
+    try:
+        host, path = urlsplit(resolve_url(to))[1:3]
+        return bool(host) or any(is_valid_path(each) for each in (path, f"{path}/"))
+    except NoReverseMatch:
+        return False
 
 
 def check_companion(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -163,8 +257,28 @@ def check_core(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Report that the slower core runs: an installation succeeds without a compiler, and pip does not report this."""
     if IMPLEMENTATION == "compiled":
         return []
+    # Instead of the line in the log.
+    report_core()
     message = f"{REPORT}: hits and writes take three to ten times as long as on the compiled core."
     return [checks.Info(message, hint=HOW_TO_CHANGE, id="wheelcache.I001")]
+
+
+def check_transactions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Recommend TRANSACTIONS to a site whose requests are transactions: values stay when one rolls back."""
+    databases = [alias for alias, database in settings.DATABASES.items() if database.get("ATOMIC_REQUESTS")]
+    if not databases:
+        return []
+    return [
+        checks.Info(
+            f"The database {databases[0]!r} has ATOMIC_REQUESTS, but the cache {alias!r} does not follow its "
+            "transactions: a value that a request caches stays when the request rolls back, and other requests receive "
+            "it before the data is committed.",
+            hint="Set 'TRANSACTIONS': True in the OPTIONS of this cache, or False to keep this without the message.",
+            id="wheelcache.I002",
+        )
+        for alias, cache in wheel_caches()
+        if cache.store.followed is None and "TRANSACTIONS" not in settings.CACHES[alias].get("OPTIONS", {})
+    ]
 
 
 CHECKS: Final = (
@@ -173,9 +287,14 @@ CHECKS: Final = (
     check_misplaced_options,
     check_coherence,
     check_unnamed,
+    check_databases,
+    check_late_state,
     check_dashboard_guard,
+    check_login_url,
     check_companion,
     check_sessions_of_pages,
     check_core,
+    check_transactions,
 )
-"""The checks that every ``check`` runs; ``check_shared_state`` runs with ``--deploy``."""
+"""The checks that every ``check`` runs; ``check_shared_state`` runs with ``--deploy``, and ``check_table`` with
+``--database``, as ``migrate`` does."""

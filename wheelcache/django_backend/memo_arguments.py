@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import sys
 from collections.abc import Callable
-from types import UnionType
+from datetime import datetime, time, timezone
+from enum import Enum
+from operator import is_
+from types import BuiltinFunctionType, FunctionType, UnionType
 from typing import Any, Final, Union, get_args, get_origin
+from zoneinfo import ZoneInfo
 
+from django.db import DEFAULT_DB_ALIAS
 from django.db.models import Model, QuerySet
 from django.db.models.manager import BaseManager
 from django.http import HttpRequest
 from django.utils.functional import Promise
+from django.utils.safestring import SafeString
+
+from wheelcache.codec import ATOMS
+from wheelcache.options import shown
 
 USE: Final = "memoize a function of the values that it uses, or give memoize a key="
 
@@ -21,7 +32,8 @@ UNUSABLE: Final[dict[type, str]] = {
 }
 """The classes of arguments under which a value would never be found again, with the reasons."""
 
-SHOWS_ADDRESS: Final[Any] = object.__repr__
+EXACT: Final = ATOMS | {range, timezone, SafeString}
+"""The types whose ``repr`` contains the whole value."""
 
 
 def check_parameters(function: Callable[..., Any], name: str) -> None:
@@ -58,8 +70,8 @@ def _annotated_classes(function: Callable[..., Any], annotation: Any) -> list[ty
 
 
 def key_part(value: Any, name: str) -> Any:
-    """Return ``value`` as part of a key: a model instance as its model and primary key, an evaluated query set as its
-    rows, and a lazy text as the text.
+    """Return ``value`` as part of a key: a model instance as its model, database and primary key, an evaluated query
+    set as its rows, a lazy text as the text, and a frozen dataclass that contains such objects as its fields.
 
     Raises:
         TypeError: if ``value`` is different for every call. The message contains ``name``, the name of the function.
@@ -68,8 +80,9 @@ def key_part(value: Any, name: str) -> Any:
         return value
     if isinstance(value, Model):
         if value.pk is None:
-            raise TypeError(f"an argument of {name} has no primary key yet: {value!r}; {USE}")
-        return (value._meta.concrete_model._meta.label_lower, value.pk)  # type: ignore[union-attr]
+            raise TypeError(f"an argument of {name} has no primary key yet: {shown(value)}; {USE}")
+        label = value._meta.concrete_model._meta.label_lower  # type: ignore[union-attr]
+        return (label, value._state.db or DEFAULT_DB_ALIAS, value.pk)
     if isinstance(value, QuerySet) and value._result_cache is not None:
         return tuple(key_part(row, name) for row in value)
     for unusable, reason in UNUSABLE.items():
@@ -78,25 +91,63 @@ def key_part(value: Any, name: str) -> Any:
     if isinstance(value, Promise):
         return str(value)
     if isinstance(value, tuple):
-        return tuple(key_part(item, name) for item in value)
+        parts = tuple(key_part(item, name) for item in value)
+        return value if type(value) is tuple and all(map(is_, parts, value)) else parts
     if isinstance(value, frozenset):
         return frozenset(key_part(item, name) for item in value)
+    fields = _frozen_fields(value)
+    if fields is not None and (parts := key_part(fields, name)) is not fields:
+        return (type(value), *parts)
     return value
 
 
-def text_of(parts: Any, name: str) -> str:
-    """Return the text that distinguishes ``parts`` of a key, the same in every process.
+def text_of(part: Any, name: str) -> str:
+    """Return an exact text of a part of a key: the same in every process, and different for different parts.
 
     Raises:
-        TypeError: if an object has no text but its address. The message contains ``name``, the name of the function.
+        TypeError: if ``part`` has no such text. The message contains ``name``, the name of the function.
     """
-    texts = []
-    for part in parts:
-        if isinstance(part, tuple | frozenset):
-            texts.append(text_of(part, name))
-        elif type(part).__repr__ is SHOWS_ADDRESS:
-            raise TypeError(f"an argument of {name} has no text that is the same in every process: {part!r}; {USE}")
-        else:
-            texts.append(repr(part))
-    # A set has no order. The name of its type, and the commas between texts in quotes, keep it apart from a tuple.
-    return f"frozenset{sorted(texts)}" if isinstance(parts, frozenset) else f"{texts}"
+    kind = type(part)
+    if _is_exact(part):
+        return repr(part)
+    if kind is tuple:
+        # The commas between texts in quotes keep the items apart.
+        return f"{[text_of(item, name) for item in part]}"
+    if kind is frozenset:
+        return f"frozenset{sorted(text_of(item, name) for item in part)}"
+    if isinstance(part, (type, FunctionType, BuiltinFunctionType)) and (path := _path_of(part)):
+        return path
+    if path := _path_of(kind):
+        if isinstance(part, Enum):
+            return f"{path}({text_of(part.value, name)})"
+        if (fields := _frozen_fields(part)) is not None:
+            return f"{path}{text_of(fields, name)}"
+    raise TypeError(f"an argument of {name} has no exact text that is the same in every process: {shown(part)}; {USE}")
+
+
+def _is_exact(value: Any) -> bool:
+    """Return whether ``repr(value)`` contains the whole value."""
+    kind = type(value)
+    if kind is datetime or kind is time:
+        return _is_exact(value.tzinfo)
+    if kind is ZoneInfo:
+        # One that was read from a file has no name.
+        return value.key is not None
+    return kind in EXACT
+
+
+def _frozen_fields(value: Any) -> tuple[Any, ...] | None:
+    """Return the fields by which a frozen dataclass is compared; None if ``value`` is no such object."""
+    params = vars(type(value)).get("__dataclass_params__")
+    if params is None or not (params.frozen and params.eq):
+        return None
+    return tuple(getattr(value, each.name) for each in dataclasses.fields(value) if each.compare)
+
+
+def _path_of(thing: Any) -> str:
+    """Return the name under which every process can import a class or function; empty if there is none."""
+    module = str(thing.__module__)
+    found: Any = None if module == "__main__" else sys.modules.get(module)
+    for name in thing.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return f"{module}.{thing.__qualname__}" if found is thing else ""

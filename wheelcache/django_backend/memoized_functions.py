@@ -15,8 +15,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import partial, wraps
-from inspect import iscoroutinefunction
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from django.core.cache import caches
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
@@ -26,33 +25,36 @@ from django.core.signals import setting_changed
 from django.utils import translation
 
 from wheelcache import options
+from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.access import Serialized
 from wheelcache.core.contract import MISSING
 from wheelcache.core.tally import Tally
 from wheelcache.django_backend.backend import WheelCache
+from wheelcache.django_backend.in_transactions import InTransactions
 from wheelcache.django_backend.memo_arguments import check_parameters, key_part, text_of
 from wheelcache.django_backend.redis_calls import Awaited
-from wheelcache.django_backend.request_context import in_language
 from wheelcache.django_backend.tiered import TieredCache
-from wheelcache.loading.adaptive import seconds_for
+from wheelcache.keys import group_of
+from wheelcache.loading.adaptive import adaptive_loader, seconds_for
 from wheelcache.loading.memoize import (
     Groups,
-    Memoized,
+    Memoizer,
     MemoStats,
-    P,
-    R,
     arity_of,
     check_function,
     decorator,
+    is_async,
     keys_by_arguments,
     name_of,
     receives_previous,
     signature_of,
     unhashable,
 )
+from wheelcache.loading.memoized_methods import Instances, MemoizedMethod, is_in_class
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
-from wheelcache.loading.steps import ByDriver, Call, Outcome, Steps, result, run, run_async
+from wheelcache.loading.steps import ByDriver, Call, Outcome, Steps, as_it_is, drive, result, run_async
 from wheelcache.stats import hit_ratio
+from wheelcache.transactions.overlay import Fill
 
 
 def memoize(
@@ -68,7 +70,7 @@ def memoize(
     load_timeout: float | None = None,
     negative_ttl: float | None = None,
     tags: Callable[..., Iterable[str]] | Iterable[str] = (),
-) -> Callable[[Callable[P, R]], Memoized[P, R]]:
+) -> Memoizer:
     """Return a decorator that caches the results of a function, method or coroutine function, by its arguments.
 
     Calls that mean the same share a value, however they are spelled. Model instances are keyed by their primary keys.
@@ -108,10 +110,7 @@ def memoize(
         None if tags == () else options.tags_by_arguments("tags", tags),
     )
 
-    def decorate(function: Callable[P, R]) -> Memoized[P, R]:
-        return cast("Memoized[P, R]", _decorated(function, settings))
-
-    return decorator(decorate, timeout, "@memoize")
+    return decorator(partial(_decorated, settings=settings), timeout, "@memoize")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +172,7 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
     unique_name = _names.add(name)
     has_previous = receives_previous(function)
     arity, make_key = -1, None
+    instances = Instances(name) if settings.key is None and is_in_class(function) else None
     if settings.key is None:
         check_parameters(function, name)
         as_called = signature_of(function, name, has_previous=has_previous)
@@ -185,7 +185,7 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
     lock = threading.Lock()
     place: _Place | None = None
     find: Callable[[Any, Any], Any] = _find_nothing
-    restore: Callable[[Any], Any] = _as_it_is
+    restore: Callable[[Any], Any] = as_it_is
     group = ""
 
     def parts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -227,10 +227,12 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
 
     def steps(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
         made = checked_parts(args, kwargs)
+        if instances is not None:
+            instances.missed(args)
         return find_place().steps(made, partial(call, args, kwargs), count, partial(tags, args, kwargs), has_previous)
 
     memoized: Any
-    if iscoroutinefunction(function):
+    if is_async(function):
 
         @wraps(function)
         async def memoized(*args: Any, **kwargs: Any) -> Any:
@@ -255,7 +257,7 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
             except TypeError:
                 found = MISSING
             if found is MISSING or always_looks:
-                return run(steps(args, kwargs))
+                return result(drive(steps(args, kwargs)))
             next(hit)
             return restore(found) if type(found) is Serialized else found
 
@@ -271,7 +273,7 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
     # The signal refers to it weakly, so the function keeps it alive.
     memoized._forget_place = forget_place
     setting_changed.connect(forget_place)
-    return memoized
+    return MemoizedMethod.of(memoized) if is_in_class(function) else memoized
 
 
 _names: Final = Groups()
@@ -282,10 +284,6 @@ _process: Final = secrets.token_hex(8)
 
 def _find_nothing(key: Any, default: Any) -> Any:
     return default
-
-
-def _as_it_is(stored: Any) -> Any:
-    return stored
 
 
 def _place_of(name: str, settings: _Settings) -> _Place:
@@ -306,13 +304,17 @@ class _InMemory:
 
     def __init__(self, backend: WheelCache, name: str, settings: _Settings) -> None:
         store = backend.store
+        self._backend = backend if isinstance(backend, InTransactions) else None
         self._cache, self._codec = store.cache, store.codec
         self._policy = settings.policy.with_fill_grace(backend._fill_grace(f"memoize.{name}"))
         self._tag_names = backend._tag_names
         self._ttl = backend.default_timeout if settings.timeout is DEFAULT_TIMEOUT else settings.timeout
         version = backend.version if settings.version is None else settings.version
-        self.group = self._cache.parts.groups.add(f"{backend.key_prefix}:{version}:{name}")
-        self.find: Callable[[Any, Any], Any] = self._cache.find
+        self._group = self._cache.engine.add_group(f"{backend.key_prefix}:{version}:{name}")
+        self.group = self._group.name
+        self.find: Callable[[Any, Any], Any] = (
+            self._cache.find if self._backend is None else self._backend.find_in_transaction
+        )
         self.restore: Callable[[Any], Any] = self._codec.loads
 
     def steps(
@@ -327,34 +329,64 @@ class _InMemory:
             count(False)
             outcome: Outcome = yield Call(partial(call, previous=None) if has_previous else call)
             return outcome
-        loads, key = self._cache.parts.loads, (self.group, *parts)
+        engine, key = self._cache.engine, (self.group, *parts)
         found = self.find(key, MISSING)
-        if found is not MISSING and not loads.needs_refresh(key, found, self._ttl, self._policy):
+        if found is not MISSING and not engine.needs_refresh(key, found, self._ttl, self._policy):
             count(True)
             return self._codec.decode(found), None
-        load = loads.adaptive.loader(
-            *(key, call, self._ttl, self._policy),
+        load = adaptive_loader(
+            *(key, call, self._ttl, self._policy, engine.peek),
             encode=self._codec.encode,
             decode=self._codec.decode,
             passes_previous=has_previous,
         )
-        if self._policy is not PLAIN:
-            load = in_language(load)
+        overlay = None if self._backend is None or found is not MISSING else self._backend.overlay()
+        if self._backend is not None and overlay is not None:
+            count(False)
+            overlay.missed(key)
+            origin, ttl = (self, key, None), None if callable(self._ttl) else self._ttl
+            stored, error = yield from self._backend.compute(overlay, key, load, ttl, self._policy, origin, tags())
+            return (None, error) if error is not None else (self._codec.decode(stored), None)
         ttl, names = None if callable(self._ttl) else self._ttl, self._tag_names(tags())
-        if found is not MISSING:
-            count(True)
-            stored, error = yield from loads.load_or_refresh(key, found, load, ttl, self._policy, names)
-        else:
-            request = loads.request(key, load, ttl, self._policy, names)
-            stored, error = yield from loads.load(request)
-            count(error is None and request.is_hit)
+        request = engine.request(key, load, ttl, self._policy, names)
+        stored, error = yield from engine.load(request, found)
+        count(found is not MISSING or (error is None and request.is_hit))
         return (None, error) if error is not None else (self._codec.decode(stored), None)
 
     def delete(self, parts: tuple[Any, ...]) -> bool:
-        return self._cache.delete((self.group, *parts))
+        key = (self.group, *parts)
+        overlay = None if self._backend is None else self._backend.overlay()
+        if overlay is None:
+            return self._cache.delete(key)
+        is_there = self.find(key, MISSING) is not MISSING
+        overlay.delete(key, (self, key, None))
+        return is_there
 
     def clear(self) -> int:
-        return self._cache.parts.delete_group(self.group)
+        overlay = None if self._backend is None else self._backend.overlay()
+        if overlay is None:
+            return self._group.delete()
+        return overlay.delete_pattern(lambda keys: [key for key in keys if group_of(key) == self.group], (self,))
+
+    # The end of a transaction calls these: see ``FollowedCache``.
+
+    def delete_now(self, keys: list[Any], version: None) -> None:
+        self._cache.delete_many(keys)
+
+    def delete_pattern_now(self) -> None:
+        self._group.delete()
+
+    def share(
+        self,
+        cache_key: Any,
+        key: Any,
+        version: None,
+        tags: tuple[str, ...],
+        fill: Fill,
+        ttl: float | None,
+        others: WritesSince,
+    ) -> None:
+        self._cache.engine.share(key, fill.value, ttl, self._policy.grace or self._policy.fill_grace, fill.tags, others)
 
 
 class _Elsewhere:
@@ -363,11 +395,12 @@ class _Elsewhere:
     def __init__(self, name: str, settings: _Settings) -> None:
         self._name = name
         self._settings = settings
-        # Another process may give an ambiguous name to another function.
-        owner = "" if _names.is_portable((name,)) else f"{_process} {os.getpid()}"
+        # Another process may give an ambiguous name, or one of its own script, to another function.
+        is_portable = _names.is_portable((name,)) and not name.startswith("__main__.")
+        owner = "" if is_portable else f"{_process} {os.getpid()}"
         self._start = f"memoize.{_digest(name + owner)}"
         self.find: Callable[[Any, Any], Any] = _find_nothing
-        self.restore: Callable[[Any], Any] = _as_it_is
+        self.restore: Callable[[Any], Any] = as_it_is
         self.group = ""
 
     @property
@@ -384,11 +417,14 @@ class _Elsewhere:
         has_previous: bool,
     ) -> Steps:
         backend, version = self._backend, self._settings.version
+        if isinstance(backend, DummyCache):
+            # Nothing is kept, so the arguments need not be a key there.
+            count(False)
+            computed: Outcome = yield Call(partial(call, previous=None) if has_previous else call)
+            return computed
         here = yield ByDriver(backend, Awaited(backend))
-        made = result((yield Call(lambda: here.get(self._start, None, version=version))))
-        if made is None:
-            result((yield Call(lambda: here.add(self._start, secrets.token_hex(8), None, version=version))))
-            made = result((yield Call(lambda: here.get(self._start, None, version=version))))
+        # Not ``add``: within a transaction that has deleted it, others must not get the new one.
+        made = result((yield Call(lambda: here.get_or_set(self._start, secrets.token_hex(8), None, version=version))))
         key = self._key(made, parts)
         found = result((yield Call(lambda: here.get(key, MISSING, version=version))))
         count(found is not MISSING)

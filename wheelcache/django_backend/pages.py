@@ -6,23 +6,30 @@ the host of ``X-Forwarded-Host``. ``PageMiddleware`` therefore watches which coo
 ``request.META`` the page reads while it is made, and makes them a part of the page's key. Pages that cannot be keyed
 are not stored. A hit runs none of this.
 
-Two cookies are exempt, since every page reads them: the session cookie and the CSRF cookie. Django itself reports
-whether a page depends on them, by ``Vary: Cookie``.
+Django's own middleware reads the cookies of the session and of CSRF protection for every page. These reads do not
+count, since Django reports whether the page depends on them, by ``Vary: Cookie``.
+
+Before any middleware runs, Django has read the method, the path, the script name, the scheme, and ``Content-Type``,
+with whose charset it decodes the query. They are in the key of every page. Under ASGI it has also copied the addresses
+of the client and the server into ``request.META``, which is watched like ``request.scope``.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
+from types import CodeType
 from typing import Any, Final, cast
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.apps import apps
 from django.conf import settings
+from django.contrib.sessions import middleware as sessions
 from django.core.exceptions import ImproperlyConfigured
-from django.http import HttpRequest
+from django.core.handlers.exception import convert_exception_to_response
+from django.http import HttpRequest, QueryDict
 from django.http.request import HttpHeaders
 from django.http.response import HttpResponseBase
-from django.middleware.common import CommonMiddleware
+from django.middleware import common, csrf
 from django.utils import timezone
 from django.utils.cache import has_vary_header
 from django.utils.translation import get_language
@@ -33,12 +40,22 @@ from wheelcache.django_backend.request_context import page_tags
 from wheelcache.django_backend.site_settings import figures_directory
 from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.headers import cache_tags
-from wheelcache.http_cache.notes import SEAM, PageNotes
-from wheelcache.http_cache.watched import WatchedCookies, WatchedEnviron, watched
+from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
+from wheelcache.http_cache.watched import Watch, WatchedCookies, WatchedEnviron, WatchedParameters, watched
 
 COMPANION: Final = "wheelcache.django_backend.pages.PageMiddleware"
-MODULES: Final = "wheelcache.django_backend.page"
-"""The beginning of the names of both middlewares for pages."""
+
+ENDS: Final = frozenset(part for part in convert_exception_to_response.__code__.co_consts if isinstance(part, CodeType))
+"""The two functions around each middleware and around the view, for sync and for async code."""
+
+IN_THE_KEY: Final = frozenset(
+    ("type", "asgi", "method", "scheme", "path", "query_string", "root_path", "server", NOTES_KEY)
+)
+"""Entries of a scope that are in the key of every page, or the same for all requests of a server. ``state`` is not: an
+application in front of the cache may keep the visitor in it."""
+
+SETS_COOKIE: Final = "CSRF_COOKIE_NEEDS_UPDATE"
+"""The entry of META that Django sets when the page gets a CSRF token, until the response sets its cookie."""
 
 
 def page_cache(**options: Any) -> HTTPCache:
@@ -54,27 +71,17 @@ def page_cache(**options: Any) -> HTTPCache:
 
     Raises:
         ImproperlyConfigured: if ``PageMiddleware`` is not the first of ``MIDDLEWARE``.
-        TypeError, ValueError: see ``HTTPCache``.
-    """
-    check_first(COMPANION, "an HTTP cache is in front of the site. Visitors would get pages in the language of others")
-    return cache_of_site(options)
-
-
-def check_first(middleware: str, reason: str) -> None:
-    """Check that ``middleware`` is the first of the site.
-
-    Raises:
-        ImproperlyConfigured: if it is not. The message states the reason.
+        TypeError, ValueError: see ``HTTPCache``. Code in ``ignore_reads_by`` is imported if Django's apps are loaded,
+            otherwise at the first request.
     """
     first = next(iter(settings.MIDDLEWARE), None)
-    if first != middleware:
-        raise ImproperlyConfigured(f"MIDDLEWARE must begin with {middleware!r}, not with {first!r}, because {reason}.")
-
-
-def cache_of_site(options: Mapping[str, Any]) -> HTTPCache:
-    """Return an HTTP cache with the defaults of a Django site."""
+    if first != COMPANION:
+        raise ImproperlyConfigured(
+            f"MIDDLEWARE must begin with {COMPANION!r}, not with {first!r}, because an HTTP cache is in front of the "
+            "site. Visitors would get pages in the language of others."
+        )
     own = [settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME]
-    return HTTPCache(
+    cache = HTTPCache(
         **{
             "cookies": own,
             "session_cookies": [settings.SESSION_COOKIE_NAME],
@@ -83,17 +90,18 @@ def cache_of_site(options: Mapping[str, Any]) -> HTTPCache:
             **options,
         }
     )
+    if apps.ready:
+        cache.pages.storing.settings.ignored.load()
+    return cache
 
 
-def stand_in() -> list[Cache]:
-    """Return, in a list, an unused cache with the figures directory and the name of the workers' HTTP cache.
+def cache_for_commands() -> list[Cache]:
+    """Return, in a list, an unused cache with the default name and figures directory of the site's HTTP cache.
 
     Commands import no ``wsgi.py``, so their process has no HTTP cache. Through this one, they find the figures that the
     workers publish. The list is empty if the site has no HTTP cache.
     """
-    if not next(iter(settings.MIDDLEWARE), "").startswith(MODULES):
-        return []
-    return [cache_of_site(getattr(settings, "WHEELCACHE_PAGES", {})).cache]
+    return [page_cache().cache] if settings.MIDDLEWARE[:1] == [COMPANION] else []
 
 
 class PageMiddleware:
@@ -112,7 +120,7 @@ class PageMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self._is_async:
             return self._answer_async(request)
-        watch = _watch(request)
+        watch = _begin(request)
         try:
             response: HttpResponseBase = self._get_response(request)
         finally:
@@ -122,7 +130,7 @@ class PageMiddleware:
         return response
 
     async def _answer_async(self, request: HttpRequest) -> HttpResponseBase:
-        watch = _watch(request)
+        watch = _begin(request)
         try:
             response: HttpResponseBase = await self._get_response(request)
         finally:
@@ -131,10 +139,10 @@ class PageMiddleware:
         return response
 
 
-def _watch(request: HttpRequest) -> _Tagged:
+def _begin(request: HttpRequest) -> _Tagged:
     scope = getattr(request, "scope", None) or request.META
-    notes = cast(PageNotes | None, scope.get(SEAM))
-    return _Tagged(request, set()) if notes is None else _Watch(request, notes)
+    notes = cast(PageNotes | None, scope.get(NOTES_KEY))
+    return _Tagged(request, set()) if notes is None else _Watched(request, notes)
 
 
 class _Tagged:
@@ -157,27 +165,31 @@ class _Tagged:
             del response.headers["Cache-Tag"]
 
 
-class _Watch(_Tagged):
-    """Watches a request whose page may be stored: the reads of its parts, and its response."""
+class _Watched(_Tagged):
+    """A request whose page may be stored: its parts are watched, and its response."""
 
     def __init__(self, request: HttpRequest, notes: PageNotes) -> None:
         super().__init__(request, notes.tags)
+        notes.ignored.load()
         self._notes = notes
         # A thread keeps the language and the time zone of an earlier request if nothing deactivates them.
         self._language, self._zone = get_language(), timezone.get_current_timezone_name()
-        # This call makes the notes complete. Later reads are added, including reads by a streamed body.
-        notes.vary_on()
+        watch = Watch(notes, ENDS, _own_reads())
         environ = request.META
-        # Both are read for every page.
-        exempt = (settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME)
-        request.COOKIES = _Cookies(request.COOKIES, notes, exempt)
-        request.META = meta = _Meta(environ, notes)
-        request.headers = _Headers(meta, environ, notes)
+        request.COOKIES = _Cookies(request.COOKIES, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
+        if notes.traces is not None:
+            parameters: Any = _Parameters(request.GET.urlencode(), encoding=request.encoding)
+            parameters.begin(notes.traces)
+            request.GET = parameters
+        self._meta = request.META = meta = _Meta(environ, watch)
+        request.headers = _Headers(meta, environ)
         if hasattr(request, "environ"):
             request.environ = meta
+        if hasattr(request, "scope"):
+            request.scope = _Scope(request.scope, watch)
         if (environ.get("SCRIPT_URL") or environ.get("REDIRECT_URL")) and environ["SCRIPT_NAME"]:
             # Apache's mod_rewrite. Django derives the script name from this, and the key contains the earlier one.
-            notes.refuse("script name")
+            notes.refuse("script name", "script name from a rewritten URL")
 
     def end(self, response: HttpResponseBase) -> None:
         """Refuse pages that depend on something that was not read from the request."""
@@ -185,20 +197,22 @@ class _Watch(_Tagged):
         request, notes = self._request, self._notes
         language, zone = get_language(), timezone.get_current_timezone_name()
         if language == self._language != settings.LANGUAGE_CODE and not _chooses_languages():
-            notes.refuse("language")
+            notes.refuse("language", "language of an earlier request")
         if zone == self._zone != settings.TIME_ZONE:
-            notes.refuse("time zone")
+            notes.refuse("time zone", "time zone of an earlier request")
         messages = getattr(request, "_messages", None)
         if messages is not None and (messages.used or messages.added_new):
-            notes.refuse("messages")
+            notes.refuse("messages", "uses messages")
         varies = has_vary_header(response, "Cookie")
         if getattr(request, "_cache_update_cache", True) is False and response.has_header("Age") and varies:
             # cache_page has answered, without the Set-Cookie of the run that made the page. The page may contain the
             # CSRF token of the visitor of that run.
-            notes.refuse("cache_page")
+            notes.refuse("cache_page", "a page of cache_page with Vary: Cookie")
+        if dict.get(self._meta, SETS_COOKIE):
+            notes.refuse("csrf", "CSRF token from outside of CsrfViewMiddleware")
         if response.streaming and hasattr(request, "session") and not varies:
             # The body may still read the session, and no Vary would name it.
-            notes.refuse("streaming")
+            notes.refuse("streaming", "streamed, and may use the session")
 
 
 def _chooses_languages() -> bool:
@@ -206,48 +220,75 @@ def _chooses_languages() -> bool:
     return "django.middleware.locale.LocaleMiddleware" in settings.MIDDLEWARE
 
 
-@watched(dict)
+def _own_reads() -> dict[str, dict[str, Any]]:
+    """Return the parts of a request that Django's middleware reads for every page: see ``Watch``."""
+    own = {
+        f"cookie {settings.SESSION_COOKIE_NAME}": vars(sessions),
+        f"cookie {settings.CSRF_COOKIE_NAME}": vars(csrf),
+        "CSRF_COOKIE": vars(csrf),
+        SETS_COOKIE: vars(csrf),
+    }
+    if not settings.DISALLOWED_USER_AGENTS:
+        # CommonMiddleware looks for agents that the site disallows, even if it disallows none.
+        own["HTTP_USER_AGENT"] = vars(common)
+    return own
+
+
+@watched(dict, dict)
 class _Cookies(WatchedCookies):
     """The cookies of a request."""
 
 
-_FOR_DISALLOWED: Final = CommonMiddleware.process_request.__code__
-"""This middleware reads the User-Agent of every request, even if the site disallows none."""
+@watched(QueryDict)
+class _Parameters(WatchedParameters, QueryDict):
+    """The parameters of a query."""
 
 
 class _Meta(WatchedEnviron):
     """The META of a request, which is also its environ under WSGI."""
 
-    def note(self, name: Any) -> None:
-        is_for_nothing = (
-            name == "HTTP_USER_AGENT"
-            and not settings.DISALLOWED_USER_AGENTS
-            and sys._getframe(2).f_code is _FOR_DISALLOWED
-        )
-        if not is_for_nothing:
-            super().note(name)
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, value)
+        if name == SETS_COOKIE and value and not settings.CSRF_USE_SESSIONS and self.watch.counts("CSRF token"):
+            # Even a streamed body may do this. It is too late to send a Set-Cookie then.
+            self.watch.notes.refuse("csrf", "contains a CSRF token")
 
 
 class _Headers(HttpHeaders):
     """The headers of a request, as ``request.headers`` shows them."""
 
-    def __init__(self, meta: _Meta, environ: dict[str, Any], notes: PageNotes) -> None:
+    def __init__(self, meta: _Meta, environ: dict[str, Any]) -> None:
         super().__init__(environ)
         self._meta = meta
-        self._notes = notes
 
     def __getitem__(self, name: str) -> str:
         self._meta.note(self.to_wsgi_name(name))
         return super().__getitem__(name)
 
     def __iter__(self) -> Iterator[str]:
-        self._notes.refuse("all headers")
+        self._meta.note_all()
         return super().__iter__()
 
     def __len__(self) -> int:
-        self._notes.refuse("all headers")
+        self._meta.note_all()
         return super().__len__()
 
     def __repr__(self) -> str:
-        self._notes.refuse("all headers")
+        self._meta.note_all()
         return super().__repr__()
+
+
+@watched(dict, dict)
+class _Scope(dict[str, Any]):
+    """The scope of a request under ASGI."""
+
+    def __init__(self, scope: dict[str, Any], watch: Watch) -> None:
+        super().__init__(scope)
+        self._watch = watch
+
+    def note(self, name: str) -> None:
+        if name not in IN_THE_KEY:
+            self._watch.refuse("environ", f"scope[{name!r}]")
+
+    def note_all(self) -> None:
+        self._watch.refuse("environ", "the whole scope")

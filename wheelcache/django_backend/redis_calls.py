@@ -17,11 +17,13 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
 from wheelcache import options
 from wheelcache.cache import Cache
+from wheelcache.core.access import NO_TAGS
+from wheelcache.django_backend.database_bus import inserted
 from wheelcache.errors import MissingKey
 from wheelcache.glob_pattern import escaped, matcher
 from wheelcache.keys import matching, text_of
 from wheelcache.leases.locks import Lock
-from wheelcache.loading.steps import ByDriver, Call, Outcome, Steps, run, run_async, twins
+from wheelcache.loading.steps import ByDriver, Call, Outcome, Steps, result, twins
 
 if TYPE_CHECKING:
     from wheelcache.django_backend.stores import Store
@@ -125,11 +127,11 @@ class RedisCalls:
         outcome: Outcome = yield Call(lambda: cache.touch(key, seconds, version))
         return outcome
 
-    expire, aexpire = twins(_expire, run, run_async)
-    pexpire, apexpire = twins(_pexpire, run, run_async)
-    expire_at, aexpire_at = twins(_expire_at, run, run_async)
-    pexpire_at, apexpire_at = twins(_pexpire_at, run, run_async)
-    persist, apersist = twins(_persist, run, run_async)
+    expire, aexpire = twins(_expire, result)
+    pexpire, apexpire = twins(_pexpire, result)
+    expire_at, aexpire_at = twins(_expire_at, result)
+    pexpire_at, apexpire_at = twins(_pexpire_at, result)
+    persist, apersist = twins(_persist, result)
 
     # Patterns.
 
@@ -172,6 +174,7 @@ class RedisCalls:
         for deleted in self._deletions(pattern, version, prefix, itersize):
             count += deleted
             await asyncio.sleep(0)
+        await inserted()
         return count
 
     def _key_batches(self, search: str, itersize: int | None, version: int | None) -> Iterator[list[str]]:
@@ -179,17 +182,17 @@ class RedisCalls:
         select = self._filter(search, before, after, itersize)
         return (
             [text_of(key).removeprefix(before).removesuffix(after) for key in select(keys) if key in self._cache]
-            for keys in self._cache.parts.key_batches()
+            for keys in self._cache.engine.key_batches()
         )
 
     def _deletions(self, pattern: str, version: int | None, prefix: str | None, itersize: int | None) -> Iterator[int]:
         """Return an iterator that deletes the matching keys in batches, and yields the number deleted in each."""
-        deletions = self._cache.parts.deletions(self._filter(pattern, *self._around(version, prefix), itersize))
+        deletions = self._cache.engine.deletions(self._filter(pattern, *self._around(version, prefix), itersize))
         return chain(deletions, self._clear_for_others())
 
     def _clear_for_others(self) -> Iterator[int]:
         """Clear the cache if other processes may have keys that this process does not know."""
-        if self._cache.parts.stamps.reports_writes:
+        if self._cache.engine.reports_writes:
             self._cache.clear()
         yield 0
 
@@ -233,6 +236,11 @@ class RedisCalls:
     alock = lock
 
 
+def check_xx(*, nx: bool, tags: Any) -> None:
+    if nx or tags is not NO_TAGS:
+        raise ValueError(f"xx must be False with {'nx' if nx else 'tags'}, not True")
+
+
 def _seconds(name: str, timeout: Any, per_second: int) -> Any:
     if timeout is DEFAULT_TIMEOUT:
         return timeout
@@ -250,7 +258,7 @@ def _seconds_until(when: Any, per_second: int) -> float:
 def _number(name: str, value: Any, takes: str) -> float:
     # A comparison with NaN is false.
     if isinstance(value, bool) or not isinstance(value, Real) or value != value:
-        raise TypeError(f"{name} must be {takes}, not {value!r}")
+        raise TypeError(f"{name} must be {takes}, not {options.shown(value)}")
     try:
         return float(value)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""The request that the running code belongs to: the leases that end with it, its page, its language and time zone.
+"""The request that the running code belongs to: the leases that end with it, its page, its language and URLs.
 
 **Leases.** At the end of a request, Django closes the caches that the running thread got from ``caches``. A backend
 object in a module, which all threads use, is not among them, so the signal ``request_finished`` is used as well. Under
@@ -14,7 +14,8 @@ waiters for the list would receive it, miss the page, and make it again.
 **Tags of pages.** ``PageMiddleware`` begins to collect them, in ``request.cache_tags``. When ``cache_page`` or Django's
 cache middleware stores the page in a cache of this package, the cache stores it with these tags.
 
-**Language and time zone.** Django keeps both in asgiref's ``Local``, which acquires a lock outside of ``try``: an
+**Loads in the background.** Django keeps the language, the time zone, the script prefix and the URLconf of a request in
+asgiref's ``Local``, which acquires a lock outside of ``try``: an
 exception that interrupts its methods (a time limit, a signal handler) may leave the lock acquired, and other threads
 would wait for it forever. The values themselves are in a context variable, which needs no lock, so they are read from
 there.
@@ -24,7 +25,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar, Token
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -34,6 +36,7 @@ from django.conf import settings
 from django.core.signals import request_finished
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.urls import base, set_script_prefix, set_urlconf
 from django.utils import timezone, translation
 from django.utils.translation import trans_real
 
@@ -41,6 +44,7 @@ from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.core.tags import moment
 from wheelcache.http_cache.headers import cache_tags
+from wheelcache.loading.background import surroundings
 from wheelcache.runtime.request_scope import RequestScope, current_scope, end_request, on_its_own
 
 PREFIX: Final = "views.decorators.cache."
@@ -97,7 +101,7 @@ def is_of_page(key: Any) -> bool:
 def is_held_back(cache: Cache, key: Any, cache_key: Any, store: Callable[[], object]) -> bool:
     """Return whether ``key`` is the key of a list of headers on which the running code has a lease. If so, ``store()``
     is called when the page is stored or the request ends."""
-    if type(key) is not str or not key.startswith(HEADERS) or not cache.parts.is_leased(cache_key):
+    if type(key) is not str or not key.startswith(HEADERS) or not cache.engine.is_leased(cache_key):
         return False
     current_scope().held_back[cache, cache_key] = store
     return True
@@ -159,31 +163,43 @@ class PageTags:
 page_tags: Final = PageTags()
 
 
-def in_language(default: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a function that calls ``default`` with the caller's language and time zone active, in any thread.
+@contextmanager
+def _of_request(
+    thread: int, language: str | None, zone: Any, script_prefix: str, urlconf: str | None
+) -> Iterator[None]:
+    """Activate the state that Django keeps for the request of ``thread``, which started a load."""
+    # A task runs in a copy of its caller's context, and in the same thread.
+    if threading.get_ident() == thread:
+        yield
+        return
+    # The context of the load ends with it, so these need not be reset.
+    set_script_prefix(script_prefix)
+    set_urlconf(urlconf)
+    with translation.override(language), timezone.override(zone):
+        yield
 
-    A loader runs in the caller's context, but asgiref, from 3.13 at the latest, shows the values of a context only to
-    the thread that stored them.
+
+def context_of_request() -> AbstractContextManager[None]:
+    """Return a context manager with the caller's language, time zone, script prefix and URLconf.
+
+    A load runs in a copy of the caller's context, but asgiref, from 3.13 at the latest, shows the values of a context
+    only to the thread that stored them.
     """
     if not settings.configured:
-        return default
-    thread = threading.get_ident()
-    language, zone = _language(), _time_zone()
+        return nullcontext()
+    script_prefix = getattr(_unlocked(base, "_prefixes"), "value", "/")
+    urlconf = getattr(_unlocked(base, "_urlconfs"), "value", None)
+    return _of_request(threading.get_ident(), _language(), _time_zone(), script_prefix, urlconf)
 
-    def load() -> Any:
-        if threading.get_ident() == thread:
-            return default()
-        with translation.override(language), timezone.override(zone):
-            return default()
 
-    return load
+surroundings.append(context_of_request)
 
 
 def _language() -> str | None:
     """Do the same as ``translation.get_language`` without a lock."""
     if not settings.USE_I18N:
         return translation.get_language()
-    active = getattr(_unlocked(trans_real), "value", None)
+    active = getattr(_unlocked(trans_real, "_active"), "value", None)
     # ``to_language`` returns None after ``translation.deactivate_all``.
     name: str | None = settings.LANGUAGE_CODE if active is None else active.to_language()
     return name
@@ -191,10 +207,10 @@ def _language() -> str | None:
 
 def _time_zone() -> Any:
     """Do the same as ``timezone.get_current_timezone`` without a lock."""
-    return getattr(_unlocked(timezone), "value", timezone.get_default_timezone())
+    return getattr(_unlocked(timezone, "_active"), "value", timezone.get_default_timezone())
 
 
-def _unlocked(module: Any) -> Any:
-    """Return the storage that the ``Local`` of ``module`` uses under its lock."""
-    local = module._active
+def _unlocked(module: Any, name: str) -> Any:
+    """Return the storage that the ``Local`` of a module uses under its lock."""
+    local = getattr(module, name)
     return getattr(local, "_storage", local)

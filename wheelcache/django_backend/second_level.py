@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -12,8 +12,8 @@ from django.core.cache.backends.base import BaseCache
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from wheelcache.cache_parts import CacheParts
 from wheelcache.loading.steps import then
+from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.socket_options import (
     DJANGO_REDIS,
     PYMEMCACHE,
@@ -21,7 +21,8 @@ from wheelcache.near_cache.socket_options import (
     socket_options,
     well_known,
 )
-from wheelcache.near_cache.store_tags import MARK, StoreTags
+from wheelcache.near_cache.store_tags import StoreTags
+from wheelcache.near_cache.tokens import MARK
 
 SERVE_ALL_THREADS: Final = {
     DJANGO_REDIS,
@@ -62,10 +63,10 @@ def token_mark(l2: BaseCache) -> str:
     return MARK if MARK in l2.make_key(MARK, version=TOKEN_VERSION) else ""
 
 
-def store_tags(parts: CacheParts, l2: BaseCache, is_outage: Callable[[BaseException | None], bool]) -> StoreTags:
-    """Return the tags of the values in ``l2``, whose copies are in the cache with these ``parts``."""
+def store_tags(level: NearCache, l2: BaseCache) -> StoreTags:
+    """Return the tags of the values in ``l2``, the cache behind ``level``."""
     key_of = partial(l2.make_key, version=TOKEN_VERSION)
-    return StoreTags(parts, is_outage, key_of, _get_tokens, _add_token, _set_tokens)
+    return StoreTags(level, key_of, _get_tokens, _add_token, _set_tokens)
 
 
 def second_level(alias: str, key_settings: Mapping[str, Any], timeout: float, refused: type) -> BaseCache:

@@ -14,11 +14,13 @@ from django.utils.crypto import salted_hmac
 from django.utils.module_loading import import_string
 
 from wheelcache.observability.figures_directory import directory_of
+from wheelcache.options import shown
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
 GUARD: Final = "WHEELCACHE_DASHBOARD_GUARD"
+DIRECT_ACCESS: Final = "WHEELCACHE_DIRECT_ACCESS"
 
 
 def site_name() -> str:
@@ -67,7 +69,8 @@ def cache_in_words(location: Any, params: Mapping[str, Any]) -> str:
 
 def _has_settings(entry: Mapping[str, Any], location: Any, params: Mapping[str, Any]) -> bool:
     others = {name: value for name, value in entry.items() if name not in ("BACKEND", "LOCATION")}
-    return entry.get("LOCATION", "") == location and others == dict(params)
+    is_foreign = str(entry.get("BACKEND")).startswith("django.")
+    return not is_foreign and entry.get("LOCATION", "") == location and others == dict(params)
 
 
 def dashboard_guard() -> Callable[[HttpRequest], Any] | None:
@@ -83,9 +86,21 @@ def dashboard_guard() -> Callable[[HttpRequest], Any] | None:
         try:
             guard = import_string(given)
         except ImportError as error:
-            raise ImproperlyConfigured(f"{GUARD} is {given!r}, which cannot be imported: {error}") from error
+            raise ImproperlyConfigured(f"{GUARD} is {shown(given)}, which cannot be imported: {error}") from error
     if guard is not None and not callable(guard):
         raise ImproperlyConfigured(
-            f"{GUARD} must be a function that receives the request, the dotted path of one, or None, not {given!r}"
+            f"{GUARD} must be a function that receives the request, the dotted path of one, or None, not {shown(given)}"
         )
     return guard
+
+
+def direct_access() -> bool:
+    """Return ``WHEELCACHE_DIRECT_ACCESS``: whether Django's ``caches`` and ``cache`` keep the backends of this package.
+
+    Raises:
+        ImproperlyConfigured: if the setting is neither True nor False.
+    """
+    given = getattr(settings, DIRECT_ACCESS, True) if settings.configured else True
+    if type(given) is not bool:
+        raise ImproperlyConfigured(f"{DIRECT_ACCESS} must be True or False, not {given!r}")
+    return given

@@ -6,9 +6,12 @@ microseconds: the options are checked once, when the store is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
+from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
@@ -16,9 +19,13 @@ from wheelcache import options
 from wheelcache.backend_access import ByPrefix
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, is_bare
+from wheelcache.coherence.notices import Bus
 from wheelcache.coherence.shared_stamps import SharedStamps, Stamps
+from wheelcache.django_backend.connections import follow, open_transactions
+from wheelcache.django_backend.database_bus import stamps_on_database
 from wheelcache.django_backend.site_settings import cache_in_words, figures_directory
 from wheelcache.errors import FileUnusable
+from wheelcache.followed_cache import FollowedCache
 from wheelcache.leases.locks import MachineLocks, ProcessLocks
 from wheelcache.option_table import DJANGO as OPTIONS
 from wheelcache.option_table import OF_THE_SITE, Options
@@ -33,12 +40,13 @@ class Store:
         keeps_atoms: whether immutable values are stored as they are.
         settings: the options, for operators.
         locks: the locks, of the machine with COHERENCE and otherwise of this process.
+        followed: the cache under the overlays of transactions, with TRANSACTIONS.
         cull_frequency: None to evict one by one; 0 to empty a full cache; n to drop 1/n of it.
     """
 
     __slots__ = (
         *("cache", "codec", "cull_frequency", "fill_graces", "fill_waits"),
-        *("keeps_atoms", "locks", "max_entries", "settings"),
+        *("followed", "keeps_atoms", "locks", "max_entries", "settings"),
     )
 
     options: ClassVar[Options] = OPTIONS
@@ -53,7 +61,7 @@ class Store:
         self.keeps_atoms = checked["serializer"] in ("pickle", "reference")
         if checked["max_weight"] is not None and checked["serializer"] == "reference":
             raise ValueError(
-                f"MAX_BYTES must be None with SERIALIZER 'reference', not {checked['max_weight']!r}: "
+                f"MAX_BYTES must be None with SERIALIZER 'reference', not {options.shown(checked['max_weight'])}: "
                 "the size of an object that is kept by reference is not known"
             )
         arguments = self.options.for_engine(checked) | {"name": name, "stamps": stamps}
@@ -62,7 +70,31 @@ class Store:
         with self.options.in_errors():
             self.cache = Cache(**arguments)
         is_shared = checked["coherence"] is not None
-        self.locks = MachineLocks(f"django {name}") if is_shared else ProcessLocks(self.cache.parts.core.now)
+        self.followed = self._followed(checked, None if stamps is None else stamps.bus)
+        self.locks = MachineLocks(f"django {name}") if is_shared else ProcessLocks(self.cache.engine.now)
+
+    def _followed(self, checked: Mapping[str, Any], bus: Bus | None) -> FollowedCache | None:
+        databases = checked["transactions"]
+        if not databases:
+            return None
+        known = tuple(django_settings.DATABASES)
+        unknown = () if databases is True else [alias for alias in databases if alias not in known]
+        if unknown:
+            raise ValueError(
+                f"TRANSACTIONS must be True, False or a list of aliases of DATABASES ({', '.join(known)}), not "
+                f"{options.shown(list(databases))}: there is no {unknown[0]!r}"
+            )
+        followed = known if databases is True else databases
+        follow(followed)
+        return FollowedCache(
+            self.cache,
+            partial(open_transactions, followed),
+            self.max_entries,
+            checked["max_weight"],
+            bus,
+            outlives_process=self.cache.engine.reports_writes or "l2" in checked,
+            has_store="l2" in checked,
+        )
 
 
 def make_store(location: str, checked: Mapping[str, Any]) -> Store:
@@ -76,7 +108,26 @@ def make_store(location: str, checked: Mapping[str, Any]) -> Store:
 
 def shared_stamps(location: str, checked: Mapping[str, Any]) -> Stamps | None:
     """Return the stamps that the processes of this machine share for a LOCATION; None without COHERENCE."""
-    return None if checked["coherence"] is None else SharedStamps(f"django {location}")
+    if checked["coherence"] is None:
+        return None
+    if checked["coherence"] == "host":
+        return SharedStamps(f"django {location}")
+    return stamps_on_database(location, checked["polled_database"])
+
+
+@contextmanager
+def naming(location: Any, params: Mapping[str, Any]) -> Iterator[None]:
+    """Raise the errors of a wrong setting in this block as ImproperlyConfigured, with the name of the cache."""
+    try:
+        yield
+    except (TypeError, ValueError, FileUnusable) as error:
+        raise ImproperlyConfigured(f"Wrong setting of {cache_in_words(location, params)}: {error}.") from error
+
+
+def check_timeout(location: Any, params: Mapping[str, Any]) -> None:
+    """Check the setting TIMEOUT, which is not one of the OPTIONS."""
+    with naming(location, params):
+        options.default_django_timeout("TIMEOUT", params.get("timeout", params.get("TIMEOUT")))
 
 
 def _codec(name: str) -> Codec:
@@ -89,9 +140,9 @@ def _codec(name: str) -> Codec:
         if isinstance(serializer, type):
             serializer = serializer()
     except Exception as error:
-        raise ValueError(f"SERIALIZER must be {SERIALIZER_TAKES}, not {name!r}: {error!r}") from error
+        raise ValueError(f"SERIALIZER must be {SERIALIZER_TAKES}, not {options.shown(name)}: {error!r}") from error
     if not (callable(getattr(serializer, "dumps", None)) and callable(getattr(serializer, "loads", None))):
-        raise TypeError(f"SERIALIZER must be {SERIALIZER_TAKES}, not {name!r}")
+        raise TypeError(f"SERIALIZER must be {SERIALIZER_TAKES}, not {options.shown(name)}")
     return Codec(serializer, keep=is_bare)
 
 
@@ -146,7 +197,7 @@ def store_for(
         asked = None
     except KeyError:
         pass
-    try:
+    with naming(location, params):
         checked = _check(location, given, table, params)
         identity = (location, variant, frozenset(checked.items()))
         store: S | None = _stores.get(identity)
@@ -155,15 +206,15 @@ def store_for(
             store = _stores.setdefault(identity, make(location, checked))
             for watch in tuple(watchers):
                 watch(location, store)
-    except (TypeError, ValueError, FileUnusable) as error:
-        raise ImproperlyConfigured(f"Wrong setting of {cache_in_words(location, params)}: {error}.") from error
     if asked is not None:
         _looked_up[asked] = store
     return store
 
 
 def _hashable(value: Any) -> Any:
-    return tuple((key, type(each), each) for key, each in value.items()) if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return tuple((key, type(each), each) for key, each in value.items())
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _options_in(params: Mapping[str, Any]) -> Any:
@@ -179,7 +230,7 @@ BESIDE_OPTIONS: Final = ("max_entries", "cull_frequency")
 def _check(location: Any, given: Any, table: Options, params: Mapping[str, Any]) -> dict[str, Any]:
     options.text("LOCATION", location)
     if not isinstance(given, Mapping):
-        raise TypeError(f"OPTIONS must be a dict, not {given!r}")
+        raise TypeError(f"OPTIONS must be a dict, not {options.shown(given)}")
     unknown = table.unknown(given, cache_in_words(location, params))
     if unknown is not None:
         raise ImproperlyConfigured(unknown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -10,12 +11,15 @@ from asgiref.sync import sync_to_async
 from django.core.cache import caches
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LENGTH, BaseCache, default_key_func
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
 
 from wheelcache import options
+from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.django_backend.redis_calls import Awaited
+from wheelcache.django_backend.database_bus import awaits_notices
+from wheelcache.django_backend.redis_calls import Awaited, check_xx
 from wheelcache.django_backend.request_context import (
     act_for_request,
     headers_of,
@@ -30,12 +34,16 @@ from wheelcache.django_backend.stores import Store, shared_stamps, store_for
 from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.request import untagged
 from wheelcache.loading.steps import DRIVE, ByDriver, Steps, StepsTo, drive, run, run_async, then, twins
+from wheelcache.near_cache.computations import CommittedValue
 from wheelcache.near_cache.invalidations import Invalidations
-from wheelcache.near_cache.store_tags import TaggedWrite
+from wheelcache.near_cache.late_values import remove_own
+from wheelcache.near_cache.near_cache import Fills, are_outdated
+from wheelcache.near_cache.store_tags import UNTAGGED, TaggedWrite
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
 from wheelcache.option_table import DJANGO_TIERED as OPTIONS
 from wheelcache.option_table import Options
 from wheelcache.runtime.request_scope import current_scope
+from wheelcache.transactions.overlay import Fill
 
 KEY_SETTINGS: Final = ("KEY_PREFIX", "VERSION", "KEY_FUNCTION")
 
@@ -66,6 +74,20 @@ class TieredStore(Store):
         self.level.token_mark = token_mark(l2)
 
 
+def _usable_aliases() -> str:
+    """Return the aliases that L2 may name, in words."""
+    usable = []
+    for alias, settings in caches.settings.items():
+        # An alias whose backend cannot be imported is not usable either.
+        with suppress(ImportError):
+            backend = import_string(settings["BACKEND"])
+            if not (isinstance(backend, type) and issubclass(backend, TieredCache)):
+                usable.append(repr(alias))
+    return (
+        f"one of {', '.join(usable)}" if usable else "the alias of a cache that is not a TieredCache (CACHES has none)"
+    )
+
+
 def _method(l2: Any, name: str) -> Any:
     """Return a method of the other cache that Django's own caches do not have."""
     found = getattr(l2, name, None)
@@ -78,7 +100,7 @@ def _reading(name: str, missing: Callable[[], Any]) -> tuple[Callable[..., Any],
     """Return a method that calls the method ``name`` of the other cache, and its twin for coroutines."""
 
     def read(self: TieredCache, *args: Any, **kwargs: Any) -> StepsTo[Any]:
-        found = yield from self._level.read(partial(_method((yield self._l2s), name), *args, **kwargs))
+        found = yield from self._level.read(partial(_method((yield self._l2_by_driver), name), *args, **kwargs))
         return missing() if found is MISSING else found
 
     read.__name__ = name
@@ -113,17 +135,19 @@ class TieredCache(WheelCache):
             self.default_timeout = l2.default_timeout
         self.key_prefix, self.version, self.key_func = l2.key_prefix, l2.version, l2.key_func
         self._level = self.store.level
-        self._l2s = ByDriver(l2, Awaited(l2))
+        # The look-up in the copies is not the last one.
+        self._notes_misses = True
+        self._l2_by_driver = ByDriver(l2, Awaited(l2))
+        self._has_redis_calls = hasattr(l2, "ttl")
         self._reported = (l2.key_prefix, l2.key_func)
-        self._store_tags = store_tags(self._cache.parts, l2, self._level.is_outage)
+        self._store_tags = store_tags(self._level, l2)
 
     def _find_store(self, location: str, params: dict[str, Any]) -> TieredStore:
         given = params.get("OPTIONS", {})
         alias = given.get("L2") if isinstance(given, Mapping) else None
         if not isinstance(alias, str) or alias not in caches.settings:
-            takes = ", ".join(map(repr, caches.settings))
             raise ImproperlyConfigured(
-                f"Wrong setting of {cache_in_words(location, params)}: L2 must be one of {takes}, not {alias!r}."
+                f"Wrong setting of {cache_in_words(location, params)}: L2 must be {_usable_aliases()}, not {alias!r}."
             )
         key_settings: dict[str, Any] = {name: params[name] for name in KEY_SETTINGS if name in params}
         self._l2 = l2 = second_level(
@@ -156,8 +180,7 @@ class TieredCache(WheelCache):
     def _delete_tags(self, *tags: str) -> StepsTo[None]:
         """Do the same as ``WheelCache.delete_tags`` for the values in the other cache, whatever their version."""
         names = [options.tag("tags", tag) for tag in tags]
-        self._fill_times.forget()
-        l2, keys = (yield self._l2s), self._store_tags.names(names)
+        l2, keys = (yield self._l2_by_driver), self._store_tags.names(names)
         write = partial(self._store_tags.drop, l2, names)
         yield from self._level.write(keys, write, dropped=None, new_timeout=NO_TIMEOUT)
 
@@ -166,11 +189,15 @@ class TieredCache(WheelCache):
     def _add(
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> StepsTo[Any]:
-        begun = self._store_tags.begin(tags, [self._key(key, version)])
-        return self._add_begun(begun, key, value, self._ttl(timeout), version)
+        cache_keys, ttl = [self._key(key, version)], self._ttl(timeout)
+        begun, fills = self._store_tags.begin(tags, cache_keys), self._level.fills(cache_keys, ttl)
+        return self._add_begun(begun, key, value, ttl, version, fills)
 
-    def _add_begun(self, begun: TaggedWrite, key: Any, value: Any, ttl: Any, version: int | None) -> StepsTo[Any]:
-        l2, driver = (yield self._l2s), (yield DRIVE)
+    def _add_begun(
+        self, begun: TaggedWrite, key: Any, value: Any, ttl: Any, version: int | None, fills: Fills
+    ) -> StepsTo[Any]:
+        l2, driver = (yield self._l2_by_driver), (yield DRIVE)
+        undo = yield self._undo(begun, {self._key(key, version): (key, value)}, version)
         return (
             yield from self._level.write(
                 [self._key(key, version)],
@@ -179,20 +206,42 @@ class TieredCache(WheelCache):
                 value_of=lambda added: self._for_waiters(value, ttl, added and begun.is_current),
                 new_timeout=NewTimeout(ttl, bool),
                 tags=begun.names,
+                fills=fills,
+                undo=undo,
             )
-        )
+        ) and not are_outdated(fills)
 
     add, aadd = twins(_add)
+
+    def _undo(self, begun: TaggedWrite, written: Mapping[Any, tuple[Any, Any]], version: int | None) -> ByDriver:
+        """Return a step that sends the function which removes a value again.
+
+        Args:
+            written: the caller's keys and the values by the keys of the copies.
+        """
+
+        def undo(cache_key: Any) -> None:
+            key, value = written[cache_key]
+            remove_own(
+                *(self._l2, self._l2.make_key(key, version), begun.sealed(value)),
+                partial(self._l2.get, key, version=version),
+                partial(self._l2.delete, key, version=version),
+            )
+
+        async def undo_in_thread(cache_key: Any) -> None:
+            await sync_to_async(undo)(cache_key)
+
+        return ByDriver(undo, undo_in_thread)
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         return drive(self._look_up(key, default, version))
 
     def _look_up(self, key: Any, default: Any, version: int | None) -> StepsTo[Any]:
         cache_key = self._key(key, version)
-        read = partial(self._read, (yield self._l2s), key, version)
+        read = partial(self._read, (yield self._l2_by_driver), key, version)
         if type(cache_key) is tuple:
             stored = yield from self._level.read(read)
-            return default if stored is MISSING else self._decode(stored)
+            return self._found_or(default, cache_key, stored)
         # A caller that passes MISSING goes on to ``get_or_set``, which shares the computation without a lease.
         wait = 0.0 if default is MISSING else self._fill_wait(key)
         stored = yield from self._level.get(cache_key, read, leaves_miss=wait > 0)
@@ -220,20 +269,21 @@ class TieredCache(WheelCache):
         version: int | None = None,
         *,
         nx: bool = False,
+        xx: bool = False,
         tags: Any = NO_TAGS,
-    ) -> bool | None:
-        write = partial(self._write_through, key, value, self._ttl(timeout), version, nx=nx, tags=tags)
-        if page_tags.are_used and tags is NO_TAGS and not nx:
+    ) -> bool:
+        write = partial(self._write_through, key, value, self._ttl(timeout), version, nx=nx, xx=xx, tags=tags)
+        if page_tags.are_used and tags is NO_TAGS and not (nx or xx):
             found, since = page_tags.collected(key, value)
             if len(found) > options.MOST_TAGS:
                 self.delete(key, version)
-                return None
+                return False
             if found:
                 begun = self._store_tags.begin(found, (), since)
                 write = partial(drive, self._put(begun, key, value, self._ttl(timeout), version))
         if self._fill_waits and is_held_back(self._cache, key, self._key(key, version), write):
-            return None
-        written: bool | None = write()
+            return True
+        written: bool = write()
         if self._fill_waits:
             store_headers(self._cache, key, lambda headers: self._key(headers, version))
         return written
@@ -246,25 +296,72 @@ class TieredCache(WheelCache):
         version: int | None = None,
         *,
         nx: bool = False,
+        xx: bool = False,
         tags: Any = NO_TAGS,
-    ) -> StepsTo[bool | None]:
+    ) -> StepsTo[bool]:
+        if xx:
+            check_xx(nx=nx, tags=tags)
+            return (yield from self._put_existing(key, value, self._ttl(timeout), version))
         if nx:
             return (yield from self._add(key, value, timeout, version, tags=tags))  # type: ignore[no-any-return]
         begun = self._store_tags.begin(tags, [self._key(key, version)])
-        yield from self._put(begun, key, value, self._ttl(timeout), version)
-        return None
+        return (yield from self._put(begun, key, value, self._ttl(timeout), version))
 
-    def _put(self, begun: TaggedWrite, key: Any, value: Any, ttl: float | None, version: int | None) -> StepsTo[None]:
-        l2, driver = (yield self._l2s), (yield DRIVE)
-        yield from self._level.write(
-            [self._key(key, version)],
+    def _put(
+        self,
+        begun: TaggedWrite,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        version: int | None,
+        fills: Fills | None = None,
+    ) -> StepsTo[bool]:
+        l2, driver, cache_key = (yield self._l2_by_driver), (yield DRIVE), self._key(key, version)
+        fills = self._level.fills([cache_key], ttl) if fills is None else fills
+        written = yield from self._level.write(
+            [cache_key],
             lambda: begun.write(l2, driver, lambda sealed: l2.set(key, sealed(value), ttl, version=version)),
-            dropped=None,
+            dropped=False,
             value_of=lambda _: self._for_waiters(value, ttl, begun.is_current),
             new_timeout=NewTimeout(ttl),
             tags=begun.names,
+            fills=fills,
+            undo=(yield self._undo(begun, {cache_key: (key, value)}, version)),
         )
-        return None
+        return self._is_stored(written) and not are_outdated(fills)
+
+    def _tag_names(self, tags: Any) -> tuple[str, ...]:
+        return () if tags is NO_TAGS else self._store_tags.names(options.tags("tags", tags))
+
+    def share(
+        self,
+        cache_key: Any,
+        key: Any,
+        version: int | None,
+        tags: tuple[str, ...],
+        fill: Fill,
+        ttl: float | None,
+        others: WritesSince,
+    ) -> None:
+        begun = self._store_tags.begin(tags, (), others.since)
+        fills = {cache_key: CommittedValue(cache_key, others)}
+        drive(self._put(begun, key, self._decode(fill.value), ttl, version, fills))
+
+    def _put_existing(self, key: Any, value: Any, ttl: float | None, version: int | None) -> StepsTo[bool]:
+        """Do a ``set`` with ``xx``, which the other cache must support. The new value has no tags."""
+        if not self._has_redis_calls:
+            raise NotImplementedError("TieredCache passes xx on to the cache that L2 names, which does not have it")
+        # To the other cache, a value whose tags were dropped exists.
+        if (yield from self._level.read(partial(self._read, (yield self._l2_by_driver), key, version))) is MISSING:
+            return False
+        sealed = UNTAGGED.sealed(value)
+        write = self._write(False, NewTimeout(ttl, bool), "set", key, sealed, ttl, version=version, keys=[key], xx=True)
+        return self._is_stored((yield from write))
+
+    def _is_stored(self, written: Any) -> bool:
+        """Return whether a value was stored, given the result of the other cache's ``set``: django-redis returns None
+        for an error that it ignores, and other caches return None always."""
+        return bool(written) if self._has_redis_calls else written is not False
 
     _write_through, aset = twins(_set)
 
@@ -279,16 +376,16 @@ class TieredCache(WheelCache):
         **given: Any,
     ) -> StepsTo[Any]:
         """Call the method ``name`` of the other cache, which writes ``keys``."""
-        method = getattr((yield self._l2s), name)
+        method = getattr((yield self._l2_by_driver), name)
         cache_keys = [self._key(key, version) for key in keys]
-        if given and getattr(method, "__func__", None) is BaseCache.aincr:
-            # Django's own method for coroutines has no additional arguments.
-            method = sync_to_async(self._l2.incr)
+        if given and getattr(method, "__func__", None) in (BaseCache.aincr, BaseCache.aset):
+            # Django's own methods for coroutines have no additional arguments.
+            method = sync_to_async(getattr(self._l2, name))
         elif getattr(method, "__func__", None) in SET_AGAIN:
             new_timeout = NewTimeout(self._l2.default_timeout)
         write = partial(method, *args, version=version, **given)
         if name == "incr":
-            steps = self._store_tags.count((yield self._l2s), write, keys[0], version=version)
+            steps = self._store_tags.count((yield self._l2_by_driver), write, keys[0], version=version)
             write = partial((yield DRIVE), steps)
         return (yield from self._level.write(cache_keys, write, dropped=dropped, new_timeout=new_timeout))
 
@@ -305,7 +402,7 @@ class TieredCache(WheelCache):
 
     def _get_many(self, keys: Iterable[Any], version: int | None = None) -> StepsTo[dict[Any, Any]]:
         originals = {self._key(key, version): key for key in keys}
-        l2 = yield self._l2s
+        l2 = yield self._l2_by_driver
 
         def read(missing: list[Any]) -> Any:
             wanted = [originals[cache_key] for cache_key in missing]
@@ -321,12 +418,14 @@ class TieredCache(WheelCache):
             found = {} if found is MISSING else {cache_key: untagged(stored) for cache_key, stored in found.items()}
         else:
             found = yield from self._level.get_many(originals, read)
+        for cache_key in originals.keys() - found.keys():
+            self._level.missed(cache_key)
         return {key: self._decode(found[cache_key]) for cache_key, key in originals.items() if cache_key in found}
 
     get_many, aget_many = twins(_get_many)
 
     # These have no ``grace`` of a call: FILL_GRACE keeps old values in the copies only.
-    def get_or_set(
+    def get_or_set(  # type: ignore[override]
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
@@ -336,7 +435,7 @@ class TieredCache(WheelCache):
         found = self.get(key, MISSING, version)
         return run(self._get_or_add(begun, key, default, timeout, version)) if found is MISSING else found
 
-    async def aget_or_set(
+    async def aget_or_set(  # type: ignore[override]
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
@@ -346,13 +445,13 @@ class TieredCache(WheelCache):
         return await run_async(self._get_or_add(begun, key, default, timeout, version)) if found is MISSING else found
 
     def _get_or_add(self, begun: TaggedWrite, key: Any, default: Any, timeout: Any, version: int | None) -> Steps:
-        l2, driver = (yield self._l2s), (yield DRIVE)
+        l2, driver = (yield self._l2_by_driver), (yield DRIVE)
         return (
             yield from self._level.get_or_add(
                 self._key(key, version),
                 partial(self._read, l2, key, version),
                 default if callable(default) else lambda: default,
-                lambda value: self._add_begun(begun, key, value, seconds_for(timeout, value), version),
+                lambda value, fills: self._add_begun(begun, key, value, seconds_for(timeout, value), version, fills),
                 self._codec,
                 self._fill_grace(key),
                 begun.names,
@@ -362,7 +461,7 @@ class TieredCache(WheelCache):
 
     def _has_key(self, key: Any, version: int | None = None) -> StepsTo[Any]:
         # Its value shows whether its tags were dropped.
-        read = partial(self._read, (yield self._l2s), key, version)
+        read = partial(self._read, (yield self._l2_by_driver), key, version)
         steps = self._level.has(self._key(key, version), lambda: then(lambda found: found is not MISSING, read()))
         return (yield from steps)
 
@@ -394,16 +493,28 @@ class TieredCache(WheelCache):
         tags: Any = NO_TAGS,
     ) -> StepsTo[list[Any]]:
         keys, ttl = list(data), self._ttl(timeout)
-        cache_keys = [self._key(key, version) for key in keys]
-        begun, l2, driver = self._store_tags.begin(tags, cache_keys), (yield self._l2s), (yield DRIVE)
+        written = {self._key(key, version): (key, value) for key, value in data.items()}
+        begun, l2, driver = self._store_tags.begin(tags, written), (yield self._l2_by_driver), (yield DRIVE)
+        fills = self._level.fills(written, ttl)
+
+        def refused() -> list[Any]:
+            return [written[cache_key][0] for cache_key, fill in fills.items() if fill.is_outdated]
 
         def set_many(sealed: Callable[[Any], Any]) -> Any:
-            return l2.set_many({key: sealed(value) for key, value in data.items()}, ttl, version=version)
+            left_out = refused()
+            values = {key: sealed(value) for key, value in data.items() if key not in left_out}
+            return l2.set_many(values, ttl, version=version)
 
-        new_timeout = NewTimeout(ttl, lambda failed: None if failed else True)
-        write = partial(begun.write, l2, driver, set_many)
-        failed: list[Any] = yield from self._level.write(cache_keys, write, dropped=keys, new_timeout=new_timeout)
-        return failed
+        failed: list[Any] = yield from self._level.write(
+            written,
+            partial(begun.write, l2, driver, set_many),
+            dropped=keys,
+            new_timeout=NewTimeout(ttl, lambda failed: None if failed else True),
+            fills=fills,
+            undo=(yield self._undo(begun, written, version)),
+        )
+        # django-redis returns None.
+        return list({*(failed or ()), *refused()}) if fills else failed
 
     set_many, aset_many = twins(_set_many)
 
@@ -414,7 +525,7 @@ class TieredCache(WheelCache):
     delete_many, adelete_many = twins(_delete_many)
 
     def _clear(self) -> StepsTo[None]:
-        l2 = yield self._l2s
+        l2 = yield self._l2_by_driver
         yield from self._level.clear(lambda: l2.clear())
 
     clear, aclear = twins(_clear)
@@ -439,11 +550,12 @@ class TieredCache(WheelCache):
     ) -> StepsTo[int]:
         """Delete the keys that match a pattern from the other cache, and their copies. Return their number."""
         copies = self._deletions(pattern, version, prefix, itersize)
-        select, computations = self._filter(pattern, *self._around(version, prefix), itersize), self._level.computations
-        computations.outdate(select(computations.keys()))
+        self._level.computations.outdate(self._filter(pattern, *self._around(version, prefix), itersize))
+        if self._cache.engine.reports_writes:
+            self._cache.engine.clear_for(None)
         given = {"prefix": prefix, "itersize": itersize}
         given = {name: value for name, value in given.items() if value is not None}
-        write = partial(_method((yield self._l2s), "delete_pattern"), pattern, version=version, **given)
+        write = partial(_method((yield self._l2_by_driver), "delete_pattern"), pattern, version=version, **given)
         try:
             return (yield from self._level.write((), write, dropped=0))  # type: ignore[no-any-return]
         finally:
@@ -472,3 +584,10 @@ class TieredCache(WheelCache):
                     await self.aset(*store.args, **store.keywords)
         super().close(**kwargs)
         await self._l2.aclose(**kwargs)
+
+
+for _name in (
+    *("aadd", "aset", "atouch", "adelete", "aset_many", "adelete_many", "adelete_tags", "adelete_pattern"),
+    *("aincr", "aget_or_set", "aclear"),
+):
+    setattr(TieredCache, _name, awaits_notices(getattr(TieredCache, _name)))

@@ -13,15 +13,22 @@ if TYPE_CHECKING:
     from wheelcache.flask_backend.caching import Cache
     from wheelcache.flask_backend.pages import HTTPCache
     from wheelcache.flask_backend.tiered import TieredCache
+    from wheelcache.transactions.announced import transaction_scope
 
-__all__ = ["Cache", "HTTPCache", "TieredCache", "WheelCache"]
+__all__ = ["Cache", "HTTPCache", "TieredCache", "WheelCache", "transaction_scope"]
 
-_MODULES = {"Cache": "caching", "HTTPCache": "pages", "TieredCache": "tiered", "WheelCache": "backend"}
+_MODULES = {
+    "Cache": "flask_backend.caching",
+    "HTTPCache": "flask_backend.pages",
+    "TieredCache": "flask_backend.tiered",
+    "WheelCache": "flask_backend.backend",
+    "transaction_scope": "transactions.announced",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    found = getattr(import_module(f"wheelcache.{_MODULES[name]}"), name)
     globals()[name] = found
     return found

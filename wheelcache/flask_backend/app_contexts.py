@@ -1,21 +1,21 @@
 """App contexts, and the directory in which the processes of an app share their figures.
 
-Leases end with the app context they began in. A loader in another thread gets an app context of its own.
+Leases end with the app context they began in. A load in the background gets an app context of its own, and neither the
+request nor the ``g`` of its caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from threading import current_thread
-from typing import Any, Final
+from typing import Final
 
-from flask import Flask, current_app, g, has_app_context
+from flask import Flask, ctx, current_app, g, has_app_context
 
-from wheelcache.leases.fill_leases import Lease
+from wheelcache.loading.background import surroundings
 from wheelcache.observability.figures_directory import directory_of
-from wheelcache.runtime.request_scope import current_scope
+from wheelcache.runtime import threads
+from wheelcache.runtime.request_scope import Lease, current_scope
 
 HELD_BEFORE: Final = "_wheelcache_held_before"
 """The name in an app context's ``g`` of the leases that were held before the context first asked for one."""
@@ -41,27 +41,18 @@ def _held() -> set[Lease]:
     return {lease for scope in current_scope().with_parents() for lease in list(scope.leases)}
 
 
-@contextmanager
-def in_app_context(load: Callable[[], Any]) -> Iterator[Callable[[], Any]]:
-    """Yield a function that calls ``load``. In another thread, or after the block, it does so in a new context of the
-    current app, if there is one."""
+def new_app_context() -> AbstractContextManager[object]:
+    """Return a new context of the current app, for a load in the background; without an app, one that does nothing."""
     if not has_app_context():
-        yield load
-        return
-    app = current_app._get_current_object()  # type: ignore[attr-defined]
-    # Reset at the end of the block, since this thread may run the loader again later, as a thread of the pool.
-    caller: Any = current_thread()
+        return nullcontext()
+    app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
+    return app.app_context()
 
-    def load_in_context() -> Any:
-        if current_thread() is caller:
-            return load()
-        with app.app_context():
-            return load()
 
-    try:
-        yield load_in_context
-    finally:
-        caller = None
+surroundings.append(new_app_context)
+# A request, and objects in ``g`` such as database connections, belong to their thread. In Flask 3.2, one class is both;
+# the other name is then an alias that warns, and not among the variables of the module.
+threads.not_copied.extend(vars(ctx)[name] for name in ("AppContext", "RequestContext") if name in vars(ctx))
 
 
 def figures_directory(app: Flask) -> Path | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from flask import Flask
 
@@ -15,13 +15,13 @@ from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import MissingKey
-from wheelcache.flask_backend.app_contexts import figures_directory, in_app_context, note_held_leases
+from wheelcache.flask_backend.app_contexts import figures_directory, note_held_leases
 from wheelcache.flask_backend.engine_backend import (
     TO_BE_COMPUTED,
     Begun,
     Compute,
+    Computed,
     EngineBackend,
-    Landing,
     Timeout,
     check_known,
     checked_options,
@@ -29,10 +29,14 @@ from wheelcache.flask_backend.engine_backend import (
     naming,
     warn_of_sessions,
 )
+from wheelcache.flask_backend.in_transactions import following
+from wheelcache.loading.adaptive import adaptive_loader
 from wheelcache.loading.policy import PLAIN, load_policy
-from wheelcache.loading.steps import InSteps, Steps, drive, run
+from wheelcache.loading.steps import InSteps, Steps, call, drive, result
 from wheelcache.option_table import FLASK as OPTIONS
 from wheelcache.runtime.exit_signals import exit_on_sigterm
+
+R = TypeVar("R")
 
 POSITIONAL: Final = ("threshold", "default_timeout", "ignore_delete_many_errors")
 
@@ -79,15 +83,19 @@ class WheelCache(EngineBackend):
         )
         # A plain string, even if the option is of a subclass such as an Enum: compiled code accepts no other.
         self._prefix = f"{checked['key_prefix']}"
+        self._max_entries = checked["max_entries"]
         self._max_bytes = checked["max_weight"]
-        self._stamps = engine.parts.stamps if engine.parts.stamps.are_there else None
         self._look_up_in(engine)
+
+    def __new__(cls, *args: Any, **given: Any) -> WheelCache:
+        found: WheelCache = super().__new__(following(cls) if given.get("transactions") is True else cls)
+        return found
 
     @classmethod
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> WheelCache:
         """Return a new backend. Flask-Caching calls this. CACHE_ARGS and CACHE_OPTIONS override the other settings."""
         if len(args) > len(POSITIONAL):
-            raise TypeError(f"CACHE_ARGS must be at most {', '.join(POSITIONAL)}, not {args!r}")
+            raise TypeError(f"CACHE_ARGS must be at most {', '.join(POSITIONAL)}, not {options.shown(args)}")
         settings = {
             "threshold": config["CACHE_THRESHOLD"],
             "key_prefix": config["CACHE_KEY_PREFIX"] or "",
@@ -98,8 +106,8 @@ class WheelCache(EngineBackend):
         check_known(OPTIONS, given)
         with naming(given["name"]):
             backend = cls(**given)
-        backend.serve(app)
-        if backend.engine.parts.keeper is not None:
+        backend.register_teardowns(app)
+        if backend.engine.keeper is not None:
             _check_snapshots(app, backend.engine)
             exit_on_sigterm()
         warn_of_sessions(app)
@@ -112,7 +120,7 @@ class WheelCache(EngineBackend):
         wait = self._fill_wait(key)
         if wait:
             note_held_leases()
-            stored = drive(self._cache.parts.look_up_leased(cache_key, wait, grace=self._fill_grace(key)))
+            stored = drive(self._cache.engine.look_up_leased(cache_key, wait, grace=self._fill_grace(key)))
         else:
             stored = self._cache.get(cache_key, MISSING)
         return self._found_or(default, cache_key, stored)
@@ -120,7 +128,7 @@ class WheelCache(EngineBackend):
     def get_or_load(
         self,
         key: str,
-        loader: Callable[..., Any],
+        loader: Callable[..., R],
         timeout: Timeout | Callable[[Any], float | None] = None,
         *,
         grace: float | None = None,
@@ -129,13 +137,14 @@ class WheelCache(EngineBackend):
         load_timeout: float | None = None,
         negative_ttl: float | None = None,
         tags: Iterable[str] = NO_TAGS,
-    ) -> Any:
+    ) -> R:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
 
         If several threads miss the key together, one runs its loader, and the others receive its value or exception.
 
-        If there is an app context, a loader that runs in another thread, in the background or because of
-        ``load_timeout``, gets a new context of the same app, which is torn down after it.
+        A loader that runs in another thread, in the background or because of ``load_timeout``, gets a new context of
+        the current app, which is torn down after it. It has neither the ``request`` nor the ``g`` of its caller: pass
+        the values that it needs, or use the option ``background_context``.
 
         Args:
             loader: see ``wheelcache.Cache.get_or_load`` for a parameter named ``previous``, and for KEEP.
@@ -147,35 +156,37 @@ class WheelCache(EngineBackend):
         """
         cache_key, ttl = self._cache_key(key), timeout if callable(timeout) else self._ttl(timeout)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
-        loads = self._cache.parts.loads
+        engine = self._cache.engine
         stored = self._cache.find(cache_key, MISSING)
         is_over = ttl is not None and not callable(ttl) and ttl <= 0
-        if stored is MISSING or (not is_over and loads.needs_refresh(cache_key, stored, ttl, policy)):
+        if stored is MISSING or (not is_over and engine.needs_refresh(cache_key, stored, ttl, policy)):
             policy = policy.with_fill_grace(self._fill_grace(key))
-            # It encodes within the app context as well, since pickling the value may need its session.
-            load = loads.adaptive.loader(cache_key, loader, ttl, policy, encode=self._encode, decode=self._decode)
+            # It encodes within the app context of a load in the background, since pickling may need its session.
+            load = adaptive_loader(
+                *(cache_key, loader, ttl, policy, engine.peek), encode=self._encode, decode=self._decode
+            )
             if is_over:
-                return self._decode(load())
+                return self._decode(result(drive(call(load))))  # type: ignore[no-any-return]
             seconds, names = None if callable(ttl) else ttl, self._tag_names(tags)
-            with in_app_context(load) as load_in_context:
-                stored = run(loads.load_or_refresh(cache_key, stored, load_in_context, seconds, policy, names))
-        return self._decode(stored)
+            request = engine.request(cache_key, load, seconds, policy, names)
+            stored = result(drive(engine.load(request, stored)))
+        return self._decode(stored)  # type: ignore[no-any-return]
 
     def compute_once(self, key: str, compute: Compute, begun: Begun) -> Steps:
-        landing = Landing(self)
+        computed = Computed(self)
 
         def keep(value: Any, timeout: Timeout) -> None:
             ttl = self._ttl(timeout)
-            landing.keep(value)
+            computed.keep(value)
             if ttl is None or ttl > 0:
-                # The flight stores the value, unless the key is written before it ends.
+                # The load stores the value, unless the key is written before it ends.
                 request.ttl = ttl
-                landing.stored = landing.stored.value
+                computed.stored = computed.stored.value
 
-        loads, policy = self._cache.parts.loads, PLAIN.with_fill_grace(self._fill_grace(key))
-        loader = InSteps(partial(landing.steps, compute, keep))
-        request = loads.request(self._cache_key(key), loader, None, policy, begun.names)
-        return landing.outcome((yield from loads.load(request)))
+        engine, policy = self._cache.engine, PLAIN.with_fill_grace(self._fill_grace(key))
+        loader = InSteps(partial(computed.steps, compute, keep))
+        request = engine.request(self._cache_key(key), loader, None, policy, begun.names)
+        return computed.outcome((yield from engine.load(request)))
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: Begun) -> None:
         if begun.names:
@@ -189,14 +200,14 @@ class WheelCache(EngineBackend):
         return str(self._prefix)
 
     def version(self, key: str) -> str:
-        seen = None if self._stamps is None else self._stamps.seen(self._cache_key(key))
+        seen = self._cache.engine.seen(self._cache_key(key))
         # The stamp of a version's slot is the same in all processes. So they make the same keys of values, and the
         # deletion of one value reaches the other processes.
         return super().version(key) if seen is None else f"{seen[0]:x}"
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
         ttl = self._version_ttl(key, self._ttl(timeout))
-        if self._stamps is None and (ttl is None or ttl > 0):
+        if not self._cache.engine.reports_writes and (ttl is None or ttl > 0):
             self._renew(self._cache_key(key), version, ttl)
 
     def delete(self, key: str) -> bool:
@@ -222,9 +233,7 @@ class WheelCache(EngineBackend):
             tags: at most 64 non-empty strings, with each of which ``delete_tags`` removes the entry.
         """
         ttl = self._ttl(timeout)
-        since = 0 if tags is NO_TAGS else self._fill_times.missed_since(self._cache_key(key))
-        if self._missed_at:
-            self._fill_times.filled(self._cache_key(key))
+        since = self._misses.filled(f"{self._prefix}{key}") if self._scopes_with_misses else 0
         grace = self._fill_grace(key) if self._fill_graces else 0.0
         is_stored = self._set_at_once(key, value, ttl) if tags is NO_TAGS and not grace else None
         if is_stored is None:
@@ -304,13 +313,13 @@ class WheelCache(EngineBackend):
         return ttl if ttl is None or ttl <= 0 else ttl + self._fill_grace(key)
 
     def _renew(self, cache_key: str, stored: Any, ttl: float | None) -> bool:
-        return isinstance(stored, str | bytes) and self._cache.parts.writer.renew(cache_key, stored, ttl)
+        return isinstance(stored, str | bytes) and self._cache.engine.renew(cache_key, stored, ttl)
 
     def _cache_key(self, key: str) -> str:
         return key if type(key) is str and not self._prefix else f"{self._prefix}{key}"
 
     def _fits(self, cache_key: str, stored: Any) -> bool:
-        return self._max_bytes is None or self._cache.parts.weigh(cache_key, stored) <= self._max_bytes
+        return self._max_bytes is None or self._cache.engine.weigh(cache_key, stored) <= self._max_bytes
 
     def _ttl(self, timeout: Timeout) -> float | None:
         """Return the TTL in seconds: None for no expiry, below zero for immediate expiry."""
@@ -329,4 +338,4 @@ def _check_snapshots(app: Flask, cache: Cache) -> None:
 
 
 def _snapshots_of(cache: Cache) -> tuple[str, Path | None]:
-    return cache.name, None if cache.parts.keeper is None else cache.parts.keeper.directory
+    return cache.name, None if cache.keeper is None else cache.keeper.directory

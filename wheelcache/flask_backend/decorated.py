@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial, wraps
 from typing import Any, Final
@@ -17,12 +18,13 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
 from wheelcache.core.contract import Record
+from wheelcache.core.reusable import check_reusable
 from wheelcache.errors import LoadDeadlock
 from wheelcache.flask_backend.engine_backend import NOT_SHARED, TO_BE_COMPUTED, EngineBackend, Keep, timeout_for
 from wheelcache.flask_backend.function_keys import MakeKey, Versions
 from wheelcache.loading.adaptive import KEEP, PREVIOUS, no_previous
 from wheelcache.loading.memoize import receives_previous
-from wheelcache.loading.steps import Call, Steps, run, run_async
+from wheelcache.loading.steps import Call, Steps, drive, result, run_async
 
 try:
     from flask_caching import cache_memoize_hit, cache_memoize_miss, cache_view_hit, cache_view_miss
@@ -109,7 +111,10 @@ class Decorated:
             if is_async and asyncio._get_running_loop() is not None:
                 return self._call_async(backend, found, key, versions, args, kwargs)
             if type(found) in NO_VALUE:
-                return self._call(backend, found, key, versions, args, kwargs)
+                if found is Need.BYPASS:
+                    return cache._call_fn(uncached, *args, **kwargs, **self.previous(None))
+                computation = Computation(self, backend, found, key, versions, args, kwargs)
+                return result(drive(computation.steps(computation.compute)))
             if is_view and isinstance(found, HTTPException):
                 raise found
             return found
@@ -143,20 +148,6 @@ class Decorated:
         if cache.enable_signals:
             self._send_signal(is_found, key, args, kwargs)
         return key, versions, found
-
-    def _call(
-        self,
-        backend: EngineBackend,
-        need: Any,
-        key: Any,
-        versions: Versions,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        if need is Need.BYPASS:
-            return self.cache._call_fn(self.uncached, *args, **kwargs, **self.previous(None))
-        computation = Computation(self, backend, need, key, versions, args, kwargs)
-        return run(computation.steps(computation.compute))
 
     async def _call_async(
         self,
@@ -228,6 +219,7 @@ class Decorated:
             (cache_memoize_hit if is_found else cache_memoize_miss).send(f=self.uncached, **payload)
 
 
+@dataclass(eq=False)
 class Computation:
     """A call that has not found a value to return.
 
@@ -235,25 +227,15 @@ class Computation:
         need: the reason; TO_BE_COMPUTED for a miss.
     """
 
-    def __init__(
-        self,
-        decorated: Decorated,
-        backend: EngineBackend,
-        need: Any,
-        key: Any,
-        versions: Versions,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> None:
-        self._decorated = decorated
-        self._backend = backend
-        self._need = need
-        self._key = key
-        self._versions = versions
-        self._args = args
-        self._kwargs = kwargs
-        self._has_begun = False
-        self._record: Record | None = None
+    _decorated: Decorated
+    _backend: EngineBackend
+    _need: Any
+    _key: Any
+    _versions: Versions
+    _args: tuple[Any, ...]
+    _kwargs: dict[str, Any]
+    _has_begun: bool = field(default=False, init=False)
+    _record: Record | None = field(default=None, init=False)
 
     def steps(self, compute: Callable[[Keep], Any]) -> Steps:
         """Return the steps that find or compute the value: see ``loading.steps``.
@@ -284,9 +266,9 @@ class Computation:
         """Call the function, ``keep`` its value if it may be cached, and return it."""
         self._has_begun = True
         try:
-            value = self._decorated.cache._call_fn(
-                self._decorated.uncached, *self._args, **self._kwargs, **self._previous()
-            )
+            # As Flask-Caching does it.
+            function = self._decorated.cache.app.ensure_sync(self._decorated.uncached)
+            value = function(*self._args, **self._kwargs, **self._previous())
         except HTTPException as error:
             value = self._as_value(error)
         return self._finish(value, keep)
@@ -317,6 +299,7 @@ class Computation:
             value = self._backend._decode(self._record.value)
         if inspect.isgenerator(value):
             value = join_generator(value)
+        check_reusable(value)
         if self._decorated.is_kept(value):
             try:
                 if not self._decorated.is_missing(value):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from flask import Flask
 from flask_caching.backends.base import BaseCache
@@ -29,6 +29,8 @@ from wheelcache.option_table import Options, Setting
 from wheelcache.runtime.request_scope import forget_misses
 
 logger = logging.getLogger("wheelcache")
+
+R = TypeVar("R")
 
 Timeout = int | float | timedelta | None
 """Seconds, or a timedelta. 0 means no expiry, below 0 immediate expiry, None the default timeout."""
@@ -95,7 +97,7 @@ class EngineBackend(BackendAccess, BaseCache):
         # Every key is stored as it is.
         self._max_key_length = 0
         self.settings = settings
-        self._isolate()
+        self._use_serializer()
 
     @property
     def engine(self) -> Cache:
@@ -106,14 +108,11 @@ class EngineBackend(BackendAccess, BaseCache):
         """Return whether each process has its own entries: ``coherence`` only notifies the others of writes."""
         return True
 
-    def serve(self, app: Flask) -> None:
+    def register_teardowns(self, app: Flask) -> None:
         """Make the leases and fills of each app context of ``app`` end with it."""
         if self._fill_waits:
             app.teardown_appcontext(end_leases)
-        fill_times = self.engine.parts.fill_times
-        app.teardown_appcontext(lambda error: fill_times.forget())
-        if self.engine.parts.stamps.are_there:
-            app.teardown_appcontext(lambda error: forget_misses())
+        app.teardown_appcontext(lambda error: forget_misses())
 
     # For ``caching.Cache``.
 
@@ -139,7 +138,6 @@ class EngineBackend(BackendAccess, BaseCache):
         begun: Any,
         look: Callable[[], Any] = lambda: MISSING,
         policy: LoadPolicy = PLAIN,
-        is_outdated: Callable[[], bool] = lambda: False,
     ) -> Steps:
         """Return the steps to a newly computed value, even if ``key`` exists. Concurrent callers of this method share
         it as in ``compute_once``.
@@ -147,18 +145,16 @@ class EngineBackend(BackendAccess, BaseCache):
         Args:
             look: returns the stored form of a value that can be used instead of computing one; otherwise MISSING.
             policy: decides whether the others receive the old value instead.
-            is_outdated: returns whether the value must not be stored. The other callers receive it nevertheless.
         """
-        landing = Landing(self)
+        computed = Computed(self)
 
         def keep(value: Any, timeout: Timeout) -> None:
-            landing.keep(value)
-            if not is_outdated():
-                self.keep(key, value, timeout, begun)
+            computed.keep(value)
+            self.keep(key, value, timeout, begun)
 
-        loader = InSteps(partial(landing.steps, compute, keep, look))
-        load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, policy, begun.names)
-        return landing.outcome((yield from load))
+        loader = InSteps(partial(computed.steps, compute, keep, look))
+        load = self._cache.engine.load_apart(self._cache_key(key), loader, None, policy, begun.names)
+        return computed.outcome((yield from load))
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: Any) -> None:
         """Set a computed value."""
@@ -166,18 +162,18 @@ class EngineBackend(BackendAccess, BaseCache):
 
     def previous(self, key: str) -> Record | None:
         """Return the entry of ``key`` with the value that a computed one will replace, if there is one in memory."""
-        return self._cache.parts.loads.adaptive.previous(self._cache_key(key))
+        return self._cache.engine.peek(self._cache_key(key))
 
     def version(self, key: str) -> str:
         """Return the version of a memoized function, or of one of its instances. Make it if there is none."""
         version: Any = self.get(key, TO_BE_COMPUTED)
-        return version if type(version) is str else str(self.get_or_load(key, _new_version, 0))
+        return version if type(version) is str else str(self.get_or_load(key, new_version, 0))
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
         """Give a version a new timeout, unless it has changed."""
         raise NotImplementedError
 
-    def get_or_load(self, key: str, loader: Callable[..., Any], timeout: Timeout = None) -> Any:
+    def get_or_load(self, key: str, loader: Callable[..., R], timeout: Timeout = None) -> R:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored."""
         raise NotImplementedError
 
@@ -205,19 +201,19 @@ class EngineBackend(BackendAccess, BaseCache):
         # Flask-Caching sets CACHE_SERIALIZER on the finished object.
         super().__setattr__(name, value)
         if name == "serializer":
-            self._isolate()
+            self._use_serializer()
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
         if name == "serializer":
-            self._isolate()
+            self._use_serializer()
 
-    def _isolate(self) -> None:
+    def _use_serializer(self) -> None:
         is_own = self.serializer is not PICKLE
         self._use_codec(Codec(self.serializer, keep=is_bare) if is_own else Codec(PICKLE), keeps_atoms=not is_own)
 
 
-class Landing:
+class Computed:
     """Passes the result of one call of ``compute`` to the caller itself and to the callers that wait for it.
 
     Attributes:
@@ -243,9 +239,9 @@ class Landing:
         self._value = value
         return self.stored, None
 
-    def outcome(self, of_flight: Outcome) -> Outcome:
+    def outcome(self, of_load: Outcome) -> Outcome:
         """Return the outcome for this caller: the value itself if it computed the value, otherwise a decoded copy."""
-        stored, error = of_flight
+        stored, error = of_load
         if self._value is not MISSING:
             return self._value, None
         if error is not None or stored is NOT_SHARED:
@@ -264,7 +260,7 @@ def timeout_for(timeout: Any, value: Any) -> Any:
     return (int(seconds) if seconds.is_integer() else seconds) or -1
 
 
-def _new_version() -> str:
+def new_version() -> str:
     return secrets.token_hex(4)
 
 

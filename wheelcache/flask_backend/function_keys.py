@@ -10,7 +10,9 @@ Unlike in Flask-Caching, a key costs only one digest, and one look-up for each v
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any, Final
 
 from flask import request
@@ -18,7 +20,9 @@ from flask_caching import Cache
 from flask_caching.utils import function_namespace, get_id, null_control
 
 from wheelcache.flask_backend.engine_backend import EngineBackend
+from wheelcache.flask_backend.tiered import TieredCache
 from wheelcache.loading.memoize import arity_of, keys_by_arguments, receives_previous, signature_of
+from wheelcache.options import shown
 
 DIGEST_LENGTH: Final = 32
 """Hexadecimal digits, for 128 bits."""
@@ -56,6 +60,29 @@ def view_keys(cache: Cache, theirs: Any, given: dict[str, Any]) -> MakeKey:
     return make_key
 
 
+SHOW_ADDRESS: Final[frozenset[Any]] = frozenset((object.__repr__, FunctionType.__repr__, MethodType.__repr__))
+
+
+def check_texts(values: Iterable[Any], name: str) -> None:
+    """Check that no ``repr`` of ``values`` contains an address, which means another object in another process.
+
+    Raises:
+        TypeError: if one does. The message contains ``name``, the name of the function.
+    """
+    for value in values:
+        if isinstance(value, tuple | list | set | frozenset):
+            check_texts(value, name)
+        elif isinstance(value, dict):
+            check_texts((*value, *value.values()), name)
+        elif isinstance(value, partial):
+            check_texts((value.func, *value.args, *value.keywords.values()), name)
+        elif type(value).__repr__ in SHOW_ADDRESS:
+            raise TypeError(
+                f"an argument of {name} has no text that is the same in every process: {shown(value)}; memoize a "
+                "function of the values that it uses, or give its class a __repr__"
+            )
+
+
 class MemoKeys:
     """The keys of a function that ``memoize`` decorates.
 
@@ -78,12 +105,15 @@ class MemoKeys:
         """Return the key of a call, and its versions.
 
         Raises:
-            TypeError: if the arguments do not fit the function, or its signature is unknown.
+            TypeError: if the arguments do not fit the function, or its signature is unknown, or processes share the
+                values and the ``repr`` of an argument is its address.
             ValueError: if the first argument of a class method is missing.
         """
         if not self._name:
             self._inspect(args)
         values = args if not kwargs and len(args) == self._arity else self._values(args, kwargs)
+        if isinstance(backend, TieredCache):
+            check_texts(values[1:] if self._owner else values, self._name)
         version = backend.version(self._version_key)
         versions: Versions = ((self._version_key, version),)
         if self._owner:

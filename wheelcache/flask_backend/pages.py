@@ -3,27 +3,42 @@
 A page may depend on more than its ``Vary`` names: a view reads a cookie with the visitor's theme, or
 ``X-Forwarded-Host`` through ProxyFix. The app's requests therefore note which cookies and headers are read while a page
 is made, and these become a part of the page's key. Pages that cannot be keyed, because they depend on the client's
-address or on all cookies, are not stored. The cookie of the session is read for every page; Flask itself adds ``Vary:
-Cookie`` to pages that use the session.
+address or on all cookies, are not stored. Flask reads the cookie of the session for every page. This read does not
+count, since Flask adds ``Vary: Cookie`` to pages that use the session.
+
+Werkzeug reads some parts when it makes the request object: the method, the scheme, the path, the script name, the query
+and the address of the server, which are in the key of every page, and the address of the client, which is watched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
+from inspect import getattr_static, unwrap
+from types import FrameType
 from typing import Any, Final, TypeVar, cast
 
 from flask import Flask, Response, current_app, g, make_response, request
 from werkzeug.datastructures import EnvironHeaders, ImmutableMultiDict
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import map as routing
+from werkzeug.test import run_wsgi_app
+from werkzeug.utils import cached_property
 from werkzeug.wrappers import Request
 
 from wheelcache import http_cache, options
 from wheelcache.flask_backend.app_contexts import figures_directory
-from wheelcache.http_cache.notes import SEAM, PageNotes
-from wheelcache.http_cache.watched import WatchedCookies, WatchedEnviron, watched
+from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
+from wheelcache.http_cache.watched import Watch, WatchedCookies, WatchedEnviron, WatchedParameters, watched
 
 SESSION: Final = "session"
 """The default name of Flask's session cookie."""
+
+ENDS: Final = frozenset([Flask.wsgi_app.__code__, Flask.dispatch_request.__code__])
+"""The code that calls the app, and the code that calls a view."""
+
+READ_BY_ROUTING: Final = ("HTTP_CONNECTION", "QUERY_STRING")
+"""Entries of the environ that Werkzeug reads to find the view of a URL."""
 
 PAGES: Final = "wheelcache.pages"
 """The key of the HTTP caches of an app in its ``extensions``."""
@@ -83,7 +98,14 @@ class HTTPCache(http_cache.HTTPCache):
             super().__init__(**{"figures_dir": figures_directory(app), **self._options})
             self._is_ready = True
         app.extensions.setdefault(PAGES, []).append(self)
-        app.request_class = type("WatchedRequest", (_Watched, app.request_class), {"_exempt": self._sessions})
+        opens_session = unwrap(type(app.session_interface).open_session)
+        own = {f"cookie {session}": opens_session.__globals__, **dict.fromkeys(READ_BY_ROUTING, vars(routing))}
+        attributes: dict[str, Any] = {"_own": own}
+        if self._options.get("ignore_reads_by"):
+            # Werkzeug caches them. A view would not read what code whose reads do not count has read before.
+            found = [(name, getattr_static(app.request_class, name)) for name in ("access_route", "user_agent")]
+            attributes |= {name: property(each.fget) for name, each in found if isinstance(each, cached_property)}
+        app.request_class = type("WatchedRequest", (_Watched, app.request_class), attributes)
         app.before_request_funcs.setdefault(None, []).insert(0, _offer_tags)
         app.after_request_funcs.setdefault(None, []).insert(0, _collect_tags)
         app.wsgi_app = self.wsgi(app.wsgi_app)  # type: ignore[method-assign]
@@ -122,36 +144,66 @@ def _collect_tags(response: Response) -> Response:
     return response
 
 
+class _Watch(Watch):
+    def is_own(self, what: str, reader: FrameType) -> bool:
+        return super().is_own(what, reader) or _makes_error(reader)
+
+
+def _makes_error(reader: FrameType) -> bool:
+    """Return whether Flask makes the response of an exception of Werkzeug, such as a 404 or the redirect to a slash.
+
+    It passes on the whole environ, of which these exceptions use nothing that is not in the key.
+    """
+    error = reader.f_locals.get("app") if reader.f_code is run_wsgi_app.__code__ else None
+    is_of_werkzeug = type(error).__module__.startswith("werkzeug.")
+    return isinstance(error, HTTPException) and error.response is None and is_of_werkzeug
+
+
+class _WatchedAttribute:
+    """An attribute that Werkzeug copies from the environ when it makes the request."""
+
+    def __init__(self, entry: str) -> None:
+        self._entry = entry
+
+    def __get__(self, request: _Watched, owner: type[_Watched]) -> Any:
+        if request._notes is not None:
+            cast(WatchedEnviron, request.environ).note(self._entry)
+        return request.__dict__[self._entry]
+
+    def __set__(self, request: _Watched, value: Any) -> None:
+        request.__dict__[self._entry] = value
+
+
 class _Watched(Request):
     """A request of an app behind the cache."""
 
-    _exempt: frozenset[str]
+    _own: dict[str, dict[str, Any]]
     _notes: PageNotes | None = None
+
+    remote_addr = _WatchedAttribute("REMOTE_ADDR")
+    query_string = _WatchedAttribute("QUERY_STRING")
 
     def __init__(self, environ: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         super().__init__(environ, *args, **kwargs)
-        notes = environ.get(SEAM)
+        notes = environ.get(NOTES_KEY)
         if notes is None:
             return
-        # This call makes the notes complete. Later reads are added, including reads by a streamed body.
-        notes.vary_on()
-        self.cookies = _Cookies(self.cookies, notes, self._exempt)
-        self.environ = WatchedEnviron(environ, notes)
+        notes.ignored.load()
+        watch = _Watch(notes, ENDS, self._own)
+        self.cookies = _Cookies(self.cookies, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
+        if notes.traces is not None:
+            self.args = parameters = _Parameters(self.args)
+            parameters.begin(notes.traces)
+        self.environ = WatchedEnviron(environ, watch)
         self.headers = EnvironHeaders(self.environ)
         self._notes = notes
 
-    @property
-    def remote_addr(self) -> str | None:
-        """The address of the client. A page that depends on it is not stored."""
-        if self._notes is not None:
-            self._notes.refuse("client address")
-        return self._remote_addr
 
-    @remote_addr.setter
-    def remote_addr(self, address: str | None) -> None:
-        self._remote_addr = address
+@watched(ImmutableMultiDict, ImmutableMultiDict)
+class _Cookies(WatchedCookies, ImmutableMultiDict[str, str]):  # type: ignore[misc]
+    """The cookies of a request."""
 
 
 @watched(ImmutableMultiDict)
-class _Cookies(WatchedCookies, ImmutableMultiDict[str, str]):  # type: ignore[misc]
-    """The cookies of a request."""
+class _Parameters(WatchedParameters, ImmutableMultiDict[str, str]):  # type: ignore[misc]
+    """The parameters of a query."""

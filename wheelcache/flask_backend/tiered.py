@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import ceil
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import cachelib
 import flask_caching
@@ -35,6 +35,8 @@ from wheelcache.flask_backend.engine_backend import (
 )
 from wheelcache.loading.steps import Steps, StepsTo, drive, run
 from wheelcache.near_cache.invalidations import Invalidations
+from wheelcache.near_cache.late_values import remove_own
+from wheelcache.near_cache.near_cache import NO_FILLS, Fills, are_outdated
 from wheelcache.near_cache.socket_options import socket_options
 from wheelcache.near_cache.store_tags import StoreTags, TaggedWrite
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
@@ -42,12 +44,22 @@ from wheelcache.option_table import FLASK_TIERED as OPTIONS
 
 logger = logging.getLogger("wheelcache")
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 L2_TAKES: Final = "the name or dotted path of a backend as in CACHE_TYPE, or a cachelib cache"
 
 FOR_MAKING_L2: Final = ("l2_options", "l2_timeout")
 """Options with which the factory makes the second level."""
+
+
+class Begun(NamedTuple):
+    """The beginning of the computation of a value: its write, the names of its tags in the cache of the copies, and
+    whether the value is not kept if another caller has written its key."""
+
+    write: TaggedWrite
+    names: tuple[str, ...]
+    is_fill: bool = False
 
 
 class TieredCache(EngineBackend):
@@ -102,10 +114,11 @@ class TieredCache(EngineBackend):
             # With another prefix, the fast path would find no key.
             self._look_up_in(engine)
         self._level = invalidations.near_cache(engine, checked)
+        # The look-up in the copies is not the last one.
+        self._notes_misses = True
         # None of its functions refers to the backend.
         self._store_tags = StoreTags(
-            *(engine.parts, self._level.is_outage, partial(_with_prefix, self._l2_prefix)),
-            *(_get_tokens, _add_token, _set_tokens),
+            self._level, partial(_with_prefix, self._l2_prefix), _get_tokens, _add_token, _set_tokens
         )
         # The thread refers to the copies, not to the backend, which would otherwise outlive an app that is replaced.
         weakref.finalize(self, self._level.stop_tracking)
@@ -121,7 +134,9 @@ class TieredCache(EngineBackend):
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> TieredCache:
         """Return a new backend and its second level, which has the same settings. Flask-Caching calls this."""
         if args:
-            raise TypeError(f"CACHE_ARGS must be empty, since TieredCache uses CACHE_OPTIONS only, not {args!r}")
+            raise TypeError(
+                f"CACHE_ARGS must be empty, since TieredCache uses CACHE_OPTIONS only, not {options.shown(args)}"
+            )
         given = {
             "threshold": config["CACHE_THRESHOLD"],
             "name": app.name,
@@ -131,6 +146,8 @@ class TieredCache(EngineBackend):
         check_known(OPTIONS, given)
         l2, l2_options = given.pop("l2", None), given.pop("l2_options", None)
         with naming(given["name"]):
+            # The second level reads it, too, and its errors do not name it.
+            options.finite_timeout("default_timeout", config["CACHE_DEFAULT_TIMEOUT"])
             timeout = OPTIONS["l2_timeout"]
             l2_timeout = timeout.check("l2_timeout", given.pop("l2_timeout", timeout.default))
             if l2_options is not None and not isinstance(l2, str):
@@ -139,7 +156,7 @@ class TieredCache(EngineBackend):
                 l2 = _second_level(app, config, l2, {} if l2_options is None else l2_options, l2_timeout)
             backend = cls(l2, **given)
         backend.settings += OPTIONS.settings({"l2_timeout": l2_timeout, "l2_options": l2_options})
-        backend.serve(app)
+        backend.register_teardowns(app)
         warn_of_sessions(app)
         return backend
 
@@ -164,18 +181,17 @@ class TieredCache(EngineBackend):
     def delete_tags(self, *tags: str) -> None:
         """Do the same as ``WheelCache.delete_tags`` for the values in the second level."""
         names = [options.tag("tags", tag) for tag in tags]
-        self._fill_times.forget()
         keys = self._store_tags.names(names)
         write = partial(self._store_tags.drop, self.l2, names)
         drive(self._level.write(keys, write, dropped=None, new_timeout=NO_TIMEOUT))
 
-    def begin(self, tags: tuple[str, ...]) -> TaggedWrite:
+    def begin(self, tags: tuple[str, ...]) -> Begun:
         begun = self._store_tags.begin(tags)
         if tags:
             drive(self._level.read(lambda: drive(begun.begin(self.l2))))
-        return begun
+        return Begun(begun, begun.names)
 
-    def get_or_load(self, key: str, loader: Callable[..., Any], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> Any:
+    def get_or_load(self, key: str, loader: Callable[..., R], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> R:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
 
         Of the threads of this process that miss the key together, one runs its loader, and the others get its value or
@@ -189,26 +205,28 @@ class TieredCache(EngineBackend):
         read = partial(self._read, key, or_none=True)
         stored = drive(self._level.get(cache_key, read))
         if stored is not MISSING:
-            return self._decode(stored)
+            return self._decode(stored)  # type: ignore[no-any-return]
 
-        def add(value: Any) -> StepsTo[bool]:
-            return self._add(begun, key, value, timeout_for(timeout, value))
+        def add(value: Any, fills: Fills) -> StepsTo[bool]:
+            return self._add(begun, key, value, timeout_for(timeout, value), fills)
 
         grace, begin = self._fill_grace(key), partial(drive, begun.begin(self.l2))
-        return run(self._level.get_or_add(cache_key, read, loader, add, self._codec, grace, begun.names, begin))
+        steps = self._level.get_or_add(cache_key, read, loader, add, self._codec, grace, begun.names, begin)
+        return run(steps)  # type: ignore[no-any-return]
 
-    def compute_once(self, key: str, compute: Compute, begun: TaggedWrite) -> Steps:
+    def compute_once(self, key: str, compute: Compute, begun: Begun) -> Steps:
         cache_key, read = self._cache_key(key), partial(self._read, key, or_none=True)
         policy = self._level.policy_of(cache_key, self._fill_grace(key))
-        computation = self._level.computations.begin(cache_key)
         # A caller that arrives after another one has computed the value finds it in the second level.
         return self.compute_apart(
-            *(key, compute, begun, lambda: drive(self._level.read(read, cache_key)), policy),
-            is_outdated=lambda: computation.is_outdated,
+            *(key, compute, begun._replace(is_fill=True)),
+            *(lambda: drive(self._level.read(read, cache_key)), policy),
         )
 
-    def keep(self, key: str, value: Any, timeout: Timeout, begun: TaggedWrite) -> None:
-        self._set(begun, key, value, timeout)
+    def keep(self, key: str, value: Any, timeout: Timeout, begun: Begun) -> None:
+        cache_key = self._cache_key(key)
+        fills = {cache_key: self._level.computations.led(cache_key)} if begun.is_fill else NO_FILLS
+        self._set(begun.write, key, value, timeout, fills)
 
     def previous(self, key: str) -> Record | None:
         return self._level.previous(self._cache_key(key))
@@ -230,58 +248,94 @@ class TieredCache(EngineBackend):
         originals = dict(zip(cache_keys, keys, strict=True))
 
         def read(missing: list[Any]) -> dict[Any, Any]:
-            values = zip(missing, self.l2.get_many(*(originals[cache_key] for cache_key in missing)), strict=True)
+            values = zip(missing, _get_many(self.l2, [originals[cache_key] for cache_key in missing]), strict=True)
             found = {cache_key: value for cache_key, value in values if value is not None}
             return self._store_tags.opened(self.l2, found, self._encode)  # type: ignore[no-any-return]
 
         found = drive(self._level.get_many(originals, read))
+        for cache_key in originals.keys() - found.keys():
+            self._level.missed(cache_key)
         return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None, *, tags: Any = NO_TAGS) -> bool:
         """Store a value. Return whether it was stored, as reported by the second level."""
-        return self._set(self._store_tags.begin(tags, [self._cache_key(key)]), key, value, timeout)
+        cache_keys = [self._cache_key(key)]
+        begun, fills = self._store_tags.begin(tags, cache_keys), self._fills(cache_keys, timeout)
+        return self._set(begun, key, value, timeout, fills)
 
-    def _set(self, begun: TaggedWrite, key: str, value: Any, timeout: Timeout) -> bool:
+    def _set(self, begun: TaggedWrite, key: str, value: Any, timeout: Timeout, fills: Fills) -> bool:
         ttl = self._timeout(timeout)
-        return self._write(  # type: ignore[no-any-return]
+        stored: bool = self._write(
             [key],
             lambda: begun.write(self.l2, drive, lambda sealed: self.l2.set(key, sealed(value), ttl)),
             dropped=False,
             value_of=lambda _: self._for_waiters(value, _seconds(ttl), begun.is_current),
             new_timeout=_new_timeout(ttl, lambda stored: None if stored is False else True),
             tags=begun.names,
+            fills=fills,
+            undo=self._undo(begun, {key: value}),
         )
+        return stored and not are_outdated(fills)
 
     def add(self, key: str, value: Any, timeout: Timeout = None, *, tags: Any = NO_TAGS) -> bool:
         """Store a value unless the key exists. Return whether it was stored."""
-        return drive(self._add(self._store_tags.begin(tags, [self._cache_key(key)]), key, value, timeout))
+        cache_keys = [self._cache_key(key)]
+        begun, fills = self._store_tags.begin(tags, cache_keys), self._fills(cache_keys, timeout)
+        return drive(self._add(begun, key, value, timeout, fills))
 
-    def _add(self, begun: TaggedWrite, key: str, value: Any, timeout: Timeout) -> StepsTo[bool]:
+    def _add(self, begun: TaggedWrite, key: str, value: Any, timeout: Timeout, fills: Fills) -> StepsTo[bool]:
         ttl = self._timeout(timeout)
-        return self._level.write(
+        added = yield from self._level.write(
             [self._cache_key(key)],
             lambda: drive(self._store_tags.add_value(self.l2, begun, key, value, ttl)),
             dropped=False,
             value_of=lambda added: self._for_waiters(value, _seconds(ttl), added and begun.is_current),
             new_timeout=_new_timeout(ttl, bool),
             tags=begun.names,
+            fills=fills,
+            undo=self._undo(begun, {key: value}),
         )
+        return added and not are_outdated(fills)
+
+    def _fills(self, cache_keys: Iterable[str], timeout: Timeout) -> Fills:
+        return self._level.fills(cache_keys, _seconds(self._timeout(timeout)))
+
+    def _undo(self, begun: TaggedWrite, written: Mapping[str, Any]) -> Callable[[str], None]:
+        """Return the function that removes a value again, given the key of its copy."""
+        originals = {self._cache_key(key): key for key in written}
+
+        def undo(cache_key: str) -> None:
+            key = originals[cache_key]
+            stored = begun.sealed(written[key])
+            remove_own(self.l2, cache_key, stored, partial(self.l2.get, key), partial(self.l2.delete, key))
+
+        return undo
 
     def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> list[Any]:
         """Store many values. Return the keys that were stored."""
-        begun, ttl = self._store_tags.begin(tags, map(self._cache_key, mapping)), self._timeout(timeout)
+        ttl, cache_keys = self._timeout(timeout), {key: self._cache_key(key) for key in mapping}
+        begun = self._store_tags.begin(tags, cache_keys.values())
+        fills = self._fills(cache_keys.values(), timeout)
         versions = filter(is_memoize_version, mapping)
         ttl = next((self._version_timeout(key, ttl) for key in versions), ttl)
 
-        def write(sealed: Callable[[Any], Any]) -> Any:
-            return self.l2.set_many({key: sealed(value) for key, value in mapping.items()}, ttl)
+        def refused() -> list[str]:
+            return [key for key, cache_key in cache_keys.items() if cache_key in fills and fills[cache_key].is_outdated]
 
-        return self._write(
+        def write(sealed: Callable[[Any], Any]) -> Any:
+            left_out = refused()
+            return self.l2.set_many({key: sealed(mapping[key]) for key in mapping if key not in left_out}, ttl)
+
+        stored: list[Any] = self._write(
             mapping,
             lambda: begun.write(self.l2, drive, write),
             dropped=list[Any](),
             new_timeout=_new_timeout(ttl, lambda stored: True if stored == list(mapping) else None),
+            fills=fills,
+            undo=self._undo(begun, mapping),
         )
+        left_out = refused()
+        return [key for key in stored if key not in left_out]
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Delete many keys. Return the keys that no longer exist."""
@@ -354,8 +408,17 @@ def _with_prefix(prefix: str | Callable[[], str], key: str) -> str:
     return key if type(key) is str and not prefix else f"{prefix}{key}"
 
 
+def _get_many(l2: Any, keys: list[str]) -> list[Any]:
+    """Return the values of ``keys`` in the second level, None for missing ones. cachelib sends one command for all,
+    which a Redis Cluster refuses: their keys are on several nodes."""
+    get_by_slot = getattr(getattr(l2, "_read_client", None), "mget_nonatomic", None)
+    if get_by_slot is None:
+        return l2.get_many(*keys)  # type: ignore[no-any-return]
+    return [l2.serializer.loads(value) for value in get_by_slot([_with_prefix(l2.key_prefix, key) for key in keys])]
+
+
 def _get_tokens(l2: cachelib.BaseCache, keys: list[str]) -> dict[str, Any]:
-    values = zip(keys, l2.get_many(*keys), strict=True)
+    values = zip(keys, _get_many(l2, keys), strict=True)
     return {key: token for key, token in values if token is not None}
 
 
@@ -376,7 +439,7 @@ def _new_timeout(timeout: Any, took_effect: Callable[[Any], bool | None]) -> New
 
 def _seconds(timeout: Timeout) -> float | None:
     """Return a cachelib timeout in seconds, or None for no expiry."""
-    return options.timeout_or_none("timeout", timeout) or None
+    return None if timeout is None else options.timeout("timeout", timeout) or None
 
 
 def _unknown(result: object) -> None:
@@ -385,24 +448,24 @@ def _unknown(result: object) -> None:
 
 def _checked_level(l2: Any) -> cachelib.BaseCache:
     if not isinstance(l2, cachelib.BaseCache):
-        raise TypeError(f"l2 must be {L2_TAKES}, not {l2!r}")
+        raise TypeError(f"l2 must be {L2_TAKES}, not {options.shown(l2)}")
     if isinstance(l2, TieredCache):
-        raise TypeError(f"l2 must not be a TieredCache itself, as {l2!r} is")
+        raise TypeError(f"l2 must not be a TieredCache itself, as {options.shown(l2)} is")
     return l2
 
 
 def _made_already(option: str, value: Any) -> TypeError:
-    return TypeError(f"{option} must be left out if l2 is a cache object, not {value!r}")
+    return TypeError(f"{option} must be left out if l2 is a cache object, not {options.shown(value)}")
 
 
 def _second_level(app: Flask, config: dict[str, Any], l2: str, l2_options: Any, timeout: float) -> cachelib.BaseCache:
     """Return the cache of CACHE_TYPE ``l2`` and CACHE_OPTIONS ``l2_options``, with sockets that do not wait forever."""
     if not isinstance(l2_options, Mapping):
-        raise TypeError(f"l2_options must be a dict, not {l2_options!r}")
+        raise TypeError(f"l2_options must be a dict, not {options.shown(l2_options)}")
     try:
         made_by = import_string(l2 if "." in l2 else f"flask_caching.backends.{l2}")
     except ImportError as error:
-        raise ValueError(f"l2 must be {L2_TAKES}, not {l2!r}: {error}") from error
+        raise ValueError(f"l2 must be {L2_TAKES}, not {options.shown(l2)}: {error}") from error
     settings = {
         **config,
         "CACHE_TYPE": l2,

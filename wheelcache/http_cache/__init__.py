@@ -1,7 +1,9 @@
 """A shared HTTP cache in the process of the site. See ``http_cache.HTTPCache``."""
 
 from wheelcache.http_cache.http_cache import HTTPCache
-from wheelcache.http_cache.notes import SEAM, PageNotes
+from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
+from wheelcache.http_cache.page_rules import bypass, grace, ttl
+from wheelcache.http_cache.query import TRACKING
 from wheelcache.stats import PageStats
 
-__all__ = ["SEAM", "HTTPCache", "PageNotes", "PageStats"]
+__all__ = ["NOTES_KEY", "TRACKING", "HTTPCache", "PageNotes", "PageStats", "bypass", "grace", "ttl"]

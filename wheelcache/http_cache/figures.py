@@ -1,19 +1,28 @@
 """The counts of an HTTP cache.
 
 A hit appends the size of its page to a deque. That is a single call in C, so the count is exact under threads, whereas
-``count += 1`` is not. The sizes are added up when the counts are read, and when the deque has become long.
+``count += 1`` is not. The sizes are added up when the counts are read, and when the deque has become long. In the same
+way, each response that is not stored appends its reason and its path.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import Final
+from typing import Any, Final
 
+from wheelcache.busiest_paths import FULL, LONGEST, NOT_STORED, NamedPaths, Occurrences
+from wheelcache.http_cache.reasons import Refusal
 from wheelcache.runtime.shared_objects import lazy_lock
-from wheelcache.stats import PageStats
+from wheelcache.stats import MOST_REASONS, REASONS, PageStats, Row
 
 FOLDED_AT: Final = 4096
 """The number of hits that are added up together."""
+
+PATHS_FOLDED_AT: Final = 64
+"""The number of paths that are added up together. A stranger can make each of them 200 characters long."""
+
+MOST_NAMES: Final = {NOT_STORED: 20, FULL: 8}
+"""The number of reasons, and of headers and cookies, whose paths are known. Together, they take 250 KiB at most."""
 
 
 class Figures:
@@ -24,7 +33,8 @@ class Figures:
         self._sizes: deque[int] = deque()
         self._counts: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
-        self._new_reasons: deque[str] = deque()
+        self._paths = NamedPaths(MOST_NAMES)
+        self._new_paths: deque[tuple[str, str, str]] = deque()
         self.served = self._sizes.append
         """Count a response from a fresh page; the argument is the size of its body."""
 
@@ -34,20 +44,44 @@ class Figures:
             self._counts[name] += 1
             self._counts["bytes_sent"] += size
 
-    def refused(self, reason: str) -> None:
-        """Count a response that was not stored."""
-        self._new_reasons.append(reason)
-        if len(self._new_reasons) > FOLDED_AT:
+    def refused(self, refusal: Refusal, path: str) -> None:
+        """Count a response that was not stored.
+
+        Args:
+            path: the path of the request, without its query, one character for each byte.
+        """
+        self._add_path(NOT_STORED, refusal.reason, path)
+
+    def variants_full(self, path: str, field: str) -> None:
+        """Count a variant that was removed because its page had too many.
+
+        Args:
+            path: as for ``refused``.
+            field: the header that has too many values, or ``"cookie <name>"``.
+        """
+        self._add_path(FULL, field, path)
+
+    def _add_path(self, kind: str, name: str, path: str) -> None:
+        self._new_paths.append((kind, name, path[:LONGEST]))
+        if len(self._new_paths) > PATHS_FOLDED_AT:
             self.fold()
 
     def fold(self) -> None:
-        """Add up the sizes and the reasons since the last call."""
+        """Add up the sizes and the paths since the last call."""
         with self._lock.get():
             for _ in range(len(self._sizes)):
                 self._counts["bytes_sent"] += self._sizes.popleft()
                 self._counts["fresh"] += 1
-            for _ in range(len(self._new_reasons)):
-                self._reasons[self._new_reasons.popleft()] += 1
+            for _ in range(len(self._new_paths)):
+                kind, name, path = self._new_paths.popleft()
+                if kind is FULL:
+                    self._counts["variants_removed"] += 1
+                else:
+                    if len(self._reasons) >= MOST_REASONS and name not in self._reasons and name not in REASONS:
+                        # The application makes up too many.
+                        name = "other"
+                    self._reasons[name] += 1
+                self._paths.add(kind, name[:LONGEST], path)
 
     def fold_if_many(self) -> None:
         """Call ``fold`` if the deque of sizes has become long."""
@@ -55,13 +89,45 @@ class Figures:
             self.fold()
 
     def stats(self) -> PageStats:
+        paths = self.paths()
+        with self._lock.get():
+            found: dict[str, Any] = {**self._counts, "not_stored": dict(self._reasons)}
+        found |= {kind: paths.numbers(kind) for kind in MOST_NAMES}
+        return PageStats(**found)
+
+    def row(self) -> Row:
+        """Return the counts of ``stats`` only, which takes less time."""
         self.fold()
         with self._lock.get():
-            return PageStats(**self._counts, not_stored=dict(self._reasons))
+            found: dict[str, Any] = {**self._counts, "not_stored": self._reasons}
+            return PageStats(**found).counts()
+
+    def paths(self) -> NamedPaths:
+        """Return a copy of the paths of ``stats``."""
+        self.fold()
+        copy = NamedPaths(MOST_NAMES)
+        with self._lock.get():
+            copy.merge(self._paths)
+        return copy
+
+    # The publication of the paths: see ``NamedPaths``.
+
+    def unpublished_paths(self) -> list[Occurrences]:
+        with self._lock.get():
+            return self._paths.unpublished()
+
+    def published_paths(self, occurrences: list[Occurrences]) -> None:
+        with self._lock.get():
+            self._paths.published(occurrences)
+
+    def publish_paths_again(self) -> None:
+        with self._lock.get():
+            self._paths.publish_again()
 
     def after_fork_in_child(self) -> None:
         self._lock.forget()
         self._sizes.clear()
-        self._new_reasons.clear()
+        self._new_paths.clear()
         self._counts = Counter()
         self._reasons = Counter()
+        self._paths = NamedPaths(MOST_NAMES)

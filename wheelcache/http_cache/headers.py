@@ -12,18 +12,43 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 Headers = list[tuple[bytes, bytes]]
+WsgiHeaders = list[tuple[str, str]]
 
 Directives = Mapping[bytes, bytes | None]
 """The first argument of each directive of a Cache-Control field, by its name; None without an argument."""
 
 CACHE_TAG: Final = b"cache-tag"
-"""The response header that lists the tags of a page. It is for the cache, and not sent to clients."""
+"""The response header that lists the tags of a page."""
+
+CDN_CACHE_CONTROL: Final = b"cdn-cache-control"
+SURROGATE_CONTROL: Final = b"surrogate-control"
+
+FOR_THE_CACHE: Final = frozenset([CACHE_TAG, CDN_CACHE_CONTROL, SURROGATE_CONTROL])
+"""The response headers that are meant for this cache. They are neither sent to clients nor stored with the page."""
 
 FOREVER: Final = 2**31
 """Seconds. RFC 9111 lets a cache replace greater lifetimes and ages with this number."""
 
-_MEMBER: Final = re.compile(rb'(?:[^,"]|"(?:[^"\\]|\\.)*(?:"|$))+', re.DOTALL)
+MOST_PARSED: Final = 4096
+"""Bytes. Longer values of request headers are not parsed."""
+
+# Time: a quoted string that has begun always matches, as it may end with the line or with a lone backslash before that
+# end. So nothing is ever matched a second time.
+_MEMBER: Final = re.compile(rb'(?:[^,"]+|"(?:[^"\\]|\\.)*(?:"|\\?\Z))+', re.DOTALL)
 _QUOTED: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+
+_SF_KEY: Final = rb"[a-z*][a-z0-9_\-.*]*"
+_SF_ITEM: Final = (
+    rb"(?:-?\d{1,12}\.\d{1,3}|@?-?\d{1,15}|[A-Za-z*][!#$%&'*+\-.^_`|~\w:/]*|\?[01]|:[A-Za-z\d+/=]*:"
+    rb'|"(?:[ !#-\[\]-~]|\\["\\])*"|%"[ !#-~]*")'
+)
+_SF_PARAMETERS: Final = rb"(?:; *" + _SF_KEY + rb"(?:=" + _SF_ITEM + rb")?)*"
+_SF_INNER: Final = rb"\((?: *" + _SF_ITEM + _SF_PARAMETERS + rb"(?= |\)))* *\)"
+_SF_MEMBER: Final = re.compile(
+    rb"(?P<key>%b)(?:=(?P<value>%b|%b))?%b(?:[ \t]*(?P<comma>,)[ \t]*|\Z)"
+    % (_SF_KEY, _SF_ITEM, _SF_INNER, _SF_PARAMETERS)
+)
+"""A member of a Structured Fields dictionary, with the comma after it."""
 
 _MONTHS: Final = {
     name: number + 1 for number, name in enumerate(b"jan feb mar apr may jun jul aug sep oct nov dec".split())
@@ -71,6 +96,23 @@ def directives(lines: Iterable[bytes]) -> Directives:
     return found
 
 
+def dictionary(lines: Iterable[bytes]) -> Directives | None:
+    """Parse the lines of a Structured Fields dictionary (RFC 9651). Return None if it is malformed or empty.
+
+    The values are returned as they were written, so those of type Integer are digits. A member with the value False is
+    left out, and True is None, as if the member had no argument. The last of duplicate members counts.
+    """
+    text = b",".join(lines).strip(b" ")
+    found: dict[bytes, bytes | None] = {}
+    at = 0
+    while match := _SF_MEMBER.match(text, at):
+        found[match["key"]] = None if match["value"] == b"?1" else match["value"]
+        at = match.end()
+        if not match["comma"]:
+            return {name: value for name, value in found.items() if value != b"?0"}
+    return None
+
+
 def cache_tags(lines: Iterable[str]) -> set[str]:
     """Return the tags that the lines of a Cache-Tag field list."""
     return {tag for line in lines for member in line.split(",") if (tag := member.strip())}
@@ -108,9 +150,16 @@ def http_date(value: bytes | None, now: float) -> int | None:
         year += _THIS_CENTURY
         if timegm((year - 50, month, day, hour, minute, second)) > now:
             year -= 100
+    elif year == 0:
+        return None
     return timegm((year, month, day, hour, minute, second))
 
 
 def without(headers: Headers, names: frozenset[bytes] | set[bytes]) -> Headers:
     """Return the headers except those with one of these names."""
     return [pair for pair in headers if pair[0] not in names]
+
+
+def as_text(headers: Headers) -> WsgiHeaders:
+    """Return the headers as text, which WSGI needs."""
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from wheelcache import options
 from wheelcache.cache import Cache
+from wheelcache.coherence.tag_stamps import TagStamps
 from wheelcache.http_cache import asgi as asgi_driver
 from wheelcache.http_cache import wsgi as wsgi_driver
-from wheelcache.http_cache.host_purges import HostPurges
+from wheelcache.http_cache.cache_status import CacheStatus
+from wheelcache.http_cache.figures import Figures
+from wheelcache.http_cache.keys import ALL, host_tag, prefix_tag
+from wheelcache.http_cache.marks import Marks
+from wheelcache.http_cache.page_rules import PageRule, PageRules
 from wheelcache.http_cache.pages import Pages
+from wheelcache.http_cache.query import QueryRules
+from wheelcache.http_cache.reads import IgnoredReads
+from wheelcache.http_cache.request import Sessions
 from wheelcache.http_cache.rules import Policy
-from wheelcache.http_cache.stored_pages import weigh
+from wheelcache.http_cache.stored_pages import StoredPages, weigh
+from wheelcache.http_cache.storing import Settings, Storing
 from wheelcache.http_cache.variants import Normalization
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock
@@ -41,14 +50,20 @@ class HTTPCache:
         companion: whether a page is stored only if the application reports the cookies and headers on which it depends:
             see ``notes``.
         wait: the maximum seconds that a request waits while another request runs the application for the same page.
-        heuristic_freshness: whether pages with Last-Modified and without a lifetime are fresh for a tenth of their age.
-        request_directives: whether requests may demand fresher pages, or accept staler ones, with Cache-Control.
-        store_errors: whether responses with a status of 500 or more are stored if they specify a lifetime.
+        serve_stale_after: the seconds after which a request gets a page that may be used instead of an error
+            (``stale_if_error``), while the application takes longer to renew it; None to wait.
+        ignore_query: the query parameters that neither the application nor the key of a page sees; ``TRACKING`` names
+            those of analytics and advertising. A trailing ``*`` stands for any text.
+        sort_query: whether query parameters are sorted by their names, for the application and for the key.
+        rules: the site's rules for its paths: see ``page_rules``.
+        ignore_reads: request headers and entries of the environ that a companion does not count as dependencies.
+        ignore_reads_by: dotted names of middleware and functions whose reads it does not count.
         authorized: whether responses to requests with Authorization are stored if they have ``public``, ``s-maxage`` or
             ``must-revalidate`` (RFC 9111, 3.5).
         invalidate: whether a successful POST, PUT, PATCH or DELETE removes the pages of its URL. Pass False if
             strangers can make such requests and must not empty the cache with them.
-        cache_status: whether responses have a Cache-Status (RFC 9211).
+        cache_status: whether responses have a Cache-Status (RFC 9211), which gives the reason if a response is not
+            stored; "short" to leave out this ``detail``.
         coherence: with "host", a purge takes effect in all processes of this machine that have an HTTP cache of this
             name.
         figures_dir: the directory in which the processes of a site publish their figures, as for ``Cache``.
@@ -68,12 +83,15 @@ class HTTPCache:
         languages: Iterable[str] | None = None,
         companion: bool = False,
         wait: float = 10,
-        heuristic_freshness: bool = False,
-        request_directives: bool = False,
-        store_errors: bool = True,
+        serve_stale_after: float | None = None,
+        ignore_query: Iterable[str] = (),
+        sort_query: bool = False,
+        rules: Iterable[tuple[str, PageRule]] = (),
+        ignore_reads: Iterable[str] = (),
+        ignore_reads_by: Iterable[str] = (),
         authorized: bool = True,
         invalidate: bool = True,
-        cache_status: bool = True,
+        cache_status: bool | str = True,
         coherence: str | None = None,
         figures_dir: Path | None = None,
         clock: Clock = SystemClock.monotonic,
@@ -82,62 +100,85 @@ class HTTPCache:
         policy = Policy(
             stale_while_revalidate=options.seconds_or_zero("stale_while_revalidate", stale_while_revalidate),
             stale_if_error=options.seconds_or_zero("stale_if_error", stale_if_error),
-            heuristic_freshness=options.flag("heuristic_freshness", heuristic_freshness),
-            request_directives=options.flag("request_directives", request_directives),
-            store_errors=options.flag("store_errors", store_errors),
             authorized=options.flag("authorized", authorized),
             invalidate=options.flag("invalidate", invalidate),
             max_body=options.count("max_body", max_body),
         )
+        sessions = _names("session_cookies", session_cookies)
         normalization = Normalization(
-            cookies=None if cookies is None else _names("cookies", cookies),
+            # A page that varies by cookie depends on the session, whichever of the cookies that is.
+            cookies=None if cookies is None else _names("cookies", cookies) | sessions,
             languages=None if languages is None else frozenset(map(bytes.lower, _names("languages", languages))),
         )
-        self._wait = options.seconds("wait", wait)
+        settings = Settings(
+            normalization,
+            PageRules(rules),
+            Sessions(sessions),
+            needs_notes=options.flag("companion", companion),
+            ignored=IgnoredReads(ignore_reads, ignore_reads_by),
+            cache_status=CacheStatus(_cache_status(cache_status)),
+            wait=options.seconds("wait", wait),
+            serve_stale_after=options.or_none(options.seconds)("serve_stale_after", serve_stale_after),
+        )
+        query_rules = QueryRules(ignore_query, sort=sort_query)
+        self._query_rules = query_rules if ignore_query or sort_query else None
+        shared = options.coherence("coherence", coherence) is not None
         self.cache = Cache(
             name,
             max_weight=options.count("max_bytes", max_bytes),
             weigher=weigh,
             jitter=0.0,
             figures_dir=figures_dir,
+            stamps=TagStamps(f"pages {name}" if shared else None),
             clock=clock,
         )
-        self.pages = Pages(
-            self.cache,
-            policy,
-            normalization,
-            session_cookies=_names("session_cookies", session_cookies),
-            needs_notes=options.flag("companion", companion),
-            shows_status=options.flag("cache_status", cache_status),
-            host_purges=None if options.coherence("coherence", coherence) is None else HostPurges(name, clock),
-            clock=clock,
-            wall=wall_clock,
+        figures = Figures()
+        marks = Marks()
+        stored = StoredPages(self.cache, marks, normalization, query_rules, figures)
+        turns = self.cache.engine.keep_pages(
+            figures, clock, purge=stored.purge_target, before_clear=partial(stored.purge, ALL)
         )
+        self.pages = Pages(Storing(stored, policy, settings, figures, clock=clock, wall=wall_clock), turns)
+        self._renewed = (stored, marks, figures, turns)
         lifecycle.HELD.add_weakly(self)
 
     def wsgi(self, app: wsgi_driver.App) -> wsgi_driver.WsgiCache:
         """Return a WSGI application that answers from stored pages, and otherwise calls ``app``."""
-        return wsgi_driver.WsgiCache(app, self.pages, self._wait)
+        return wsgi_driver.WsgiCache(app, self.pages, self._query_rules)
 
     def asgi(self, app: asgi_driver.App) -> asgi_driver.AsgiCache:
         """Return an ASGI application that answers from stored pages, and otherwise calls ``app``."""
-        return asgi_driver.AsgiCache(app, self.pages, self._wait)
+        return asgi_driver.AsgiCache(app, self.pages, self._query_rules)
 
-    def purge(self, url: str) -> int:
+    def purge(self, url: str, *, soft: bool = False) -> int:
         """Remove the page at an absolute URL with all its variants, for http and https.
 
-        Return the number of removed pages.
+        Args:
+            soft: make the pages stale instead: visitors get them, during the rest of their lifetime, until a renewal
+                has replaced them. Other processes notice this within a second.
+
+        Returns:
+            The number of removed or outdated pages, each variant counted, that this process has stored. With
+            ``coherence``, other processes may have removed others.
 
         Raises:
             ValueError: if the URL has no host.
         """
-        if not urlsplit(url).netloc:
-            raise ValueError(f"url must be an absolute URL, such as https://example.com/news/, not {url!r}")
-        return self.pages.stored.purge_url(url)
+        return self.pages.storing.stored.purge_url(url, soft=soft)
 
-    def purge_host(self, host: str) -> int:
-        """Remove all pages of a host, such as ``"example.com"`` or ``"localhost:8000"``. Return their number."""
-        return self.pages.stored.purge_host(host)
+    def purge_prefix(self, url: str, *, soft: bool = False) -> int:
+        """Remove the pages in a directory, such as ``"https://example.com/news/"``, and in those below it: see
+        ``purge``.
+
+        Raises:
+            ValueError: if the URL has no host, does not end with a slash, or has a path with more than 8 slashes or 500
+                characters.
+        """
+        return self.pages.storing.stored.purge(prefix_tag(url), soft=soft)
+
+    def purge_host(self, host: str, *, soft: bool = False) -> int:
+        """Remove all pages of a host, such as ``"example.com"`` or ``"localhost:8000"``: see ``purge``."""
+        return self.pages.storing.stored.purge(host_tag(host), soft=soft)
 
     def purge_all(self) -> None:
         """Remove all pages, as ``cache.clear`` does. Runs of the application that are in progress store nothing."""
@@ -153,7 +194,7 @@ class HTTPCache:
         Raises:
             TypeError, ValueError: if a tag is not a string, or is empty.
         """
-        self.pages.stored.delete_tags(tags)
+        self.cache.delete_tags(*tags)
 
     def stats(self) -> PageStats:
         """Return the figures of the pages. ``cache.stats()`` returns the figures that any cache has."""
@@ -165,15 +206,19 @@ class HTTPCache:
     def after_fork(self, *, in_child: bool) -> None:
         """Give the child fresh locks and figures, and forget the runs of the parent."""
         if in_child:
-            self.pages.after_fork_in_child()
+            for each in self._renewed:
+                each.after_fork_in_child()
+
+
+def _cache_status(given: bool | str) -> bool | str:
+    if given == "short":
+        return given
+    if not isinstance(given, bool):
+        raise TypeError(f'cache_status must be True, "short" or False, not {options.shown(given)}')
+    return given
 
 
 def _names(option: str, given: Iterable[str]) -> frozenset[bytes]:
     """Check an option that is a collection of names."""
-    takes = "a list or another collection of strings"
-    if isinstance(given, str):
-        raise TypeError(f"{option} must be {takes}, not {given!r}")
-    names = list(given)
-    if not all(isinstance(name, str) and name.isascii() for name in names):
-        raise TypeError(f"{option} must be {takes}, not {given!r}")
-    return frozenset(name.encode() for name in names)
+    found = options.names(option, given, "a list or another collection of ASCII strings")
+    return frozenset(name.encode() for name in found)

@@ -16,9 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from wheelcache.http_cache.reads import NOTHING_IGNORED, IgnoredReads, Reads
+from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.variants import SOME_COOKIE, cookie_field
 
-SEAM: Final = "wheelcache.page"
+NOTES_KEY: Final = "wheelcache.page"
 """The key of the notes in the environ and in the scope."""
 
 
@@ -30,15 +32,19 @@ class PageNotes:
         refused: the reason why the page must not be stored; None if it may be.
         is_keyed: whether the application called ``vary_on``.
         tags: the tags of the page, to which the application may add: see ``HTTPCache.delete_tags``.
+        ignored, traces: for companions, which read the request on behalf of the application: the reads that do not
+            count, and the record of those that do, None unless a developer has asked for it.
     """
 
     # Attributes of the class until they are set: most runs set none, and a run should cost little.
     fields: frozenset[bytes] = frozenset()
-    refused: str | None = None
+    refused: Refusal | None = None
     is_keyed = False
 
-    def __init__(self) -> None:
+    def __init__(self, ignored: IgnoredReads = NOTHING_IGNORED, traces: Reads | None = None) -> None:
         self.tags: set[str] = set()
+        self.ignored = ignored
+        self.traces = traces
 
     def vary_on(self, *, headers: Iterable[str] = (), cookies: Iterable[str] = ()) -> None:
         """Make the page depend on these request headers and cookies.
@@ -46,13 +52,19 @@ class PageNotes:
         A page is stored once for each combination of their values, where an absent one differs from an empty one.
         """
         self.is_keyed = True
-        self.fields |= {name.lower().encode("latin-1") for name in headers}
-        self.fields |= {cookie_field(name.encode("latin-1")) for name in cookies}
+        self.fields |= {name.lower().encode("latin-1", "replace") for name in headers}
+        self.fields |= {cookie_field(name.encode(errors="replace")) for name in cookies}
 
     def vary_on_presence_of_cookies(self) -> None:
         """Make the page depend on whether the request has any cookie."""
         self.fields |= {SOME_COOKIE}
 
-    def refuse(self, reason: str) -> None:
-        """Keep the page from being stored. The figures count pages by ``reason``, so use few different ones."""
-        self.refused = reason
+    def refuse(self, reason: str, detail: str | None = None) -> None:
+        """Keep the page from being stored. The first call decides.
+
+        Args:
+            reason: the reason by which the figures count pages, so use few different ones.
+            detail: the reason that Cache-Status shows, such as "reads REMOTE_ADDR"; None if it is ``reason``.
+        """
+        if self.refused is None:
+            self.refused = refusal(reason, detail)

@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
 
-from wheelcache.http_cache.headers import Headers
+from wheelcache.http_cache.cache_status import CacheStatus
+from wheelcache.http_cache.headers import Headers, WsgiHeaders, as_text
 from wheelcache.http_cache.rules import Freshness
-
-WsgiHeaders = list[tuple[str, str]]
 
 BODILESS: Final = frozenset([204, 205, 304])
 
@@ -32,11 +31,6 @@ def status_line(status: int) -> str:
         return f"{status} Unknown"
 
 
-def as_text(headers: Headers) -> WsgiHeaders:
-    """Return the headers as text, which WSGI needs."""
-    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
-
-
 class Page:
     """A stored response.
 
@@ -45,18 +39,19 @@ class Page:
         headers_of_304: the headers of a 304, for a client that has the page already.
         freshness: its lifetime, and how it may be used.
         born: the time at which its age was 0, on the cache's clock.
-        fresh_until: the time until which a hit can be sent without a decision; in the past if every use needs one.
+        sent_until: the time until which a hit can be sent without a decision; in the past if every use needs one.
         fields: the request headers and cookies on which it depends.
-        prepared_until: the time until which the prepared headers are up to date.
-        tags: its tags: see ``HTTPCache.delete_tags``.
-        tags_key: the key that stands for its tags in ``HostPurges``; None without tags or ``HostPurges``.
+        tags: the tags that the site has given it: see ``HTTPCache.delete_tags``.
+        purge_tags: see ``keys.page_tags``.
+        since: the moment at which the run that made it began.
+        is_outdated: whether a soft purge has made it stale.
         asgi_headers, wsgi_headers: the prepared headers of a hit.
         weight: its weight in the cache.
     """
 
     __slots__ = (
-        *("asgi_headers", "body", "born", "fields", "fresh_until", "freshness", "headers", "headers_of_304"),
-        *("prepared_until", "reason", "shows_status", "size", "status", "tags", "tags_key", "weight", "wsgi_headers"),
+        *("asgi_headers", "body", "born", "fields", "freshness", "headers", "headers_of_304", "is_outdated", "reason"),
+        *("cache_status", "purge_tags", "sent_until", "since", "size", "status", "tags", "weight", "wsgi_headers"),
     )
 
     def __init__(
@@ -68,7 +63,7 @@ class Page:
         fields: frozenset[bytes],
         now: float,
         *,
-        shows_status: bool,
+        cache_status: CacheStatus,
     ) -> None:
         self.status = status
         self.reason = reason
@@ -77,12 +72,12 @@ class Page:
         self.freshness = freshness
         self.fields = fields
         self.born = now - freshness.age
-        usable = not freshness.always_validate and freshness.lifetime is not None
-        self.fresh_until = self.born + (freshness.lifetime or 0.0) if usable else now
-        self.shows_status = shows_status
+        self.cache_status = cache_status
         self.tags: Iterable[str] = ()
-        self.tags_key: str | None = None
-        self.prepared_until = now
+        self.purge_tags: tuple[str, ...] = ()
+        self.since = 0
+        self.is_outdated = False
+        self.sent_until = now
         self.asgi_headers: Headers = []
         self.wsgi_headers: WsgiHeaders = []
         self.fill(b"")
@@ -98,21 +93,18 @@ class Page:
 
     def prepare(self, now: float) -> None:
         """Prepare the headers of hits. They are valid until the next full second of the page's age."""
-        age = max(0, int(now - self.born))
-        # The lists come first: other threads send them as soon as ``prepared_until`` allows it.
+        age, freshness = max(0, int(now - self.born)), self.freshness
+        # The lists come first: other threads send them as soon as ``sent_until`` allows it.
         self.asgi_headers = self.with_age(self.headers, now)
         self.wsgi_headers = as_text(self.asgi_headers)
-        self.prepared_until = self.born + age + 1
+        if not (freshness.always_validate or self.is_outdated):
+            self.sent_until = self.born + min(age + 1, freshness.lifetime or 0.0)
 
-    def with_age(self, headers: Headers, now: float, detail: bytes = b"") -> Headers:
-        """Return headers with Age and Cache-Status.
-
-        Args:
-            detail: additional parameters of Cache-Status.
-        """
+    def with_age(self, headers: Headers, now: float, status: Headers | None = None) -> Headers:
+        """Return headers with Age and Cache-Status, which is that of a hit if ``status`` is None."""
         age = max(0, int(now - self.born))
-        added = [(b"age", b"%d" % age)]
-        if self.shows_status:
-            ttl = int((self.freshness.lifetime or 0) - age)
-            added.append((b"cache-status", b"wheelcache; hit; ttl=%d%s" % (ttl, detail)))
-        return headers + added
+        return [*headers, (b"age", b"%d" % age), *(self.hit_status(now) if status is None else status)]
+
+    def hit_status(self, now: float, detail: str | None = None) -> Headers:
+        """Return the Cache-Status of a hit."""
+        return self.cache_status.hit(int((self.freshness.lifetime or 0) - max(0, int(now - self.born))), detail)

@@ -1,402 +1,341 @@
-"""Decides about each request: answer it with a stored page, run the application for it, or let it bypass the cache."""
+"""Decides about each request: answer it with a stored page, run the application for it, or let it bypass the cache.
+
+It does no I/O, so both drivers share it. A driver may skip the decision for a fresh page that it finds under the key of
+a request with none of the ``SPECIAL_HEADERS``: ``decide`` would answer with that page.
+
+Of the requests for one page, one has the turn to run the application, and the others wait for its page: see ``turns``.
+If the leading request is cancelled, its turn ends with AGAIN: one of the waiting requests leads, and the others wait
+again. At any other end, the waiting requests look the page up, and run the application if it is not there (EACH). A run
+that takes too long is forgotten, so that no later request waits for it.
+"""
 
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Final, NamedTuple
-from urllib.parse import quote, urljoin, urlsplit
 
-from wheelcache import options
-from wheelcache.cache import Cache
-from wheelcache.http_cache import rules
-from wheelcache.http_cache.figures import Figures
-from wheelcache.http_cache.flights import Flights
-from wheelcache.http_cache.headers import (
-    CACHE_TAG,
-    Directives,
-    Headers,
-    cache_tags,
-    decoded,
-    directives,
-    single,
-    values,
-)
-from wheelcache.http_cache.host_purges import HostPurges
-from wheelcache.http_cache.keys import SEPARATOR, host_of
-from wheelcache.http_cache.marks import SESSION, Marks
-from wheelcache.http_cache.notes import PageNotes
-from wheelcache.http_cache.page import BODILESS, Page
-from wheelcache.http_cache.replies import Reply, not_cached, not_modified, stored_reply
-from wheelcache.http_cache.request import Request, bypasses, keyed_headers
-from wheelcache.http_cache.rules import Policy, Use
-from wheelcache.http_cache.run import Run
-from wheelcache.http_cache.stored_pages import Moment, StoredPages
-from wheelcache.http_cache.variants import COOKIE, Normalization, Variants, accepted_encodings, cookie_field, cookies
-from wheelcache.runtime.clock import Clock
+from wheelcache.http_cache.page import Page
+from wheelcache.http_cache.reasons import Refusal, refusal
+from wheelcache.http_cache.replies import Renewal, Reply, not_cached
+from wheelcache.http_cache.request import Request, is_conditional, why_bypassing, why_malformed
+from wheelcache.http_cache.rules import Use, request_directives
+from wheelcache.http_cache.run import Forward, Run
+from wheelcache.http_cache.stored_pages import UNSAFE, UNUSUAL_COOKIES
+from wheelcache.http_cache.storing import Storing
+from wheelcache.http_cache.variants import Variants, are_usual
+from wheelcache.runtime.alarm import Alarm
+from wheelcache.turns import End, Is, Turn, Turns
 
 logger = logging.getLogger("wheelcache")
 
-TAG_BYTES: Final = 100
-"""Bytes that a tag of a page takes, besides its text."""
+WARNING_INTERVAL: Final = 60.0
 
-NEVER: Final = b"(?!)"
-"""The regular expression that matches nothing."""
+MOST_RUNS: Final = 10_000
+"""Beyond this number, requests run the application without waiting for each other."""
+
+METHOD: Final = refusal("method")
+AUTHORIZATION: Final = refusal("authorization")
+CONDITION: Final = refusal("request", "condition in the request")
+HEAD: Final = refusal("HEAD")
+RANGE: Final = refusal("range")
+OVERDUE: Final = refusal("overdue", "the application took too long")
+BY_RULE: Final = "rule of the site"
 
 
-class Wait(NamedTuple):
-    """The decision that a request waits for the run with this key to end."""
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The decision that a request waits for a run.
 
-    key: str
+    Attributes:
+        turn: the turn of this request, for which the driver calls ``leave`` after the wait.
+        awaited: the turn that the request waits for: that of another request, or its own one if there is a ``run``.
+        seconds: the maximum duration of the wait.
+        until: the time at which this request waits no longer, for this run or for another.
+        is_overdue: whether the run is overdue when the wait is over.
+        stale: a stale page that the request gets when the wait is over, or None.
+        run: the run, if the driver must start it in the background; None if another request has started it.
+    """
+
+    turn: Turn
+    awaited: Turn
+    seconds: float
+    until: float
+    is_overdue: bool
+    stale: Page | None = None
+    run: Run | None = None
+
+    @property
+    def alarm(self) -> Alarm:
+        return self.awaited.alarm
+
+
+class Selected(NamedTuple):
+    """The result of the look-up for a request.
+
+    Attributes:
+        key: the key of the page or its variant; None if the request bypasses the cache.
+        page: the page; None if there is none.
+        has_variants: whether the page has variants.
+    """
+
+    key: str | None
+    page: Page | None
+    has_variants: bool
+
+    @property
+    def why(self) -> str:
+        """The parameter ``fwd`` of Cache-Status, if the page is not fresh."""
+        if self.page is not None:
+            return "stale"
+        return "vary-miss" if self.has_variants else "miss"
 
 
 class _Miss(NamedTuple):
-    """The key of the page that a request selects, and the stale page if there is one."""
+    """The key of the page that a request selects, why there is no fresh page, and the stale page if there is one."""
 
     key: str
+    why: str
     page: Page | None
 
 
+Decision = Reply | Run | Forward | Wait
+
+
 class Pages:
-    """The pages of an HTTP cache, and the rules about them.
+    """The decisions of an HTTP cache.
 
     Args:
-        cache: contains the pages and the variants, with the weigher ``weigh``.
-        policy: see ``rules.Policy``.
-        normalization: see ``variants.Normalization``.
-        session_cookies: a request with one of these cookies gets only pages that depend on it or on all cookies.
-        needs_notes: whether a page is stored only if the application called ``PageNotes.vary_on``.
-        shows_status: whether responses have a Cache-Status.
-        host_purges: the purges by all processes of the machine; None if each process purges only its own pages.
-        clock: returns seconds, on a steady clock.
-        wall: returns seconds since 1970.
-
-    Attributes:
-        stored: the stored pages.
-        find: see ``StoredPages``.
+        storing: stores pages.
+        turns: the turns of the requests that run the application.
     """
 
-    def __init__(
-        self,
-        cache: Cache,
-        policy: Policy,
-        normalization: Normalization,
-        *,
-        session_cookies: frozenset[bytes],
-        needs_notes: bool,
-        shows_status: bool,
-        host_purges: HostPurges | None,
-        clock: Clock,
-        wall: Clock,
-    ) -> None:
-        self.cache = cache
-        self.policy = policy
-        self.clock = clock
-        self.shows_status = shows_status
-        self.figures = Figures()
-        cache.parts.observer.observe_pages(self.figures)
-        self.flights = Flights()
-        cache.parts.idle_checker.is_computing = lambda: self.flights.are_in_progress
-        self.marks = Marks()
-        self.stored = StoredPages(cache, self.marks, normalization, host_purges)
-        self.find = self.stored.find
-        self.session_cookies = session_cookies
-        # Finds nothing in the cookies of requests that surely have no session.
-        self.session_pattern = b"|".join(map(re.escape, session_cookies)) or NEVER
-        self._normalization = normalization
-        self._needs_notes = needs_notes
-        self._wall = wall
+    def __init__(self, storing: Storing, turns: Turns) -> None:
+        self.storing = storing
+        self.turns = turns
+        self.find = storing.stored.find
+        self.clock = storing.clock
+        self.figures = storing.figures
+        self._marks = storing.stored.marks
+        self._settings = storing.settings
+        self._next_warning = -inf
 
-    # Decisions.
-
-    def decide(self, request: Request) -> Reply | Run | Wait | None:
-        """Decide about a GET or a HEAD. Return None if it bypasses the cache."""
-        answer = self._answer(request)
-        if not isinstance(answer, _Miss):
-            return answer
-        key, page = answer
-        return self._run(request, key, page, leads=True) if self.flights.lead(key) else Wait(key)
-
-    def decide_after_wait(self, request: Request, key: str, *, leads: bool) -> Reply | Run | None:
-        """Decide about a request that waited for the run of another one. It does not wait again.
+    def decide(self, request: Request, selected: Selected | None) -> Decision:
+        """Decide about a request.
 
         Args:
-            key: the key of that run.
-            leads: whether that run was cancelled, so that this request must run the application.
+            selected: the result of the look-up, if the driver has done it already: each look-up counts.
         """
-        if leads:
-            _, page = self._select(request)
-            return self._run(request, key, page, leads=True)
-        answer = self._answer(request)
-        if isinstance(answer, _Miss):
-            key, page = answer
-            return self._run(request, key, page, leads=self.flights.lead(key))
-        if isinstance(answer, Reply):
-            self.figures.count("collapsed")
-        return answer
+        if selected is not None and selected.page is None:
+            # The usual request for a page that cannot be stored. No other check refuses a request that has a mark.
+            marked = self._marked(request, selected, self.clock())
+            if marked is not None:
+                return marked
+        return self._with_turn(request, self._answer(request, selected), inf)
 
-    def _run(self, request: Request, key: str, page: Page | None, *, leads: bool) -> Run:
-        if page is None:
-            # Unlike ``find``, this counts the miss.
-            self.cache.get(key)
-            # From now on, requests of operators outdate the page.
-            self.cache.parts.jobs.cache_is_used()
-        return Run(self, request, key, page, leads=leads, is_marked=False)
-
-    def _answer(self, request: Request) -> Reply | Run | _Miss | None:
-        """Answer a request, or return a run if no other request can wait for its page, or a miss.
-
-        Return None if the request bypasses the cache.
-        """
-        if bypasses(request):
-            return None
-        authorized = not request.is_plain and request.value(b"authorization") is not None
-        if authorized and not self.policy.authorized:
-            return None
-        key, page = self._select(request)
-        if key is None:
-            return None
-        if authorized and page is not None and not self._serves_authorized(page):
-            return None
+    def decide_after_wait(self, request: Request, wait: Wait) -> Decision:
+        """Decide about a request that has waited. It may wait again if the run was cancelled, or for another page than
+        before, because its variant was not known then."""
+        ended = wait.awaited.ended
+        answer = self._answer(request, None)
+        if not isinstance(answer, _Miss):
+            if isinstance(answer, Reply):
+                self.figures.count("collapsed")
+            return answer
         now = self.clock()
-        control = {} if request.is_plain else self._request_directives(request)
-        if page is not None:
-            use = page.freshness.use(page.age(now), control if self.policy.request_directives else None)
-            if use is Use.FRESH:
-                return self.reply(page, request, now, "fresh")
-            if use is Use.WHILE_REVALIDATING:
-                renewal = self._renewal(request, key, page)
-                return self.reply(page, request, now, "stale", b"; detail=stale", renewal)
-        if b"only-if-cached" in control:
-            return not_cached()
-        if request.method == "HEAD" or (page is None and request.value(b"range") is not None):
+        if ended is None and wait.stale is not None:
+            return self._slow(wait.stale, request, now)
+        if ended is None and wait.is_overdue:
+            self._forget(wait.awaited, now)
+        is_cancelled = ended is End.AGAIN
+        if now < wait.until and (is_cancelled or answer.key != wait.turn.key):
+            return self._with_turn(request, answer, wait.until, after_cancellation=is_cancelled)
+        return self._run(request, answer, self._begin(request, answer.key, now, may_wait=False))
+
+    def queue_renewal(self, key: str) -> Turn | None:
+        """Return a turn for ``begin_renewal``. Return None if the page is being renewed already."""
+        turn = Turn(self.turns, key)
+        turn.is_queued = True
+        return turn if self.turns.claim(turn) else None
+
+    def begin_renewal(self, renewal: Renewal, turn: Turn) -> Run | None:
+        """Begin a run without a client. Return None if another request leads instead, or has renewed the page."""
+        # First, so that the turn ends even if an exception arrives before there is a run.
+        turn.until = self.clock() + self._settings.wait
+        if not self.turns.starts(turn):
             return None
-        if authorized or self.marks.get(key, now) is not None:
-            return Run(self, request, key, page, leads=False, is_marked=True)
-        if not request.is_safe():
+        if self.storing.stored.is_replaced(renewal.key, renewal.page):
+            # Another run has ended between the look-up and the claim.
+            turn.end(End.AGAIN)
             return None
-        return _Miss(key, page)
-
-    def _select(self, request: Request) -> tuple[str | None, Page | None]:
-        """Return the key and the page that a request selects. The key is None if the request bypasses the cache."""
-        key: str | None = request.key
-        found = self.find(request.key)
-        if type(found) is Variants:
-            key = found.find(request.raw(found.headers))
-            found = None if key is None else self.find(key)
-        if found is not None and not self._may_use(found, request):
-            found = None
-        return key, found
-
-    def _may_use(self, page: Page, request: Request) -> bool:
-        """Return whether a page depends on all headers on which the answer to this request may depend."""
-        return keyed_headers(request) <= page.fields and self._fits_session(page.fields, request)
-
-    def is_keyed_by(self, page: Page | Variants, headers: Iterable[bytes], has_session: bool) -> bool:
-        """Return whether the key of a page contains these headers, and the session if the request may have one.
-
-        This is faster than ``_may_use``, and returns False for some requests that may use the page.
-        """
-        fields = page.fields
-        return fields.issuperset(headers) and (
-            not has_session or COOKIE in fields or fields.issuperset(map(cookie_field, self.session_cookies))
-        )
-
-    def _fits_session(self, fields: frozenset[bytes], request: Request) -> bool:
-        """Return whether a page that depends on ``fields`` may answer a request that may have a session."""
-        if not self.session_cookies or COOKIE in fields:
-            return True
-        session = self.session_cookies & cookies(request.value(b"cookie") or b"").keys()
-        return all(cookie_field(name) in fields for name in session)
-
-    def _serves_authorized(self, page: Page) -> bool:
-        return bool(rules.response_directives(page.headers).keys() & rules.ALLOW_AUTHORIZED)
-
-    def _request_directives(self, request: Request) -> Directives:
-        control = request.value(b"cache-control")
-        return {} if control is None else directives([control])
-
-    def _renewal(self, request: Request, key: str, page: Page) -> Run | None:
-        if not self.flights.lead(key):
-            return None
-        run = self._run(request, key, page, leads=True)
+        run = Run(self.storing, renewal.request, renewal.key, "stale", renewal.page, turn)
         run.has_client = False
         return run
 
-    def reply(
+    def renewals_are_late(self) -> None:
+        """Log, at most once a minute, that a renewal could not be queued."""
+        now = self.clock()
+        if now >= self._next_warning:
+            self._next_warning = now + WARNING_INTERVAL
+            logger.warning(
+                "Pages are not renewed: too many renewals run or wait, which take too long. Visitors wait for pages "
+                "that have expired."
+            )
+
+    def _with_turn(
         self,
-        page: Page,
         request: Request,
-        now: float,
-        counted_as: str | None,
-        detail: bytes = b"",
-        renewal: Run | None = None,
-    ) -> Reply:
-        """Answer a request with a stored page.
+        answer: Reply | Run | Forward | _Miss,
+        until: float,
+        *,
+        after_cancellation: bool = False,
+    ) -> Decision:
+        """Return an answer, or for a miss, whether the request leads a run or waits for one until a time.
 
         Args:
-            counted_as: the field of ``PageStats``; None if no client receives the answer.
-            detail: additional parameters of Cache-Status.
-            renewal: a run that the driver starts in the background.
+            after_cancellation: whether the request must run the application itself if it leads, since a run in the
+                background may not have begun.
         """
-        answer = stored_reply(page, request, now, self._wall(), detail)
-        if counted_as is not None:
-            self.figures.count(counted_as, len(answer.body))
-        return answer if renewal is None else replace(answer, renewal=renewal)
+        if not isinstance(answer, _Miss):
+            return answer
+        miss, now = answer, self.clock()
+        page = self._instead_of_waiting(miss.page, now)
+        overdue = self.turns.open.get(miss.key)
+        if overdue is not None and overdue.until <= now:
+            self._forget(overdue, now)
+            return self._run(request, miss, None) if page is None else self._slow(page, request, now)
+        turn = self._begin(request, miss.key, now)
+        leads = turn is not None and turn.state is Is.LEADS
+        if turn is not None and leads and self.find(miss.key) not in (None, miss.page):
+            # Another run has ended between the look-up and the claim.
+            turn.end(End.AGAIN)
+            return self._with_turn(request, self._answer(request, None), until)
+        if turn is None or (leads and (page is None or after_cancellation)):
+            return self._run(request, miss, turn)
+        awaited = turn.waits_on or turn
+        patience = inf if page is None else self._settings.serve_stale_after or 0.0
+        until = min(until, now + self._settings.wait)
+        ends = min(awaited.until, until, now + patience)
+        run = self._run(request, miss, turn) if leads else None
+        if run is not None:
+            run.has_client = False
+        return Wait(turn, awaited, ends - now, until, ends == awaited.until, page, run)
 
-    def unchanged(self, page: Page, request: Request) -> Reply | None:
-        """Return a 304 if the client has the page already, otherwise None."""
-        return not_modified(page, request, self._wall())
+    def _begin(self, request: Request, key: str, now: float, *, may_wait: bool = True) -> Turn | None:
+        """Return a turn that leads or waits. Return None if the request runs the application for itself."""
+        turns = self.turns
+        if len(turns.open) >= MOST_RUNS and key not in turns.open:
+            return None
+        turn = Turn(turns, key, until=now + self._settings.wait)
+        state = turns.begin(turn, blocking=request.blocks, may_wait=may_wait)
+        return None if state is Is.ALONE else turn
 
-    # Storing.
+    def _forget(self, turn: Turn, now: float) -> None:
+        """Let no request wait for a run that takes too long, or for other runs of its page."""
+        self._marks.add(str(turn.key), OVERDUE, now, is_lasting=False)
+        turn.end(End.EACH)
 
-    def page_of(
-        self, request: Request, notes: PageNotes, status: int, reason: str, headers: Headers, seconds: float
-    ) -> Page | str:
-        """Return a page without a body for a response that has begun, or the reason why it must not be stored."""
-        control = rules.response_directives(headers)
-        authorized = request.value(b"authorization") is not None
-        why = rules.refusal(status, headers, control, self.policy, authorized=authorized)
-        freshness = rules.freshness(status, headers, control, self.policy, wall=self._wall(), seconds=seconds)
-        fields = self._normalization.fields(rules.vary_fields(headers))
-        length = single(headers, b"content-length")
-        if why is None:
-            why = self._other_refusal(freshness, length, fields, notes, request)
-        if why is not None:
-            return why
-        stored = rules.storable_headers(headers)
-        page = Page(status, reason, stored, freshness, fields, self.clock(), shows_status=self.shows_status)
-        page.tags = cache_tags(map(decoded, values(headers, CACHE_TAG)))
-        return page
+    def _instead_of_waiting(self, page: Page | None, now: float) -> Page | None:
+        """Return a stale page that a request gets if the application is slow, or None."""
+        if self._settings.serve_stale_after is None or page is None:
+            return None
+        return page if page.freshness.may_replace_an_error(page.age(now)) else None
 
-    def _other_refusal(
-        self,
-        freshness: rules.Freshness,
-        length: bytes | None,
-        fields: frozenset[bytes],
-        notes: PageNotes,
-        request: Request,
-    ) -> str | None:
-        if not freshness.is_useful:
-            return "no lifetime"
-        if length is not None and (not length.isdigit() or int(length) > self.policy.max_body):
-            return "max_body"
-        if b"no-store" in self._request_directives(request):
-            return "request"
-        return self._refusal_by_notes(notes, fields, request)
+    def _slow(self, page: Page, request: Request, now: float) -> Reply:
+        """Answer with a stale page because the application is slow."""
+        return self.storing.reply(page, request, now, "stale", page.hit_status(now, "slow"))
 
-    def _refusal_by_notes(self, notes: PageNotes, fields: frozenset[bytes], request: Request) -> str | None:
-        """Return the reason for which the application's notes or the request forbid storing the page, or None."""
-        if notes.refused is not None:
-            return notes.refused
-        if self._needs_notes and not notes.is_keyed:
-            return "companion"
-        if not self._fits_session(fields | notes.fields, request):
-            return SESSION
-        return None if request.is_safe() else "unsafe request"
+    def _run(self, request: Request, miss: _Miss, turn: Turn | None) -> Run:
+        if miss.page is None:
+            # Unlike ``find``, this counts the miss.
+            self.storing.stored.count_miss()
+        return Run(self.storing, request, miss.key, miss.why, miss.page, turn)
 
-    def _has_unwanted_encoding(self, request: Request, page: Page) -> bool:
-        """Return whether the application chose a content coding that the key of the page does not show as accepted."""
-        encoding = single(page.headers, b"content-encoding")
-        if encoding is None or b"accept-encoding" not in page.fields:
-            return False
-        return encoding.lower() not in accepted_encodings(request.value(b"accept-encoding") or b"")
+    def _answer(self, request: Request, selected: Selected | None) -> Reply | Run | Forward | _Miss:
+        """Answer a request, or return a run if no other request can wait for its page, or a miss."""
+        storing = self.storing
+        malformed = why_malformed(request)
+        if malformed is not None:
+            return self._forward(request, "bypass", refusal("bypass", malformed))
+        if request.method not in ("GET", "HEAD"):
+            return self._forward(request, "method", METHOD)
+        bypassing = why_bypassing(request)
+        page_rules = self._settings.page_rules
+        if bypassing is None and page_rules and page_rules.of(request.host.lower(), request.path).bypasses:
+            bypassing = BY_RULE
+        if bypassing is not None:
+            return self._forward(request, "bypass", refusal("bypass", bypassing))
+        authorized = not request.is_plain and request.value(b"authorization") is not None
+        if authorized and not storing.policy.authorized:
+            return self._forward(request, "bypass", AUTHORIZATION)
+        selected = selected or self._select(request)
+        key, page, _ = selected
+        if key is None:
+            return self._forward(request, "bypass", UNSAFE)
+        if authorized and page is not None and not page.freshness.serves_authorized:
+            return self._forward(request, "request", AUTHORIZATION)
+        now = self.clock()
+        if page is not None:
+            use = self._use(page, now)
+            if use is Use.FRESH:
+                return storing.reply(page, request, now, "fresh")
+            if use is Use.WHILE_REVALIDATING:
+                reply = storing.reply(page, request, now, "stale", page.hit_status(now, "stale"))
+                return replace(reply, renewal=Renewal(request, key, page))
+        asked = {} if request.is_plain else request_directives(request.value(b"cache-control"))
+        if b"only-if-cached" in asked:
+            return not_cached(self._settings.cache_status)
+        if request.method == "HEAD":
+            # Developers ask with HEAD why a page is not stored.
+            mark = self._marks.get(key, now)
+            return self._forward(request, selected.why, HEAD if mark is None else mark.refusal)
+        if page is None and request.value(b"range") is not None:
+            return self._forward(request, selected.why, RANGE)
+        marked = self._marked(request, selected, now)
+        if marked is not None:
+            return marked
+        if authorized and page is None and is_conditional(request):
+            return self._forward(request, selected.why, CONDITION)
+        if authorized or b"no-store" in asked:
+            # Its response may not be storable, although that of the next request is: nobody should wait for it.
+            return Run(storing, request, key, selected.why, page, None)
+        if not request.is_safe():
+            return self._forward(request, "bypass", UNSAFE)
+        if self._settings.needs_notes and not are_usual(request.value(b"cookie") or b""):
+            return self._forward(request, "bypass", UNUSUAL_COOKIES)
+        return _Miss(key, selected.why, page)
 
-    def store(self, request: Request, page: Page, notes: PageNotes, began: Moment) -> str | None:
-        """Store a page whose body is complete. Return the reason if it is not stored."""
-        page.fields = fields = page.fields | notes.fields | keyed_headers(request)
-        why = self._refusal_by_notes(notes, fields, request)
-        if why is None and self._has_unwanted_encoding(request, page):
-            why = "encoding"
-        if why is None:
-            why = _add_tags(page, notes)
-        if why is None:
-            _complete(page)
-            why = self.stored.put(request, page, began)
-        if why is None:
-            self.figures.count("stored")
-        return why
+    def _marked(self, request: Request, selected: Selected, now: float) -> Run | Forward | Reply | None:
+        """Answer a request for a page that could not be stored before. Return None if it is like any other miss."""
+        key = selected.key
+        mark = None if key is None else self._marks.get(key, now)
+        if key is None or mark is None:
+            return None
+        # The order of these conditions matters: a conditional request must not use up the turn of another one.
+        is_due = (request.is_plain or not is_conditional(request)) and mark.is_due(now)
+        if mark.refusal is OVERDUE and (page := self._instead_of_waiting(selected.page, now)) is not None:
+            return None if is_due else self._slow(page, request, now)
+        if is_due:
+            return Run(self.storing, request, key, selected.why, selected.page, None)
+        self.figures.refused(mark.refusal, request.path)
+        return self._forward(request, selected.why, mark.refusal)
 
-    def updated(self, stored: Page, headers: Headers, seconds: float) -> Page:
-        """Return a copy of a stored page with the headers of a 304 that has validated it."""
-        merged = rules.updated_headers(stored.headers, headers)
-        control = rules.response_directives(merged)
-        age = [pair for pair in headers if pair[0] == b"age"]
-        freshness = rules.freshness(
-            stored.status, merged + age, control, self.policy, wall=self._wall(), seconds=seconds
-        )
-        fields = stored.fields | self._normalization.fields(rules.vary_fields(merged))
-        page = Page(
-            stored.status, stored.reason, merged, freshness, fields, self.clock(), shows_status=self.shows_status
-        )
-        page.fill(stored.body)
-        page.tags = cache_tags(map(decoded, values(headers, CACHE_TAG))) or stored.tags
-        return page
+    def _forward(self, request: Request, why: str, why_not: Refusal) -> Forward:
+        return Forward(self.storing, request, why, why_not)
 
-    # Pages that could not be stored.
+    def _select(self, request: Request) -> Selected:
+        key: str | None = request.key
+        found = self.find(request.key)
+        if type(found) is not Variants:
+            return Selected(key, found, has_variants=False)
+        key = found.find(request.raw(found.headers))
+        return Selected(key, None if key is None else self.find(key), has_variants=True)
 
-    def reconsider(self, request: Request, key: str, status: int, headers: Headers, notes: PageNotes) -> None:
-        """Check another response of a marked page. If it could be stored, remove the mark, so that the next request
-        stores its response."""
-        page = self.page_of(request, notes, status, "", headers, 0.0)
-        if isinstance(page, str):
-            self.refused(page)
-        else:
-            self.marks.remove(key)
-            self.refused("could not be stored before")
-
-    def refused(self, reason: str) -> None:
-        """Count a response that was not stored, and publish the figures even if nothing is ever stored."""
-        self.figures.refused(reason)
-        self.cache.parts.jobs.cache_is_used()
-
-    # Removing.
-
-    def forget(self, key: str) -> None:
-        """Remove a page or a variant that the application no longer sends."""
-        self.cache.delete(key)
-
-    def invalidate(self, request: Request, status: int, headers: Headers) -> None:
-        """Remove the pages that a successful request with an unsafe method has outdated."""
-        if not (self.policy.invalidate and rules.is_invalidating(request.method, status)):
-            return
-        self.stored.purge_keys([request.key])
-        for name in (b"location", b"content-location"):
-            target = single(headers, name)
-            if target is not None:
-                self._purge_target(request.key, target.decode("latin-1"))
-
-    def _purge_target(self, key: str, target: str) -> None:
-        """Remove the page that a header of the response to the request for ``key`` names, on the same host only."""
-        host = host_of(key)
-        # A malformed URL names no page.
-        with suppress(ValueError):
-            url = urljoin(f"//{host}{quote(key.rpartition(SEPARATOR)[2], encoding='latin-1')}", target)
-            if urlsplit(url).netloc.lower() == host:
-                self.stored.purge_url(url)
-
-    def after_fork_in_child(self) -> None:
-        self.stored.after_fork_in_child()
-        self.flights.after_fork_in_child()
-        self.marks.after_fork_in_child()
-        self.figures.after_fork_in_child()
-
-
-def _add_tags(page: Page, notes: PageNotes) -> str | None:
-    """Add the tags that the application noted. Return the reason if the page must not be stored with its tags."""
-    try:
-        page.tags = options.tags("the tags of a page", sorted({*page.tags, *notes.tags}))
-    except (TypeError, ValueError) as error:
-        logger.warning("A page is not stored: %s", error)
-        return "tags"
-    page.weight += sum(TAG_BYTES + len(tag) for tag in page.tags)
-    return None
-
-
-def _complete(page: Page) -> None:
-    """Add the length of the body to the headers, which servers would otherwise send in chunks."""
-    if page.status not in BODILESS and single(page.headers, b"content-length") is None:
-        page.headers.append((b"content-length", b"%d" % page.size))
+    def _use(self, page: Page, now: float) -> Use:
+        use = page.freshness.use(page.age(now))
+        if use is Use.FRESH and now >= page.sent_until:
+            page.is_outdated = page.is_outdated or self.storing.stored.is_outdated(page)
+            page.prepare(now)
+            self.figures.fold_if_many()
+        return Use.WHILE_REVALIDATING if use is Use.FRESH and page.is_outdated else use

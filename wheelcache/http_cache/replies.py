@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from wheelcache.http_cache import rules
+from wheelcache.http_cache.cache_status import CacheStatus
 from wheelcache.http_cache.headers import Headers
 from wheelcache.http_cache.page import Page, status_line
 from wheelcache.http_cache.request import Request
-
-if TYPE_CHECKING:
-    from wheelcache.http_cache.run import Run
 
 COMPLETE: Final = 200
 
@@ -20,31 +18,40 @@ NO_BODY: Final = [(b"content-type", b"text/plain"), (b"content-length", b"0")]
 
 
 @dataclass(frozen=True, slots=True)
+class Renewal:
+    """A stale page that must be renewed: its key, and a request for it."""
+
+    request: Request
+    key: str
+    page: Page
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """A response that the cache itself gives.
 
     Attributes:
         reason: the status line.
-        renewal: a run that the driver starts in the background, or None.
+        renewal: a page that the driver renews in the background, or None.
     """
 
     status: int
     reason: str
     headers: Headers
     body: bytes
-    renewal: Run | None = None
+    renewal: Renewal | None = None
 
 
-def stored_reply(page: Page, request: Request, now: float, wall: float, detail: bytes) -> Reply:
+def stored_reply(page: Page, request: Request, now: float, wall: float, status: Headers | None) -> Reply:
     """Answer a request with a stored page.
 
     Args:
-        detail: additional parameters of Cache-Status.
+        status: the header Cache-Status; None for that of a hit.
     """
     unchanged = not_modified(page, request, wall)
     if unchanged is not None:
-        return Reply(304, unchanged.reason, page.with_age(unchanged.headers, now, detail), b"")
-    headers = page.with_age(page.headers, now, detail)
+        return Reply(304, unchanged.reason, page.with_age(unchanged.headers, now, status), b"")
+    headers = page.with_age(page.headers, now, status)
     if request.method == "HEAD":
         return Reply(page.status, page.reason, headers, b"")
     wanted = request.value(b"range")
@@ -53,7 +60,8 @@ def stored_reply(page: Page, request: Request, now: float, wall: float, detail: 
     try:
         span = rules.byte_range(page.headers, page.size, wanted, request.value(b"if-range"))
     except rules.Unsatisfiable:
-        return Reply(416, status_line(416), [(b"content-range", b"bytes */%d" % page.size), *NO_BODY], b"")
+        unsatisfied = [(b"content-range", b"bytes */%d" % page.size), *NO_BODY]
+        return Reply(416, status_line(416), page.with_age(unsatisfied, now, status), b"")
     if span is None:
         return Reply(page.status, page.reason, headers, page.body)
     first, last = span
@@ -74,6 +82,6 @@ def not_modified(page: Page, request: Request, wall: float) -> Reply | None:
     return Reply(304, status_line(304), page.headers_of_304, b"")
 
 
-def not_cached() -> Reply:
+def not_cached(cache_status: CacheStatus) -> Reply:
     """Return a 504, for a request that accepts only stored pages if there is none."""
-    return Reply(504, status_line(504), NO_BODY.copy(), b"")
+    return Reply(504, status_line(504), [*NO_BODY, *cache_status.refused("only-if-cached")], b"")

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from wheelcache.http_cache.headers import Headers
+from wheelcache.http_cache.keys import LONGEST_URL, SEPARATOR
+from wheelcache.http_cache.reads import Reads
+from wheelcache.http_cache.rules import CONDITIONS
 from wheelcache.http_cache.variants import SOME_COOKIE, Raw, cookie_field, cookies
 
 KEYED_HEADERS: Final = frozenset(
     b"x-forwarded-host x-forwarded-proto x-forwarded-scheme x-forwarded-port x-forwarded-prefix x-forwarded-server "
-    b"x-forwarded-ssl x-host x-original-host x-original-url x-rewrite-url x-http-method-override x-http-method "
-    b"x-method-override x-script-name forwarded".split()
+    b"x-forwarded-ssl x-forwarded-uri x-forwarded-path x-forwarded-protocol front-end-https x-url-scheme x-scheme "
+    b"x-envoy-original-path x-host x-original-host x-original-url x-rewrite-url x-http-method-override x-http-method "
+    b"x-method-override x-script-name forwarded content-type".split()
 )
-"""Request headers from which applications and their servers build URLs, although no Vary names them. If a request has
-one of them, its page depends on it. Otherwise, one request with ``X-Forwarded-Host: evil`` would poison the page."""
+"""Request headers from which applications and their servers build URLs or decode the request, although no Vary names
+them. They are in the key of every request that has them. Otherwise, one request with ``X-Forwarded-Host: evil`` would
+poison the page. Django decodes the query by the charset of Content-Type before any middleware runs."""
 
 SPECIAL_HEADERS: Final = frozenset(
     (
@@ -29,27 +35,74 @@ BYPASSING: Final = (b"upgrade", b"expect", b"if-match", b"if-unmodified-since")
 """Request headers with which a request bypasses the cache."""
 
 
+MATCHES_NOTHING: Final = b"(?!)"
+"""A regular expression."""
+
+NOBODY: Final = "192.0.2.0"
+"""The client's address in a renewal, which many applications need, if only for a log. It is of a network for examples
+(RFC 5737)."""
+
+
+class Sessions:
+    """The cookies of sessions.
+
+    Attributes:
+        names: their names.
+        fields: the fields of a page that depends on them.
+        find_in_bytes, find_in_text: functions that return None if a Cookie header surely has no session. Otherwise,
+            ``are_in`` decides.
+    """
+
+    def __init__(self, names: frozenset[bytes]) -> None:
+        pattern = b"|".join(map(re.escape, names)) or MATCHES_NOTHING
+        self.names = names
+        self.fields = frozenset(map(cookie_field, names))
+        self.find_in_bytes = re.compile(pattern).search
+        self.find_in_text = re.compile(pattern.decode("latin-1")).search
+
+    def are_in(self, header: bytes) -> bool:
+        """Return whether a Cookie header has a session, or may have one in the eyes of the application."""
+        sent = cookies(header)
+        return sent is None or not self.names.isdisjoint(sent)
+
+
 class Request(Protocol):
     """A request to a page.
 
     Attributes:
         method: the method in upper case. Requests with a method in lower case bypass the cache.
         key: the key of the page.
-        is_plain: whether it is a GET without ``SPECIAL_HEADERS``.
+        host, path, query: as ``keys.page_key`` receives them, the path with the script name.
+        is_plain: whether it is a GET without ``SPECIAL_HEADERS``, except ``KEYED_HEADERS``.
+        has_session: whether it may have a session.
+        blocks: whether a wait blocks the thread that handles the request.
+        traces: the record of the reads of the application, for a developer who asks why a page is not stored.
     """
 
+    method: str
+    key: str
+    is_plain: bool
+    has_session: bool
+
     @property
-    def method(self) -> str: ...
+    def host(self) -> str: ...
     @property
-    def key(self) -> str: ...
+    def path(self) -> str: ...
     @property
-    def is_plain(self) -> bool: ...
+    def query(self) -> str: ...
+    @property
+    def blocks(self) -> bool: ...
+    @property
+    def traces(self) -> Reads | None: ...
 
     def value(self, name: bytes) -> bytes | None:
-        """Return the value of a header, or None. The lines of one field are joined."""
+        """Return the value of a header, or None."""
 
     def raw(self, names: tuple[bytes, ...]) -> Raw:
-        """Return the values of headers, not normalized."""
+        """Return the values of headers."""
+
+    def without_client(self, fields: frozenset[bytes]) -> Request:
+        """Return a request for the same page that contains nothing of the client: see ``named_headers``."""
 
     def is_safe(self) -> bool:
         """Return whether the response may be stored as far as the request's headers are concerned.
@@ -58,23 +111,45 @@ class Request(Protocol):
         """
 
 
-def bypasses(request: Request) -> bool:
-    """Return whether a request bypasses the cache: only the application can answer it, or it may have a body.
+def why_malformed(request: Request) -> str | None:
+    """Return why the cache must not look at a request at all; None if it may."""
+    if not request.host or "," in request.host:
+        return "no valid Host"
+    if not request.method.isupper():
+        return "method in lower case"
+    if len(request.path) + len(request.query) > LONGEST_URL:
+        return "long URL"
+    return None
+
+
+def why_bypassing(request: Request) -> str | None:
+    """Return why a GET or a HEAD bypasses the cache; None if it does not.
 
     Applications read parameters from a body, and no key contains a body.
     """
     if request.is_plain:
-        return False
-    if any(request.value(name) is not None for name in BYPASSING):
-        return True
-    return request.value(b"content-length") not in (None, b"", b"0") or request.value(b"transfer-encoding") is not None
+        return None
+    for name in BYPASSING:
+        if request.value(name) is not None:
+            return name.decode()
+    if request.value(b"content-length") not in (None, b"", b"0") or request.value(b"transfer-encoding") is not None:
+        return "request with a body"
+    return None
 
 
-def keyed_headers(request: Request) -> frozenset[bytes]:
-    """Return the ``KEYED_HEADERS`` that a request has."""
-    if request.is_plain:
-        return frozenset()
-    return frozenset(name for name in KEYED_HEADERS if request.value(name) is not None)
+def is_conditional(request: Request) -> bool:
+    """Return whether a request has ``CONDITIONS``. No key contains them, so the application must not see them in a run
+    whose response may be stored."""
+    return any(request.value(name) is not None for name in CONDITIONS)
+
+
+def extra_of_key(keyed: Mapping[str, str], *, has_session: bool) -> str:
+    """Return the end of a key: the ``KEYED_HEADERS`` of a request, and whether it may have a session.
+
+    A visitor with a session gets no page that was made for one without, and the other way round.
+    """
+    extra = "".join([f"{SEPARATOR}{name}={keyed[name]}" for name in sorted(keyed)]) if keyed else ""
+    return extra + SEPARATOR if has_session else extra
 
 
 def named_headers(request: Request, fields: frozenset[bytes]) -> Headers:
@@ -83,16 +158,11 @@ def named_headers(request: Request, fields: frozenset[bytes]) -> Headers:
     A renewal sends only these. It must not run with the cookies or the authorization of some client.
     """
     names = {b"host"} | {field for field in fields if b" " not in field}
-    found = [(name, value) for name in sorted(names) if (value := request.value(name)) is not None]
+    found = [(name, value) for name in sorted(names | KEYED_HEADERS) if (value := request.value(name)) is not None]
     if b"cookie" not in names:
-        sent = cookies(request.value(b"cookie") or b"")
+        sent = cookies(request.value(b"cookie") or b"") or {}
         kept = [name + b"=" + value for name, value in sent.items() if cookie_field(name) in fields]
         if SOME_COOKIE in fields and sent and not kept:
             kept = [b"some=cookie"]
         found += [(b"cookie", b"; ".join(kept))] if kept else []
     return found
-
-
-def joined(lines: Iterable[bytes], name: bytes) -> bytes:
-    """Return the lines of one field as one value."""
-    return (b"; " if name == b"cookie" else b", ").join(lines)

@@ -1,5 +1,5 @@
-"""The rules of a shared HTTP cache: RFC 9111 (caching), RFC 9110 (conditional requests, ranges) and RFC 5861 (stale
-responses). They do no I/O, and time is an argument.
+"""The rules of a shared HTTP cache: RFC 9111 (caching), RFC 9110 (conditional requests, ranges), RFC 5861 (stale
+responses) and RFC 9213 (directives for certain caches). They do no I/O, and time is an argument.
 
 There are two clocks. ``wall`` is the time of day, which headers refer to. ``now`` is a steady clock, by which a stored
 response grows old, so that setting the clock of the machine makes no page older or younger.
@@ -10,14 +10,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from wheelcache.http_cache.headers import (
-    CACHE_TAG,
-    FOREVER,
+    CDN_CACHE_CONTROL,
+    FOR_THE_CACHE,
+    MOST_PARSED,
+    SURROGATE_CONTROL,
     Directives,
     Headers,
     delta_seconds,
+    dictionary,
     directives,
     http_date,
     members,
@@ -25,12 +28,15 @@ from wheelcache.http_cache.headers import (
     values,
     without,
 )
+from wheelcache.http_cache.page_rules import NO_RULE, PageRule
+from wheelcache.http_cache.reasons import Refusal
+from wheelcache.http_cache.reasons import refusal as because
 
 HOP_BY_HOP: Final = frozenset(
     b"connection keep-alive te transfer-encoding upgrade trailer proxy-connection proxy-authenticate "
     b"proxy-authentication-info proxy-authorization".split()
 )
-NOT_STORED: Final = HOP_BY_HOP | {b"age", b"cache-status", CACHE_TAG}
+NOT_STORED: Final = HOP_BY_HOP | FOR_THE_CACHE | {b"age", b"cache-status"}
 DESCRIBES_THE_BODY: Final = frozenset(b"content-length content-encoding content-range content-md5 etag".split())
 """A 304 has no body, so these fields of it do not replace those of the stored body (RFC 9111, 3.2 and 4.3.4)."""
 
@@ -40,11 +46,8 @@ CLEARS: Final = re.compile(rb'"[^"]+"')
 UNDERSTOOD: Final = frozenset(
     [200, 203, 204, 206, 300, 301, 302, 303, 307, 308, 400, 401, 403, 404, 405, 410, 414, 500, 501, 502, 503, 504]
 )
-HEURISTIC: Final = frozenset([200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 501])
-"""Statuses that may be stored without an explicit lifetime (RFC 9110, 15.1)."""
-
-HEURISTIC_FRACTION: Final = 0.1
-HEURISTIC_MOST: Final = 86_400
+GIVEN_LIFETIME: Final = frozenset([200, 203, 204, 300, 301, 308, 404, 410])
+"""Statuses whose lifetime a ``PageRule`` may set."""
 
 CONDITIONS: Final = frozenset([b"range", b"if-range", b"if-none-match", b"if-modified-since"])
 """Request headers that the cache answers itself. The application runs without them, for a complete response."""
@@ -55,6 +58,10 @@ SERVER_ERRORS: Final = range(500, 600)
 STALE_ERRORS: Final = frozenset([500, 502, 503, 504])
 """Statuses in place of which RFC 5861 lets a cache send a stale page."""
 
+TARGETED: Final = frozenset([CDN_CACHE_CONTROL, SURROGATE_CONTROL])
+"""Response headers with directives for caches such as this one."""
+
+NEVER_STALE: Final = frozenset([b"must-revalidate", b"proxy-revalidate"])
 ALLOW_AUTHORIZED: Final = frozenset([b"public", b"must-revalidate", b"s-maxage"])
 
 
@@ -64,9 +71,6 @@ class Policy:
 
     Attributes:
         stale_while_revalidate, stale_if_error: seconds for pages that do not specify them.
-        heuristic_freshness: pages with Last-Modified and without a lifetime are fresh for a tenth of their age.
-        request_directives: requests may demand fresher or accept staler pages with Cache-Control.
-        store_errors: responses with a status of 500 or more are stored if they specify a lifetime.
         authorized: requests with Authorization are cached where RFC 9111 allows it.
         invalidate: a successful request with an unsafe method removes the pages of its URL.
         max_body: the maximum size of the body of a stored response, in bytes.
@@ -74,9 +78,6 @@ class Policy:
 
     stale_while_revalidate: float = 0.0
     stale_if_error: float = 0.0
-    heuristic_freshness: bool = False
-    request_directives: bool = False
-    store_errors: bool = True
     authorized: bool = True
     invalidate: bool = True
     max_body: int = 1 << 20
@@ -90,34 +91,75 @@ class Use(Enum):
     VALIDATED = "after validation"
 
 
-def refusal(status: int, headers: Headers, control: Directives, policy: Policy, *, authorized: bool) -> str | None:
-    """Return the reason why the response to a GET must not be stored; None if it may be."""
+class Control(NamedTuple):
+    """The directives that a response has for this cache.
+
+    Attributes:
+        directives: as in Cache-Control.
+        is_targeted: whether they are from a header for caches such as this one, so that Cache-Control and Expires do
+            not count (RFC 9213, 2.2).
+    """
+
+    directives: Directives
+    is_targeted: bool
+
+
+def control_of(headers: Headers) -> Control:
+    """Return the directives that govern the storing and the use of a response."""
+    targeted = dictionary(values(headers, CDN_CACHE_CONTROL)) or _surrogate(values(headers, SURROGATE_CONTROL))
+    return Control(targeted or directives(values(headers, b"cache-control")), bool(targeted))
+
+
+def _surrogate(lines: list[bytes]) -> Directives:
+    """Return the directives of Surrogate-Control (W3C Edge Architecture); none without no-store or a valid max-age.
+
+    ``max-age=600+30`` lets the page be stale for 30 seconds. With a parameter, a directive is for a named cache.
+    """
+    given = dict(directives(lines))
+    lifetime, _, stale = (given.pop(b"max-age", None) or b"").partition(b"+")
+    if lifetime.isdigit():
+        given[b"max-age"] = lifetime
+        if stale:
+            given = {b"stale-while-revalidate": stale, b"stale-if-error": stale, **given}
+    return given if lifetime.isdigit() or b"no-store" in given else {}
+
+
+def request_directives(value: bytes | None) -> Directives:
+    """Return the Cache-Control directives of a request; none if the header is missing or oversized."""
+    return {} if value is None or len(value) > MOST_PARSED else directives([value])
+
+
+def refusal(status: int, headers: Headers, control: Control, policy: Policy, *, authorized: bool) -> Refusal | None:
+    """Return why the response to a GET must not be stored; None if it may be."""
     names = {name for name, _ in headers}
-    if status < 200 or status in (206, 304, 416):
-        return "status"
-    if b"must-understand" in control:
-        if status not in UNDERSTOOD:
-            return "status"
-    elif b"no-store" in control:
-        return "no-store"
-    if b"private" in control:
-        return "private"
+    given = control.directives
+    if status < 200 or status in (206, 304, 416) or (b"must-understand" in given and status not in UNDERSTOOD):
+        return because("status", f"status {status}")
+    if b"no-store" in given and b"must-understand" not in given:
+        return because("no-store")
+    if b"private" in given:
+        return because("private")
     if b"set-cookie" in names:
-        return "set-cookie"
+        cookies = [value.partition(b"=")[0].strip().decode("latin-1") for value in values(headers, b"set-cookie")]
+        return because("set-cookie", f"sets cookie {', '.join(cookies)}")
     if b"clear-site-data" in names and CLEARS.search(b",".join(values(headers, b"clear-site-data"))):
-        return "clear-site-data"
+        return because("clear-site-data")
     vary = vary_fields(headers)
-    if b"*" in vary or not vary.isdisjoint(CONDITIONS):
-        return "vary"
+    if unusable := vary & (CONDITIONS | {b"*"}):
+        return because("vary", f"Vary: {b', '.join(sorted(unusable)).decode('latin-1')}")
     allowed_origin = single(headers, b"access-control-allow-origin")
     if allowed_origin not in (None, b"*") and b"origin" not in vary:
         # It is probably a copy of the Origin of this request.
-        return "cors"
-    if authorized and not (policy.authorized and control.keys() & ALLOW_AUTHORIZED):
-        return "authorization"
-    if status in SERVER_ERRORS and not policy.store_errors:
-        return "error"
+        return because("cors", "Access-Control-Allow-Origin without Vary: Origin")
+    if authorized and not (policy.authorized and given.keys() & ALLOW_AUTHORIZED):
+        return because("authorization")
+    if b"content-length" in names and not _LENGTH.fullmatch(b",".join(values(headers, b"content-length"))):
+        # Servers and clients may disagree about the end of this response.
+        return because("content-length")
     return None
+
+
+_LENGTH: Final = re.compile(rb"\d{1,18}")
 
 
 def vary_fields(headers: Headers) -> frozenset[bytes]:
@@ -134,18 +176,20 @@ class Freshness:
         lifetime: seconds from the response's creation; None if it specifies none.
         while_revalidate, if_error: seconds after the lifetime for which it may be used during a renewal, or instead of
             an error.
-        may_be_stale: whether it may be used after its lifetime.
         always_validate: whether it must be validated before every use.
         has_validator: whether the application can validate it.
+        serves_authorized: whether it may answer requests with Authorization.
+        targeted: the headers that governed it instead of Cache-Control, for its validation by a 304 without them.
     """
 
     age: float
     lifetime: float | None
     while_revalidate: float
     if_error: float
-    may_be_stale: bool
     always_validate: bool
     has_validator: bool
+    serves_authorized: bool
+    targeted: Headers
 
     @property
     def is_useful(self) -> bool:
@@ -159,26 +203,11 @@ class Freshness:
         """The age, in seconds, up to which the response may be used without validation."""
         return (self.lifetime or 0.0) + max(self.while_revalidate, self.if_error)
 
-    def use(self, age: float, request: Directives | None = None) -> Use:
-        """Return how the response may be used at this age.
-
-        Args:
-            request: the Cache-Control directives of the request; None if the policy ignores them.
-        """
+    def use(self, age: float) -> Use:
+        """Return how the response may be used at this age."""
         lifetime = self.lifetime or 0.0
         if self.always_validate:
             return Use.VALIDATED
-        if request:
-            most = delta_seconds(request.get(b"max-age"))
-            least = delta_seconds(request.get(b"min-fresh"))
-            if b"no-cache" in request or (most is not None and age > most):
-                return Use.VALIDATED
-            if least is not None and lifetime - age < least:
-                return Use.VALIDATED
-            if b"max-stale" in request and self.may_be_stale:
-                allowed = delta_seconds(request[b"max-stale"]) if request[b"max-stale"] else FOREVER
-                if allowed is not None and age - lifetime < allowed:
-                    return Use.FRESH
         if age < lifetime:
             return Use.FRESH
         return Use.WHILE_REVALIDATING if age < lifetime + self.while_revalidate else Use.VALIDATED
@@ -189,51 +218,60 @@ class Freshness:
 
 
 def freshness(
-    status: int, headers: Headers, control: Directives, policy: Policy, *, wall: float, seconds: float
+    status: int,
+    headers: Headers,
+    control: Control,
+    policy: Policy,
+    *,
+    wall: float,
+    seconds: float,
+    rule: PageRule = NO_RULE,
 ) -> Freshness:
     """Return the freshness of a response that has just arrived.
 
     Args:
         wall: the time of day of its arrival.
         seconds: the time that the application took.
+        rule: the site's rule for the page.
     """
-    date = http_date(single(headers, b"date"), wall)
-    created = wall if date is None else date
+    given = control.directives
     age_lines = values(headers, b"age")
     age = delta_seconds(age_lines[0].split(b",")[0].strip()) if age_lines else 0
-    may_be_stale = not control.keys() & {b"must-revalidate", b"proxy-revalidate", b"s-maxage"}
 
     def allowance(name: bytes, default: float) -> float:
-        given = delta_seconds(control.get(name))
-        return (default if given is None else given) if may_be_stale else 0.0
+        if given.keys() & NEVER_STALE:
+            return 0.0
+        specified = delta_seconds(given.get(name))
+        if specified is not None:
+            return specified
+        if rule.grace is not None:
+            return rule.grace
+        # RFC 9111, 5.2.2.10: s-maxage alone forbids it. RFC 5861 allows what the response itself specifies.
+        return 0.0 if b"s-maxage" in given else default
 
     return Freshness(
         age=(age or 0) + seconds,
-        lifetime=_lifetime(status, headers, control, policy, created, wall),
+        lifetime=rule.ttl if rule.ttl is not None and status in GIVEN_LIFETIME else _lifetime(headers, control, wall),
         while_revalidate=allowance(b"stale-while-revalidate", policy.stale_while_revalidate),
         if_error=allowance(b"stale-if-error", policy.stale_if_error),
-        may_be_stale=may_be_stale,
-        always_validate=b"no-cache" in control,
+        always_validate=b"no-cache" in given,
         has_validator=any(name in (b"etag", b"last-modified") for name, _ in headers),
+        serves_authorized=bool(given.keys() & ALLOW_AUTHORIZED),
+        targeted=[pair for pair in headers if pair[0] in TARGETED],
     )
 
 
-def _lifetime(
-    status: int, headers: Headers, control: Directives, policy: Policy, created: float, wall: float
-) -> float | None:
+def _lifetime(headers: Headers, control: Control, wall: float) -> float | None:
     for name in (b"s-maxage", b"max-age"):
-        if name in control:
+        if name in control.directives:
             # An argument that cannot be parsed makes the response stale.
-            return delta_seconds(control[name]) or 0
+            return delta_seconds(control.directives[name]) or 0
     expires = values(headers, b"expires")
-    if expires:
-        date = http_date(expires[0].strip(), wall) if len(expires) == 1 else None
-        return 0 if date is None else date - created
-    if policy.heuristic_freshness and (status in HEURISTIC or b"public" in control):
-        modified = http_date(single(headers, b"last-modified"), wall)
-        if modified is not None:
-            return min(max(0.0, (created - modified) * HEURISTIC_FRACTION), HEURISTIC_MOST)
-    return None
+    if not expires or control.is_targeted:
+        return None
+    until = http_date(expires[0].strip(), wall) if len(expires) == 1 else None
+    created = http_date(single(headers, b"date"), wall)
+    return 0 if until is None else until - (wall if created is None else created)
 
 
 # Conditional requests.
@@ -252,6 +290,8 @@ def is_not_modified(
 ) -> bool:
     """Return whether a client that sends these conditions has the response already."""
     if if_none_match is not None:
+        if len(if_none_match) > MOST_PARSED:
+            return False
         if if_none_match.strip() == b"*":
             return True
         tag = single(headers, b"etag")
@@ -273,7 +313,7 @@ def byte_range(headers: Headers, length: int, wanted: bytes | None, if_range: by
     Raises:
         Unsatisfiable: if the range is outside the body, which is answered with a 416.
     """
-    match = None if wanted is None else _RANGE.fullmatch(wanted.strip())
+    match = None if wanted is None or len(wanted) > MOST_PARSED else _RANGE.fullmatch(wanted.strip())
     if match is None or not any(match.groups()) or not _is_same(headers, if_range):
         return None
     first, last = match.groups()
@@ -325,11 +365,12 @@ def updated_headers(stored: Headers, received: Headers) -> Headers:
     return without(stored, {name for name, _ in new}) + new
 
 
+def updated_targeted(stored: Headers, received: Headers) -> Headers:
+    """Return ``Freshness.targeted`` of a stored response, updated by the headers of a 304."""
+    new = [pair for pair in received if pair[0] in TARGETED]
+    return without(stored, {name for name, _ in new}) + new
+
+
 def is_invalidating(method: str, status: int) -> bool:
     """Return whether an unsafe method succeeded, so that stored responses of its URL are outdated."""
     return method not in SAFE_METHODS and 200 <= status < 400
-
-
-def response_directives(headers: Headers) -> Directives:
-    """Return the directives of a response."""
-    return directives(values(headers, b"cache-control"))

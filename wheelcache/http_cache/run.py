@@ -8,39 +8,78 @@ at its regular end; or ``closed``, ``failed``, ``give_up`` or ``abandoned``. ``s
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from wheelcache.core.tags import moment
 from wheelcache.http_cache import rules
+from wheelcache.http_cache.cache_status import NO_ANNOUNCEMENT
 from wheelcache.http_cache.headers import Headers, single
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import Page
+from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.replies import Reply
 from wheelcache.http_cache.request import Request
 from wheelcache.http_cache.stored_pages import PURGED
-
-if TYPE_CHECKING:
-    from wheelcache.http_cache.pages import Pages
+from wheelcache.http_cache.storing import BY_REQUEST, TOO_LONG, Storing
+from wheelcache.turns import End, Turn
 
 logger = logging.getLogger("wheelcache")
 
 COMPLETE: Final = 200
 
-LASTING: Final = frozenset(["max_body", "file", "write", "extension", "trailers"])
+FILE: Final = refusal("file", "sent with wsgi.file_wrapper")
+WRITE: Final = refusal("write", "sent with the write function of WSGI")
+EXTENSION: Final = refusal("extension", "sent with an extension of ASGI")
+TRAILERS: Final = refusal("trailers", "has trailers")
+LASTING: Final = frozenset([TOO_LONG, FILE, WRITE, EXTENSION, TRAILERS])
 """Reasons that will hold for the next response of the page as well, although its headers do not show them."""
 
-FORWARDED_MISS: Final = (b"cache-status", b"wheelcache; fwd=miss")
-FORWARDED_STALE: Final = (b"cache-status", b"wheelcache; fwd=stale")
+BODY: Final = refusal("body", "request with a body")
+ERROR: Final = refusal("error", "the application failed")
+ERROR_REPLACED: Final = refusal("error", "error")
+INCOMPLETE: Final = refusal("incomplete", "incomplete response")
+NO_RESPONSE: Final = refusal("no response")
+WRONG_LENGTH: Final = refusal("content-length", "the body is shorter or longer than its Content-Length")
+
+
+class Forward:
+    """A request that the application answers, and whose response is not stored.
+
+    Args:
+        why: the parameter ``fwd`` of Cache-Status.
+        why_not: the reason why it is not stored.
+
+    Attributes:
+        announcement: headers that the driver adds to the application's response.
+        is_watched: whether the driver must report the beginning of the response.
+    """
+
+    __slots__ = ("_request", "_storing", "announcement", "is_watched")
+
+    def __init__(self, storing: Storing, request: Request, why: str, why_not: Refusal) -> None:
+        self._storing = storing
+        self._request = request
+        self.is_watched = why == "method"
+        self.announcement = storing.settings.cache_status.forwarded(why, why_not)
+        storing.report(request, why_not)
+
+    def started(self, status: int, headers: Headers) -> None:
+        """Handle the beginning of a response that ``is_watched``."""
+        self._storing.invalidate(self._request, status, headers)
 
 
 class Run:
     """A run of the application that may end with a stored page.
 
+    Args:
+        key: the key of the page or the variant that the request selects.
+        why: the parameter ``fwd`` of Cache-Status.
+        stored: a stale page that the run validates or replaces; None if there is none.
+        turn: the turn that other requests may wait for; None if they do not wait for this run.
+
     Attributes:
         request: the request of the client.
-        key: the key of the page or the variant that the request selects.
         notes: the notes that the application may make.
-        stored: a stale page that the run validates or replaces; None if there is none.
-        leads: whether other requests may wait for this run.
         has_client: whether the response is sent to a client; False for a renewal in the background.
         conditions: headers that replace the client's ``CONDITIONS``; None if the application gets the client's.
         announcement: headers that the driver adds to the application's response.
@@ -48,55 +87,59 @@ class Run:
     """
 
     __slots__ = (
-        *("_began", "_chunks", "_moment", "_page", "_pages", "_promised", "_size", "announcement", "conditions"),
-        *("has_client", "is_recording", "key", "leads", "notes", "request", "stored"),
+        *("_began", "_chunks", "_page", "_promised", "_since", "_size", "_storing", "_why", "announcement"),
+        *("conditions", "has_client", "is_recording", "key", "notes", "request", "stored", "turn"),
     )
 
     def __init__(
-        self, pages: Pages, request: Request, key: str, stored: Page | None, *, leads: bool, is_marked: bool
+        self, storing: Storing, request: Request, key: str, why: str, stored: Page | None, turn: Turn | None
     ) -> None:
         self.request = request
         self.key = key
-        self.notes = PageNotes()
+        self.notes = PageNotes(storing.settings.ignored, request.traces)
         self.stored = stored
-        self.leads = leads
+        self.turn = turn
         self.has_client = True
-        self.conditions: Headers | None = None
-        self.announcement: Headers = []
+        self.announcement = NO_ANNOUNCEMENT
         self.is_recording = True
-        self._pages = pages
-        self._began = pages.clock()
-        self._moment = pages.stored.moment(request.key)
+        self.conditions: Headers | None = None
+        if stored is not None:
+            self.conditions = rules.validators(stored.headers)
+        elif turn is not None:
+            self.conditions = []
+        self._storing = storing
+        self._why = why
+        self._began = storing.clock()
+        self._since = moment()
         self._page: Page | None = None
         self._chunks: list[bytes] = []
         self._size = 0
         self._promised: int | None = None
-        if not is_marked:
-            self.conditions = [] if stored is None else rules.validators(stored.headers)
-            if pages.shows_status:
-                self.announcement = [FORWARDED_MISS if stored is None else FORWARDED_STALE]
 
     def started(self, status: int, reason: str, headers: Headers) -> Reply | None:
         """Handle the beginning of the response. Return a reply to send in its place, or None to send it."""
-        pages, stored = self._pages, self.stored
-        now = pages.clock()
+        storing, stored = self._storing, self.stored
+        now = storing.clock()
         if stored is not None:
             if status == 304 and self.conditions:
                 return self._validated(stored, headers, now)
             if status in rules.STALE_ERRORS and stored.freshness.may_replace_an_error(stored.age(now)):
-                return self._stale(stored, now)
-        page = pages.page_of(self.request, self.notes, status, reason, headers, now - self._began)
-        if isinstance(page, str):
-            if stored is not None and status not in rules.SERVER_ERRORS:
-                # The stored page is no longer the application's answer.
-                pages.forget(self.key)
-            self._end(refusal=page, marks=True)
+                return self._stale(stored, now, status)
+        page = storing.page_of(self.request, self.notes, status, reason, headers, now - self._began)
+        if isinstance(page, Refusal):
+            if status in rules.SERVER_ERRORS:
+                self._end(page, marks=True)
+            else:
+                self._refuse(page)
             return None
+        self.announcement = storing.settings.cache_status.forwarded(self._why)
         self._page = page
         length = single(page.headers, b"content-length")
         self._promised = None if length is None else int(length)
         if self.conditions is not None and status == COMPLETE:
-            return pages.unchanged(page, self.request)
+            unchanged = storing.unchanged(page, self.request)
+            if unchanged is not None:
+                return Reply(304, unchanged.reason, unchanged.headers + self.announcement.headers, b"")
         return None
 
     def chunk(self, data: bytes) -> None:
@@ -104,8 +147,8 @@ class Run:
         if not self.is_recording:
             return
         self._size += len(data)
-        if self._size > self._pages.policy.max_body:
-            self.give_up("max_body")
+        if self._size > self._storing.policy.max_body:
+            self.give_up(TOO_LONG)
         elif data:
             self._chunks.append(data)
             if self._size == self._promised:
@@ -118,14 +161,18 @@ class Run:
             return
         page = self._page
         if page is None:
-            self.give_up("no response")
+            self.give_up(NO_RESPONSE)
             return
         if self._promised not in (None, self._size):
-            self.give_up("content-length")
+            self.give_up(WRONG_LENGTH)
             return
         page.fill(b"".join(self._chunks))
-        refusal = self._pages.store(self.request, page, self.notes, self._moment)
-        self._end(refusal=refusal, marks=refusal != PURGED)
+        self._store(page)
+
+    def _store(self, page: Page) -> Refusal | None:
+        why = self._storing.store(self.request, page, self.notes, self._since)
+        self._end(why, marks=why != PURGED)
+        return why
 
     def closed(self) -> None:
         """Handle a response that the server closed before its end, as it may once all promised bytes have arrived."""
@@ -136,23 +183,25 @@ class Run:
 
     def failed(self) -> Reply | None:
         """Handle an exception before the beginning of the response. Return a stale page to send instead, or None."""
-        stored, now = self.stored, self._pages.clock()
+        stored, now = self.stored, self._storing.clock()
         if stored is not None and stored.freshness.may_replace_an_error(stored.age(now)):
             logger.warning("The application raised an exception; a stale page is sent.", exc_info=True)
             return self._stale(stored, now)
-        self._end()
+        self._end(None)
         return None
 
-    def give_up(self, reason: str) -> None:
+    def give_up(self, why: Refusal) -> None:
         """Stop recording, because the response cannot be stored for this reason."""
         if self.is_recording:
-            self._end(refusal=reason, marks=reason in LASTING)
+            # One variant may be compressed, and another one too long.
+            varies = self._page is not None and self._page.fields != frozenset()
+            self._end(why, marks=why in LASTING, is_lasting=not varies)
 
     def abandoned(self) -> None:
         """Handle the cancellation of the run. If other requests wait for its page, one of them runs the application."""
-        if self.leads:
-            self.leads = False
-            self._pages.flights.abandon(self.key)
+        turn, self.turn = self.turn, None
+        if turn is not None:
+            turn.end(End.AGAIN)
         self.is_recording = False
 
     @property
@@ -160,32 +209,52 @@ class Run:
         """The request headers and cookies on which the stored page depends."""
         return frozenset() if self.stored is None else self.stored.fields
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether other requests have waited for the page, and may still do so."""
+        return self.turn is not None and self.turn.is_joined
+
     def _validated(self, stored: Page, headers: Headers, now: float) -> Reply:
-        pages = self._pages
-        pages.figures.count("revalidated")
-        page = pages.updated(stored, headers, now - self._began)
-        self._end(refusal=pages.store(self.request, page, self.notes, self._moment))
+        storing = self._storing
+        storing.figures.count("revalidated")
+        page, why = storing.updated(self.request, stored, headers, now - self._began)
+        if why is None:
+            why = self._store(page)
+        else:
+            self._refuse(why)
+        status = storing.settings.cache_status.forwarded(self._why, why, 304)
         counted_as = "fresh" if self.has_client else None
-        return pages.reply(page, self.request, pages.clock(), counted_as, b"; detail=validated")
+        return storing.reply(page, self.request, storing.clock(), counted_as, status.headers)
 
-    def _stale(self, stored: Page, now: float) -> Reply:
-        self._end()
-        return self._pages.reply(stored, self.request, now, "stale" if self.has_client else None, b"; detail=error")
+    def _refuse(self, why: Refusal) -> None:
+        """End the recording of a response that must not be stored."""
+        if self.stored is not None and why is not BY_REQUEST:
+            # The stored page is no longer the application's answer.
+            self._storing.stored.forget(self.key)
+        self._end(why, marks=True)
 
-    def _end(self, *, refusal: str | None = None, marks: bool = False) -> None:
+    def _stale(self, stored: Page, now: float, failed: int | None = None) -> Reply:
+        self._end(None)
+        storing, counted_as = self._storing, "stale" if self.has_client else None
+        status = storing.settings.cache_status.forwarded(self._why, ERROR_REPLACED, failed)
+        return storing.reply(stored, self.request, now, counted_as, status.headers)
+
+    def _end(self, why: Refusal | None, *, marks: bool = False, is_lasting: bool = False) -> None:
         """End the recording, and release the waiting requests.
 
         Args:
-            refusal: the reason why the response is not stored; None if it is.
+            why: the reason why the response is not stored; None if it is.
             marks: whether to mark the page, so that the next requests for it do not wait for each other.
+            is_lasting: see ``Marks.add``.
         """
-        pages = self._pages
+        storing = self._storing
         self.is_recording = False
         self._chunks = []
-        if refusal is not None:
-            pages.refused(refusal)
-        if self.leads:
-            self.leads = False
-            if refusal is not None and marks:
-                pages.marks.add(self.key, refusal, pages.clock(), is_lasting=refusal in LASTING)
-            pages.flights.finish(self.key)
+        if why is not None:
+            self.announcement = storing.settings.cache_status.forwarded(self._why, why)
+            storing.refused(why, self.request)
+        turn, self.turn = self.turn, None
+        if turn is not None:
+            if why is not None and marks:
+                storing.stored.marks.add(self.key, why, storing.clock(), is_lasting=is_lasting)
+            turn.end(End.EACH)

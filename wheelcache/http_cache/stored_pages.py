@@ -1,47 +1,45 @@
-"""Finds, stores and removes pages, with their variants and tags."""
+"""Finds, stores and removes pages, with their variants and tags.
+
+A purge drops a tag (see ``keys``), which turns all pages with this tag into misses in one step. The page of a run that
+began before the drop is refused by the core in the step that stores it. So a purge needs no record of its own, and is
+the same for this process and for the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from math import ceil
-from typing import Any, Final, NamedTuple
+from itertools import chain
+from math import ceil, inf
+from sys import getsizeof
+from typing import Any, Final
 
 from wheelcache.cache import Cache
 from wheelcache.core.contract import OUTDATED, STORED
-from wheelcache.core.tags import moment
 from wheelcache.errors import MissingKey
-from wheelcache.http_cache.host_purges import HostPurges
-from wheelcache.http_cache.keys import SEPARATOR, host_of, keys_of_url, root_of
+from wheelcache.http_cache.figures import Figures
+from wheelcache.http_cache.keys import SOFT, host_tag, page_tags, parts_of_url, prefix_tag, url_tag
 from wheelcache.http_cache.marks import Marks
 from wheelcache.http_cache.page import Page
-from wheelcache.http_cache.purges import Purges
+from wheelcache.http_cache.query import QueryRules
+from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.request import Request
-from wheelcache.http_cache.variants import Normalization, Variants
-from wheelcache.observability.worker_requests import PURGE
+from wheelcache.http_cache.variants import WEIGHT, Normalization, Variants
+from wheelcache.keys import INTERNAL
 from wheelcache.runtime.shared_objects import lazy_lock
 
-MOST_ROOTS: Final = 64
+PURGED: Final = refusal("purged")
+"""The page was purged during its run. The next request may store it."""
 
-PURGED: Final = "purged"
-"""The reason why a page is not stored if it was purged during its run. The next request may store it."""
+TOO_LARGE: Final = refusal("max_bytes")
+UNSAFE: Final = refusal("unsafe request", "unsafe header in the request")
+UNUSUAL_COOKIES: Final = refusal("all cookies", "unusual Cookie header")
 
 VALIDATABLE: Final = 3600.0
 """Seconds for which a stale page is kept if the application can validate it."""
 
-
-class Moment(NamedTuple):
-    """The state at the beginning of a run, by which ``put`` finds out whether the page was purged during the run.
-
-    Attributes:
-        purges: the number of the last purge by this process.
-        stamp: the stamp of the page, which changes when any process purges it; 0 without ``host_purges``.
-        tags: the time to compare with the last drop of each tag. The tags are known only at the end of the run.
-    """
-
-    purges: int
-    stamp: int
-    tags: int
+TAG_BYTES: Final = 200
+"""Bytes that a tag of a page takes, besides its text."""
 
 
 class StoredPages:
@@ -51,81 +49,55 @@ class StoredPages:
         cache: contains the pages and the variants, with the weigher ``weigh``.
         marks: the marks of pages that could not be stored.
         normalization: turns values of headers into parts of keys.
-        host_purges: the purges by all processes of the machine; None if each process purges only its own pages.
+        query_rules: normalizes the queries of URLs, as those of requests.
 
     Attributes:
         find: a function: ``find(key)`` returns the Page or the Variants with this key, or None.
-        purges: the recent purges by this process.
-        host_purges: as given.
+        count_miss: a function: counts a miss, which ``find`` does not, of a page that the application makes now.
+        is_used: a function: records that the application has run. From now on, requests of operators outdate its pages.
+        marks: as given.
     """
 
     def __init__(
-        self, cache: Cache, marks: Marks, normalization: Normalization, host_purges: HostPurges | None
+        self, cache: Cache, marks: Marks, normalization: Normalization, query_rules: QueryRules, figures: Figures
     ) -> None:
-        self.find: Callable[[str], Any] = cache.find if host_purges is None else self._find_current
-        self.purges = Purges()
-        self.host_purges = host_purges
+        self.find: Callable[[str], Any] = cache.find
+        self.count_miss, self.is_used = cache.engine.count_miss, cache.engine.is_used
         self._cache = cache
-        self._marks = marks
+        self._engine = cache.engine
+        self.marks = marks
         self._normalization = normalization
+        self._query_rules = query_rules
+        self._figures = figures
         self._lock = lazy_lock()
-        self._roots: set[str] = set()
-        cache.parts.actions[PURGE] = self.purge_url_or_host
-        cache.parts.before_clear = self.outdate_runs
 
-    def _find_current(self, key: str) -> Any:
-        found, host_purges = self._cache.find(key), self.host_purges
-        if found is None or host_purges is None:
-            return found
-        if type(found) is Page and found.tags_key is not None and not host_purges.is_current(found.tags_key):
-            return None
-        is_variant = key.startswith(SEPARATOR)
-        return found if is_variant or host_purges.is_current(key) else None
-
-    def moment(self, key: str) -> Moment:
-        """Return the state at the beginning of a run for the page ``key``."""
-        return Moment(self.purges.number, 0 if self.host_purges is None else self.host_purges.stamp(key), moment())
-
-    def put(self, request: Request, page: Page, began: Moment) -> str | None:
-        """Store a page that a run has made. Return None if it was stored, otherwise the reason why not."""
+    def put(self, request: Request, page: Page) -> Refusal | None:
+        """Store a page that a run has made since ``page.since``. Return None if it was stored, otherwise the reason."""
         with self._lock.get():
-            return self._put(request, page, began)
+            return self._put(request, page)
 
-    def _put(self, request: Request, page: Page, began: Moment) -> str | None:
-        key = request.key
-        # First: afterwards, variants that another process has purged would look current again.
-        found = self.find(key)
-        if self.purges.is_outdated(key, began.purges):
-            return PURGED
-        if self.host_purges is not None and not self.host_purges.add(key, began.stamp):
-            return PURGED
+    def _put(self, request: Request, page: Page) -> Refusal | None:
+        key, own = request.key, page_tags(request.host, request.path, request.query)
+        page.purge_tags = own
+        page.weight += _weight_of((*page.tags, *own))
         ttl = _seconds_to_keep(page)
+        found = self.find(key)
         if page.fields or type(found) is Variants:
-            variants = self._variants(key, found, page.fields, ttl)
-            selected = variants.find(request.raw(variants.headers))
-            if selected is None:
-                return "unsafe request"
-            page.fields = variants.fields
-            self._cache.delete_many(variants.add(selected))
-            key = selected
-        self._marks.remove(key)
-        if len(self._roots) < MOST_ROOTS:
-            self._roots.add(root_of(request.key))
-        return self._set(key, page, ttl, began.tags)
-
-    def _set(self, key: str, page: Page, ttl: int, since: int) -> str | None:
-        tags = tuple(page.tags)
-        if tags and self.host_purges is not None:
-            page.tags_key = self.host_purges.add_tags(key, tags, since)
-            if page.tags_key is None:
+            variants = self._variants(key, found, page, own, ttl)
+            if variants is None:
                 return PURGED
-        outcome = self._cache.parts.writer.set(key, page, ttl, tags=tags, since=since)
-        if outcome & STORED:
-            return None
-        return PURGED if outcome & OUTDATED else "max_bytes"
+            selected = variants.add(request.raw(variants.headers))
+            if selected is None:
+                return UNSAFE
+            page.fields = variants.fields
+            self._limit(variants, request)
+            key = selected
+        self.marks.remove(key)
+        return self._set(key, page, (*page.tags, *own), ttl, page.since)
 
-    def _variants(self, key: str, found: Any, fields: frozenset[bytes], ttl: int) -> Variants:
-        """Return the Variants of a page, extended or made for a new response that depends on ``fields``."""
+    def _variants(self, key: str, found: Any, page: Page, tags: tuple[str, ...], ttl: int) -> Variants | None:
+        """Return the Variants of a page, extended or made for a new response; None if the page was purged."""
+        fields = page.fields
         if type(found) is Variants and fields <= found.fields:
             # A variant must not outlive the list of variants.
             with suppress(MissingKey):
@@ -135,65 +107,94 @@ class StoredPages:
         if type(found) is Variants:
             fields |= found.fields
             self._cache.delete_many(found.keys())
-        variants = Variants(fields, self._normalization)
-        self._cache.set(key, variants, ttl)
-        return variants
+        variants = Variants(fields, self._normalization, WEIGHT + _weight_of(tags))
+        names = tuple([_of_variants(tag) for tag in tags])
+        return variants if self._set(key, variants, names, ttl, page.since) is None else None
+
+    def _limit(self, variants: Variants, request: Request) -> None:
+        excess = variants.excess()
+        if excess:
+            field = variants.most_varied().decode("latin-1")
+            self._figures.variants_full(request.path, field)
+            self._cache.delete_many(excess)
+
+    def _set(self, key: str, value: Any, tags: tuple[str, ...], ttl: int, since: int) -> Refusal | None:
+        outcome = self._engine.set(key, value, ttl, tags=tags, since=since)
+        if outcome & STORED:
+            return None
+        return PURGED if outcome & OUTDATED else TOO_LARGE
+
+    def is_replaced(self, key: str, page: Page) -> bool:
+        """Return whether another page was stored in place of ``page``. Unlike ``find``, this counts no hit."""
+        record = self._engine.peek(key)
+        return record is not None and record.value is not page
 
     # Removing.
 
-    def purge_keys(self, keys: Iterable[str]) -> int:
-        """Remove pages with all their variants. Return the number of keys that existed."""
-        removed = 0
-        with self._lock.get():
-            for key in keys:
-                self.purges.note(key)
-                if self.host_purges is not None:
-                    self.host_purges.purge(key)
-                found = self._cache.find(key)
-                if type(found) is Variants:
-                    self._cache.delete_many(found.keys())
-                removed += self._cache.delete(key)
-        return removed
+    def forget(self, key: str) -> None:
+        """Remove a page or a variant that the application no longer sends."""
+        self._cache.delete(key)
 
-    def purge_url(self, url: str) -> int:
-        """Remove the page at a URL with all its variants, for http and https. Return the number of removed pages."""
-        return self.purge_keys(keys_of_url(url, self._roots))
+    def purge(self, tag: str, *, soft: bool = False) -> int:
+        """Remove the pages with one of the tags of ``keys``. Return the number of those that this process has stored.
 
-    def purge_host(self, host: str) -> int:
-        """Remove all pages of a host. Return their number.
-
-        With ``host_purges``, the other processes lose the pages of all hosts, since this process does not know the keys
-        of their pages.
+        Args:
+            soft: make the pages stale instead. This takes effect immediately in this process, and within a second in
+                the others.
         """
-        host = host.lower()
-        keys = [key for key in [*self._cache.keys()] if host_of(key) == host]
-        self.outdate_runs()
-        return self.purge_keys(keys)
+        if not soft:
+            removed = self._engine.delete_tags([tag])
+            self._engine.delete_tags([_of_variants(tag)])
+            return removed
+        self._engine.delete_tags([SOFT + tag])
+        outdated = [page for page in self._current_pages() if tag in page.purge_tags]
+        for page in outdated:
+            # The next hit asks ``is_outdated``.
+            page.sent_until = -inf
+        return len(outdated)
 
-    def delete_tags(self, tags: Iterable[str]) -> None:
-        """Remove the pages with one of the tags. Runs that are in progress store no page with one of them."""
-        if self.host_purges is not None:
-            self.host_purges.delete_tags(tags)
-        self._cache.delete_tags(*tags)
+    def _current_pages(self) -> Iterator[Page]:
+        for key in chain.from_iterable(self._engine.key_batches()):
+            record = self._engine.peek(key)
+            if record is not None and type(record.value) is Page:
+                yield record.value
 
-    def purge_url_or_host(self, target: str) -> None:
-        """Purge the page of a URL, or all pages of a host, as an operator has requested."""
-        if "://" in target:
-            self.purge_url(target)
-        else:
-            self.purge_host(target)
+    def is_outdated(self, page: Page) -> bool:
+        """Return whether a soft purge by any process has made a page stale."""
+        return self._engine.dropped_since(tuple([SOFT + tag for tag in page.purge_tags]), page.since)
 
-    def outdate_runs(self) -> None:
-        """Keep the runs in progress from storing their pages, and purge the pages of other processes of the machine."""
-        if self.host_purges is not None:
-            self.host_purges.purge_all()
-        with self._lock.get():
-            self.purges.note_all()
+    def purge_url(self, url: str, *, soft: bool = False) -> int:
+        """Purge the page at a URL with all its variants, for http and https: see ``purge``.
+
+        Raises:
+            ValueError: see ``keys.parts_of_url``.
+        """
+        return self.purge(self.tag_of(*parts_of_url(url)), soft=soft)
+
+    def tag_of(self, host: str, path: str, query: str) -> str:
+        """Return the tag of the pages at a URL: see ``keys.parts_of_url``."""
+        return url_tag(host, path, self._query_rules.normalized(query))
+
+    def purge_target(self, target: str) -> int:
+        """Purge the page of a URL, the pages of a directory if ``target`` ends with ``/*``, or those of a host, as an
+        operator has requested. Return their number: see ``purge``."""
+        if "://" not in target:
+            return self.purge(host_tag(target))
+        if target.endswith("/*"):
+            return self.purge(prefix_tag(target.removesuffix("*")))
+        return self.purge_url(target)
 
     def after_fork_in_child(self) -> None:
         self._lock.forget()
-        if self.host_purges is not None:
-            self.host_purges.after_fork_in_child()
+
+
+def _of_variants(tag: str) -> str:
+    """Return the tag that the lists of variants have, which do not count as pages."""
+    return f"{tag}{INTERNAL}variants"
+
+
+def _weight_of(tags: tuple[str, ...]) -> int:
+    return sum(TAG_BYTES + len(tag) for tag in tags)
 
 
 def _seconds_to_keep(page: Page) -> int:
@@ -204,4 +205,4 @@ def _seconds_to_keep(page: Page) -> int:
 
 def weigh(key: str, value: Page | Variants) -> int:
     """Return the weight of an entry of the cache: its size in bytes."""
-    return len(key) + value.weight
+    return getsizeof(key) + value.weight

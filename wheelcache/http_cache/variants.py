@@ -7,31 +7,32 @@ unreachable in one step, even those that it no longer lists.
 A page may also depend on single cookies. A field is therefore either a header (``b"accept-language"``) or a cookie
 (``b"cookie theme"``; no name of a header contains a space).
 
-Values of headers are normalized, so that clients with the same needs share a variant. Since this takes some
-microseconds, a ``Variants`` remembers the keys for recent values.
+The key of a variant has the values as they were sent, because only the application knows which of them mean the same.
+There are two exceptions, for which every browser has another spelling: Accept-Encoding and a valid Accept-Language.
+Normalizing them takes some microseconds, so a ``Variants`` remembers the keys for recent values.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
+from itertools import count
 from typing import Final
 
 from wheelcache.http_cache.headers import members
-from wheelcache.http_cache.keys import SEPARATOR
+from wheelcache.http_cache.keys import SEPARATOR, digest
 
 MOST_VARIANTS: Final = 32
-MOST_REMEMBERED: Final = 64
 LONGEST_REMEMBERED: Final = 512
-"""Raw values in total, and characters of each combination. Together they bound the memory of a ``Variants``."""
+MOST_REMEMBERED: Final = 4096
+"""Characters of one combination of raw values, and of all remembered ones together."""
 
-WEIGHT: Final = 8192
-"""Bytes that a ``Variants`` takes in practice."""
+WEIGHT: Final = 16_384
+"""Bytes that a ``Variants`` takes at most."""
 
 COOKIE: Final = b"cookie"
 SOME_COOKIE: Final = b"cookie ;"
@@ -39,10 +40,18 @@ SOME_COOKIE: Final = b"cookie ;"
 ENCODINGS: Final = (b"br", b"deflate", b"gzip", b"zstd")
 """The content codings that applications choose from."""
 
-VERBATIM: Final = frozenset(b"cookie authorization user-agent origin referer if-none-match".split())
-"""Fields that are no lists: a space in them may be significant."""
+LONGEST_FIELD: Final = 4096
+_SAFE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]{0,%d}" % LONGEST_FIELD)
 
-_SAFE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]{0,4096}")
+_COOKIE_NAME: Final = re.compile(rb"[!#-'*+.^-z|~0-9A-Z-]+")
+_QUOTED: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
+
+LONGEST_LANGUAGES: Final = 500
+"""Characters. Django ignores the rest of a longer field."""
+_LANGUAGE: Final = (
+    rb"[ \t]*(?:[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*|\*)(?:[ \t]*;[ \t]*q=(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?))?[ \t]*"
+)
+_LANGUAGES: Final = re.compile(rb"%s(?:,%s)*" % (_LANGUAGE, _LANGUAGE))
 
 Raw = tuple[bytes | str | None, ...]
 """The values of header fields as a server gives them: bytes in ASGI, text in WSGI, None for an absent field."""
@@ -58,14 +67,30 @@ def is_safe(value: bytes) -> bool:
     return _SAFE.fullmatch(value) is not None
 
 
-def cookies(header: bytes) -> dict[bytes, bytes]:
-    """Return the cookies of a Cookie header. Duplicates all count, since frameworks use the first or the last one."""
+def cookies(header: bytes) -> dict[bytes, bytes] | None:
+    """Return the cookies of a Cookie header, or None if frameworks may read the header differently.
+
+    That is the case if a name is missing or is not an RFC 9110 token, or if a value has half a pair of quotes. A name
+    that occurs twice has both values, since frameworks use the first or the last one. An oversized header is not read.
+    """
+    if len(header) > LONGEST_FIELD:
+        return None
     found: dict[bytes, bytes] = {}
     for each in header.split(b";"):
-        name, _, value = (part.strip() for part in each.partition(b"="))
-        if name or value:
-            found[name] = found[name] + b";" + value if name in found else value
+        name, _, value = (part.strip(b" \t") for part in each.partition(b"="))
+        if not name and not value:
+            continue
+        quotes = value.count(b'"')
+        has_pairs = quotes % 2 == 0 and (not quotes or b"\\" not in value or _QUOTED.fullmatch(value) is not None)
+        if not has_pairs or not _COOKIE_NAME.fullmatch(name):
+            return None
+        found[name] = found[name] + b";" + value if name in found else value
     return found
+
+
+def are_usual(header: bytes) -> bool:
+    """Return whether frameworks find the same cookies in a Cookie header as ``cookies``."""
+    return cookies(header) is not None and all(b"=" in each or not each.strip(b" \t") for each in header.split(b";"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +113,40 @@ class Normalization:
             named = (named - {COOKIE}) | {cookie_field(name) for name in self.cookies}
         return named
 
-    def value(self, field: bytes, raw: bytes | None) -> bytes | None:
-        """Return the part of a key for a value of ``field``. An absent field differs from an empty one."""
-        if raw is None or field in VERBATIM:
-            return raw
-        if field == SOME_COOKIE:
-            return b"some" if cookies(raw) else None
-        if field.startswith(b"cookie "):
-            return cookies(raw).get(field[len(b"cookie ") :])
-        if field == b"accept-encoding":
-            return b",".join(accepted_encodings(raw))
-        if field == b"accept-language":
-            return self._language(raw)
-        return b",".join(members([raw]))
+    def values(self, fields: Iterable[bytes], raw: Mapping[bytes, bytes | None]) -> list[bytes | None] | None:
+        """Return the parts of a key for the values of ``fields``; None if they cannot be a part of a key.
+
+        An absent field differs from an empty one.
+
+        Args:
+            raw: the values of headers by name.
+        """
+        if not all(value is None or is_safe(value) for value in raw.values()):
+            return None
+        header = raw.get(COOKIE)
+        sent = {} if header is None else cookies(header)
+        found: list[bytes | None] = []
+        for field in fields:
+            value = raw[field.partition(b" ")[0]]
+            if field.startswith(b"cookie "):
+                if sent is None:
+                    return None
+                value = (b"some" if sent else None) if field == SOME_COOKIE else sent.get(field[len(b"cookie ") :])
+            elif value is not None and field == b"accept-encoding":
+                value = b",".join(accepted_encodings(value))
+            elif value is not None and field == b"accept-language":
+                value = self._language(value)
+            found.append(value)
+        return found
 
     def _language(self, raw: bytes) -> bytes:
-        """Return the accepted languages in order, since sites may answer ``en, de`` and ``de, en`` differently."""
-        wishes = [b"".join(member.lower().split()) for member in members([raw])]
+        """Return the accepted languages in order, since sites may answer ``en, de`` and ``de, en`` differently.
+
+        A value that is invalid or too long is returned as it is: frameworks differ in what they make of it.
+        """
+        if len(raw) > LONGEST_LANGUAGES or not _LANGUAGES.fullmatch(raw):
+            return raw
+        wishes = raw.lower().translate(None, b" \t").split(b",")
         if self.languages is not None:
             primary = {language.partition(b"-")[0] for language in self.languages} | {b"*"}
             wishes = [wish for wish in wishes if re.split(rb"[-;]", wish, maxsplit=1)[0] in primary]
@@ -129,69 +171,125 @@ def _weight(parameters: bytes) -> float:
     return 0.0
 
 
+@dataclass(eq=False, slots=True)
+class _Listed:
+    """A variant that is listed.
+
+    Attributes:
+        values: the hashes of the values of the page's fields, in the order of the fields.
+        used: the number of its last use.
+    """
+
+    values: tuple[int, ...]
+    used: int
+
+
 class Variants:
     """The fields on which a page depends, and the keys of its variants.
 
+    Threads call ``find`` without a lock, so it does not change the list of variants, and a use is one assignment. They
+    call the other methods under a lock.
+
     Attributes:
         fields: header names, and cookies as ``cookie_field`` returns them.
-        headers: the names of the request headers from which ``find`` needs the values.
+        headers, environ_names: the names of the request headers from which ``find`` needs the values, in ASGI and WSGI.
         weight: its weight in the cache.
     """
 
-    __slots__ = ("_keys", "_name", "_normalization", "_remembered", "environ_names", "fields", "headers", "weight")
+    __slots__ = (
+        "_listed",
+        "_name",
+        "_normalization",
+        "_remembered",
+        "_room",
+        "_uses",
+        "environ_names",
+        "fields",
+        "headers",
+        "weight",
+    )
 
-    def __init__(self, fields: frozenset[bytes], normalization: Normalization) -> None:
+    def __init__(self, fields: frozenset[bytes], normalization: Normalization, weight: int) -> None:
         self.fields = fields
         self.headers = tuple(sorted({field.partition(b" ")[0] for field in fields}))
         self.environ_names = tuple(environ_name(name) for name in self.headers)
-        self.weight = WEIGHT
+        self.weight = weight
         self._name = secrets.token_hex(8)
         self._normalization = normalization
-        self._keys: OrderedDict[str, None] = OrderedDict()
+        self._listed: dict[str, _Listed] = {}
+        self._uses = count()
         self._remembered: dict[Raw, str] = {}
+        self._room = MOST_REMEMBERED
 
     def find(self, raw: Raw) -> str | None:
         """Return the key of the variant for these values of ``headers``, and count it as used.
 
-        Return None if a value is not safe: see ``is_safe``.
+        Return None if they cannot be a part of a key: see ``Normalization.values``.
         """
         key = self._remembered.get(raw)
         if key is None:
-            key = self._key(raw)
-        if key is not None and key in self._keys:
-            # Another thread may have dropped it.
-            with suppress(KeyError):
-                self._keys.move_to_end(key)
+            values = self._values(raw)
+            if values is None:
+                return None
+            key = self._key(values)
+            if key in self._listed:
+                self._remember(raw, key)
+        listed = self._listed.get(key)
+        if listed is not None:
+            listed.used = next(self._uses)
         return key
 
-    def _key(self, raw: Raw) -> str | None:
+    def _values(self, raw: Raw) -> list[bytes | None] | None:
         by_name = {
             name: value.encode("latin-1") if isinstance(value, str) else value
             for name, value in zip(self.headers, raw, strict=True)
         }
-        if not all(value is None or is_safe(value) for value in by_name.values()):
+        return self._normalization.values(sorted(self.fields), by_name)
+
+    def _key(self, values: list[bytes | None]) -> str:
+        return f"{SEPARATOR}{self._name}{digest(repr(values))}"
+
+    def _remember(self, raw: Raw, key: str) -> None:
+        """Remember the key for raw values that a client has sent, since normalizing them takes some microseconds."""
+        length = sum(map(len, filter(None, raw)))
+        if length > LONGEST_REMEMBERED:
+            return
+        self._room -= length + len(key)
+        if self._room < 0:
+            self._remembered.clear()
+            self._room = MOST_REMEMBERED
+        self._remembered[raw] = key
+
+    def add(self, raw: Raw) -> str | None:
+        """List a variant. Return its key, or None: see ``find``."""
+        values = self._values(raw)
+        if values is None:
             return None
-        values = [self._normalization.value(field, by_name[field.partition(b" ")[0]]) for field in sorted(self.fields)]
-        key = f"{SEPARATOR}{self._name}{values!r}"
-        if sum(map(len, filter(None, raw))) <= LONGEST_REMEMBERED:
-            if len(self._remembered) >= MOST_REMEMBERED:
-                self._remembered.clear()
-            self._remembered[raw] = key
+        key = self._key(values)
+        self._listed[key] = _Listed((*map(hash, values),), next(self._uses))
         return key
 
-    def add(self, key: str) -> list[str]:
-        """List the key of a variant. Return the keys of the least recently used variants, which must be removed."""
-        self._keys[key] = None
-        self._keys.move_to_end(key)
-        excess = len(self._keys) - MOST_VARIANTS
-        return [self._keys.popitem(last=False)[0] for _ in range(excess)]
+    def excess(self) -> list[str]:
+        """Remove the least recently used variants beyond the limit. Return their keys, whose pages must be removed."""
+        number = len(self._listed) - MOST_VARIANTS
+        if number <= 0:
+            return []
+        excess = sorted(self._listed, key=lambda key: self._listed[key].used)[:number]
+        for key in excess:
+            del self._listed[key]
+        return excess
+
+    def most_varied(self) -> bytes:
+        """Return the field that has the most different values."""
+        numbers = [len(set(values)) for values in zip(*(each.values for each in self._listed.values()), strict=True)]
+        return max(zip(numbers, sorted(self.fields), strict=True))[1]
 
     def keys(self) -> Sequence[str]:
         """Return the keys of the variants."""
-        return list(self._keys)
+        return list(self._listed)
 
 
-@cache
+@lru_cache(1024)
 def environ_name(header: bytes) -> str:
     """Return the name that a request header has in the environ of WSGI."""
     name = header.decode("latin-1").upper().replace("-", "_")

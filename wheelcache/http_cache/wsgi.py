@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
+from time import monotonic
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from wheelcache.http_cache.flights import ThreadWaiter
-from wheelcache.http_cache.headers import Headers
+from wheelcache.http_cache.cache_status import Announcement
+from wheelcache.http_cache.headers import FOR_THE_CACHE, Headers, WsgiHeaders, as_text
 from wheelcache.http_cache.keys import encoded_slashes, page_key
-from wheelcache.http_cache.notes import SEAM, PageNotes
-from wheelcache.http_cache.page import WsgiHeaders, as_text
-from wheelcache.http_cache.pages import Pages, Wait
-from wheelcache.http_cache.replies import Reply
-from wheelcache.http_cache.request import KEYED_HEADERS, SPECIAL_HEADERS, named_headers
+from wheelcache.http_cache.local_requests import ask_wsgi, drain
+from wheelcache.http_cache.notes import NOTES_KEY
+from wheelcache.http_cache.pages import Decision, Pages, Selected, Wait
+from wheelcache.http_cache.query import QueryRules
+from wheelcache.http_cache.reads import WHY, Reads
+from wheelcache.http_cache.replies import Renewal, Reply
+from wheelcache.http_cache.request import (
+    KEYED_HEADERS,
+    NOBODY,
+    SPECIAL_HEADERS,
+    extra_of_key,
+    named_headers,
+)
 from wheelcache.http_cache.rules import CONDITIONS
-from wheelcache.http_cache.run import Run
+from wheelcache.http_cache.run import BODY, ERROR, FILE, WRITE, Forward, Run
 from wheelcache.http_cache.variants import Raw, Variants, environ_name, is_safe
 from wheelcache.runtime.worker_pool import WorkerPool
+from wheelcache.turns import End, Turn
 
 Environ = dict[str, Any]
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
@@ -28,10 +40,16 @@ Write = Callable[[bytes], object]
 StartResponse = Callable[..., Write]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
+logger = logging.getLogger("wheelcache")
+
 SPECIAL: Final = frozenset(environ_name(name) for name in SPECIAL_HEADERS if name != b"content-length")
-KEYED: Final = {environ_name(name): name for name in KEYED_HEADERS}
+KEYED: Final = frozenset(map(environ_name, KEYED_HEADERS))
+REPLACED: Final = tuple(map(environ_name, CONDITIONS))
+NOT_SENT: Final = frozenset(name.decode() for name in FOR_THE_CACHE)
 NONE: Final[frozenset[str]] = frozenset()
-REPLACED: Final = tuple(environ_name(name) for name in CONDITIONS)
+
+READING: Final = frozenset(["read", "read1", "readinto", "readinto1", "readline", "readlines"])
+"""The methods that read the body of a request."""
 
 RENEWALS: Final = 2
 """Threads. Each may keep a database connection open, as those of the server do."""
@@ -43,143 +61,193 @@ renewal_pool: Final = WorkerPool(RENEWALS, MOST_RENEWALS, name="wheelcache-pages
 class WsgiRequest:
     """A request, made from its WSGI environ: see ``Request``."""
 
-    __slots__ = ("_environ", "is_plain", "key", "method")
+    __slots__ = ("environ", "has_session", "is_plain", "key", "method")
 
-    def __init__(self, method: str, key: str, environ: Environ, *, is_plain: bool) -> None:
-        self.method = method
+    blocks: Final = True
+
+    def __init__(self, key: str, environ: Environ, *, is_plain: bool, has_session: bool) -> None:
+        self.method: str = environ["REQUEST_METHOD"]
         self.key = key
         self.is_plain = is_plain
-        self._environ = environ
+        self.has_session = has_session
+        self.environ = environ
+
+    @property
+    def host(self) -> str:
+        host: str = self.environ.get("HTTP_HOST", "")
+        return host
+
+    @property
+    def path(self) -> str:
+        path: str = self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
+        return path
+
+    @property
+    def query(self) -> str:
+        query: str = self.environ.get("QUERY_STRING", "")
+        return query
+
+    @property
+    def traces(self) -> Reads | None:
+        return self.environ.get(WHY)
 
     def value(self, name: bytes) -> bytes | None:
-        value = self._environ.get(environ_name(name))
+        value = self.environ.get(environ_name(name))
         return None if value is None else value.encode("latin-1")
 
     def raw(self, names: tuple[bytes, ...]) -> Raw:
-        return (*(self._environ.get(environ_name(name)) for name in names),)
+        return (*(self.environ.get(environ_name(name)) for name in names),)
+
+    def without_client(self, fields: frozenset[bytes]) -> WsgiRequest:
+        environ = self.environ
+        kept = (
+            *("SCRIPT_NAME", "PATH_INFO", "QUERY_STRING", "RAW_URI", "REQUEST_URI", "SERVER_NAME"),
+            *("SERVER_PORT", "SERVER_PROTOCOL", "wsgi.version", "wsgi.url_scheme", "wsgi.errors", "wsgi.multithread"),
+            *("wsgi.multiprocess",),
+        )
+        reduced = {name: environ[name] for name in kept if name in environ}
+        reduced |= {environ_name(name): value.decode("latin-1") for name, value in named_headers(self, fields)}
+        reduced |= {"REQUEST_METHOD": "GET", "REMOTE_ADDR": NOBODY, "wsgi.input": BytesIO(), "wsgi.run_once": False}
+        return WsgiRequest(self.key, reduced, is_plain=False, has_session=self.has_session)
 
     def is_safe(self) -> bool:
-        return all(is_safe(value.encode("latin-1")) for name, value in self._environ.items() if name[:5] == "HTTP_")
+        environ = self.environ
+        # Django takes them for the entries without HTTP_. Servers make them from names with underscores.
+        if "HTTP_CONTENT_TYPE" in environ or "HTTP_CONTENT_LENGTH" in environ:
+            return False
+        return all(is_safe(value.encode("latin-1")) for name, value in environ.items() if name[:5] == "HTTP_")
 
 
 class WsgiCache:
     """A WSGI application that caches the pages of another one."""
 
-    def __init__(self, app: App, pages: Pages, wait: float) -> None:
+    def __init__(self, app: App, pages: Pages, query: QueryRules | None) -> None:
         self._app = app
         self._pages = pages
-        self._wait = wait
+        self._query = query
         self._find = pages.find
         self._clock = pages.clock
         self._served = pages.figures.served
-        self._refused = pages.figures.refused
-        self._mark_of = pages.marks.get
-        self._find_session = re.compile(pages.session_pattern.decode("latin-1")).search
+        self._sessions = pages.storing.settings.sessions
+        self._find_session = self._sessions.find_in_text
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        special = NONE if environ.keys().isdisjoint(SPECIAL) else SPECIAL.intersection(environ)
-        is_get = environ["REQUEST_METHOD"] == "GET" and environ.get("CONTENT_LENGTH", "") in ("", "0")
-        key = _key(environ)
-        selected: str | None = key
-        if is_get and (not special or special <= KEYED.keys()):
-            page = self._find(key)
-            has_session = "HTTP_COOKIE" in environ and self._find_session(environ["HTTP_COOKIE"]) is not None
-            # Behind a proxy, or with a session, a request gets only pages that depend on that.
-            may_use = self._pages.is_keyed_by if special or has_session else None
-            if may_use and page is not None and not may_use(page, map(KEYED.__getitem__, special), has_session):
-                page = selected = None
-            if type(page) is Variants:
-                selected = page.find((*map(environ.get, page.environ_names),))
-                page = None if selected is None else self._find(selected)
-            if page is not None:
-                now = self._clock()
-                if now < page.fresh_until:
-                    if now >= page.prepared_until:
-                        page.prepare(now)
-                        self._pages.figures.fold_if_many()
-                    self._served(page.size)
-                    start_response(page.reason, page.wsgi_headers.copy())
-                    return [page.body]
-            elif (
-                selected is not None
-                and (mark := self._mark_of(selected, now := self._clock())) is not None
-                and mark.holds(has_session=has_session)
-            ):
-                if mark.is_due(now):
-                    start_response = self._watch(environ, key, selected, start_response)
-                else:
-                    self._refused(mark.reason)
-                return self._run(environ, start_response)
-        host = environ.get("HTTP_HOST", "")
-        method = environ["REQUEST_METHOD"]
-        if not host or "," in host or not method.isupper():
-            return self._run(environ, start_response)
-        is_plain = is_get and not special
-        return self._decide(WsgiRequest(method, key, environ, is_plain=is_plain), environ, start_response)
-
-    def _decide(self, request: WsgiRequest, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer a request that is no plain hit."""
-        if request.method not in ("GET", "HEAD"):
-            return self._run_unsafe(request, environ, start_response)
-        decision = self._pages.decide(request)
-        if isinstance(decision, Wait):
-            decision = self._follow(request, decision.key)
-        if decision is None:
-            return self._run(environ, start_response)
+        if self._query is not None and environ.get("QUERY_STRING"):
+            environ = _with_query(environ, self._query.normalized(environ["QUERY_STRING"]))
+        is_plain = environ["REQUEST_METHOD"] == "GET" and environ.get("CONTENT_LENGTH", "") in ("", "0")
+        keyed, has_session = NONE, False
+        if not environ.keys().isdisjoint(SPECIAL):
+            special = SPECIAL.intersection(environ)
+            keyed, is_plain = special & KEYED, is_plain and special <= KEYED
+        if "HTTP_COOKIE" in environ and self._find_session(environ["HTTP_COOKIE"]) is not None:
+            has_session = self._sessions.are_in(environ["HTTP_COOKIE"].encode("latin-1"))
+        extra = ""
+        if keyed or has_session:
+            extra = extra_of_key({name: environ[name] for name in keyed}, has_session=has_session)
+        key = _key(environ, extra)
+        selected = None
+        if is_plain:
+            page = found = self._find(key)
+            variant: str | None = key
+            if type(found) is Variants:
+                variant = found.find((*map(environ.get, found.environ_names),))
+                page = None if variant is None else self._find(variant)
+            if page is not None and self._clock() < page.sent_until:
+                self._served(page.size)
+                start_response(page.reason, page.wsgi_headers.copy())
+                return [page.body]
+            selected = Selected(variant, page, page is not found)
+        request = WsgiRequest(key, environ, is_plain=is_plain, has_session=has_session)
+        decision = self._pages.decide(request, selected)
+        while isinstance(decision, Wait):
+            decision = self._follow(request, decision)
+        if isinstance(decision, Forward):
+            return self._app(environ, partial(_start_forwarded, decision, start_response))
         if isinstance(decision, Run):
             return _Exchange(decision, start_response).respond(self._app, environ)
         if decision.renewal is not None:
-            self._renew(decision.renewal, environ)
+            self._queue_renewal(decision.renewal)
         return _send(start_response, decision)
 
-    def _watch(self, environ: Environ, key: str, selected: str, start_response: StartResponse) -> StartResponse:
-        """Return a ``start_response`` that looks at the headers of a page that could not be stored before."""
-        notes = environ[SEAM] = PageNotes()
+    def warm(self, urls: Iterable[str], *, headers: Mapping[str, str] | None = None, seconds: float = 10) -> int:
+        """Request pages, so that the first visitors of this process do not wait for them.
 
-        def watching(status: str, headers: WsgiHeaders, exc_info: ExcInfo | None = None) -> Write:
-            request = WsgiRequest("GET", key, environ, is_plain=False)
-            self._pages.reconsider(request, selected, int(status[:3]), _as_bytes(headers), notes)
-            return start_response(status, headers, exc_info)
+        The application runs in this thread, for one URL after the other. Its exceptions are logged. Call this in each
+        worker, for instance at the end of ``wsgi.py``, but not before the server forks: the application may open
+        connections to databases.
 
-        return watching
+        Args:
+            urls: absolute URLs as the application sees them: behind a proxy perhaps with http instead of https.
+            headers: the headers on which the pages depend, with the values of most visitors, such as
+                ``{"Accept-Encoding": "gzip, deflate, br, zstd"}``, and those that the proxy adds, such as
+                ``{"X-Forwarded-Proto": "https"}``.
+            seconds: the time after which no further page is requested.
 
-    def _follow(self, request: WsgiRequest, key: str) -> Reply | Run | None:
-        """Wait for another request's run, and decide again."""
-        flights = self._pages.flights
-        waiter = ThreadWaiter()
-        if flights.join(key, waiter):
+        Returns:
+            The number of these pages that are stored.
+        """
+        stored, until = 0, monotonic() + seconds
+        for url in urls:
+            if monotonic() >= until:
+                break
             try:
-                waiter.wait(self._wait)
-            except BaseException:
-                flights.leave(key, waiter)
-                if waiter.leads:
-                    flights.abandon(key)
-                raise
-            flights.leave(key, waiter)
-        return self._pages.decide_after_wait(request, key, leads=waiter.leads)
+                stored += ask_wsgi(self, url, headers or {}).is_stored
+            except Exception:
+                logger.exception("The page %s is not warmed.", url)
+        return stored
 
-    def _run_unsafe(self, request: WsgiRequest, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        def invalidating(status: str, headers: WsgiHeaders, exc_info: ExcInfo | None = None) -> Write:
-            self._pages.invalidate(request, int(status[:3]), _as_bytes(headers))
-            return start_response(status, headers, exc_info)
-
-        return self._run(environ, invalidating)
-
-    def _run(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Run the application for a response that is not stored."""
-        return self._app(environ, partial(_start_untagged, start_response))
-
-    def _renew(self, run: Run, environ: Environ) -> None:
-        """Renew a page in a thread of the pool, with an environ that contains nothing of the client."""
-        reduced = _reduced(environ, named_headers(run.request, run.fields))
-        run.request = WsgiRequest("GET", run.request.key, reduced, is_plain=False)
+    def _follow(self, request: WsgiRequest, wait: Wait) -> Decision:
+        """Wait for a run, and decide again."""
         try:
-            is_submitted = renewal_pool.submit(partial(_renew, self._app, run, reduced))
-        except RuntimeError:
-            # No thread can be had.
-            is_submitted = False
-        if not is_submitted:
-            run.abandoned()
+            queued = [] if wait.run is None else self._queue_run(wait.run, wait.turn)
+            wait.alarm.wait(wait.seconds)
+        finally:
+            wait.turn.leave()
+        # Unless a thread has begun it.
+        _abandon_first(queued)
+        return self._pages.decide_after_wait(request, wait)
+
+    # Runs without a client, in a thread of the pool.
+
+    def _queue_renewal(self, renewal: Renewal) -> None:
+        """Renew a page as soon as a thread is free."""
+        turn = self._pages.queue_renewal(renewal.key)
+        if turn is None:
+            return
+        reduced = replace(renewal, request=renewal.request.without_client(renewal.page.fields))
+        if not self._submit(partial(self._pages.begin_renewal, reduced, turn)):
+            turn.end(End.AGAIN)
+
+    def _queue_run(self, run: Run, turn: Turn) -> list[Run]:
+        """Queue a run with its turn. Return a list that contains it until a thread begins it."""
+        run.request = run.request.without_client(run.fields)
+        queued = [run]
+        turn.hand_over()
+
+        def begin() -> Run | None:
+            # One thread pops it, this one or the one that no longer waits.
+            with suppress(IndexError):
+                run = queued.pop()
+                turn.take_back()
+                return run
+            return None
+
+        if not self._submit(begin):
+            _abandon_first(queued)
+        return queued
+
+    def _submit(self, begin: Callable[[], Run | None]) -> bool:
+        with suppress(RuntimeError):
+            # Otherwise, no thread can be had.
+            if renewal_pool.submit(partial(_run_without_client, self._app, begin)):
+                return True
+        self._pages.renewals_are_late()
+        return False
+
+
+def _abandon_first(queued: list[Run]) -> None:
+    with suppress(IndexError):
+        queued.pop().abandoned()
 
 
 class _Exchange:
@@ -193,7 +261,7 @@ class _Exchange:
     def __init__(self, run: Run, start_response: StartResponse) -> None:
         self.run = run
         self.reply: Reply | None = None
-        self._start_response = partial(_start_untagged, start_response)
+        self._start_response = start_response
         self._has_started = False
         self._file: Iterable[bytes] | None = None
 
@@ -201,11 +269,13 @@ class _Exchange:
         """Run the application. Return its iterable, or another one in its place."""
         run = self.run
         # A copy: applications change their environ, and the page is stored under the headers of the request.
-        environ = {**environ, SEAM: run.notes}
+        environ = {**environ, NOTES_KEY: run.notes}
         if run.conditions is not None:
             for name in REPLACED:
                 environ.pop(name, None)
             environ |= {environ_name(name): value.decode("latin-1") for name, value in run.conditions}
+        if "wsgi.input_terminated" in environ:
+            environ["wsgi.input"] = _Input(run, environ["wsgi.input"])
         if "wsgi.file_wrapper" in environ:
             environ["wsgi.file_wrapper"] = partial(self._wrap_file, environ["wsgi.file_wrapper"])
         try:
@@ -220,27 +290,31 @@ class _Exchange:
             raise
         if self._has_started:
             if self._file is not None and iterable is self._file:
-                run.give_up("file")
+                run.give_up(FILE)
             if not run.is_recording and self.reply is None:
                 return iterable
             if type(iterable) is list or type(iterable) is tuple:
                 return self.complete(iterable)
+            if self.reply is not None:
+                # Immediately, since granian needs ``start_response`` to be called before this returns.
+                with closing(_Recorded(self, iterable)) as recorded:
+                    return [*recorded]
         return _Recorded(self, iterable)
 
     def _start(self, status: str, headers: WsgiHeaders, exc_info: ExcInfo | None = None) -> Write:
         run = self.run
         if self._has_started:
             # The application failed in the middle of its response.
-            run.give_up("error")
+            run.give_up(ERROR)
             self.reply = None
-            return self._start_response(status, headers, exc_info)
+            return self._start_response(status, _sent(headers, run.announcement), exc_info)
         self._has_started = True
-        self.reply = run.started(int(status[:3]), status, _as_bytes(headers))
+        if run.is_recording:
+            self.reply = run.started(int(status[:3]), status, _as_bytes(headers))
         if self.reply is not None:
             return partial(self._write, _discard)
-        if run.announcement:
-            headers = headers + as_text(run.announcement)
-        write = self._start_response(status, headers, exc_info)
+        headers = _sent(headers, run.announcement)
+        write = self._start_response(status, headers, exc_info) if exc_info else self._start_response(status, headers)
         return partial(self._write, write) if run.is_recording else write
 
     def _wrap_file(self, file_wrapper: Callable[..., Iterable[bytes]], *file: Any) -> Iterable[bytes]:
@@ -249,7 +323,7 @@ class _Exchange:
         return self._file
 
     def _write(self, write: Write, data: bytes) -> object:
-        self.run.give_up("write")
+        self.run.give_up(WRITE)
         return write(data)
 
     def complete(self, body: list[bytes] | tuple[bytes, ...]) -> Iterable[bytes]:
@@ -262,11 +336,31 @@ class _Exchange:
     def reply_to_failure(self) -> Reply | None:
         """Return a stale page if it may replace the exception that the application raised."""
         reply = None if self._has_started else self.run.failed()
-        self.run.give_up("error")
+        self.run.give_up(ERROR)
         return reply
 
     def send(self, reply: Reply) -> list[bytes]:
         return _send(self._start_response, reply)
+
+
+class _Input:
+    """The body of a request whose headers announce none. In HTTP/2, it may have one nevertheless."""
+
+    def __init__(self, run: Run, stream: Any) -> None:
+        self._run = run
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        return map(self._seen, self._stream)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._stream, name)
+        return (lambda *args: self._seen(found(*args))) if name in READING else found
+
+    def _seen(self, data: Any) -> Any:
+        if data:
+            self._run.give_up(BODY)
+        return data
 
 
 class _Recorded:
@@ -331,12 +425,23 @@ class _Recorded:
             close()
 
 
-def _start_untagged(
-    start_response: StartResponse, status: str, headers: WsgiHeaders, exc_info: ExcInfo | None = None
+def _start_forwarded(
+    forward: Forward,
+    start_response: StartResponse,
+    status: str,
+    headers: WsgiHeaders,
+    exc_info: ExcInfo | None = None,
 ) -> Write:
-    """Call ``start_response`` without the header for the cache."""
-    sent = [pair for pair in headers if pair[0].lower() != "cache-tag"]
+    """Call ``start_response`` for a response that is not stored."""
+    if forward.is_watched:
+        forward.started(int(status[:3]), _as_bytes(headers))
+    sent = _sent(headers, forward.announcement)
     return start_response(status, sent, exc_info) if exc_info else start_response(status, sent)
+
+
+def _sent(headers: WsgiHeaders, announcement: Announcement) -> WsgiHeaders:
+    """Return the headers without those for the cache, with those that the cache adds."""
+    return [pair for pair in headers if pair[0].lower() not in NOT_SENT] + announcement.text
 
 
 def _send(start_response: StartResponse, reply: Reply) -> list[bytes]:
@@ -348,20 +453,26 @@ def _discard(data: bytes) -> None:
     """Write nothing: the cache has replied."""
 
 
-def _renew(app: App, run: Run, environ: Environ) -> None:
-    """Run the application without a client."""
-    iterable = _Exchange(run, lambda *_: _discard).respond(app, environ)
-    try:
-        for _ in iterable:
-            pass
-    finally:
-        close = getattr(iterable, "close", None)
-        if close is not None:
-            # Django sends request_finished only then.
-            close()
+def _run_without_client(app: App, begin: Callable[[], Run | None]) -> None:
+    run = begin()
+    if run is None:
+        return
+    request = cast(WsgiRequest, run.request)
+    drain(_Exchange(run, lambda *_: _discard).respond(app, request.environ))
 
 
-def _key(environ: Environ) -> str:
+def _with_query(environ: Environ, query: str) -> Environ:
+    """Return an environ with this query, which is the one in the key of the page."""
+    if query == environ["QUERY_STRING"]:
+        return environ
+    environ = {**environ, "QUERY_STRING": query}
+    for name in ("RAW_URI", "REQUEST_URI"):
+        if name in environ:
+            environ[name] = environ[name].partition("?")[0] + (f"?{query}" if query else "")
+    return environ
+
+
+def _key(environ: Environ, extra: str) -> str:
     get = environ.get
     raw = get("RAW_URI") or get("REQUEST_URI") or ""
     return page_key(
@@ -371,19 +482,8 @@ def _key(environ: Environ) -> str:
         get("QUERY_STRING", ""),
         encoded_slashes(raw) if "%2" in raw else "",
         get("PATH_INFO", ""),
+        extra,
     )
-
-
-def _reduced(environ: Environ, headers: Headers) -> Environ:
-    """Return an environ that contains nothing of the client except the headers in the key of the page."""
-    kept = (
-        *("SCRIPT_NAME", "PATH_INFO", "QUERY_STRING", "RAW_URI", "REQUEST_URI", "SERVER_NAME"),
-        *("SERVER_PORT", "SERVER_PROTOCOL", "wsgi.version", "wsgi.url_scheme", "wsgi.errors", "wsgi.multithread"),
-        *("wsgi.multiprocess",),
-    )
-    reduced = {name: environ[name] for name in kept if name in environ}
-    reduced |= {environ_name(name): value.decode("latin-1") for name, value in headers}
-    return {**reduced, "REQUEST_METHOD": "GET", "wsgi.input": BytesIO(), "wsgi.run_once": False}
 
 
 def _as_bytes(headers: WsgiHeaders) -> Headers:

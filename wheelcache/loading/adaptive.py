@@ -14,11 +14,11 @@ from inspect import Parameter, signature
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.core.contract import Core, Record
-from wheelcache.keys import KeyProxies
+from wheelcache.codec import Codec
+from wheelcache.core.contract import Record
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.request import Loaded
-from wheelcache.loading.steps import then
+from wheelcache.loading.steps import Call, InSteps, Steps
 
 PREVIOUS: Final = "previous"
 
@@ -75,69 +75,49 @@ def check_has_no_refresh_ahead(ttl: Callable[..., Any], policy: LoadPolicy) -> N
         raise TypeError(f"refresh_ahead is a fraction of a number of seconds, not of the function {ttl!r}")
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
+_BY_REFERENCE: Final = Codec(None)
 
 
-class AdaptiveLoaders:
-    """Wraps loaders that receive the previous value, or whose lifetime is a function, as loaders without parameters."""
+def adaptive_loader(
+    key: Hashable,
+    loader: Callable[..., Any],
+    ttl: Any,
+    policy: LoadPolicy,
+    previous: Callable[[Any], Record | None],
+    *,
+    encode: Callable[[Any], Any] = _BY_REFERENCE.encode,
+    decode: Callable[[Any], Any] = _BY_REFERENCE.decode,
+    passes_previous: bool | None = None,
+) -> InSteps:
+    """Return a loader without parameters. It calls ``loader`` and returns its value, encoded by ``encode``.
 
-    __slots__ = ("_core", "_keys")
+    Args:
+        ttl: if this is a function, the new loader returns a Loaded, with the TTL that the function gave.
+        previous: ``previous(key)`` returns the entry with the value that the loader replaces.
+        decode: reverses ``encode``, for the previous value.
+        passes_previous: whether ``loader`` receives the previous value; None if its parameters decide.
+    """
+    if passes_previous is None:
+        passes_previous = takes_previous(loader)
+    if callable(ttl):
+        check_has_no_refresh_ahead(ttl, policy)
+    # None has a TTL of its own.
+    skips_none = policy.negative_ttl is not None
 
-    def __init__(self, core: Core, keys: KeyProxies) -> None:
-        self._core = core
-        self._keys = keys
+    def load() -> Steps:
+        record = previous(key) if passes_previous else None
+        replaced = None if record is None else decode(record.value)
+        value, error = yield Call(partial(loader, previous=replaced) if passes_previous else loader)
+        if error is not None:
+            return None, error
+        if value is KEEP:
+            if record is None:
+                raise no_previous(key)
+            # Again, since the loader may have changed the object that it received.
+            value = decode(record.value)
+        stored = encode(value)
+        if not callable(ttl) or (value is None and skips_none):
+            return stored, None
+        return Loaded(stored, seconds_for(ttl, value)), None
 
-    def loader(
-        self,
-        key: Hashable,
-        loader: Callable[..., Any],
-        ttl: Any,
-        policy: LoadPolicy,
-        *,
-        encode: Callable[[Any], Any] = _as_it_is,
-        decode: Callable[[Any], Any] = _as_it_is,
-        passes_previous: bool | None = None,
-        find_previous: Callable[[Any], Record | None] | None = None,
-    ) -> Callable[[], Any]:
-        """Return a loader without parameters. It calls ``loader`` and returns its value, encoded by ``encode``.
-
-        Args:
-            ttl: if this is a function, the new loader returns a Loaded, with the TTL that the function gave.
-            decode: reverses ``encode``, for the previous value.
-            passes_previous: whether ``loader`` receives the previous value; None if its parameters decide.
-            find_previous: used instead of ``previous``.
-        """
-        if passes_previous is None:
-            passes_previous = takes_previous(loader)
-        if callable(ttl):
-            check_has_no_refresh_ahead(ttl, policy)
-        find_previous = find_previous or self.previous
-        # None has a TTL of its own.
-        skips_none = policy.negative_ttl is not None
-
-        def load() -> Any:
-            record = find_previous(key) if passes_previous else None
-            previous = None if record is None else decode(record.value)
-
-            def finish(value: Any) -> Any:
-                if value is KEEP:
-                    if record is None:
-                        raise no_previous(key)
-                    # Again, since the loader may have changed the object that it received.
-                    value = decode(record.value)
-                stored = encode(value)
-                if not callable(ttl) or (value is None and skips_none):
-                    return stored
-                return Loaded(stored, seconds_for(ttl, value))
-
-            return then(finish, loader(previous=previous) if passes_previous else loader())
-
-        return load
-
-    def previous(self, key: Hashable) -> Record | None:
-        """Return the entry of ``key`` with the value that a loader replaces: one that is fresh, or within its grace."""
-        record = self._core.peek(self._keys.adapt(key))
-        if record is None or not record.times.is_current or record.times.expires_at <= self._core.now():
-            return None
-        return record
+    return InSteps(load)

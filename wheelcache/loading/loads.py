@@ -1,44 +1,40 @@
-"""Loading for one cache: single flight, stale values, refreshes, timeouts, on the contract of a core.
+"""Loading for one cache: the policies of ``get_or_load``, on turns.
 
 The keys and TTLs are those of the callers: ``Cache``, ``memoize``, the backends, the near cache. A look-up that missed
-comes here with a ``LoadRequest``. It immediately gets a stale value, joins a flight, or leads one. The leader claims
-the key in the table, watches it, looks again, runs the loader, and stores the value under the watch. If a set, a delete
-or a clear has broken the watch, only the callers that joined before receive the value, and it is not stored.
+comes here with a ``LoadRequest``. It immediately gets a stale value, waits for the turn of another caller, or leads
+one: it looks again, runs the loader, and stores the value under the watch of the turn. If a set, a delete or a clear
+has broken the watch, only the callers that joined before receive the value, and it is not stored.
 
 A look-up counts once, when it has ended: as a hit of the core if the core finds a value, as a stale hit if a stale
 value is served, otherwise as a miss.
 
-No lock is held while a loader, a listener, a weigher or a log handler runs. Each ``finally`` here ends the claims of
-its generator: an exception that arrives at any point leaves no flight without a leader, and no caller waiting.
+No lock is held while a loader, a listener, a weigher or a log handler runs. Each ``finally`` here ends the turns of its
+generator: an exception that arrives at any point leaves no turn without a leader, and no caller waiting.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Hashable
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, cast
 
 from wheelcache.coherence.key_stamps import KeyStamps
-from wheelcache.core.access import Lifetime
-from wheelcache.core.contract import DEAD, MISSING, Core, Record, Removals, Times
+from wheelcache.core.access import TTL, Lifetime
+from wheelcache.core.contract import MISSING, Core, Record, Times
 from wheelcache.errors import LoadDeadlock, LoadTimeout
-from wheelcache.keys import KeyProxies
-from wheelcache.loading import wait_graph
-from wheelcache.loading.adaptive import AdaptiveLoaders, check_has_no_refresh_ahead, takes_previous
-from wheelcache.loading.background import BACKGROUND, Background, Handed
-from wheelcache.loading.backoff import Backoff, Refreshes
-from wheelcache.loading.flight_table import Flight, FlightTable, Ticket
-from wheelcache.loading.landing import Landing
-from wheelcache.loading.many_loads import ManyLoads
+from wheelcache.keys import KeyProxies, unwrap
+from wheelcache.loading.adaptive import adaptive_loader, check_has_no_refresh_ahead, takes_previous
+from wheelcache.loading.background import BACKGROUND, Background, Handed, MakeContext, stay_with_callers
+from wheelcache.loading.background_loads import BackgroundLoads
+from wheelcache.loading.backoff import Backoff
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.recent_failures import RecentFailures
-from wheelcache.loading.request import LoadRequest, Target
-from wheelcache.loading.steps import InSteps, Loader, Outcome, Steps, StepsTo, Wait, call
+from wheelcache.loading.request import LoadRequest, Target, untagged
+from wheelcache.loading.results import Results
+from wheelcache.loading.shared_errors import error_for_waiter
+from wheelcache.loading.steps import InSteps, Loader, Outcome, Steps, StepsTo, Wait, call, outcome_of
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import LOAD_COUNTS, Meter
-
-logger = logging.getLogger("wheelcache")
+from wheelcache.turns import End, Is, Turn, Turns, led, wait_until
 
 
 def stale_record(core: Core, key: Hashable, grace: float) -> Record | None:
@@ -65,30 +61,35 @@ class Loads:
         stamps: the writes of other processes.
         keys: adapts the callers' keys.
         cache_is_used: called at a failed load.
+        background_context: see ``Cache``.
 
     Attributes:
-        adaptive: wraps loaders that receive the previous value, or choose the lifetime.
+        turns: the loads in progress, and the refreshes that wait for a thread.
         counts: the counts of the loads.
         failures: the recent exceptions of loaders.
-        many: loads many keys by one call.
     """
 
     def __init__(
-        self, core: Core, target: Target, stamps: KeyStamps, keys: KeyProxies, cache_is_used: Callable[[], object]
+        self,
+        core: Core,
+        target: Target,
+        stamps: KeyStamps,
+        keys: KeyProxies,
+        cache_is_used: Callable[[], object],
+        background_context: MakeContext | None,
     ) -> None:
         self._core = core
         self._target = target
         self._stamps = stamps
         self._keys = keys
-        self._flights = FlightTable()
+        self.turns = Turns(core, stamps.watch, stamps.seen)
         self._backoff = Backoff()
-        self._refreshes = Refreshes()
-        self._is_closed = False
-        self.adaptive = AdaptiveLoaders(core, keys)
         self.counts = Meter(*LOAD_COUNTS)
         self.failures = RecentFailures(cache_is_used)
-        self._landing = Landing(core, target, self._flights, self.counts, self._backoff, self.failures)
-        self.many = ManyLoads(core, target, stamps, keys, self._flights, self._landing)
+        self._results = Results(core, target, self.counts, self._backoff, self.failures)
+        self._in_background = BackgroundLoads(
+            core, target, self.turns, self._results, self.counts, self._backoff, background_context
+        )
 
     # Requests.
 
@@ -103,34 +104,48 @@ class Loads:
         seconds = None if callable(ttl) else self._target.seconds(ttl)
         plain, _ = self._target.begin(key)
         if not isinstance(loader, InSteps) and (callable(ttl) or takes_previous(loader)):
-            loader = self.adaptive.loader(key, loader, ttl, policy)
+            loader = adaptive_loader(key, loader, ttl, policy, self.previous)
         return LoadRequest(plain, key, plain, loader, seconds, policy, self._target.tag_names(plain, tags))
 
-    def load_or_refresh(
-        self, key: Hashable, found: Any, loader: Loader, ttl: Lifetime, policy: LoadPolicy, tags: tuple[str, ...] = ()
-    ) -> Steps:
-        """Return the value of ``key``, for which a ``find`` returned ``found``: load it if that is MISSING, otherwise
-        refresh it. In a task, an awaitable result of ``loader()`` is awaited."""
-        request = self.request(key, loader, ttl, policy, tags)
-        if found is MISSING:
-            return (yield from self.load(request))
+    def refresh(self, request: LoadRequest, found: Any) -> Steps:
+        """Return ``found``, the present value of the request's key, which is loaded again."""
         times = self._core.times(request.key)
         if times is not None:
             request.fresh_until = times.fresh_until
-        self._start_refresh(request, (yield BACKGROUND))
+        yield from self._in_background.start_refresh(request, (yield BACKGROUND))
         return found, None
 
     def load_apart(
         self, key: Hashable, loader: Loader, ttl: Lifetime, policy: LoadPolicy, tags: tuple[str, ...] = ()
     ) -> Steps:
-        """Load for callers that share flights only with each other, not with other loads of ``key``.
+        """Load for callers that share turns only with each other, not with other loads of ``key``.
 
         ``loader()`` returns an ``Unstored``. As in other loads, a write of ``key`` outdates its value, and
         waiters receive the old value of ``key`` within the policy's ``fill_grace``.
         """
-        request = self.request(("load", key), loader, ttl, policy, tags)
+        request = self.request(_apart(key), loader, ttl, policy, tags)
+        request.caller_key = key
         request.watched = self._keys.adapt(key)
         return self.load(request)
+
+    def led_apart(self, key: Hashable) -> Turn:
+        """Return the turn of the ``load_apart`` of ``key`` that the running code leads."""
+        own = self._keys.adapt(_apart(key))
+        # A turn that has ended, since its event loop had stopped, is no longer there. A new one is not open either.
+        turns = [turn for turn in led() if turn.turns is self.turns and turn.key == own]
+        return turns[0] if turns else Turn(self.turns, own)
+
+    def supersede_apart(self, select: Callable[[list[Any]], Iterable[Hashable]]) -> None:
+        """Note in the turns of loads apart that their keys will be written or deleted.
+
+        Args:
+            select: receives the keys of the loads apart that are in progress, and returns the keys that will be written
+                or deleted. It is not called if no load is in progress.
+        """
+        if self.turns.open:
+            turns = self.turns.open.copy().values()
+            for key in select([unwrap(turn.watched) for turn in turns if turn.key is not turn.watched]):
+                self.turns.supersede(self._keys.adapt(_apart(key)))
 
     def needs_refresh(self, key: Hashable, value: Any, ttl: Lifetime, policy: LoadPolicy) -> bool:
         """Return whether the share ``refresh_ahead`` of the TTL has passed for ``value``, which a ``find`` has found.
@@ -149,6 +164,13 @@ class Loads:
         times = self._core.times(self._keys.adapt(key))
         return times is not None and times.fresh_until - self._core.now() < (1 - policy.refresh_ahead) * seconds
 
+    def previous(self, key: Hashable) -> Record | None:
+        """Return the entry of ``key`` with the value that a loader replaces: one that is fresh, or within its grace."""
+        record = self._core.peek(self._keys.adapt(key))
+        if record is None or not record.times.is_current or record.times.expires_at <= self._core.now():
+            return None
+        return record
+
     def get_stale(self, key: Hashable, grace: float) -> Any:
         """Return the old value of ``key`` during an outage of its source, or MISSING: one within ``grace`` seconds past
         its TTL, which it was stored with, or from a past epoch of trust."""
@@ -159,34 +181,6 @@ class Loads:
             return MISSING
         self.counts.add("stale_hits")
         return record.value
-
-    # Monitoring and lifecycle.
-
-    def keys_in_progress(self) -> list[Any]:
-        """Return the keys that are being loaded. Deleting a pattern deletes them, too."""
-        return self._flights.keys()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no load is in progress and no refresh waits for a thread."""
-        return not self._flights and not self._refreshes
-
-    def forget_failures(self) -> None:
-        """Forget which loads failed, since the cache is cleared: every key may be loaded again immediately."""
-        with self._flights.lock:
-            self._backoff.clear()
-
-    def after_fork_in_child(self) -> None:
-        """Forget the flights and refreshes, whose leaders and threads are in the parent process."""
-        self._flights.after_fork_in_child()
-        self._refreshes = Refreshes()
-        self.counts.count_from_zero()
-        self.failures.start_over()
-
-    def close(self) -> None:
-        """Let the loads in progress fail quietly with the error of the core's gate, which is shut for good."""
-        self._is_closed = True
-        self.forget_failures()
 
     # A look-up.
 
@@ -202,14 +196,14 @@ class Loads:
         outcome: Outcome | None = None
         try:
             # With a timeout, a fresh value is preferred for that long, unless loading failed recently.
-            if policy.grace and (policy.timeout is None or not self._may_try(request.key)):
+            if policy.grace and (policy.timeout is None or not self._in_background.may_try(request.key)):
                 stale = self._stale(request, policy.grace)
                 if stale is not MISSING:
-                    self._start_refresh(request, background)
+                    yield from self._in_background.start_refresh(request, background)
                     return stale, None
             deadline = None if policy.timeout is None else SystemClock.steady() + policy.timeout
             while outcome is None:
-                outcome = yield from self._fly(request, deadline, background)
+                outcome = yield from self._take_turn(request, deadline, background)
             return outcome
         finally:
             # A copy that is kept for the caller may still turn a failure into a hit, so the caller counts it.
@@ -222,104 +216,89 @@ class Loads:
                 request.is_counted = True
                 self._core.count(misses=1)
 
-    def _fly(self, request: LoadRequest, deadline: float | None, background: Background) -> StepsTo[Outcome | None]:
-        """Lead a flight, or wait for one. Return None if the caller has to look again."""
-        may_wait = not self._is_in_step()
-        ticket = Ticket(Flight(self._flights, request.key, self._core.now(), request.names))
+    def _take_turn(
+        self, request: LoadRequest, deadline: float | None, background: Background
+    ) -> StepsTo[Outcome | None]:
+        """Lead a turn, or wait for one. Return None if the caller has to look again."""
+        turn = Turn(self.turns, request.key, request.watched, request.names)
         try:
             try:
-                self._flights.join(ticket, blocking=background.blocking, may_wait=may_wait)
+                state = self.turns.begin(turn, blocking=background.blocking, may_wait=request.may_wait)
             except LoadDeadlock as error:
                 return self._stale_instead(request, error)
-            if ticket.leads:
-                return (yield from self._lead(ticket, request, deadline, background))
-            return (yield from self._wait(ticket, request, deadline))
+            if state is Is.WAITS:
+                return (yield from self._wait(turn, request, deadline, background))
+            return (yield from self._lead(turn, request, deadline, background))
         finally:
-            # Both are necessary only after an interruption.
+            # Twice: the second call completes an interrupted one.
             try:
-                if ticket.owns:
-                    self._landing.abandon(ticket.own)
+                turn.close()
             finally:
-                ticket.edge.end()
+                turn.close()
 
     def _lead(
-        self, ticket: Ticket, request: LoadRequest, deadline: float | None, background: Background
+        self, turn: Turn, request: LoadRequest, deadline: float | None, background: Background
     ) -> StepsTo[Outcome | None]:
-        flight = ticket.own
-        flight.watch = self._stamps.watch(request.watched)
+        # Another caller may have stored the value after this one missed it and before it began its turn.
         found = self._find(request)
         if found is not MISSING:
-            # The waiters look again.
-            self._landing.abandon(flight)
             return found, None
-        if deadline is not None:
-            handed = self._hand_over(ticket, request, deadline, background)
+        request.started = self._core.now()
+        if deadline is not None and not stay_with_callers():
+            handed = self._in_background.hand_over(turn, request, deadline, background)
             if handed is Handed.TAKEN:
-                return (yield from self._wait(ticket, request, deadline))
+                return (yield from self._wait_for_own(turn, request, deadline))
             if handed is Handed.NO_ROOM:
-                self._landing.abandon(flight)
+                turn.end(End.AGAIN)
                 return self._timed_out(request)
-        value, error = yield from call(request.loader, (flight.lead,))
+        value, error = yield from call(request.loader, (turn,))
         if error is None:
-            value, error = self._landing.loaded(flight, request, value)
+            value, error = self._results.loaded(turn, request, value)
         elif request.policy.shares(error):
-            self._landing.failed(flight, error)
+            self._results.failed(turn, request, error)
         else:
-            self._landing.abandon(flight)
+            turn.end(End.AGAIN)
         return (value, None) if error is None else self._stale_instead(request, error)
 
-    def _wait(self, ticket: Ticket, request: LoadRequest, deadline: float | None) -> StepsTo[Outcome | None]:
-        """Wait for the flight that the caller has joined or handed over. Return None if it has to look again."""
-        flight = ticket.flight
-        if request.policy.fill_grace and not ticket.leads:
+    def _wait_for_own(self, turn: Turn, request: LoadRequest, deadline: float) -> StepsTo[Outcome | None]:
+        """Wait for the turn that the caller has handed over. Return None if it has to look again."""
+        yield Wait(turn.alarm, deadline)
+        if turn.ended is None:
+            return self._timed_out(request)
+        if turn.ended is End.VALUE:
+            return turn.value, None
+        return self._or_stale(request, turn.value) if turn.ended is End.ERROR else None
+
+    def _wait(
+        self, turn: Turn, request: LoadRequest, deadline: float | None, background: Background
+    ) -> StepsTo[Outcome | None]:
+        """Wait for the turn of another caller. Return None if the caller has to look again."""
+        if request.policy.fill_grace:
             stale = self._stale(request, request.policy.fill_grace)
             if stale is not MISSING:
-                ticket.edge.end()
                 return stale, None
-        is_late = not ticket.leads and self._is_outdated(flight)
-        if is_late:
+        if turn.is_late:
             # The key was written since the leader began, so the value may be there.
             found = self._find(request)
             if found is not MISSING:
-                ticket.edge.end()
                 return found, None
-        names = flight.names
-        yield Wait(flight.ended, deadline)
-        ticket.edge.end()
-        if flight.outcome is None:
-            return self._timed_out(request)
-        value, error = flight.outcome
-        if error is None:
-            if is_late or (flight.names != names and self._is_outdated(flight)):
-                # One of the tags that the flight learned may have been dropped before this caller asked.
-                return None
-            if not ticket.leads:
-                self.counts.add("coalesced")
+        yield Wait(cast("Turn", turn.waits_on).alarm, wait_until(deadline, blocking=background.blocking))
+        how, value = turn.result
+        # Before the next steps, which may run a log handler of the site.
+        turn.leave()
+        if how is None:
+            if deadline is not None and deadline <= SystemClock.steady():
+                return self._timed_out(request)
+            # A thread that blocks an event loop has waited too long.
+            request.may_wait = False
+        elif how is End.VALUE:
+            self.counts.add("coalesced")
             return value, None
-        if isinstance(error, Exception):
-            stale = self._stale(request, request.policy.grace) if request.policy.fail_safe else MISSING
-            return (None, error) if stale is MISSING else (stale, None)
+        elif how is End.ERROR and isinstance(value, Exception):
+            outcome = self._or_stale(request, value)
+            return outcome if outcome[1] is None else (None, error_for_waiter(value, request.caller_key))
         # Any other error (a cancellation, an exit) is about the leader, not about the value.
-        return (None, error) if ticket.leads else None
-
-    def _is_outdated(self, flight: Flight) -> bool:
-        """Return whether this or another process has written the key, or dropped a tag, since the leader's watch
-        began."""
-        watch = flight.watch
-        # Without a watch, the loader has not begun.
-        return flight.superseded or (
-            watch is not None
-            and (
-                watch.broken
-                or self._stamps.seen(watch.key) != watch.seen
-                or (flight.names != () and self._core.dropped_since(flight.names, watch.since))
-            )
-        )
-
-    def _is_in_step(self) -> bool:
-        """Return whether the garbage collector runs this code during a step of the cache. Loads of other threads may
-        wait for the end of that step."""
-        return self._core.in_step or self._flights.in_step or wait_graph.in_step()
+        return None
 
     def _find(self, request: LoadRequest) -> Any:
         # Marked first, so that a look-up counts at most once if it is interrupted.
@@ -328,88 +307,7 @@ class Loads:
         request.is_counted = request.is_hit = found is not MISSING
         return found
 
-    def _timed_out(self, request: LoadRequest) -> Outcome:
-        request.given_up = True
-        self.counts.add("load_timeouts")
-        stale = self._stale(request, request.policy.grace)
-        if stale is MISSING:
-            return None, LoadTimeout(request.caller_key, request.policy.timeout or 0.0)
-        return stale, None
-
-    # In the background.
-
-    def _hand_over(self, ticket: Ticket, request: LoadRequest, deadline: float, background: Background) -> Handed:
-        flight = ticket.own
-        flight.waited_for = True
-        steps = self._load_handed_over(flight, request, background)
-        handed = background.load(steps, flight.lead, deadline, partial(self._landing.abandon, flight))
-        if handed is Handed.TAKEN:
-            ticket.owns = False
-        elif handed is Handed.NO_ROOM:
-            self.counts.add("refreshes_dropped")
-        return handed
-
-    def _load_handed_over(self, flight: Flight, request: LoadRequest, background: Background) -> Steps:
-        try:
-            # The flight has ended if the caller was interrupted while it handed the flight over.
-            if flight.outcome is None:
-                return (yield from self._load_in_background(flight, request, background, is_refresh=False))
-            return None, None
-        finally:
-            self._landing.abandon(flight)
-
-    def _load_in_background(
-        self, flight: Flight, request: LoadRequest, background: Background, *, is_refresh: bool
-    ) -> Steps:
-        value, error = yield from call(request.loader, (flight.lead,))
-        if error is None:
-            _, error = self._landing.loaded(flight, request, value)
-        elif not background.blocking and not isinstance(error, Exception):
-            # A cancellation: the loop ends.
-            self._landing.failed(flight, error)
-            return None, error
-        if error is not None:
-            self._failed_in_background(flight, request, error, is_refresh)
-        return None, None
-
-    def _failed_in_background(
-        self, flight: Flight, request: LoadRequest, error: BaseException, is_refresh: bool
-    ) -> None:
-        if self._is_closed:
-            self._flights.land(flight)
-            flight.end(None, error)
-            return
-        now = self._core.now()
-        with self._flights.lock:
-            pause = self._backoff.failed(request.key, now)
-        removed: Removals = []
-        if not (request.policy.fail_safe or request.policy.fill_grace):
-            # A stale value would be served as if nothing had happened, and no caller would ever see the error.
-            self._core.delete(request.key, only=DEAD, removed=removed)
-        self._landing.failed(flight, error)
-        try:
-            if is_refresh or request.policy.fail_safe or request.given_up:
-                # Otherwise it is raised to the waiters.
-                self._log_failure(request, error, pause)
-        finally:
-            if removed:
-                self._target.announce(0, removed)
-
-    def _log_failure(self, request: LoadRequest, error: BaseException, pause: float) -> None:
-        logger.warning(
-            "Loading %r into the cache %r failed; the next refresh waits for %.1f s.",
-            request.caller_key,
-            self._target.name,
-            pause,
-            exc_info=error,
-        )
-
-    # Stale values and refreshes.
-
-    def _may_try(self, key: Any) -> bool:
-        now = self._core.now()
-        with self._flights.lock:
-            return self._backoff.is_over(key, now)
+    # Stale values.
 
     def _stale(self, request: LoadRequest, grace: float) -> Any:
         """Return a stale value that the caller may have, which ends the look-up; otherwise MISSING."""
@@ -421,60 +319,130 @@ class Loads:
         self.counts.add("stale_hits")
         return record.value
 
-    def _stale_instead(self, request: LoadRequest, error: BaseException) -> Outcome:
-        """Return the stale value if the caller's own load failed and the caller may have it; otherwise the error."""
-        if not request.policy.fail_safe or not isinstance(error, Exception):
-            return None, error
+    def _timed_out(self, request: LoadRequest) -> Outcome:
+        request.given_up = True
+        self.counts.add("load_timeouts")
         stale = self._stale(request, request.policy.grace)
         if stale is MISSING:
-            return None, error
-        now = self._core.now()
-        with self._flights.lock:
-            pause = self._backoff.failed(request.key, now)
-        self._log_failure(request, error, pause)
+            return None, LoadTimeout(request.caller_key, request.policy.timeout or 0.0)
         return stale, None
 
-    def _start_refresh(self, request: LoadRequest, background: Background) -> None:
-        # Before the claim, so that an exception at any later point releases it.
-        end = partial(self._refreshes.end, request)
-        try:
-            if not self._claims_refresh(request):
-                return
-            started = background.refresh(self._refresh(request, background), end)
-            self.counts.add("refreshes" if started else "refreshes_dropped")
-            if not started:
-                end()
-        except BaseException:
-            end()
-            raise
+    def _or_stale(self, request: LoadRequest, error: BaseException) -> Outcome:
+        """Return the stale value if loading failed and the caller may have it; otherwise the error."""
+        if request.policy.fail_safe and isinstance(error, Exception):
+            stale = self._stale(request, request.policy.grace)
+            if stale is not MISSING:
+                return stale, None
+        return None, error
 
-    def _claims_refresh(self, request: LoadRequest) -> bool:
+    def _stale_instead(self, request: LoadRequest, error: BaseException) -> Outcome:
+        """Do the same for the caller's own load, and log an error that the caller does not see."""
+        outcome = self._or_stale(request, error)
+        if outcome[1] is None:
+            pause = self._backoff.failed(request.key, self._core.now())
+            self._results.log_failure(request, error, pause)
+        return outcome
+
+    # Many keys.
+
+    def load_many(
+        self,
+        callers_keys: Iterable[Any],
+        read: Callable[[list[Any]], StepsTo[Mapping[Any, Any]]],
+        ttl: TTL,
+        policy: LoadPolicy,
+    ) -> Steps:
+        """Return the result of ``read(keys)``, which is called once, for all keys. Store its values, except for keys
+        that other callers are loading: see ``reconcile``. This counts no look-ups."""
+        seconds = self._target.seconds(ttl)
         now = self._core.now()
-        with self._flights.lock:
-            return (
-                self._is_wanted(request)
-                and not self._flights.is_claimed(request.key)
-                and self._backoff.is_over(request.key, now)
-                and self._refreshes.claim(request)
-            )
-
-    def _is_wanted(self, request: LoadRequest) -> bool:
-        """Return whether the entry was neither deleted nor loaded since the caller looked."""
-        times = self._core.times(request.key)
-        return times is not None and times.fresh_until <= request.fresh_until
-
-    def _refresh(self, request: LoadRequest, background: Background) -> Steps:
-        flight = Flight(self._flights, request.key, self._core.now(), request.names)
+        requests = {}
+        for caller_key in callers_keys:
+            key, _ = self._target.begin(caller_key)
+            requests[key] = LoadRequest(key, caller_key, key, _no_loader, seconds, policy, started=now)
+        turns: list[Turn] = []
         try:
-            if self._flights.claim(flight):
-                flight.watch = self._stamps.watch(request.watched)
-                if self._is_wanted(request):
-                    return (yield from self._load_in_background(flight, request, background, is_refresh=True))
-                self._landing.abandon(flight)
-            return None, None
+            for key in requests:
+                turn = Turn(self.turns, key)
+                turns.append(turn)
+                if not self.turns.claim(turn):
+                    turns.pop()
+            keys = [request.caller_key for request in requests.values()]
+            values, error = yield from call(InSteps(lambda: outcome_of(read(keys))), tuple(turns))
+            if error is None:
+                error = self._loaded_many(turns, requests, values)
+            if error is not None:
+                for turn in turns if policy.shares(error) else ():
+                    if turn.ended is None:
+                        self._results.failed(turn, requests[turn.key], error)
+                return None, error
         finally:
-            # In this order: a key that is not being refreshed may be loaded.
+            # Twice: the second call completes an interrupted one.
             try:
-                self._landing.abandon(flight)
+                _close_all(turns)
             finally:
-                self._refreshes.end(request)
+                _close_all(turns)
+        led = {turn.key for turn in turns}
+        for key, request in requests.items():
+            if key not in led:
+                self.reconcile(request.caller_key, untagged(values.get(request.caller_key, MISSING)))
+        return values, None
+
+    def _loaded_many(
+        self, turns: list[Turn], requests: Mapping[Any, LoadRequest], values: Mapping[Any, Any]
+    ) -> BaseException | None:
+        for turn in turns:
+            request = requests[turn.key]
+            if request.caller_key in values:
+                _, error = self._results.loaded(turn, request, values[request.caller_key])
+                if error is not None:
+                    return error
+            else:
+                self._results.found_nothing(turn, request)
+        return None
+
+    def reconcile(self, key: Any, value: Any) -> None:
+        """Drop the entry of ``key`` unless its value equals ``value``, which was just read from the source (MISSING if
+        there was none). A load in progress does not store its value, since either value may be the older one."""
+        key = self._keys.adapt(key)
+        self.turns.supersede(key)
+        self._results.drop_other(key, value)
+
+    # Monitoring and lifecycle.
+
+    def keys_in_progress(self) -> list[Any]:
+        """Return the keys that are being loaded. Deleting a pattern deletes them, too."""
+        return list(self.turns.open)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no load is in progress and no refresh waits for a thread."""
+        return not self.turns.open
+
+    def forget_failures(self) -> None:
+        """Forget which loads failed, since the cache is cleared: every key may be loaded again immediately."""
+        self._backoff.clear()
+
+    def after_fork_in_child(self) -> None:
+        """Forget the loads and refreshes, whose callers and threads are in the parent process."""
+        self.turns.after_fork_in_child()
+        self.counts.count_from_zero()
+        self.failures.start_over()
+
+    def close(self) -> None:
+        """Let the loads in progress fail quietly with the error of the core's gate, which is shut for good."""
+        self._in_background.is_closed = True
+        self.forget_failures()
+
+
+def _close_all(turns: list[Turn]) -> None:
+    for turn in turns:
+        turn.close()
+
+
+def _apart(key: Hashable) -> Hashable:
+    return "load", key
+
+
+def _no_loader() -> Any:
+    """Stand in for the loader of a value that was loaded together with others."""

@@ -8,25 +8,24 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import Parameter, Signature, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, cast, overload
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol, Self, TypeVar, overload
 
 from wheelcache.core import CacheAccess
 from wheelcache.core.contract import MISSING
 from wheelcache.core.tally import Tally
 from wheelcache.keys import group_of
-from wheelcache.loading.adaptive import PREVIOUS
+from wheelcache.loading.adaptive import PREVIOUS, adaptive_loader
 from wheelcache.loading.loads import Loads
+from wheelcache.loading.memoized_methods import Instances, MemoizedMethod, is_in_class
 from wheelcache.loading.policy import LoadPolicy
-from wheelcache.loading.steps import Steps, run, run_async
+from wheelcache.loading.steps import Loader, Steps, drive, result, run_async
 from wheelcache.stats import hit_ratio
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
-
-_READ_ONCE: Final = (CoroutineType, GeneratorType, AsyncGeneratorType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,8 @@ class MemoStats:
 
 
 class Memoized(Protocol[P, R_co]):
-    """A function whose results are cached. For a method, the instance is the first argument of these methods, too."""
+    """A function whose results are cached. For a method, ``Shop.price.cache_delete(shop, 7)`` does the same as
+    ``shop.price.cache_delete(7)``."""
 
     @property
     def uncached(self) -> Callable[P, R_co]:
@@ -60,7 +60,7 @@ class Memoized(Protocol[P, R_co]):
     @overload
     def __get__(
         self: Memoized[Concatenate[Any, Q], R], instance: object, owner: type | None = None, /
-    ) -> Callable[Q, R]: ...
+    ) -> Memoized[Q, R]: ...
 
     def cache_delete(self, *args: Any, **kwargs: Any) -> bool:
         """Forget the value for these arguments. Return whether there was one."""
@@ -70,6 +70,33 @@ class Memoized(Protocol[P, R_co]):
 
     def cache_stats(self) -> MemoStats:
         """Return the figures since the function was decorated."""
+
+
+class MemoizedOfClass(Memoized[..., R_co], Protocol[P, R_co]):
+    """A memoized function whose first argument is a class. Type checkers ask ``__get__``, and not ``@classmethod``, for
+    its type as an attribute of a class, so it binds the class there."""
+
+    def __get__(self, instance: object, owner: type | None = None, /) -> Memoized[P, R_co]: ...  # type: ignore[override]
+
+
+class Memoizer(Protocol):
+    """A decorator that ``memoize`` returns."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[type[T], P], R], /) -> MemoizedOfClass[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Memoized[P, R]: ...
+
+
+class Group(NamedTuple):
+    """A group of keys: all tuples whose first item is ``name``."""
+
+    name: str
+    drop: Callable[[str], int]
+
+    def delete(self) -> int:
+        """Delete every key of the group in O(1). Return the number of entries in memory, as ``len`` counts them."""
+        return self.drop(self.name)
 
 
 class Groups:
@@ -104,18 +131,18 @@ class Groups:
 def memoizer(
     cache: CacheAccess,
     loads: Loads,
-    groups: Groups,
-    delete_group: Callable[[str], int],
+    add_group: Callable[[str], Group],
     ttl: Any,
     key: Callable[..., Hashable] | None,
     policy: LoadPolicy,
     tags_of: Callable[..., tuple[str, ...]],
-) -> Callable[[Callable[P, R]], Memoized[P, R]]:
-    """Return the decorator that memoizes in ``cache``, with its loads and groups. See ``Cache.memoize``."""
+) -> Memoizer:
+    """Return the decorator that memoizes in ``cache``, with its loads and new groups of keys. See ``Cache.memoize``."""
 
-    def decorate(function: Callable[P, R]) -> Memoized[P, R]:
+    def decorate(function: Callable[..., Any]) -> Any:
         check_function(function)
-        name = groups.add(name_of(function))
+        group = add_group(name_of(function))
+        name = group.name
         has_previous, arity = receives_previous(function), -1
         if key is not None:
             make_key = _keys_by(key, name)
@@ -123,18 +150,15 @@ def memoizer(
             as_called = signature_of(function, name, has_previous=has_previous)
             # If all arguments are given by position, they make the key as they are, which saves 150 ns.
             make_key, arity = keys_by_arguments(as_called, name), arity_of(as_called)
+        instances = Instances(name) if key is None and is_in_class(function) else None
         find, ahead = cache.find, policy.refresh_ahead
         hits, misses, stale_hits, calls = Tally(), Tally(), Tally(), Tally()
         # ``next(hit)`` counts a hit without looking up an attribute.
         hit = hits.ticks
-        is_async = iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
         def load(*args: Any, **kwargs: Any) -> Any:
             next(calls.ticks)
-            value = function(*args, **kwargs)
-            if not is_async and isinstance(value, _READ_ONCE):
-                raise TypeError(f"{name} is not a coroutine function, but its result can be read only once: {value!r}")
-            return value
+            return function(*args, **kwargs)
 
         def forget(*args: Any, **kwargs: Any) -> bool:
             made = make_key(args, kwargs)
@@ -144,23 +168,26 @@ def memoizer(
                 raise unhashable(name, error) from error
 
         def go_on(made: Any, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
-            loader: Callable[[], Any] = partial(load, *args, **kwargs)
+            bound = partial(load, *args, **kwargs)
+            loader: Loader = bound
             seconds, tags = ttl, tags_of(*args, **kwargs)
             if has_previous:
-                loader = loads.adaptive.loader(made, loader, ttl, policy, passes_previous=True)
+                loader = adaptive_loader(made, bound, ttl, policy, loads.previous, passes_previous=True)
                 seconds = None if callable(ttl) else ttl
+            request = loads.request(made, loader, seconds, policy, tags)
             if found is not MISSING:
                 next(hit)
-                return (yield from loads.load_or_refresh(made, found, loader, seconds, policy, tags))
+                return (yield from loads.refresh(request, found))
             next(misses.ticks)
-            request = loads.request(made, loader, seconds, policy, tags)
+            if instances is not None:
+                instances.missed(args)
             value, error = yield from loads.load(request)
             if error is None and request.is_hit:
                 next(stale_hits.ticks)
             return value, error
 
         memoized: Any
-        if is_async:
+        if is_async(function):
 
             @wraps(function)
             async def memoized(*args: Any, **kwargs: Any) -> Any:
@@ -184,7 +211,7 @@ def memoizer(
                 except TypeError as error:
                     raise unhashable(name, error) from error
                 if found is MISSING or (ahead is not None and loads.needs_refresh(made, found, ttl, policy)):
-                    return run(go_on(made, found, args, kwargs))
+                    return result(drive(go_on(made, found, args, kwargs)))
                 next(hit)
                 return found
 
@@ -199,9 +226,9 @@ def memoizer(
 
         memoized.uncached = function
         memoized.cache_delete = forget
-        memoized.cache_clear = lambda: delete_group(name)
+        memoized.cache_clear = group.delete
         memoized.cache_stats = cache_stats
-        return cast("Memoized[P, R]", memoized)
+        return MemoizedMethod.of(memoized) if is_in_class(function) else memoized
 
     return decorator(decorate, ttl, "@cache.memoize")
 
@@ -216,6 +243,13 @@ def check_function(function: Any) -> None:
         raise TypeError(f"memoize must decorate a function with reusable results, not the generator {function!r}")
     if isinstance(function, (staticmethod, classmethod, property)) or not callable(function):
         raise TypeError(f"memoize must decorate a function, below any other decorators, not {function!r}")
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return whether ``function`` returns coroutines: a coroutine function, or an object with an async ``__call__``."""
+    while isinstance(function, partial):
+        function = function.func
+    return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -24,9 +24,11 @@ class LoadPolicy:
         negative_ttl: the TTL of a value that is None, in seconds; None for the TTL of all other values.
         is_for_waiters: decides whether the waiters of a load receive an error of its loader. Otherwise they look again.
             None if they receive every ``Exception``.
-        longest: returns the most seconds for which the loaded value of a key may be fresh; 0.0 if the value must not be
+        is_counted_by_store: decides whether an error of a loader, which reads a store, is counted as an error of the
+            store and not as a failed load. None if every error is a failed load.
+        max_ttl: returns the most seconds for which the loaded value of a key may be fresh; 0.0 if the value must not be
             stored. None for no limit beyond the TTL.
-        past_end: seconds past the end that ``longest`` shows, or past the TTL if it shows none, for which a value stays
+        past_end: seconds past the end that ``max_ttl`` shows, or past the TTL if it shows none, for which a value stays
             for callers that would wait; 0.0 for none.
     """
 
@@ -38,7 +40,8 @@ class LoadPolicy:
     keep: float = 0.0
     fill_grace: float = 0.0
     is_for_waiters: Callable[[BaseException], bool] | None = None
-    longest: Callable[[Any], float] | None = None
+    is_counted_by_store: Callable[[BaseException], bool] | None = None
+    max_ttl: Callable[[Any], float] | None = None
     past_end: float = 0.0
 
     def shares(self, error: BaseException) -> bool:

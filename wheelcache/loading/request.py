@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol
@@ -33,6 +34,9 @@ class LoadRequest:
             served.
         leaves_miss: whether the caller counts the miss if the load returns MISSING.
         given_up: whether the caller's timeout has passed.
+        may_wait: whether the caller may wait for other loads of the key.
+        started: the time on the cache's clock at which its own load began.
+        contexts: entered around the load if it runs in the background: see ``background.made_for_load``.
     """
 
     key: Any
@@ -47,6 +51,9 @@ class LoadRequest:
     is_hit: bool = False
     leaves_miss: bool = False
     given_up: bool = False
+    may_wait: bool = True
+    started: float = 0.0
+    contexts: Sequence[AbstractContextManager[Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +110,6 @@ class Target(Protocol):
     def announce(self, outcome: int, removed: Removals | None) -> None:
         """Notify the listener and the leases, wake the wheel, evict more. Called when no caller waits, since a
         listener may look up the key that was loaded."""
-
-    def interrupted(self) -> None:
-        """Handle an exception between ``store`` and the end of ``announce``."""
 
     def discard(self, key: Any) -> None:
         """Remove an entry that is stale or not current, and notify the listener."""

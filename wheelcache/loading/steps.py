@@ -9,47 +9,49 @@ clean up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import wraps
 from inspect import Signature, isawaitable, signature
 from threading import TIMEOUT_MAX
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from wheelcache.loading.wait_graph import Lead, Leading
+from wheelcache.core.reusable import check_reusable, read_once
 from wheelcache.runtime.alarm import Alarm
 from wheelcache.runtime.clock import SystemClock
+from wheelcache.turns import Leading, Turn
 
 Outcome = tuple[Any, BaseException | None]
 """A value, or an error to raise instead."""
 
 
 class Call:
-    """A step that runs a loader on behalf of ``leads``, and sends an Outcome."""
+    """A step that calls ``loader()``, and sends an Outcome: a TypeError if the result can be read only once.
 
-    __slots__ = ("_leads", "_loader")
+    ``drive`` itself calls it: a loader may load another value, and so on, to the depth that Python's limit of recursion
+    allows. Every function between two loaders would reduce that depth.
+    """
 
-    def __init__(self, loader: Callable[[], Any], leads: tuple[Lead, ...] = ()) -> None:
-        self._loader = loader
-        self._leads = leads
+    __slots__ = ("loader",)
 
-    def run(self) -> Outcome:
-        try:
-            if not self._leads:
-                return self._loader(), None
-            with Leading(self._leads):
-                return self._loader(), None
-        except BaseException as error:
-            return None, error
+    def __init__(self, loader: Callable[[], Any]) -> None:
+        self.loader = loader
 
     async def run_async(self) -> Outcome:
         try:
-            with Leading(self._leads):
-                value = self._loader()
-                if isawaitable(value):
-                    value = await value
-                return value, None
+            value = self.loader()
+            if isawaitable(value):
+                value = await value
+            return _checked(value), None
         except BaseException as error:
             return None, error
+
+
+def _checked(value: Any) -> Any:
+    if type(value) is Later:
+        # Nothing awaits it.
+        raise read_once(value.awaitable)
+    check_reusable(value)
+    return value
 
 
 class InSteps:
@@ -130,14 +132,14 @@ StepsTo = Generator[Call | Wait | ByDriver | ToTheEnd, Any, T]
 Steps = StepsTo[Outcome]
 
 
-def call(loader: Loader, leads: tuple[Lead, ...] = ()) -> Steps:
-    """Run a loader on behalf of ``leads``. Return its outcome."""
-    if not isinstance(loader, InSteps):
-        outcome: Outcome = yield Call(loader, leads)
-        return outcome
+def call(loader: Loader, turns: tuple[Turn, ...] = ()) -> Steps:
+    """Run a loader for ``turns``. Return its outcome."""
     try:
-        with Leading(leads):
-            return (yield from loader.steps())
+        with Leading(turns):
+            if isinstance(loader, InSteps):
+                return (yield from loader.steps())
+            outcome: Outcome = yield Call(loader)
+            return outcome
     except GeneratorExit:
         raise
     except BaseException as error:
@@ -156,13 +158,22 @@ def outcome_of(steps: StepsTo[Any]) -> Steps:
 
 def drive(steps: StepsTo[T]) -> T:
     """Drive ``steps`` in this thread, and return their result."""
+    sent: Any = None
     try:
-        step = next(steps)
         while True:
-            step = steps.send(step.run())
+            step = steps.send(sent)
+            if type(step) is not Call:
+                sent = step.run()  # type: ignore[union-attr]
+                continue
+            try:
+                sent = _checked(step.loader()), None
+            except BaseException as error:
+                sent = None, error
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     finally:
+        # An error in it, its traceback and this frame would be a cycle.
+        sent = None
         steps.close()
 
 
@@ -179,7 +190,10 @@ async def drive_async(steps: StepsTo[T]) -> T:
 
 
 def run(steps: Steps) -> Any:
-    """Drive ``steps`` in this thread, and return the value of their outcome."""
+    """Drive ``steps`` in this thread, and return the value of their outcome.
+
+    Callers that a loader may call again write this out: see ``Call``.
+    """
     return result(drive(steps))
 
 
@@ -199,19 +213,28 @@ def result(outcome: Outcome) -> Any:
         del outcome
 
 
+def as_it_is(value: Any) -> Any:
+    """Return ``value``."""
+    return value
+
+
 def twins(
-    steps: Callable[..., Any], by_threads: Callable[[Any], Any] = drive, by_tasks: Callable[[Any], Any] = drive_async
+    steps: Callable[..., Any], value_of: Callable[[Any], Any] = as_it_is
 ) -> tuple[Callable[..., Any], Callable[..., Coroutine[Any, Any, Any]]]:
-    """Return a method that drives ``steps`` in threads, and its twin for coroutines, whose name begins with an "a"."""
+    """Return a method that drives ``steps`` in threads, and its twin for coroutines, whose name begins with an "a".
+
+    Args:
+        value_of: returns the result of the methods, given that of the steps: ``result`` if they return outcomes.
+    """
     name = steps.__name__.removeprefix("_")
 
     @wraps(steps)
     def by_thread(*args: Any, **kwargs: Any) -> Any:
-        return by_threads(steps(*args, **kwargs))
+        return value_of(drive(steps(*args, **kwargs)))
 
     @wraps(steps)
     async def by_task(*args: Any, **kwargs: Any) -> Any:
-        return await by_tasks(steps(*args, **kwargs))
+        return value_of(await drive_async(steps(*args, **kwargs)))
 
     by_thread.__name__, by_task.__name__ = name, f"a{name}"
     # Callers receive the result of the steps.
@@ -220,15 +243,26 @@ def twins(
     return by_thread, by_task
 
 
-def then(function: Callable[[Any], T], value: Any) -> T | Coroutine[Any, Any, T]:
-    """Return ``function(value)``; if ``value`` is awaitable, a coroutine that awaits it first, and then the result of
-    the function if that is awaitable, too."""
+class Later(Generic[T]):
+    """An awaitable: awaits ``awaitable``, and then the result of ``function`` if that is awaitable, too."""
 
-    async def awaited() -> T:
-        outcome: Any = function(await value)
+    __slots__ = ("_function", "awaitable")
+
+    def __init__(self, function: Callable[[Any], T], awaitable: Awaitable[Any]) -> None:
+        self._function = function
+        self.awaitable = awaitable
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._run().__await__()
+
+    async def _run(self) -> T:
+        outcome: Any = self._function(await self.awaitable)
         return await outcome if isawaitable(outcome) else outcome  # type: ignore[no-any-return]
 
-    return awaited() if isawaitable(value) else function(value)
+
+def then(function: Callable[[Any], T], value: Any) -> T | Later[T]:
+    """Return ``function(value)``; if ``value`` is awaitable, an awaitable of it."""
+    return Later(function, value) if isawaitable(value) else function(value)
 
 
 BLOCKS: Final = ByDriver(True, False)

@@ -1,52 +1,103 @@
-"""The computations of values by one process that are in progress, and the writes and deletes that outdate them.
+"""The computations of values for the store behind a near cache, and the writes and deletes that outdate them.
 
-A watch of the core would not do: it also breaks if the connection to the store begins to report writes, or reports one
-by this process from before the computation.
+The value is stored behind this cache, so the core cannot refuse it in the step that stores it. Two records show whether
+it is outdated. A write by this process supersedes the turn of the load that computes the value: see ``turns``. With
+COHERENCE, the stamps show the writes of all processes of the machine, at their beginning and at their end: a value that
+is stored in between is outdated, too. The storing of a computed value is no such write, since processes that compute a
+value at the same time do not outdate each other.
+
+The watch of the turn would not do: it also breaks if the connection to the store begins to report writes, or reports
+one by this process from before the computation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
-from weakref import WeakValueDictionary
+
+from wheelcache.coherence.write_moments import WritesSince
+from wheelcache.core.contract import Seen
+from wheelcache.engine import Engine
+from wheelcache.turns import Turn
 
 
 class Computation:
-    """The computation of the value of one key, by one or more callers.
+    """The computation of the value of one key.
 
-    Attributes:
-        is_outdated: whether this process has begun to write or delete the key since then.
+    Args:
+        engine: the cache of the copies.
+        seen: the stamps of the key when the computation began.
+        turn: the turn of the load that computes the value; None if a caller computes it after a ``get`` that missed.
     """
 
-    __slots__ = ("__weakref__", "is_outdated")
+    __slots__ = ("_engine", "_key", "_seen", "_turn")
 
-    def __init__(self) -> None:
-        self.is_outdated = False
+    def __init__(self, engine: Engine, key: Any, seen: Seen | None, turn: Turn | None = None) -> None:
+        self._engine = engine
+        self._key = key
+        self._seen = seen
+        self._turn = turn
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a caller has begun to write or delete the key since then. Once True, it stays True."""
+        turn = self._turn
+        # A turn that is not open cannot be superseded: it has ended, or it is ALONE.
+        if turn is not None and (turn.is_superseded or not turn.is_open):
+            return True
+        if self._seen is None:
+            return False
+        now = self._engine.seen(self._key)
+        return now is None or now[0] != self._seen[0]
+
+
+class CommittedValue:
+    """The value of one key that a transaction computed, which was committed.
+
+    Args:
+        others: the writes by others since the transaction began.
+    """
+
+    __slots__ = ("_key", "_others")
+
+    def __init__(self, key: Any, others: WritesSince) -> None:
+        self._key = key
+        self._others = others
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether another caller has begun to write or delete the key since the transaction began."""
+        return self._others.contain([self._key])
 
 
 class Computations:
-    """The computations in progress, by the keys of a near cache."""
+    """The computations in progress, by the keys of a near cache.
 
-    __slots__ = ("_in_progress",)
+    Args:
+        engine: the cache of the copies.
+    """
 
-    def __init__(self) -> None:
-        self._in_progress: WeakValueDictionary[Any, Computation] = WeakValueDictionary()
+    __slots__ = ("_engine", "_misses")
 
-    def begin(self, key: Any) -> Computation:
-        """Return the computation of ``key``. The caller refers to it until it stores the value."""
-        return self._in_progress.setdefault(key, Computation())
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._misses = engine.misses()
 
-    def keys(self) -> list[Any]:
-        """Return the keys of the computations."""
-        return [reference.key for reference in self._in_progress.valuerefs()]
+    def led(self, key: Any) -> Computation:
+        """Return the computation of ``key`` by the load apart that the running code leads."""
+        turn = self._engine.led_apart(key)
+        return Computation(self._engine, key, None if turn.watch is None else turn.watch.seen, turn)
 
-    def outdate(self, keys: Iterable[Any]) -> None:
-        """Note that ``keys`` will be written or deleted."""
-        for key in keys if self._in_progress else ():
-            computation = self._in_progress.pop(key, None)
-            if computation is not None:
-                computation.is_outdated = True
+    def answered_by(self, keys: Iterable[Any]) -> dict[Any, Computation]:
+        """Return the computations that end with a write of ``keys``, by their keys: those that the running thread or
+        task began with a miss that was noted. Without COHERENCE there are none, since the last write wins."""
+        found = {}
+        for key in keys:
+            seen, _ = self._misses.take(key)
+            if seen is not None:
+                found[key] = Computation(self._engine, key, seen)
+        return found
 
-    def outdate_all(self) -> None:
-        """Note that all keys will be deleted."""
-        self.outdate(self.keys())
+    def outdate(self, select: Callable[[list[Any]], Iterable[Any]]) -> None:
+        """Note that the keys that ``select`` returns, given those of the loads apart, will be written or deleted."""
+        self._engine.supersede_apart(select)

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from wheelcache.errors import StoreUnavailable
+from wheelcache.loading.recent_failures import Failure
 from wheelcache.loading.steps import Call, StepsTo, result
 from wheelcache.near_cache.outage_rule import OutageRule
+from wheelcache.near_cache.outages import Outages
+from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
-from wheelcache.runtime.clock import Clock
+from wheelcache.runtime.clock import Clock, SystemClock
 from wheelcache.stats import CallStats, Meter, StoreStats
-
-if TYPE_CHECKING:
-    from wheelcache.near_cache.invalidations import TrustEpoch
 
 logger = logging.getLogger("wheelcache")
 
@@ -91,8 +91,8 @@ class GuardedStore:
     """
 
     __slots__ = (
-        *("_breaker", "_cache_is_used", "_clock", "_epoch", "_look_ups", "_name", "_reads", "_watches_outages"),
-        "_writes",
+        *("_breaker", "_cache_is_used", "_clock", "_epoch", "_look_ups", "_name", "_outages", "_reads"),
+        *("_watches_outages", "_writes"),
         *("rule", "timeouts"),
     )
 
@@ -114,6 +114,7 @@ class GuardedStore:
         self._epoch = epoch
         self._watches_outages = watches_outages
         self._breaker = CircuitBreaker()
+        self._outages = Outages()
         self._reads = Meter("errors", "refused")
         self._writes = Meter("errors", "refused")
         self._look_ups = Meter("hits", "misses")
@@ -169,10 +170,16 @@ class GuardedStore:
             open_breakers=int(self._breaker.is_open()),
             trackers=int(epoch is not None),
             trusted=int(epoch is not None and epoch.is_notified),
+            refused_trackers=int(epoch is not None and epoch.is_refused),
         )
+
+    def take_outage(self) -> Failure | None:
+        """Return the failed calls since the last call of this method: see ``Outages.take``."""
+        return self._outages.take()
 
     def after_fork_in_child(self) -> None:
         """Start counting from zero."""
+        self._outages.start_over()
         self._reads.count_from_zero()
         self._writes.count_from_zero()
         self._look_ups.count_from_zero()
@@ -185,16 +192,23 @@ class GuardedStore:
             raise StoreUnavailable(f"the store behind the cache {self._name!r} failed recently and is not called yet")
         began = self._clock()
         outcome = yield Call(function)
-        meter.ended(self._clock() - began, "errors" if self.rule.is_outage(outcome[1]) else None)
-        if self._watches_outages:
-            self._note(outcome[1])
+        error = outcome[1]
+        is_outage = isinstance(error, Exception) and self.rule.is_outage(error)
+        meter.ended(self._clock() - began, "errors" if is_outage else None)
+        if error is None:
+            self._succeeded()
+        elif is_outage:
+            self._failed(error)
         return result(outcome)
 
-    def _note(self, error: BaseException | None) -> None:
-        if error is None:
-            if self._breaker.succeeded():
-                logger.warning("The store behind the cache %r answers again.", self._name)
-        elif self.rule.is_outage(error) and self._breaker.failed(self._clock()):
+    def _succeeded(self) -> None:
+        self._outages.succeeded(SystemClock.time())
+        if self._watches_outages and self._breaker.succeeded():
+            logger.warning("The store behind the cache %r answers again.", self._name)
+
+    def _failed(self, error: Exception) -> None:
+        self._outages.failed(error, SystemClock.time())
+        if self._watches_outages and self._breaker.failed(self._clock()):
             logger.warning(
                 "The store behind the cache %r fails (%r); calling it rarely until it answers.", self._name, error
             )

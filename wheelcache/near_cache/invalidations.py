@@ -2,59 +2,23 @@
 
 from __future__ import annotations
 
-from array import array
+import encodings.idna  # noqa: F401
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 from wheelcache.cache import Cache
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
+from wheelcache.near_cache.trust_epoch import TrustEpoch
 
-
-class TrustEpoch:
-    """Stamps with a single slot, which contains the number of the present epoch. An entry is current during its epoch.
-
-    An epoch lasts as long as all writes are reported to this process. Its end makes all entries suspect in one step:
-    they may be old, and reads miss them. They stay in memory until they are replaced, deleted or expire, for callers
-    that cannot get another value. A value that is stored after the end of the epoch in which it was read is suspect as
-    well.
-
-    Attributes:
-        table: the number of the epoch, as the only slot.
-        invalidations: unused, since the end of an epoch does not mean that a key was written.
-        first: None, for the same reason.
-        tags: None, since tags are dropped in this process only.
-        is_notified: whether writes are reported to this process. Entries that are stored while it is False are suspect.
-    """
-
-    __slots__ = ("_number", "invalidations", "is_notified", "table")
-
-    first: Final = None
-    tags: Final = None
-
-    def __init__(self) -> None:
-        self._number = array("Q", [1])
-        self.table = memoryview(self._number)
-        self.invalidations = memoryview(array("Q", [0]))
-        self.is_notified = True
-
-    def open(self) -> None:
-        """Do nothing: there is no file to open."""
-
-    def open_in_child(self) -> None:
-        """Make all inherited entries suspect, in the child of a fork."""
-        self.write_all()
-
-    def is_gone(self) -> bool:
-        return False
-
-    def slot(self, key: object) -> int:
-        return 0
-
-    def write_all(self) -> None:
-        """End the epoch, without a lock."""
-        self._number[0] += 1
+# Not at the first use: the child of a fork that happens during an import waits for its lock forever. ``getaddrinfo``
+# imports the codec for the name of a server.
+try:
+    from wheelcache.near_cache import cluster_tracking, redis_tracking, sentinels
+except ImportError:
+    redis_tracking = None  # type: ignore[assignment]
 
 
 class Invalidations:
@@ -110,17 +74,35 @@ def _tracking(store: Any, prefix: str) -> Callable[[NearCache], Any] | None:
     None if ``store`` is neither, or reads from replicas: a replica may still have the old value after the primary has
     reported the write.
     """
-    try:
-        from wheelcache.near_cache.redis_tracking import Tracking, client_of, connect_like
-    except ImportError:
+    if redis_tracking is None:
         return None
+    cluster = cluster_tracking.cluster_of(store)
+    if cluster is not None:
+        return None if cluster_tracking.reads_from_replicas(store) else partial(_cluster_tracking, cluster, prefix)
+    client = redis_client(store)
+    if client is None or _reads_from_replicas(store, client):
+        return None
+    return lambda near_cache: redis_tracking.Tracking(
+        redis_tracking.connect_like(client), prefix.encode(), near_cache, question=sentinels.sentinels_of(client)
+    )
+
+
+def _cluster_tracking(cluster: Callable[[], Any], prefix: str, near_cache: NearCache) -> Any:
+    topology = cluster_tracking.Topology(cluster)
+    return redis_tracking.Tracking(topology.masters, prefix.encode(), near_cache, question=topology)
+
+
+def redis_client(store: Any) -> Any:
+    """Return the client that writes for ``store``; None if it is not a Redis or Valkey behind redis-py."""
+    if redis_tracking is None:
+        return None
+    cluster = cluster_tracking.cluster_of(store)
+    if cluster is not None:
+        return cluster()
     try:
-        client = client_of(store)
+        return redis_tracking.client_of(store)
     except TypeError:
         return None
-    if _reads_from_replicas(store, client):
-        return None
-    return lambda near_cache: Tracking(connect_like(client), prefix.encode(), near_cache)
 
 
 def _reads_from_replicas(store: Any, client: Any) -> bool:

@@ -5,7 +5,8 @@ gave to the value (see ``written_timeouts``), and only until a write of its key 
 writes by the processes of this machine, and ``redis_tracking`` the writes by any client of a Redis. A caller that reads
 during a write may get the old value. A caller that begins to read after the write and its invalidation have arrived
 does not get it: copies that were read earlier are not kept. The same holds for the tags of values: see ``store_tags``.
-A computed value is not stored if this process has begun to write or delete its key since the computation began.
+A computed value is not stored if its key was written or deleted since the computation began: see ``computations``. If
+that happens while the value is being stored, it is removed from the store again: see ``late_values``.
 
 The backends pass functions that call the store. ``outage_rule`` decides which of their exceptions are outages.
 """
@@ -16,28 +17,32 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec
 from wheelcache.core.contract import MISSING, Record
 from wheelcache.errors import CacheClosed
+from wheelcache.loading.adaptive import adaptive_loader
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.request import Tagged, Unstored, untagged
-from wheelcache.loading.steps import Call, InSteps, Loader, Steps, StepsTo, ToTheEnd, call, result
-from wheelcache.near_cache.computations import Computations
+from wheelcache.loading.steps import InSteps, Loader, Steps, StepsTo, ToTheEnd, call, result
+from wheelcache.near_cache.computations import CommittedValue, Computation, Computations
 from wheelcache.near_cache.guarded_store import GuardedStore
 from wheelcache.near_cache.outage_rule import OutageRule
-from wheelcache.near_cache.store_tags import MARK
-from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
-
-if TYPE_CHECKING:
-    from wheelcache.near_cache.invalidations import TrustEpoch
+from wheelcache.near_cache.tokens import MARK, TokensRead
+from wheelcache.near_cache.trust_epoch import TrustEpoch
+from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout, WrittenTimeouts
 
 T = TypeVar("T")
 
 ValueOf = Callable[[Any], Any]
 """Returns the value that was written, or MISSING, for the result of a write."""
+
+Fills = Mapping[Any, Computation | CommittedValue]
+NO_FILLS: Final[Fills] = MappingProxyType({})
+"""The computations of the values that a write stores, by their keys."""
 
 
 def _nothing() -> None:
@@ -47,6 +52,11 @@ def _nothing() -> None:
 def _no_value(result: object) -> Any:
     """Return MISSING: the waiters do not receive the written value."""
     return MISSING
+
+
+def are_outdated(fills: Fills) -> bool:
+    """Return whether one of the values must not be kept."""
+    return any(computation.is_outdated for computation in fills.values())
 
 
 def _all_untagged(found: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -70,6 +80,8 @@ class NearCache:
     Attributes:
         computations: the computations of values for the store.
         token_mark: a part of the keys of all tokens of tags.
+        tokens: the tokens of tags that this process has read.
+        is_tracked: whether there is an epoch.
         trusted: whether copies may be used. With an epoch, ``trust`` sets it.
         start_tracking: called when copies may not be used; cheap if tracking was started before.
         stop_tracking: the owner calls it when the copies are no longer used.
@@ -88,48 +100,54 @@ class NearCache:
         drop_writes: bool = True,
     ) -> None:
         self.cache = cache
+        self._engine = cache.engine
+        self._misses = cache.engine.misses()
         self.timeout = timeout
         self.fail_safe = fail_safe
         self.drop_writes = drop_writes
         self.token_mark = MARK
+        self.tokens = TokensRead()
+        self.is_tracked = epoch is not None
         self.trusted = epoch is None
         self.start_tracking: Callable[[], object] = _nothing
         self.stop_tracking: Callable[[], object] = _nothing
-        self.computations = Computations()
+        self.computations = Computations(cache.engine)
         self._epoch = epoch
         self._grace = grace
         self._past_end = max(grace if fail_safe else 0.0, fill_grace) if fill_grace else 0.0
         if epoch is not None:
             epoch.is_notified = False
         # Expired copies stay for outages. They are not returned while the store answers.
-        timeouts = WrittenTimeouts(cache.parts.core.now)
+        timeouts = WrittenTimeouts(cache.engine.now)
         self._policy = LoadPolicy(
             keep=grace if fail_safe else 0.0,
             is_for_waiters=rule.is_of_the_call,
-            longest=timeouts.left,
+            is_counted_by_store=rule.is_outage,
+            max_ttl=timeouts.left,
             past_end=self._past_end,
         )
         self._store = GuardedStore(
             cache.name,
-            cache.parts.driver.clock,
+            cache.engine.clock,
             rule,
             timeouts,
             epoch=epoch,
             watches_outages=fail_safe,
-            cache_is_used=cache.parts.jobs.cache_is_used,
+            cache_is_used=cache.engine.is_used,
         )
-        cache.parts.observer.stats.store = self._store
+        # The calls of the store start the jobs.
+        cache.engine.keep_copies_of(self._store)
 
     # The tracking calls these: see ``redis_tracking.Listener``.
 
     def invalidated(self, keys: list[bytes]) -> None:
         for raw in keys:
             key = raw.decode(errors="surrogateescape")
-            self.cache.parts.invalidate(key)
+            self._engine.invalidate(key)
             self._drop_tag(key)
 
     def flushed(self) -> None:
-        self.cache.parts.clear_for("a flush of the server behind it")
+        self._engine.clear_for("a flush of the server behind it")
 
     def trust(self, trusted: bool) -> None:
         # Without a lock: the fork hook may be the caller.
@@ -140,10 +158,26 @@ class NearCache:
         if trusted:
             if not self.fail_safe:
                 # Otherwise suspect copies stay for an outage.
-                self.cache.parts.clear_for(None)
+                self._engine.clear_for(None)
             if self._epoch is not None:
                 self._epoch.is_notified = True
+                self._epoch.is_refused = False
             self.trusted = True
+
+    def refused(self) -> None:
+        if self._epoch is not None:
+            self._epoch.is_refused = True
+
+    def missed(self, key: Any) -> None:
+        """Note that the running thread or task missed ``key``: its next write of it answers the miss."""
+        if self._engine.reports_writes:
+            self._misses.note(key)
+
+    def fills(self, keys: Iterable[Any], ttl: float | None) -> Fills:
+        """Return the computations that end with a ``set`` of ``keys`` by the running thread or task. A value that
+        expires immediately is a delete, and ends none."""
+        computations = self.computations.answered_by(keys)
+        return NO_FILLS if ttl is not None and ttl <= 0 else computations
 
     # Reading. The methods below are steps, for threads and tasks: see ``loading.steps``. In a task, the results of the
     # functions that read and write may be awaitable. The values that are read may be Tagged.
@@ -161,10 +195,9 @@ class NearCache:
                 stored = self.cache.find(key, MISSING)
                 if stored is not MISSING:
                     return stored
-                loads = self.cache.parts.loads
-                request = loads.request(key, InSteps(partial(self._read, read)), self.timeout, self._policy)
+                request = self._engine.request(key, InSteps(partial(self._read, read)), self.timeout, self._policy)
                 request.leaves_miss = leaves_miss
-                stored = result((yield from loads.load(request)))
+                stored = result((yield from self._engine.load(request)))
             else:
                 found = yield from self._get_untrusted([key], lambda keys: self._read_one(key, read), leaves_miss)
                 stored = found.get(key, MISSING)
@@ -213,17 +246,19 @@ class NearCache:
         Args:
             grace: for so many seconds past the end of the value, the others receive the old copy and do not wait; at
                 most ``fill_grace``.
-            leader: see ``CacheParts.look_up_leased``.
+            leader: see ``Engine.look_up_leased``.
         """
         grace = self._grace_of_copy(key, grace)
-        stored = yield from self.cache.parts.look_up_leased(key, wait, may_wait, grace, leader)
+        stored = yield from self._engine.look_up_leased(key, wait, may_wait, grace, leader)
         if stored is MISSING:
             # This caller may hold the lease now. Another process, or an earlier holder, may have set the key meanwhile.
-            fill = self.cache.parts.lease_fill(key)
+            fill = self._engine.lease_fill(key)
             stored = yield from self._read_now(read, key)
             self._store.answered(int(stored is not MISSING), 1)
             if stored is not MISSING:
                 fill(untagged(stored), stored.tags if type(stored) is Tagged else ())
+                # A later write by this caller does not answer the miss.
+                self.computations.answered_by([key])
         return untagged(stored)
 
     def has(self, key: Any, ask: Callable[[], Any]) -> StepsTo[bool]:
@@ -234,7 +269,7 @@ class NearCache:
             found: bool = yield from self._store.read(ask)
         except Exception as error:
             self._check_may_fail(error)
-            return self.cache.parts.loads.get_stale(key, self._grace) is not MISSING
+            return self._engine.get_stale(key, self._grace) is not MISSING
         if not found:
             self._not_in_store(key)
         return found
@@ -254,7 +289,7 @@ class NearCache:
             self._check_may_fail(error)
             return MISSING
         if key is not MISSING and self.fail_safe and not self.trusted:
-            self.cache.parts.loads.many.reconcile(key, untagged(value))
+            self._engine.reconcile(key, untagged(value))
         return value
 
     def load(self, key: Any, loader: Loader, grace: float = 0.0, tags: tuple[str, ...] = ()) -> Steps:
@@ -273,7 +308,7 @@ class NearCache:
             # The loaded value is not a copy of the store's value.
             return Unstored(value), error
 
-        return self.cache.parts.loads.load_apart(key, InSteps(load), self.timeout, self.policy_of(key, grace), tags)
+        return self._engine.load_apart(key, InSteps(load), self.timeout, self.policy_of(key, grace), tags)
 
     def policy_of(self, key: Any, grace: float) -> LoadPolicy:
         """Return the policy of a load of ``key`` whose waiters receive the old copy as in ``lease``."""
@@ -282,14 +317,14 @@ class NearCache:
     def previous(self, key: Any) -> Record | None:
         """Return the copy that a newly computed value will replace; None without ``fill_grace``, since other processes
         may have deleted the value."""
-        return self.cache.parts.loads.adaptive.previous(key) if self._past_end else None
+        return self._engine.peek(key) if self._past_end else None
 
     def get_or_add(
         self,
         key: Any,
         read: Callable[[], Any],
         loader: Callable[..., Any],
-        add: Callable[[Any], StepsTo[bool]],
+        add: Callable[[Any, Fills], StepsTo[bool]],
         codec: Codec,
         grace: float,
         tags: tuple[str, ...],
@@ -303,9 +338,7 @@ class NearCache:
             begin: called before ``loader`` if there are tags.
         """
 
-        load = self.cache.parts.loads.adaptive.loader(
-            *(key, loader, None, PLAIN), decode=codec.decode, find_previous=self.previous
-        )
+        load = adaptive_loader(key, loader, None, PLAIN, self.previous, decode=codec.decode)
 
         def compute() -> Steps:
             # A caller that arrived while another one computed the value finds it in the store.
@@ -313,11 +346,11 @@ class NearCache:
             if stored is MISSING:
                 if tags:
                     yield from self.read(begin)
-                computation = self.computations.begin(key)
-                value, error = yield Call(load)
+                computation = self.computations.led(key)
+                value, error = yield from call(load)
                 if error is not None:
                     return None, error
-                if computation.is_outdated or not (yield from add(value)):
+                if not (yield from add(value, {key: computation})):
                     # Another caller has written the key, or the store could not keep the value.
                     stored = yield from self.read(read, key)
                 if stored is MISSING:
@@ -338,31 +371,40 @@ class NearCache:
         value_of: ValueOf = _no_value,
         new_timeout: NewTimeout | None = None,
         tags: tuple[str, ...] = (),
+        fills: Fills = NO_FILLS,
+        undo: Callable[[Any], Any] = _no_value,
     ) -> StepsTo[T]:
         """Call ``write()``, drop the copies of ``keys``, and return the result.
 
         Args:
-            dropped: returned in an outage if failing writes are dropped. If not given, the error is raised.
+            dropped: returned in an outage if failing writes are dropped, and if the computations of all values are
+                outdated. If not given, the error is raised.
             value_of: returns the value that the keys were set to, given the result of ``write()``, for the waiters of a
                 lease.
             new_timeout: the timeout that the write gives to the keys; None if they keep theirs.
             tags: the tags of the written value in the cache of the copies.
+            fills: the computations of the values by their keys. A value whose computation is outdated is not kept.
+            undo: ``undo(key)`` removes a value of ``fills`` from the store.
         """
         keys = list(keys)
-        self.computations.outdate(keys)
-        fills = [] if value_of is _no_value else [self.cache.parts.lease_fill(key) for key in keys]
+        if fills and all(key in fills and fills[key].is_outdated for key in keys):
+            for key in keys:
+                self._engine.refuse_fill(key)
+            return dropped  # type: ignore[no-any-return]
+        self._begin_write([key for key in keys if key not in fills])
+        lease_fills = [] if value_of is _no_value else [self._engine.lease_fill(key) for key in keys]
         try:
             # There are no copies of other keys, and comparing those may run the site's code.
             plain = [key for key in keys if type(key) is str]
-            steps = self._store.write(write, plain, new_timeout)
-            outcome = yield ToTheEnd(steps, partial(self._written_after_cancellation, keys))
-            value = MISSING if outcome[1] is not None else value_of(outcome[0])
+            steps = self._checked(self._store.write(write, plain, new_timeout), fills, undo)
+            outcome = yield ToTheEnd(steps, partial(self._written_after_cancellation, keys, fills))
+            value = MISSING if outcome[1] is not None or are_outdated(fills) else value_of(outcome[0])
             if value is not MISSING:
-                for fill in fills:
+                for fill in lease_fills:
                     fill(value, tags)
         finally:
             # After a failure, too, since it is unknown whether the store applied the write.
-            self._written(keys)
+            self._written(keys, fills)
         try:
             return result(outcome)  # type: ignore[no-any-return]
         except Exception as error:
@@ -371,34 +413,60 @@ class NearCache:
             self._check_may_fail(error)
             return dropped  # type: ignore[no-any-return]
 
+    def _begin_write(self, keys: list[Any]) -> None:
+        """Outdate the computations of ``keys``, and drop tags whose tokens they are. This comes before a write, too: a
+        value that is stored between the write and its end would otherwise not be known to be outdated."""
+        self.computations.outdate(lambda _: keys)
+        for key in keys:
+            self._engine.will_be_written(key)
+            self._drop_tag(key)
+
+    def _checked(self, steps: StepsTo[T], fills: Fills, undo: Callable[[Any], Any]) -> StepsTo[T]:
+        """Store values by ``steps``, and remove those whose computations are outdated then."""
+        written = yield from steps
+        for key, computation in fills.items():
+            if computation.is_outdated:
+                plain = [key] if type(key) is str else []
+                yield from self._store.write(partial(undo, key), plain, NO_TIMEOUT)
+        return written
+
     def is_outage(self, error: BaseException | None) -> bool:
         """Return whether an error of the store is an outage."""
         return self._store.rule.is_outage(error)
 
     def clear(self, write: Callable[[], Any]) -> StepsTo[Any]:
         """Call ``write()``, drop all copies, and return the result."""
-        self.computations.outdate_all()
+        self.computations.outdate(lambda apart: apart)
+        if self._engine.reports_writes:
+            self._engine.clear_for(None)
         try:
             return (yield from self.write((), write, dropped=None))
         finally:
             self.cache.clear()
 
-    def _written(self, keys: list[Any]) -> None:
+    def _written(self, keys: list[Any], fills: Fills) -> None:
+        written = [key for key in keys if key not in fills]
         for key in keys:
-            self.cache.delete(key)
+            if key in fills:
+                self._engine.filled(key)
+                if fills[key].is_outdated:
+                    self._engine.refuse_fill(key)
+        # Together, since they may be reported to other machines.
+        self.cache.delete_many(written)
+        for key in written:
             self._drop_tag(key)
 
     def _drop_tag(self, key: Any) -> None:
         """Drop the tag whose token was written under ``key``, if ``key`` is the key of a token."""
         if type(key) is str and self.token_mark in key:
-            self.cache.parts.delete_tags([key])
+            self._engine.delete_tags([key])
 
-    def _written_after_cancellation(self, keys: list[Any], done: asyncio.Future[Any]) -> None:
+    def _written_after_cancellation(self, keys: list[Any], fills: Fills, done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
             # The writer was cancelled. Without this, asyncio would log that the exception was never retrieved.
             done.exception()
         with suppress(CacheClosed):
-            self._written(keys)
+            self._written(keys, fills)
 
     # The store.
 
@@ -412,7 +480,7 @@ class NearCache:
         return {} if value is MISSING else {key: value}
 
     def _load_many(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[dict[Any, Any]]:
-        steps = self.cache.parts.loads.many.load(keys, read, self.timeout, self._policy)
+        steps = self._engine.load_many(keys, read, self.timeout, self._policy)
         return _all_untagged(result((yield from steps)))
 
     def _get_untrusted(
@@ -443,22 +511,24 @@ class NearCache:
 
     def _not_in_store(self, key: Any) -> None:
         """Drop the stale copy of ``key``, unless the value has ended by its timeout and is within its grace."""
-        times = self.cache.parts.core.times(key) if self._past_end else None
-        if times is None or self.cache.parts.core.now() < times.expires_at - self._past_end:
-            self.cache.parts.discard_stale(key)
+        copy = self.previous(key)
+        if copy is None or self._engine.now() < copy.times.expires_at - self._past_end:
+            self._engine.discard_stale(key)
 
     def _grace_of_copy(self, key: Any, grace: float) -> float:
         """Return the seconds past its own end for which the copy of ``key`` may be returned, so that this is ``grace``
         seconds past the end of the value; 0.0 without a copy."""
-        times = self.cache.parts.core.times(key) if grace else None
-        return 0.0 if times is None else max(0.0, times.expires_at - self._past_end + grace - times.fresh_until)
+        copy = self._engine.peek(key) if grace else None
+        if copy is None:
+            return 0.0
+        return max(0.0, copy.times.expires_at - self._past_end + grace - copy.times.fresh_until)
 
     def _count_misses_if(self, is_certain: bool, keys: list[Any]) -> None:
         """Count misses of ``keys`` if ``is_certain``. With ``fail_safe``, a look-up that fails may still become a stale
         hit, so it is not certain until the look-up has ended."""
         if is_certain:
             for _ in keys:
-                self.cache.parts.core.count(misses=1)
+                self._engine.count_miss()
 
     def _check_may_fail(self, error: Exception) -> None:
         if not self.fail_safe or not self._store.rule.is_outage(error):
@@ -476,7 +546,7 @@ class NearCache:
             raise error
         found, is_outage = {}, self._store.rule.is_outage(error)
         if is_outage:
-            found = {key: self.cache.parts.loads.get_stale(key, self._grace) for key in keys}
+            found = {key: self._engine.get_stale(key, self._grace) for key in keys}
             found = {key: stale for key, stale in found.items() if stale is not MISSING}
         self._count_misses_if(not (leaves_misses and is_outage), [key for key in keys if key not in found])
         self._check_may_fail(error)

@@ -19,21 +19,23 @@ whole process, has not run in between. Usually the delay is the time of one mess
 that does not look at the clock, and relies on ``trust()`` alone, must add the time that the thread waits for the
 interpreter.
 
+The answer shows that the server works, not that it is still the one to which clients write. A ``Question`` asks others
+about this, at the time of the PING: see ``sentinels``.
+
 ``SWAPDB`` is not reported, since no server sends anything for it. The expiry of a key is not reported until the server
 removes the key, so a copy must have a TTL of its own. The following are reported needlessly: keys of the same name in
 other databases, since a message has no database number; this process's own writes, since it writes through other
 connections; and ``FLUSHDB`` of any database, which arrives as "everything".
 
 A process that reads from replicas must track the replica that it reads from: the primary reports a write before the
-replica has it. Redis Cluster, where every node reports only its own keys, is not covered.
+replica has it. For Redis Cluster, where every node reports only its own keys, see ``cluster_tracking``.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from math import inf
 from random import SystemRandom
@@ -42,12 +44,9 @@ from typing import Any, Final, Protocol
 import redis
 from redis.exceptions import AuthenticationError, AuthorizationError, InvalidResponse, RedisError, ResponseError
 
-from wheelcache.near_cache.waker import Waker
-from wheelcache.runtime import lifecycle, threads
 from wheelcache.runtime.clock import Clock, SystemClock
-from wheelcache.runtime.lifecycle import is_forking
-from wheelcache.runtime.shared_objects import WeakRegistry, lazy_lock
-from wheelcache.runtime.threads import wait_for_end
+from wheelcache.runtime.repeating_thread import RepeatingThread
+from wheelcache.runtime.shared_objects import lazy_lock
 
 logger = logging.getLogger("wheelcache")
 
@@ -83,6 +82,43 @@ class Listener(Protocol):
 
         The child of a fork calls this with False. It must acquire no lock: a thread of the parent may have held it.
         """
+
+    def refused(self) -> object:
+        """Record that the server refuses to report writes, until ``trust(True)``. Copies are not trusted already."""
+
+
+class Question(Protocol):
+    """Whether the server of a tracking connection is still the one to which clients write. It is asked with each PING.
+
+    The tracking thread calls the methods, except for ``close_in_child``. Only ``connect`` may wait.
+    """
+
+    def connect(self, connection: Any, timeout: float) -> object:
+        """Prepare to ask about the server of ``connection``, which is connected. Each wait takes at most ``timeout``
+        seconds.
+
+        Raises:
+            RedisError, OSError: if there is nobody to ask.
+        """
+
+    def ask(self) -> object:
+        """Send the question."""
+
+    def sockets(self) -> Iterable[socket.socket]:
+        """Return the sockets on which answers arrive."""
+
+    def is_confirmed(self) -> bool:
+        """Return whether the answer to the last question has arrived and is yes.
+
+        Raises:
+            RedisError, OSError: if the answer is no, or cannot arrive.
+        """
+
+    def disconnect(self) -> object:
+        """Disconnect. A second call has no effect."""
+
+    def close_in_child(self) -> object:
+        """Close the inherited sockets in the child of a fork, and leave the parent's connections alone."""
 
 
 Connect = Callable[[float], Any]
@@ -147,20 +183,20 @@ class _Link:
 
     Attributes:
         number: the number of the last PING.
-        asked: the time of the last PING, or a time before tracking was on.
-        waiting: whether its answer is outstanding.
-        behind: whether its answer was overdue once already.
+        asked: the time of the last PING.
+        waiting: whether its answer, or that to the question that was asked with it, is outstanding.
+        answered: whether the server has answered it.
+        behind: whether the server's answer was overdue once already.
         due: the time at which the next PING, or the answer, is due.
     """
 
-    __slots__ = ("asked", "behind", "connection", "due", "number", "waiting")
+    __slots__ = ("answered", "asked", "behind", "connection", "due", "number", "waiting")
 
-    def __init__(self, connection: Any, asked: float, due: float) -> None:
+    def __init__(self, connection: Any, due: float) -> None:
         self.connection = connection
-        self.asked = asked
-        self.due = due
+        self.asked = self.due = due
         self.number = 0
-        self.waiting = self.behind = False
+        self.waiting = self.answered = self.behind = False
 
 
 class Tracking:
@@ -169,6 +205,7 @@ class Tracking:
     Args:
         connect: see ``connect_like``.
         prefix: the prefix of the keys on the server; ``b""`` is every key.
+        question: is asked with each PING; None if the server's answer is enough.
         interval, timeout: seconds; the module's docstring says how they bound the staleness.
 
     Attributes:
@@ -181,6 +218,7 @@ class Tracking:
         prefix: bytes,
         listener: Listener,
         *,
+        question: Question | None = None,
         interval: float = INTERVAL,
         timeout: float = TIMEOUT,
         clock: Clock = SystemClock.steady,
@@ -188,14 +226,12 @@ class Tracking:
         self._connect = connect
         self._prefix = prefix
         self._listener = listener
+        self._question = question
         self._interval = interval
         self._timeout = timeout
         self._clock = clock
-        self._stopped = False
-        self._start_failed = False
         self._reset()
-        _trackings.add(self)
-        lifecycle.TRACKING.add_weakly(self)
+        self._thread = RepeatingThread("wheelcache-tracking", self, "no local copies are used")
 
     def _reset(self) -> None:
         self.trusted_until = -inf
@@ -205,106 +241,46 @@ class Tracking:
         self._lost_at = 0.0
         self._connection: Any = None
         self._link: _Link | None = None
-        self._thread: threading.Thread | None = None
-        # The ticket of the running thread. A thread with another ticket ends immediately: its start was interrupted.
-        self._ticket: object = None
-        # There is no thread because of a fork, in progress or past.
-        self._is_paused = False
-        # Whether the thread is connecting or running the listener.
-        self._is_busy = False
-        self._waker: Waker | None = None
-        self._stopping = threading.Event()
+        self._pause = FIRST_PAUSE
         self._lock = lazy_lock()
 
     def start(self) -> None:
         """Start the thread that connects. Do nothing if it is running, or after ``stop()``."""
-        ticket = object()
-        thread = threads.make("wheelcache-tracking", self._run, ticket)
-        try:
-            with self._lock.get():
-                if self._stopped or self._thread is not None:
-                    return
-                if is_forking():
-                    self._is_paused = True
-                    return
-                self._thread, self._ticket, self._is_paused = thread, ticket, False
-            # Without the lock: under gevent, start() lets the new greenlet run, which acquires it.
-            threads.start(thread)
-        except RuntimeError as error:
-            self._thread = self._ticket = None
-            if not self._start_failed:
-                self._start_failed = True
-                logger.warning("The tracking thread cannot start (%s); no local copies are used.", error)
-        except BaseException:
-            if self._ticket is ticket and thread.ident is None:
-                # If the thread starts nevertheless, its ticket is not valid.
-                self._thread = self._ticket = None
-                self._is_paused = True
-            raise
+        self._thread.start()
 
     def stop(self) -> None:
         """Disconnect for good. The listener receives ``trust(False)`` and is no longer called when this returns, unless
         the listener itself takes longer than ``timeout``, or is the caller.
         """
+        self._thread.stop()
         with self._lock.get():
-            self._stopped = True
-            thread = self._thread
-        self.trusted_until = -inf
-        self._stopping.set()
-        if self._waker is not None:
-            self._waker.wake()
-        if thread is None:
-            self._disconnect()
-            self._distrust()
+            self.trusted_until = -inf
         # This wakes the thread. If the socket were closed here, the thread might read from another one with its number.
         sock = getattr(self._connection, "_sock", None)
         if sock is not None:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
-        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
-            thread.join(self._timeout)
+        self._thread.join(self._timeout)
 
-    def _run(self, ticket: object) -> None:
-        waker = Waker()
+    def turn(self) -> float:
+        began = self._clock()
         try:
-            with self._lock.get():
-                if self._ticket is not ticket:
-                    # Another thread is running, and callers of wake() must reach that one.
-                    return
-                self._waker = waker
-            self._run_until_stopped(ticket)
-        finally:
-            waker.close()
+            self._track()
+        except REFUSED as error:
+            self._lost("refused", error)
+            seconds = PAUSE_IF_REFUSED
+        except BaseException as error:
+            # Including exceptions of credential providers and SystemExit: they must not end this thread.
+            self._lost("lost", error)
+            seconds = FIRST_PAUSE if self._clock() - began >= LONGEST_PAUSE else self._pause
+            self._pause = min(2 * seconds, LONGEST_PAUSE)
+        else:
+            return 0.0
+        return seconds * (0.5 + SystemRandom().random() / 2)
 
-    def _run_until_stopped(self, ticket: object) -> None:
-        pause = FIRST_PAUSE
-        while not self._stopping.is_set():
-            with self._lock.get():
-                if self._ticket is not ticket:
-                    return
-                if is_forking():
-                    self._thread = self._ticket = None
-                    self._is_paused = True
-                    return
-            began = self._clock()
-            try:
-                self._track()
-            except REFUSED as error:
-                self._lost("refused", error)
-                self._wait(PAUSE_IF_REFUSED)
-            except BaseException as error:
-                # Including exceptions of credential providers and SystemExit: they must not end this thread.
-                self._lost("lost", error)
-                if self._clock() - began >= LONGEST_PAUSE:
-                    pause = FIRST_PAUSE
-                self._wait(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+    def leave(self) -> None:
         self._disconnect()
         self._distrust()
-
-    def _wait(self, seconds: float) -> None:
-        if self._waker is not None and not self._stopping.is_set() and not is_forking():
-            self._waker.wait(None, seconds * (0.5 + SystemRandom().random() / 2))
 
     def _track(self) -> None:
         """Connect and deliver until stopped or until a fork. Any error is raised."""
@@ -320,90 +296,114 @@ class Tracking:
         connection, self._connection, self._link = self._connection, None, None
         if connection is not None:
             connection.disconnect()
+        if self._question is not None:
+            self._question.disconnect()
 
     def _connected(self) -> _Link:
-        self._is_busy = True
+        self._thread.is_busy = True
         try:
             self._connection = connection = self._connect(self._timeout)
             connection.connect()
-            asked = self._subscribe(connection)
+            self._subscribe(connection)
+            if self._question is not None:
+                self._question.connect(connection, self._timeout)
         finally:
-            self._is_busy = False
-        self._reported_trust = True
-        self._notify(self._listener.trust, True)
-        self._answered(asked)
-        if self._logged is not None:
-            self._logged = None
-            # A warning, like the one about the loss: the operator learns that it is over.
-            logger.warning("Receiving invalidations for %s again, after %.1f s.", self, self._clock() - self._lost_at)
-        return _Link(connection, asked, asked + self._interval)
+            self._thread.is_busy = False
+        return _Link(connection, self._clock())
 
-    def _subscribe(self, connection: Any) -> float:
-        """Turn tracking on. Return a time at which it was still off."""
-        asked = self._clock()
+    def _subscribe(self, connection: Any) -> None:
+        """Turn tracking on."""
         connection.send_command("CLIENT", "ID")
         identity = connection.read_response()
         connection.send_command("CLIENT", "TRACKING", "ON", "REDIRECT", identity, "BCAST", "PREFIX", self._prefix)
         connection.read_response()
         connection.send_command("SUBSCRIBE", CHANNEL)
         connection.read_response()
-        return asked
 
     def _deliver(self, link: _Link) -> None:
         if link.waiting:
             # The server may have answered while there was no thread.
             link.due = max(link.due, self._clock() + self._timeout)
-        while not self._stopping.is_set() and not is_forking():
+        while not self._thread.must_end():
             now = self._clock()
             if now >= link.due and not link.waiting:
-                link.number += 1
-                link.connection.send_command("PING", str(link.number))
-                link.asked, link.due = now, now + self._timeout
-                link.waiting, link.behind = True, False
-            if not self._can_read(link):
-                if link.waiting and self._clock() >= link.due:
-                    raise Silent(f"no answer within {self._timeout} s")
-                continue
-            if link.waiting and self._clock() >= link.due:
-                # This thread did not run or the listener took long, so other messages may precede the answer.
-                # trusted_until has passed by now. This thread gets one more timeout to catch up before it disconnects.
-                if link.behind:
-                    raise Silent(f"more than {self._timeout} s behind")
-                link.behind, link.due = True, self._clock() + self._timeout
-            message = link.connection.read_response()
-            match message:
-                case [b"message", _, None]:
-                    self._notify(self._listener.flushed)
-                case [b"message", _, list()]:
-                    self._notify(self._listener.invalidated, message[2])
-                case [b"pong", answer]:
-                    if answer == str(link.number).encode():
-                        self._answered(link.asked)
-                        link.waiting, link.due = False, link.asked + self._interval
-                case _:
-                    raise InvalidResponse(f"{message!r:.100} among messages")
+                self._ask(link, now)
+            if self._can_read(link):
+                if not link.answered and self._is_overdue(link):
+                    self._fall_behind(link)
+                self._read(link)
+            elif not link.answered and self._is_overdue(link):
+                raise Silent(f"no answer within {self._timeout} s")
+            # Also without an answer of the server: the wait above would not wait while these sockets have data.
+            if (self._question is None or self._question.is_confirmed()) and link.answered:
+                self._confirmed(link)
+            elif link.answered and self._is_overdue(link):
+                raise Silent(f"not confirmed within {self._timeout} s")
+
+    def _is_overdue(self, link: _Link) -> bool:
+        return link.waiting and self._clock() >= link.due
+
+    def _fall_behind(self, link: _Link) -> None:
+        """Wait for the answer once more. This thread did not run or the listener took long, so other messages may
+        precede the answer. ``trusted_until`` has passed by now."""
+        if link.behind:
+            raise Silent(f"more than {self._timeout} s behind")
+        link.behind, link.due = True, self._clock() + self._timeout
+
+    def _ask(self, link: _Link, now: float) -> None:
+        link.number += 1
+        link.connection.send_command("PING", str(link.number))
+        if self._question is not None:
+            self._question.ask()
+        link.asked, link.due = now, now + self._timeout
+        link.waiting, link.answered, link.behind = True, False, False
+
+    def _read(self, link: _Link) -> None:
+        message = link.connection.read_response()
+        match message:
+            case [b"message", _, None]:
+                self._notify(self._listener.flushed)
+            case [b"message", _, list()]:
+                self._notify(self._listener.invalidated, message[2])
+            case [b"pong", answer]:
+                link.answered = answer == str(link.number).encode()
+            case _:
+                raise InvalidResponse(f"{message!r:.100} among messages")
 
     def _can_read(self, link: _Link) -> bool:
         """Return whether there is a message. Wait for one until something else is due, or this thread is woken."""
         # A poll of the socket would not find data that the connection has already read.
         seconds, sock = max(link.due - self._clock(), 0.0), getattr(link.connection, "_sock", None)
-        if not link.connection.can_read(0) and sock is not None and self._waker is not None:
-            self._waker.wait(sock, seconds)
+        if not link.connection.can_read(0) and sock is not None:
+            asked = () if self._question is None else self._question.sockets()
+            self._thread.wait((sock, *asked), seconds)
             seconds = 0.0
         return bool(link.connection.can_read(seconds))
 
-    def _answered(self, asked: float) -> None:
-        """Record that all writes before ``asked`` were reported."""
+    def _confirmed(self, link: _Link) -> None:
+        """Record that all writes before the last PING were reported."""
+        link.waiting = link.answered = False
+        link.due = link.asked + self._interval
+        if not self._reported_trust:
+            self._reported_trust = True
+            self._notify(self._listener.trust, True)
         with self._lock.get():
-            if not self._stopped:
-                self.trusted_until = asked + self._interval + self._timeout
+            if not self._thread.is_stopped:
+                self.trusted_until = link.asked + self._interval + self._timeout
+        if self._logged is not None:
+            self._logged = None
+            # A warning, like the one about the loss: the operator learns that it is over.
+            logger.warning("Receiving invalidations for %s again, after %.1f s.", self, self._clock() - self._lost_at)
 
     def _lost(self, how: str, error: BaseException) -> None:
         with self._lock.get():
             self.trusted_until = -inf
         self._distrust()
-        if self._logged == how or self._stopping.is_set():
+        if self._logged == how or self._thread.is_stopped:
             return
+        if how == "refused":
+            with suppress(ListenerRaised):
+                self._notify(self._listener.refused)
         if self._logged is None:
             self._lost_at = self._clock()
         self._logged = how
@@ -423,50 +423,28 @@ class Tracking:
                 self._notify(self._listener.trust, False)
 
     def _notify(self, method: Callable[..., object], *arguments: object) -> None:
-        self._is_busy = True
+        self._thread.is_busy = True
         try:
             method(*arguments)
         except BaseException as error:
             logger.exception("%r raised.", method)
             raise ListenerRaised(f"the listener raised {type(error).__name__}") from error
         finally:
-            self._is_busy = False
-
-    def pause(self) -> None:
-        """End the thread before a fork. The connection stays, so the copies remain valid."""
-        thread, waker = self._thread, self._waker
-        if waker is not None:
-            waker.wake()
-        if thread is not None:
-            wait_for_end(thread, lambda: self._is_busy)
-
-    def resume(self) -> None:
-        """Start another thread, which continues with the connection."""
-        if self._is_paused:
-            self.start()
+            self._thread.is_busy = False
 
     def after_fork_in_child(self) -> None:
-        connection, reported_trust, waker = self._connection, self._reported_trust, self._waker
+        connection, reported_trust = self._connection, self._reported_trust
         self._reset()
-        if waker is not None:
-            waker.close()
         # Close the socket, or the server would continue to send to this copy after the parent's death. Do not shut it
         # down, which would end the parent's connection. disconnect() might acquire locks of telemetry code.
         sock = getattr(connection, "_sock", None)
         if sock is not None:
             with suppress(OSError):
                 sock.close()
+        if self._question is not None:
+            self._question.close_in_child()
         self._reported_trust = reported_trust
         self._distrust()
 
     def __str__(self) -> str:
         return f"Redis keys {self._prefix.decode(errors='replace')}*"
-
-
-def _stop_all() -> None:
-    for tracking in _trackings:
-        tracking.stop()
-
-
-_trackings: Final[WeakRegistry[Tracking]] = WeakRegistry()
-lifecycle.STOP_TRACKING.add(_stop_all)

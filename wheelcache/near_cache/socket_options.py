@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+try:
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+except ImportError:
+    """No cache of Redis can be made."""
+
 DJANGO_REDIS: Final = "django_redis.cache.RedisCache"
 PYMEMCACHE: Final = "django.core.cache.backends.memcached.PyMemcacheCache"
 CACHELIB_REDIS: Final = "cachelib.redis.RedisCache"
@@ -29,9 +35,6 @@ class SocketOptions:
         """Return the options of a cache whose sockets wait at most ``seconds``."""
         found: dict[str, Any] = dict.fromkeys(self.timeouts, seconds)
         if self.without_retries:
-            from redis.backoff import NoBackoff
-            from redis.retry import Retry
-
             found["retry"] = Retry(NoBackoff(), 0)
         return {f"{prefix}{name}": value for prefix in self.prefixes for name, value in found.items()}
 

@@ -2,6 +2,7 @@
 
 The store keeps a *token* for each tag, a random string, under a key of its own. A value with tags is stored in an
 *envelope*, with the tokens that its tags had before it was computed. It is current while the store has all of them.
+If the tokens are read after the computation, they show whether the tag was dropped in the meantime: see ``tokens``.
 ``delete_tags`` writes other tokens, so one call drops any number of values from any store. A token that the store
 evicts causes misses, but never brings a value back: the next value with its tag makes another one.
 
@@ -18,21 +19,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from hashlib import blake2b
-from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
+from wheelcache.core.reusable import check_reusable
 from wheelcache.errors import TagsUnsupported
 from wheelcache.loading.request import Tagged
 from wheelcache.loading.steps import Call, StepsTo, result, step, then
-
-if TYPE_CHECKING:
-    from wheelcache.cache_parts import CacheParts
-
-MARK: Final = "wheelcache.tag."
-"""The beginning of the key of a token."""
+from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.tokens import MARK, first_token, new_token
 
 TOKENS: Final = "wheelcache.tags"
 VALUE: Final = "value"
@@ -55,27 +52,34 @@ class StoreTags:
     """The tags of one store. In the methods, ``l2`` is the store, whose results are awaitable in a task.
 
     Args:
-        parts: the parts of the cache of the copies.
-        is_outage: returns whether an error of the store is an outage.
+        level: the near cache in front of the store.
         key_of: returns the store's key, under which writes are reported, for a caller's key.
         get_many: ``get_many(l2, keys)`` returns the values of the existing keys as a dict.
         add: ``add(l2, key, token)`` adds a key that never expires. It returns whether the key was added.
         set_many: ``set_many(l2, tokens)`` sets keys that never expire, or deletes them if they cannot be set.
+
+    Attributes:
+        is_tracked: whether a connection reports the writes of tokens.
     """
 
-    __slots__ = ("_is_outage", "_key_of", "_parts", "add", "get_many", "set_many")
+    __slots__ = (
+        *("_engine", "_is_outage", "_key_of", "_misses", "_tokens"),
+        *("add", "get_many", "is_tracked", "set_many"),
+    )
 
     def __init__(
         self,
-        parts: CacheParts,
-        is_outage: Callable[[BaseException | None], bool],
+        level: NearCache,
         key_of: Callable[[str], str],
         get_many: Callable[[Any, list[str]], Any],
         add: Callable[[Any, str, str], Any],
         set_many: Callable[[Any, dict[str, str]], Any],
     ) -> None:
-        self._parts = parts
-        self._is_outage = is_outage
+        self._engine = level.cache.engine
+        self._misses = level.cache.engine.misses()
+        self._tokens = level.tokens
+        self.is_tracked = level.is_tracked
+        self._is_outage = level.is_outage
         self._key_of = key_of
         self.get_many = get_many
         self.add = add
@@ -84,8 +88,7 @@ class StoreTags:
     def begin(self, tags: Iterable[str], cache_keys: Iterable[Any] = (), since: int = 0) -> TaggedWrite:
         """Return a write of values with these tags, which answers the misses of ``cache_keys`` by this caller, unless
         the moment ``since`` at which their computation began is known."""
-        times = self._parts.fill_times
-        missed = [times.missed_since(key, forget=True) for key in cache_keys] if times.missed_at else ()
+        missed = map(self._misses.since, cache_keys)
         checked = tags if tags is NO_TAGS else options.tags("tags", tags)
         return TaggedWrite(self, checked, since or min(filter(None, missed), default=0)) if checked else UNTAGGED
 
@@ -93,13 +96,19 @@ class StoreTags:
         """Return the names of tags in the cache of the copies: the store's keys of their tokens."""
         return tuple([self._key_of(token_key(tag)) for tag in tags])
 
-    def were_dropped(self, names: tuple[str, ...], since: int) -> bool:
-        """Return whether this process knows that one of the tags was dropped after the moment ``since``."""
-        return self._parts.core.dropped_since(self._parts.writer.tag_names("", names), since)
+    def are_reported(self, names: tuple[str, ...], since: int) -> bool:
+        """Return whether a drop of one of the tags after the moment ``since`` was reported to this process."""
+        return self._engine.dropped_since(names, since)
+
+    def are_older(self, tokens: Mapping[str, Any], since: int) -> bool:
+        """Return whether ``tokens``, by their keys, were certainly written before the moment ``since``."""
+        are_older = all(self._tokens.is_older(key, token, since) for key, token in tokens.items())
+        self._tokens.note(tokens)
+        return are_older
 
     def drop(self, l2: Any, tags: list[str]) -> Any:
         """Write other tokens. In a task, the result may be awaitable."""
-        return self.set_many(l2, {token_key(tag): token_hex(8) for tag in tags}) if tags else None
+        return self.set_many(l2, {token_key(tag): new_token() for tag in tags}) if tags else None
 
     def opened(self, l2: Any, found: Mapping[Any, Any], encode: Callable[[Any], Any]) -> Any:
         """Return the values from the store that are current, encoded, and Tagged if they have tags. In a task, the
@@ -107,6 +116,7 @@ class StoreTags:
         tags = {tag for value in found.values() if is_envelope(value) for tag in value[TOKENS]}
 
         def checked(current: Mapping[str, Any]) -> dict[Any, Any]:
+            self._tokens.note(current)
             opened = {key: self._open(value, current, encode) for key, value in found.items()}
             return {key: value for key, value in opened.items() if value is not MISSING}
 
@@ -175,7 +185,7 @@ class TaggedWrite:
 
     Attributes:
         names: the names of the tags in the cache of the copies.
-        is_current: whether no tag was dropped before ``begin``, as far as this process knows.
+        is_current: whether no tag was dropped between the beginning of the computation and ``begin``.
     """
 
     __slots__ = ("_has_begun", "_since", "_store_tags", "_tags", "_tokens", "is_current", "names")
@@ -197,17 +207,20 @@ class TaggedWrite:
         self._has_begun = True
         keys = [*map(token_key, self._tags)]
         found = dict((yield from step(partial(store_tags.get_many, l2, keys))))
-        # Checked after the tokens were read, since a tag that is dropped from here on has another token; and before
-        # others are made, since that looks like a drop.
-        self.is_current = not store_tags.were_dropped(self.names, self._since)
+        is_reported = store_tags.are_reported(self.names, self._since)
         for key in keys:
             if key not in found:
-                token = token_hex(8)
+                token = first_token()
                 if (yield from step(partial(store_tags.add, l2, key, token))):
                     found[key] = token
                 else:
                     # Another process was first.
                     found |= yield from step(partial(store_tags.get_many, l2, [key]))
+        if not store_tags.is_tracked:
+            # Where ``add`` is not atomic, it may have replaced the token of a drop. A server that reports writes, whose
+            # report of a token that is made here looks like a drop, adds atomically.
+            is_reported = store_tags.are_reported(self.names, self._since)
+        self.is_current = not self._since or (not is_reported and store_tags.are_older(found, self._since))
         self._tokens = found
 
     def write(
@@ -221,7 +234,12 @@ class TaggedWrite:
         return (yield from step(partial(write, self.sealed)))
 
     def sealed(self, value: Any) -> Any:
-        """Return the form of ``value`` for the store."""
+        """Return the form of ``value`` for the store.
+
+        Raises:
+            TypeError: if ``value`` can be read only once.
+        """
+        check_reusable(value)
         if self._store_tags is None and not is_envelope(value):
             return value
         tokens = self._tokens if self.is_current else {}

@@ -1,12 +1,12 @@
-"""Collect the events of one cache in this process that operators see: failed loads and clears."""
+"""Collect the events of one cache in this process that operators see: clears, failed loads and outages of a store."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from wheelcache.loading.recent_failures import Failure, RecentFailures
-from wheelcache.observability.event_log import CLEARED, LOAD_FAILED, Event
+from wheelcache.observability.event_log import CLEARED, LOAD_FAILED, STORE_FAILED, Event
 from wheelcache.runtime.clock import SystemClock, this_process
 
 
@@ -16,6 +16,9 @@ class CacheEvents:
     Args:
         name: the name of the cache.
         failures: the exceptions that its loaders raised.
+
+    Attributes:
+        take_outage: returns the failed calls of the store behind since the last call, or None.
     """
 
     _clears: dict[str, tuple[float, float, int]]
@@ -23,6 +26,7 @@ class CacheEvents:
     def __init__(self, name: str, failures: RecentFailures) -> None:
         self._name = name
         self._failures = failures
+        self.take_outage: Callable[[], Failure | None] = _no_outage
         self.start_over()
 
     def note_clear(self, by: str) -> None:
@@ -37,11 +41,12 @@ class CacheEvents:
 
     def take(self) -> list[Event]:
         """Remove and return the events since the last call."""
-        if not (self._clears or self._failures):
+        outage = self.take_outage()
+        if not (self._clears or self._failures or outage):
             return []
         with self._lock:
             clears, self._clears = self._clears, {}
-        return list(self._events(clears, self._failures.take()))
+        return list(self._events(clears, self._failures.take(), outage))
 
     def start_over(self) -> None:
         """Set the initial state, also in the child of a fork, where the events belong to the parent and the lock may
@@ -51,18 +56,18 @@ class CacheEvents:
         self._lock = threading.RLock()
         self._clears = {}
 
-    def _events(self, clears: Mapping[str, tuple[float, float, int]], failures: Iterable[Failure]) -> Iterator[Event]:
-        process, name = this_process(), self._name
-        for by, (first, last, count) in clears.items():
-            yield Event.of(CLEARED, last, process, since=first, cache=name, subject=by, count=count)
-        for each in failures:
-            yield Event.of(
-                LOAD_FAILED,
-                each.last,
-                process,
-                since=each.first,
-                cache=name,
-                subject=each.kind,
-                text=each.message,
-                count=each.count,
-            )
+    def _events(
+        self, clears: Mapping[str, tuple[float, float, int]], failures: Iterable[Failure], outage: Failure | None
+    ) -> Iterator[Event]:
+        found = [(CLEARED, by, "", *times) for by, times in clears.items()]
+        found += [(LOAD_FAILED, each.kind, each.message, each.first, each.last, each.count) for each in failures]
+        if outage is not None:
+            text = ": ".join(filter(None, (outage.kind, outage.message)))
+            found.append((STORE_FAILED, "", text, outage.first, outage.last, outage.count))
+        process, cache = this_process(), self._name
+        for kind, subject, text, first, last, count in found:
+            yield Event.of(kind, last, process, since=first, cache=cache, subject=subject, text=text, count=count)
+
+
+def _no_outage() -> None:
+    """Return None: there is no store behind."""

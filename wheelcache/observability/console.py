@@ -6,6 +6,7 @@ null. More keys may be added.
 - ``at``: when the document was made.
 - ``since``: when the figures of all caches were reset, or null.
 - ``looked_in``: the directories where the workers of the site publish.
+- ``problems``: a list of sentences, the worst problem first.
 - ``caches``: a list with an object for each cache:
 
   - ``name``.
@@ -30,7 +31,10 @@ null. More keys may be added.
   ``refused`` (calls that were not made) and ``open_breakers`` (processes that do not call the store now).
 - ``pages``: the pages of an HTTP cache, or null. It has ``fresh`` and ``stale`` (responses from stored pages),
   ``revalidated`` (pages that the application confirmed), ``collapsed`` (requests that received the page of another
-  request's run), ``bytes_sent``, ``stored``, and ``not_stored`` (responses that were not stored, by reason).
+  request's run), ``bytes_sent``, ``stored``, ``variants_removed`` (because their page had too many), and
+  ``not_stored`` (responses that were not stored, by reason). The total also has ``not_stored_paths`` (by reason, the
+  paths with most of these responses, and how many each has at least) and ``full_variants`` (by header, or "cookie
+  <name>", the paths with most variants that were removed because of it).
 """
 
 from __future__ import annotations
@@ -40,17 +44,18 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from math import isfinite
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from wheelcache.observability import documents
-from wheelcache.observability.figures import CacheFigures, WorkerFigures
+from wheelcache.observability import advice, documents
+from wheelcache.observability.event_log import MAX_EVENTS
+from wheelcache.observability.figures import CacheFigures, WorkerFigures, sum_of
 from wheelcache.observability.observed import ObservedCache
+from wheelcache.observability.problems import headline, problems_of
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.site import Own, Site
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.stats import PageStats, Stats, StoreStats
+from wheelcache.stats import REASONS, PageStats, Stats, StoreStats
 
 if TYPE_CHECKING:
     # Only tables need rich.
@@ -63,10 +68,16 @@ if sys.platform != "win32":
 WATCH: Final = INTERVAL
 """Default of ``--watch``, in seconds. Workers do not publish more often."""
 
+UNLIMITED: Final = 10_000
+"""The width of output that is not a terminal, in characters."""
+
+SHOWN_PATHS: Final = 3
+"""The number of paths of each reason why pages are not stored. ``--json`` has more."""
+
 Figures = Mapping[str, Any]
 
 
-class Undone(Exception):
+class CommandFailed(Exception):
     """An action was not carried out, or not by all workers, for the reason in the message."""
 
 
@@ -88,40 +99,51 @@ def show(
         styled: whether the table may use bold text.
 
     Raises:
-        Undone: if no worker publishes anything; if a table is wanted and rich is not installed; if ``watch`` is
-            given and ``out`` is not a terminal; or if the options contradict each other.
+        CommandFailed: if there is no worker, after the last figures have been printed; if a table is wanted and rich is
+            not installed; if ``watch`` is given and ``out`` is not a terminal; or if the options contradict each other.
     """
     caches = list(caches)
     if as_json:
         if watch is not None:
-            raise Undone("--json prints one document: leave --watch out.")
+            raise CommandFailed("--json prints one document: leave --watch out.")
         found = document(caches)
         out.write(json.dumps(found) + "\n")
-        if not found["caches"]:
-            raise Undone(nothing_found(caches))
+        if not any(each["workers"] for each in found["caches"]):
+            raise CommandFailed(nothing_found(caches))
         return
     console = console_for(out, styled)
     if watch is None:
-        if not Site(caches, Own.NONE).caches:
-            raise Undone(nothing_found(caches))
-        console.print(_view(caches, console))
+        known = Site(caches, Own.NONE).caches
+        if known:
+            console.print(_view(caches, console))
+        if not any(each.workers for each in known):
+            raise CommandFailed(nothing_found(caches))
         return
     if not console.is_terminal:
-        raise Undone("--watch needs a terminal, and the output is not one: leave --watch out.")
+        raise CommandFailed("--watch needs a terminal, and the output is not one: leave --watch out.")
     _watch(console, lambda: _view(caches, console), watch)
 
 
-def seconds(text: str) -> float:
-    """Return the value of ``--watch``.
+def advise(caches: Iterable[ObservedCache], name: str | None, out: TextIO, *, as_json: bool = False) -> None:
+    """Print the advice for the cache ``name``, or for all caches if it is None.
+
+    With ``as_json``, print a list with an object for each advice: ``cache``, ``text``, ``change`` (the new values of
+    options, by their names in the engine), ``hit_ratio`` and ``promised`` (null without a promise).
 
     Raises:
-        ValueError: if ``text`` is not a number of seconds.
+        CommandFailed: if no worker has the cache.
     """
-    with suppress(ValueError):
-        found = float(text)
-        if isfinite(found) and found > 0:
-            return found
-    raise ValueError(f"must be a number of seconds above 0, not {text!r}")
+    caches = list(caches)
+    known = [each for each in Site(caches, Own.NONE).caches if each.workers and name in (None, each.name)]
+    if not known:
+        raise CommandFailed(nothing_found(caches))
+    found = advice.advise(known)
+    if as_json:
+        out.write(json.dumps([asdict(each) for each in found]) + "\n")
+        return
+    out.writelines(f"{each}\n" for each in found)
+    silent = {each.name for each in known} - {each.cache for each in found}
+    out.writelines(f"Cache {each.name!r}: {advice.silence(each)}\n" for each in known if each.name in silent)
 
 
 def document(caches: Iterable[ObservedCache]) -> dict[str, Any]:
@@ -131,33 +153,76 @@ def document(caches: Iterable[ObservedCache]) -> dict[str, Any]:
         "at": SystemClock.time(),
         "since": site.reset_at,
         "looked_in": [str(each.directory) for each in site.files],
+        "problems": _problems(site),
         "caches": [
             {
                 "name": each.name,
                 "reset_at": each.reset_at,
-                "total": _figures(each.stats, each),
-                "workers": [_worker(worker) for worker in site.workers(each.name)],
+                "total": _total(each, workers),
+                "workers": [_worker(worker) for worker in workers],
             }
-            for each in site.caches
+            for each, workers in ((each, site.workers(each.name)) for each in site.caches)
         ],
     }
 
 
-def table(site: Site, *, width: int | None = None) -> Table:
+def _problems(site: Site) -> list[str]:
+    return list(map(str, problems_of(site, site.recent(), site.events(MAX_EVENTS))))
+
+
+def tables(site: Site, width: int) -> list[Table]:
     """Return a table with a row for each cache, followed by a row for each of its workers.
 
     Args:
-        width: the available width in characters; None if it is not limited. If the table does not fit, each worker gets
-            a column instead of a row, and columns that do not fit continue further down.
+        width: the available width in characters. Columns that do not fit are in further tables.
     """
     known = any(each.memory is not None for each in site.caches)
     stale = any(each.stats.stale_hits for each in site.caches)
     tiered = any(each.stats.store is not None for each in site.caches)
-    shown = {"bytes": known, STALE: stale, BOTH: tiered}
-    headings = [heading for heading in HEADINGS if shown.get(heading, True)]
-    blocks = [_block(each, site.workers(each.name), headings) for each in site.caches]
-    wide = _wide(headings, blocks)
-    return wide if width is None or width_of(wide) <= width else _narrow(headings, blocks, width)
+    is_shown = {"bytes": known, STALE: stale, TIERS_HEADING: tiered, STORE_ERRORS: tiered}
+    pairs = [(each, site.workers(each.name)) for each in site.caches]
+    caches = [(each.name, [_total(each, workers), *map(_worker, workers)]) for each, workers in pairs]
+    found: list[Table] = []
+    headings: list[str] = []
+    for heading in HEADINGS:
+        if is_shown.get(heading, True):
+            if headings and _width_of(_table([*headings, heading], caches)) > width:
+                found.append(_table(headings, caches))
+                headings = []
+            headings.append(heading)
+    return [*found, _table(headings, caches)]
+
+
+def _table(headings: Iterable[str], caches: Iterable[tuple[str, Sequence[Figures]]]) -> Table:
+    """Return a table of the names of caches with the figures of all workers and of each worker."""
+    from rich.text import Text
+
+    shown = plain_table("cache and workers")
+    for heading in headings:
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for name, (total, *workers) in caches:
+        shown.add_row(Text(name), *(HEADINGS[heading](total) for heading in headings), style="bold")
+        for worker in workers:
+            shown.add_row(f"  {worker['pid']}", *(HEADINGS[heading](worker) for heading in headings))
+        shown.add_section()
+    return shown
+
+
+def plain_table(first: str) -> Table:
+    """Return a table without lines between its columns, and with the first column."""
+    from rich import box
+    from rich.table import Column, Table
+
+    return Table(
+        Column(first, overflow="fold"), box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0)
+    )
+
+
+def _width_of(shown: Table) -> int:
+    """Return the number of characters that a table needs."""
+    from rich.console import Console
+
+    return Console(width=UNLIMITED).measure(shown).maximum
 
 
 def _figures(stats: Stats, cache: CacheFigures | WorkerFigures) -> Figures:
@@ -173,6 +238,12 @@ def _figures(stats: Stats, cache: CacheFigures | WorkerFigures) -> Figures:
         "store": None if stats.store is None else _store(stats.store),
         "pages": documents.pages(stats.pages),
     }
+
+
+def _total(cache: CacheFigures, workers: Sequence[WorkerFigures]) -> Figures:
+    """Return the figures of all workers together. Those of the last minute cover the same time as the workers' own."""
+    minute = sum_of([each.minute for each in workers]) if workers else cache.minute
+    return _figures(cache.stats, replace(cache, minute=minute))
 
 
 def _store(stats: StoreStats) -> Figures:
@@ -219,11 +290,14 @@ UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 STALE: Final = "stale\nnow"
 """The heading of the share of look-ups that were stale hits. The column is shown if there are any."""
 
-BOTH: Final = "both tiers\nnow"
+TIERS_HEADING: Final = "both tiers\nnow"
 """The heading of the share of look-ups that a cache or the store behind it answered. Shown if a cache has a store."""
 
+STORE_ERRORS: Final = "store\nerrors"
+"""The heading of the failed calls of the store behind. The column is shown if a cache has a store."""
+
 HEADINGS: Final[Mapping[str, Callable[[Figures], str]]] = {
-    BOTH: lambda row: _share(row["answered_ratio_now"]),
+    TIERS_HEADING: lambda row: _share(row["answered_ratio_now"]),
     "hit ratio\nnow": lambda row: _share(row["hit_ratio_now"]),
     STALE: lambda row: _share(row["stale_ratio_now"]),
     "hit ratio\nin all": lambda row: _share(row["hit_ratio"]),
@@ -235,88 +309,33 @@ HEADINGS: Final[Mapping[str, Callable[[Figures], str]]] = {
     "expired": lambda row: _count(row["expirations"]),
     "ms\na load": lambda row: "-" if row["load_ms"] is None else f"{row['load_ms']:,.1f}",
     "loads\nfailed": lambda row: _count(row["load_failures"]),
+    STORE_ERRORS: lambda row: "-" if row["store"] is None else _count(row["store"]["errors"]),
     "stampedes\nprevented": lambda row: _count(row["stampedes_prevented"]),
     "wheel\nthread": lambda row: row.get("thread", ""),
     "lag\nin s": lambda row: f"{row['lag']:.1f}" if "lag" in row else "",
 }
-"""The columns: headings and formatters. The wide table breaks headings into two lines."""
-
-Row = tuple[str, list[str]]
-"""The name of a cache or worker, and its figures."""
-
-
-def _block(cache: CacheFigures, workers: Iterable[WorkerFigures], headings: Sequence[str]) -> list[Row]:
-    """Return the rows of one cache: the total, then one for each worker."""
-    rows = [(cache.name, _figures(cache.stats, cache)), *((str(each.pid), _worker(each)) for each in workers)]
-    return [(name, [HEADINGS[heading](figures) for heading in headings]) for name, figures in rows]
-
-
-def _wide(headings: Sequence[str], blocks: Iterable[Sequence[Row]]) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    wide = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
-    wide.add_column("cache and workers", no_wrap=True)
-    for heading in headings:
-        wide.add_column(heading, justify="right", no_wrap=True)
-    for (name, total), *workers in blocks:
-        wide.add_row(Text(name), *total, style="bold")
-        for pid, figures in workers:
-            wide.add_row(f"  {pid}", *figures)
-        wide.add_section()
-    return wide
-
-
-def _narrow(headings: Sequence[str], blocks: Iterable[Sequence[Row]], width: int) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    blocks = list(blocks)
-    headings = [heading.replace("\n", " ") for heading in headings]
-    labels = max(map(len, headings))
-    cells = max(len(cell) for block in blocks for number, row in enumerate(block) for cell in _column(row, number))
-    per_line = max(1, min((width - labels) // (cells + 2), max(map(len, blocks))))
-    narrow = Table(box=box.SIMPLE, show_header=False, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    narrow.add_column(overflow="fold")
-    for _ in range(per_line):
-        narrow.add_column(justify="right", overflow="fold")
-    for block in blocks:
-        columns = [_column(row, number) for number, row in enumerate(block)]
-        for start in range(0, len(columns), per_line):
-            heads, *lines = zip(*columns[start : start + per_line], strict=True)
-            narrow.add_row(Text(block[0][0] if start == 0 else ""), *heads, style="bold")
-            for heading, line in zip(headings, lines, strict=True):
-                narrow.add_row(heading, *line)
-            narrow.add_section()
-    return narrow
-
-
-def _column(row: Row, number: int) -> list[str]:
-    """Return row ``number`` of a block as a column. Row 0 is the total."""
-    name, figures = row
-    return ["all" if number == 0 else name, *figures]
-
-
-def width_of(shown: Table) -> int:
-    """Return the number of characters that a table needs."""
-    from rich.console import Console
-
-    console = Console(width=10_000)
-    return console.measure(shown).maximum
+"""The columns: headings and formatters."""
 
 
 def console_for(out: TextIO, styled: bool) -> Console:
+    """Return a console of Rich. Its width is unlimited if ``out`` is not a terminal, unless COLUMNS is set.
+
+    Raises:
+        CommandFailed: if Rich is not installed.
+    """
     try:
         from rich.console import Console
     except ImportError:
-        raise Undone(
+        raise CommandFailed(
             "A table needs the package rich: run pip install rich, or pip install '.[cli]' in a checkout of "
             "wheelcache. --json does not need it."
         ) from None
-    # With FORCE_COLOR, Rich would otherwise assume a terminal, and limit the width to that of a terminal.
-    return Console(file=out, force_terminal=out.isatty(), color_system="auto" if styled else None, highlight=False)
+    is_terminal = out.isatty()
+    width = None if is_terminal or "COLUMNS" in os.environ else UNLIMITED
+    # With FORCE_COLOR, Rich would otherwise assume a terminal.
+    return Console(
+        file=out, force_terminal=is_terminal, width=width, color_system="auto" if styled else None, highlight=False
+    )
 
 
 def store_in_words(name: str, store: Figures) -> str:
@@ -333,17 +352,28 @@ def store_in_words(name: str, store: Figures) -> str:
 
 
 def pages_in_words(name: str, pages: PageStats) -> str:
-    """Return a line about the pages of the HTTP cache ``name``."""
+    """Return a line about the pages of the HTTP cache ``name``, and one about each reason why pages are not stored."""
     parts = [
         f"{_count(pages.fresh)} fresh and {_count(pages.stale)} stale responses",
         f"{size_in_words(pages.bytes_sent, None)} sent",
         f"{_count(pages.stored)} stored",
         *(f"{_count(number)} {word}" for word in ("revalidated", "collapsed") if (number := getattr(pages, word))),
     ]
-    if pages.not_stored:
-        by_number = sorted(pages.not_stored.items(), key=lambda each: -each[1])
+    by_number = sorted(pages.not_stored.items(), key=lambda each: -each[1])
+    if by_number:
         parts.append(f"not stored: {', '.join(f'{_count(number)} {reason}' for reason, number in by_number)}")
-    return f"The pages of {name}: {'; '.join(parts)}."
+    lines = [f"The pages of {name}: {'; '.join(parts)}."]
+    for reason, _ in by_number:
+        sentence = f" {REASONS[reason].cause}" if reason in REASONS else ""
+        lines.append(f"  {reason}:{sentence}{_busiest(pages.not_stored_paths.get(reason, {}))}")
+    for cause, paths in pages.full_variants.items():
+        lines.append(f"  Variants removed because of {cause}.{_busiest(paths)}")
+    return "\n".join(lines)
+
+
+def _busiest(paths: Mapping[str, int]) -> str:
+    shown = ", ".join(f"{path} {_count(number)}" for path, number in [*paths.items()][:SHOWN_PATHS])
+    return f" Most often: {shown}." if shown else ""
 
 
 def _view(caches: Sequence[ObservedCache], console: Console) -> RenderableType:
@@ -354,10 +384,8 @@ def _view(caches: Sequence[ObservedCache], console: Console) -> RenderableType:
     found, since = site.caches, site.reset_at
     if not found:
         return Text(nothing_found(caches))
-    fits = console.width if console.is_terminal or "COLUMNS" in os.environ else None
-    shown = table(site, width=fits)
-    if fits is None:
-        console.width = width_of(shown)
+    sentences = _problems(site)
+    state = Text("\n".join(sentences) or headline((), [each.name for each in found]), "bold" if sentences else "")
     started = min((each.since for each in found if each.since is not None), default=site.time)
     counted = f"since {date_of(started)}" if since is None else f"since the reset, {date_of(since)}"
     counted += "".join(
@@ -375,7 +403,7 @@ def _view(caches: Sequence[ObservedCache], console: Console) -> RenderableType:
         Text(store_in_words(each.name, _store(each.stats.store))) for each in found if each.stats.store is not None
     ]
     lines += [Text(pages_in_words(each.name, each.stats.pages)) for each in found if each.stats.pages is not None]
-    return Group(shown, *lines, Text(text, style="dim"))
+    return Group(state, *tables(site, console.width), *lines, Text(text, style="dim"))
 
 
 def nothing_found(caches: Sequence[ObservedCache]) -> str:
@@ -385,7 +413,7 @@ def nothing_found(caches: Sequence[ObservedCache]) -> str:
     user = f", as user {os.geteuid()}" if sys.platform != "win32" else ""
     return (
         f"No worker of this site publishes figures. Looked in {' and '.join(directories)}{user}. "
-        f"A worker starts to publish {INTERVAL:g} seconds after it first stores a value."
+        f"A worker publishes every {INTERVAL:g} seconds from its first use of a cache on."
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from wheelcache.observability.figures import CacheFigures, Rate, WorkerFigures
-from wheelcache.stats import COUNTERS, LOAD_BOUNDS, Buckets, PageStats, Stats, StoreStats
+from wheelcache.stats import COUNTERS, LOAD_BOUNDS, STORE_GAUGES, Buckets, PageStats, Stats, StoreStats
 
 # Evicted weights are reported as ``evicted_bytes``, if weights are bytes.
 SHOWN: Final = tuple(name for name in COUNTERS if name != "evicted_weight")
@@ -43,7 +43,7 @@ def store(stats: StoreStats | None) -> dict[str, Any] | None:
         return None
     calls = ("calls", "errors", "refused", "seconds")
     return {
-        **_values(stats, "hits", "misses", "breakers", "open_breakers", "trackers", "trusted"),
+        **_values(stats, "hits", "misses", *STORE_GAUGES),
         "reads": _values(stats.reads, *calls),
         "writes": _values(stats.writes, *calls),
     }

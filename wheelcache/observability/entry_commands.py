@@ -11,144 +11,106 @@ shown unless it is asked for.
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable
-from typing import Any, Final, NamedTuple, TextIO
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TextIO
 
-from wheelcache.observability.console import Undone, nothing_found, user_name
-from wheelcache.observability.inquiries import PATIENCE, Document, ask, note
+from wheelcache.observability import answer_tables
+from wheelcache.observability.answer_tables import KEYS_HAVE_PREFIXES, AnswerTable
+from wheelcache.observability.console import CommandFailed, nothing_found, user_name
+from wheelcache.observability.inquiries import Document, ask, note
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.site import Own, Site
-from wheelcache.observability.snapshot_commands import is_idle
 from wheelcache.runtime.clock import SystemClock
 
 ACTIONS: Final = {
-    "keys": "List the keys that match a pattern (default: *), in all workers.",
-    "get": "Show one entry in each worker: the time left, its size, type and tags.",
-    "ttl": "Show the seconds that are left to one entry in each worker.",
-    "delete": "Delete one key, or the keys of --pattern or --tag, in all workers.",
-    "tags": "List the tags that match a pattern (default: *), with the number of their entries.",
+    "keys": answer_tables.keys,
+    "get": answer_tables.entry,
+    "ttl": answer_tables.entry,
+    "delete": answer_tables.deleted,
+    "tags": answer_tables.tags,
 }
-"""The actions and their help texts."""
+"""The functions that make tables of the answers, by action."""
 
 LIMIT: Final = 1000
 """The most keys or tags that each worker lists."""
 
+TTL_COLUMNS: Final = 3
+"""The columns of the table of an entry that ``ttl`` shows: the worker, whether it has the entry, and the time left."""
 
-class Target(NamedTuple):
-    """The entries that a command is about.
-
-    Attributes:
-        text: a key; for "keys" and "tags", a pattern.
-        pattern, tag: the entries to delete.
-        show_value: whether "get" shows the value.
-    """
-
-    text: str | None = None
-    pattern: str | None = None
-    tag: str | None = None
-    show_value: bool = False
+FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "Worker": "process {}".format,
+    "Time left": lambda left: left if isinstance(left, str) else f"{left:.1f} s left",
+    "Size": "{:,} bytes".format,
+    "Tags": "tags {!r}".format,
+    "Value": "value {}".format,
+    "Entries": "{:,}".format,
+    "Deleted": lambda number: number if isinstance(number, str) else f"{number:,} entries",
+}
+"""The formats of cells, by their heading."""
 
 
 def run(
-    action: str,
-    caches: Iterable[ObservedCache],
-    name: str | None,
-    target: Target,
-    out: TextIO,
-    *,
-    as_json: bool,
-    patience: float = PATIENCE,
+    action: str, options: Mapping[str, Any], caches: Iterable[ObservedCache], name: str | None, out: TextIO
 ) -> None:
     """Run one of ``ACTIONS`` on the cache ``name``; None for the only cache of the site.
 
+    Args:
+        options: the parsed options of the command line.
+
     Raises:
-        Undone: if the command is incomplete, there is no such cache or entry, or a worker does not answer in time.
+        CommandFailed: if the command is incomplete, there is no such cache or entry, or a worker does not answer.
         OSError, FileUnusable: if the workers cannot be asked.
     """
-    inquiry = _inquiry(action, target)
+    inquiry = _inquiry(action, options)
     site = Site(caches, Own.NONE)
     name = _only_name(site, name)
-    workers = workers_to_ask(site, name)
     note(site, name, inquiry, user_name())
-    answers = ask(site, workers, name, inquiry, patience)
-    lists = [{"pid": workers[worker], **answer} for worker, given in answers.items() for answer in given]
-    if as_json:
-        out.write(f"{json.dumps({'cache': name, 'at': SystemClock.time(), 'workers': lists})}\n")
+    answers = ask(site, site.workers_to_ask(name), name, inquiry)
+    table = ACTIONS[action](answers.good)
+    if options["json"]:
+        workers = [{"pid": pid, **answer} for pid, answer in (*answers.good, *answers.failed)]
+        out.write(f"{json.dumps({'cache': name, 'at': SystemClock.time(), 'workers': workers})}\n")
     else:
-        out.writelines(f"{line}\n" for line in _lines(action, lists))
-    _check(action, name, lists, [workers[worker] for worker, given in answers.items() if not given])
+        out.writelines(f"{line}\n" for line in _lines(action, table))
+    if answers.failures:
+        raise CommandFailed("\n".join(answers.failures))
+    if table.is_empty:
+        hint = "" if action == "tags" or "tag" in inquiry else f" {KEYS_HAVE_PREFIXES}"
+        found = "an entry" if action in ("get", "ttl") else "entries"
+        raise CommandFailed(f"No worker has such {found} in the cache {name!r}.{hint}")
 
 
-def workers_to_ask(site: Site, name: str) -> dict[int, int]:
-    """Return the pids of the workers of a cache by their numbers, without the idle ones, which have no entries and do
-    not look for inquiries."""
-    return {worker.worker: worker.pid for worker in site.workers(name) if not is_idle(worker)}
-
-
-def _inquiry(action: str, target: Target) -> Document:
+def _inquiry(action: str, options: Mapping[str, Any]) -> Document:
+    target = options["target"]
     if action in ("keys", "tags"):
-        return {"kind": action, "pattern": "*" if target.text is None else target.text, "limit": LIMIT}
+        return {"kind": action, "pattern": target, "limit": LIMIT}
     if action == "delete":
-        given = {"key": target.text, "pattern": target.pattern, "tag": target.tag}
+        given = {"key": target, "pattern": options["pattern"], "tag": options["tag"]}
         given = {name: text for name, text in given.items() if text is not None}
         if len(given) != 1:
-            raise Undone("Give delete one key, or --pattern, or --tag.")
+            raise CommandFailed("Give delete one key, or --pattern, or --tag.")
         return {"kind": action, **given}
-    if target.text is None:
-        raise Undone(f"Give {action} a key.")
-    return {"kind": "get", "key": target.text, "show_value": target.show_value}
+    return {"kind": "get", "key": target, "show_value": options.get("show_value", False)}
 
 
 def _only_name(site: Site, name: str | None) -> str:
     names = [each.name for each in site.caches if each.workers]
     if not names:
-        raise Undone(nothing_found(site.own))
+        raise CommandFailed(nothing_found(site.own))
     if name is None and len(names) == 1:
         return names[0]
     if name not in names:
         said = "Choose a cache with --cache" if name is None else f"No worker has a cache {name!r}"
-        raise Undone(f"{said}: there are {', '.join(map(repr, names))}.")
+        raise CommandFailed(f"{said}: there are {', '.join(map(repr, names))}.")
     return name
 
 
-def _check(action: str, name: str, lists: list[dict[str, Any]], silent: list[int]) -> None:
-    failed = [each for each in lists if "error" in each]
-    if failed:
-        raise Undone("\n".join(f"The worker {each['pid']} could not answer: {each['error']}" for each in failed))
-    if silent:
-        raise Undone(f"No answer from {', '.join(map(str, silent))}, of {len(silent) + len(lists)} workers.")
-    found = {"keys": "count", "tags": "count", "delete": "deleted"}.get(action, "found")
-    if not any(each[found] or each[found] is None for each in lists):
-        raise Undone(f"No worker has such {'an entry' if found == 'found' else 'entries'} in the cache {name!r}.")
-
-
-def _lines(action: str, lists: list[dict[str, Any]]) -> list[str]:
-    lists = [each for each in lists if "error" not in each]
-    if action == "keys":
-        count = Counter(key for each in lists for key in each["keys"])
-        more = max((each["count"] - len(each["keys"]) for each in lists), default=0)
-        return [*sorted(count), *([f"... and {more:,} more in one worker; use a narrower pattern"] if more else [])]
-    if action == "tags":
-        entries: Counter[str] = Counter()
-        for each in lists:
-            entries.update(each["tags"])
-        return [f"{number:,}\t{tag}" for tag, number in entries.most_common()]
-    if action == "delete":
-        return [f"process {each['pid']}: {_deleted(each['deleted'])}" for each in lists]
-    return [f"process {each['pid']}: {_described(action, each)}" for each in lists]
-
-
-def _deleted(number: int | None) -> str:
-    return "the entries of the tag" if number is None else f"{number:,} entries"
-
-
-def _described(action: str, found: dict[str, Any]) -> str:
-    if not found["found"]:
-        return "no entry"
-    left = "never expires" if found["seconds_left"] is None else f"{found['seconds_left']:.1f} s left"
-    if action == "ttl":
-        return left
-    tags = f", tags {', '.join(map(repr, found['tags']))}" if found["tags"] else ""
-    value = f"\n  {found['value']}" if "value" in found else ""
-    return f"{left}, {found['bytes']:,} bytes, {found['type']}{tags}{value}"
+def _lines(action: str, table: AnswerTable) -> Iterator[str]:
+    headings = table.headings[: TTL_COLUMNS if action == "ttl" else None]
+    for row in table.rows:
+        first, *cells = [
+            FORMATS.get(heading, str)(cell) for heading, cell in zip(headings, row, strict=False) if cell != ""
+        ]
+        yield f"{first}: {', '.join(cells)}" if headings[0] == "Worker" else "\t".join([first, *cells])
+    if action == "keys" and table.text:
+        yield table.text

@@ -1,4 +1,4 @@
-"""The recent events of a site: caches that were cleared, loads that failed, workers that started and ended.
+"""The recent events of a site: caches that were cleared, loads and stores that failed, workers that started and ended.
 
 They are stored in the database where the workers publish their figures. The process that observes an event adds it with
 its next publication. Equal events within a minute are joined into one event with a count, so a storm of failures, or a
@@ -22,6 +22,7 @@ RESET: Final = "reset"
 DELETED: Final = "deleted"
 INSPECTED: Final = "inspected"
 LOAD_FAILED: Final = "load failed"
+STORE_FAILED: Final = "store failed"
 STARTED: Final = "started"
 EXITED: Final = "exited"
 KILLED: Final = "killed"
@@ -59,8 +60,8 @@ class Event:
         at, since: the times of the last and the first occurrence, in seconds since 1970.
         cache: the name of the cache; None for all caches, or for a process.
         subject: the operator, perhaps with the target, or the type of the exception. Empty if the code of the site
-            cleared the cache.
-        text: the message of the exception.
+            cleared the cache, and for an outage of a store, which is one event whatever its exceptions are.
+        text: the message of the exception; for an outage, the last exception.
         processes: the processes in which it occurred.
         count: the number of occurrences.
     """
@@ -117,7 +118,7 @@ class Event:
         if self.kind in OF_PROCESSES:
             workers = self._workers() if self.count <= MAX_LISTED else f"{self.count:,} workers"
             return f"{workers}: killed, crashed, or left by os._exit" if self.kind == KILLED else workers
-        if self.kind == LOAD_FAILED:
+        if self.kind in (LOAD_FAILED, STORE_FAILED):
             return ": ".join(filter(None, (self.subject, self.text))) + many
         by = self.subject or f"the code of {self._workers('process', 'processes')}"
         return f"by {by}{many}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
 
+from wheelcache.busiest_paths import FULL, NOT_STORED, NamedPaths
+from wheelcache.observability.page_paths import FullPage, full_pages, no_paths
 from wheelcache.observability.tables import MINUTE
 from wheelcache.stats import GAUGES, NOTHING, Row, Stats, added, subtracted
 
@@ -54,6 +56,18 @@ class Rate:
         return count / self.requests if self.requests else None
 
 
+def sum_of(rates: Sequence[Rate]) -> Rate:
+    """Return the look-ups of several workers together; there is at least one."""
+    store_hits = [each.store_hits for each in rates if each.store_hits is not None]
+    return Rate(
+        hits=sum(each.hits for each in rates),
+        stale_hits=sum(each.stale_hits for each in rates),
+        misses=sum(each.misses for each in rates),
+        store_hits=sum(store_hits) if store_hits else None,
+        seconds=max(each.seconds for each in rates),
+    )
+
+
 @dataclass(slots=True, kw_only=True)
 class Figures:
     """The figures of one cache, in one process or in several.
@@ -61,6 +75,8 @@ class Figures:
     Attributes:
         stats: the counts since the reset, and the gauges.
         minute: the look-ups in the last minute.
+        peak: the most entries that a worker has held.
+        most_entries: the greatest ``max_entries`` of a worker; 0 if there is no bound.
         max_entries, max_weight: the bounds; None if there is no bound.
         weighs_bytes: whether weights are bytes.
         memory: the bytes that the entries use, estimated unless ``weighs_bytes``; None if unknown.
@@ -69,6 +85,8 @@ class Figures:
 
     stats: Stats
     minute: Rate
+    peak: int
+    most_entries: int
     max_entries: int | None
     max_weight: int | None
     weighs_bytes: bool
@@ -110,9 +128,11 @@ class CacheFigures(Figures):
         since: the start of the first process whose counts are included, in seconds since 1970; None without one.
         reset_at: the time of the last reset; None if there was none.
         refused: the number of workers to which the system refused a wheel thread.
+        killed: the number of workers that ended abruptly, since the first one.
         published: the time of the last publication, in seconds since 1970; None if there was none.
         cores: the cores that the processes run.
         pids: the numbers of the processes.
+        full_pages: the pages that had too many variants since the reset, those with most of them first.
     """
 
     name: str
@@ -121,9 +141,17 @@ class CacheFigures(Figures):
     since: float | None
     reset_at: float | None
     refused: int
+    killed: int
     published: float | None
     cores: tuple[str, ...]
     pids: tuple[int, ...]
+    full_pages: tuple[FullPage, ...]
+
+    @property
+    def fullness(self) -> float | None:
+        """The share of the limit on entries or on weight in use, the greater one; None without a limit in use."""
+        limits = (self.stats.size, self.max_entries), (self.stats.weight, self.max_weight)
+        return max((now / most for now, most in limits if most and self.workers), default=None)
 
 
 @dataclass(slots=True)
@@ -136,6 +164,7 @@ class Sum:
         processes: the processes that have the cache.
         gauges: the combined values of ``GAUGES_OF_WORKER``, by name.
         minute: ``LOOKUPS`` of the last minute, and its seconds.
+        paths: the paths of pages since the reset.
     """
 
     counts: Row = NOTHING
@@ -146,10 +175,12 @@ class Sum:
     processes: frozenset[int] = frozenset()
     gauges: Mapping[str, Any] = field(default_factory=dict)
     refused: int = 0
+    killed: int = 0
     published: float | None = None
     cores: frozenset[str] = frozenset()
     pids: frozenset[int] = frozenset()
     minute: Row = (0,) * len(MINUTE)
+    paths: NamedPaths = field(default_factory=no_paths)
 
     def add(self, other: Sum) -> None:
         self.counts, self.base = added(self.counts, other.counts), added(self.base, other.base)
@@ -157,6 +188,7 @@ class Sum:
         self.reset_at = _latest(self.reset_at, other.reset_at)
         self.published = _latest(self.published, other.published)
         self.refused += other.refused
+        self.killed += other.killed
         self.settings = self.settings or other.settings
         if self.gauges and other.gauges:
             self.gauges = {
@@ -166,21 +198,29 @@ class Sum:
         self.processes |= other.processes
         self.cores |= other.cores
         self.pids |= other.pids
+        self.paths.merge(other.paths)
         self.minute = (*added(self.minute[:-1], other.minute[:-1]), max(self.minute[-1], other.minute[-1]))
 
     def of_cache(self, name: str) -> CacheFigures:
         """Return the sum as the figures of the cache ``name``."""
+        common = self._common()
+        stats = common["stats"]
+        if stats.pages is not None:
+            pages = replace(stats.pages, **{kind: self.paths.numbers(kind) for kind in (NOT_STORED, FULL)})
+            common["stats"] = replace(stats, pages=pages)
         return CacheFigures(
-            **self._common(),
+            **common,
             name=name,
             counted=self._stats(self.counts),
             workers=len(self.processes),
             since=None if self.since == inf else self.since,
             reset_at=self.reset_at,
             refused=self.refused,
+            killed=self.killed,
             published=self.published,
             cores=tuple(sorted(self.cores)),
             pids=tuple(sorted(self.pids)),
+            full_pages=full_pages(self.paths),
         )
 
     def of_worker(self, **given: Any) -> WorkerFigures:
@@ -193,6 +233,8 @@ class Sum:
         return {
             "stats": self._stats(subtracted(self.counts, self.base)),
             "minute": Rate(hits, stale_hits, misses, store_hits if self._has("store") else None, seconds),
+            "peak": int(self.gauges.get("peak", 0)),
+            "most_entries": int(self.gauges.get("most_entries", 0)),
             "max_entries": _whole(bounds.get("max_entries")),
             "max_weight": _whole(bounds.get("max_weight")),
             "weighs_bytes": bool(bounds.get("weighs_bytes")),
@@ -214,7 +256,15 @@ def _sum(numbers: Iterable[Any]) -> Any:
     return None if None in known else sum(known)
 
 
-COMBINERS: Final = {"lag": max, "weighs_bytes": min, "has_store": max, "has_pages": max, "minute_seconds": max}
+COMBINERS: Final = {
+    "peak": max,
+    "most_entries": max,
+    "lag": max,
+    "weighs_bytes": min,
+    "has_store": max,
+    "has_pages": max,
+    "minute_seconds": max,
+}
 """The functions that combine the gauges of several workers. All other gauges are added."""
 
 

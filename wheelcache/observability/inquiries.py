@@ -1,9 +1,16 @@
-"""Ask the workers of a site about the entries of a cache, or to delete some, and collect their answers.
+"""Ask the workers of a site about the entries of a cache, or to delete some, and collect their answers; or request an
+action of them, without an answer.
 
-A command or the dashboard puts an inquiry into the database where the workers publish their figures. Each worker finds
-it with its next publication, within seconds, and adds its answer. Inquiries and answers are JSON documents, which are
-removed when they have been read. As with ``worker_requests``, only workers answer, and only inquiries since their cache
-was made.
+A command or the dashboard puts an inquiry or a request into the database where the workers publish their figures. Each
+worker finds it with its next publication, within seconds, and adds its answer. Nothing else answers: neither a scrape,
+nor the dashboard, nor a command that shows figures. Both are JSON documents. Inquiries and their answers are removed
+when they have been read.
+
+Both are for the workers that live when they are made. When a worker reads them for the first time, it ignores those
+that are older than its cache, or older than its process in the child of a fork.
+
+A request has the key ``kind``, one of the actions of ``worker_requests``; a purge also has ``target``. Only the last of
+equal requests to a cache is kept, and purges only for some minutes.
 
 An inquiry has the key ``kind``, and others that depend on it; ``asked`` has the pids of the workers by their numbers.
 Keys are texts: a key that is not a string is shown as its ``repr``, and is found only by a pattern. The answers have
@@ -16,8 +23,13 @@ these keys:
   ``count``.
 - "delete" (``key``, ``pattern`` or ``tag``): ``deleted``, the number of entries; null for a tag, whose entries are not
   counted.
+- "purge" (``target``, of an HTTP cache): ``purged``, the number of pages.
+- "save": ``file``, the path of the snapshot; null if the cache could not be saved, which is logged.
 - "sample": ``entries``, their number; ``sampled``, the number of entries in a sample; ``largest``, lists of the key,
   bytes and seconds left of the largest in the sample; and ``recent``, the keys that were used last.
+
+If ``hides_sessions`` is true, a ``pattern`` is compared with the part of a key that ends with the word "session". So no
+number of matches shows a part of the key of a session, which is as good as a login.
 
 An answer with the key ``error`` has no others.
 """
@@ -32,13 +44,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from heapq import nlargest
-from itertools import islice
+from itertools import chain, islice
 from math import inf
 from operator import itemgetter
-from random import SystemRandom
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from wheelcache.codec import size_of
 from wheelcache.core.access import Serialized
@@ -47,17 +59,20 @@ from wheelcache.errors import FileUnusable
 from wheelcache.glob_pattern import matcher
 from wheelcache.keys import callers_tags, matching, text_of, unwrap
 from wheelcache.observability.event_log import DELETED, INSPECTED
-from wheelcache.observability.site_file import SiteFile
+from wheelcache.observability.memory_use import random_entries
+from wheelcache.observability.site_file import SiteFile, lives
 from wheelcache.observability.tables import encoded
+from wheelcache.observability.worker_requests import PURGE, SAVE
 from wheelcache.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from wheelcache.observability.site import Site
-
 KEPT: Final = 60.0
 """Seconds after which inquiries and answers are removed."""
+
+PURGES_KEPT: Final = 300.0
+"""Seconds after which requests to purge are removed. Workers look for them every few seconds."""
 
 PATIENCE: Final = 15.0
 """Seconds to wait for the answers. A worker that is busy publishes late."""
@@ -84,20 +99,22 @@ LATEST: Final = 64
 """Number of entries that were used last in an answer."""
 
 SECRET: Final = re.compile("session", re.IGNORECASE)
-"""The keys of sessions identify users that are logged in: a sample hides the part after this word."""
+"""The keys of sessions identify users that are logged in: the part after this word is hidden."""
 
 Document = dict[str, Any]
-Rows = list[tuple[str, bytes, str, float]]
-"""The inquiries in the database: token, encoded name of the cache, document, and time in seconds since 1970."""
+Rows = list[tuple[str, bytes, str, float, float]]
+"""The inquiries and requests in the database: token, encoded name of the cache, document, its time, and the time at
+which it is removed, in seconds since 1970."""
 
 
 # A worker.
 
 
 def inquiries_in(db: sqlite3.Connection) -> Rows:
-    return db.execute("SELECT token, cache, document, at FROM inquiries").fetchall()
+    return db.execute("SELECT token, cache, document, at, until FROM inquiries").fetchall()
 
 
+@dataclass(eq=False)
 class Inspector:
     """Answers inquiries about the entries of one cache.
 
@@ -105,24 +122,31 @@ class Inspector:
         delete_many: deletes keys, and returns the number of existing ones.
         deletions: deletes the keys that a function selects from lists of the callers' keys: see ``CacheParts``.
         delete_tags: deletes the entries of tags.
+        actions: the functions that run the requests of operators, by action.
     """
 
-    def __init__(
-        self,
-        core: Core,
-        delete_many: Callable[[Iterable[Any]], int],
-        deletions: Callable[[Callable[[list[Any]], Iterable[Any]]], Iterator[int]],
-        delete_tags: Callable[[Iterable[str]], object],
-    ) -> None:
-        self._core = core
-        self._delete_many = delete_many
-        self._deletions = deletions
-        self._delete_tags = delete_tags
+    _core: Core
+    _delete_many: Callable[[Iterable[Any]], int]
+    _deletions: Callable[[Callable[[list[Any]], Iterable[Any]]], Iterator[int]]
+    _delete_tags: Callable[[Iterable[str]], object]
+    _actions: Mapping[str, Callable[..., Any]]
+
+    def act(self, request: Document) -> None:
+        """Run the request of an operator, unless this cache does not support its action."""
+        action, *arguments = request.values()
+        if action in self._actions:
+            self._actions[action](*arguments)
+
+    def save(self, reply: Callable[[Document], object]) -> None:
+        """Save the cache in another thread, which then calls ``reply`` with the answer."""
+        if SAVE in self._actions:
+            self._actions[SAVE](lambda file: reply({"file": None if file is None else str(file)}))
 
     def answer(self, inquiry: Document) -> Document:
+        """Return the answer to an inquiry."""
         try:
             answers = {"get": self._get, "keys": self._keys, "tags": self._tags}
-            answers |= {"delete": self._delete, "sample": self._sample}
+            answers |= {"delete": self._delete, "sample": self._sample, PURGE: self._purge}
             return answers[inquiry["kind"]](inquiry)
         except Exception as error:
             return {"error": repr(error)[:LONGEST]}
@@ -149,7 +173,7 @@ class Inspector:
         return {**found, "value": repr(_readable(value))[:LONGEST]} if show_value else found
 
     def _keys(self, inquiry: Document) -> Document:
-        matches = matcher(inquiry["pattern"])
+        matches = _matcher(inquiry)
         batches = ([unwrap(record.key) for record in records] for records in self._batches())
         found = (text_of(key) for keys in batches for key in matching(matches, keys))
         shown = [*islice(found, inquiry["limit"])]
@@ -166,8 +190,11 @@ class Inspector:
             self._delete_tags([inquiry["tag"]])
             return {"deleted": None}
         if "pattern" in inquiry:
-            return {"deleted": sum(self._deletions(partial(matching, matcher(inquiry["pattern"]))))}
+            return {"deleted": sum(self._deletions(partial(matching, _matcher(inquiry))))}
         return {"deleted": self._delete_many([inquiry["key"], (inquiry["key"],)])}
+
+    def _purge(self, inquiry: Document) -> Document:
+        return {"purged": self._actions[PURGE](inquiry["target"])}
 
     def _sample(self, inquiry: Document) -> Document:
         found, count, seconds = {}, 0, 0.0
@@ -189,12 +216,9 @@ class Inspector:
 
     def _sampled(self) -> Iterator[Record]:
         """Return the entries of a sample, perhaps some of them twice: all of them in a small cache."""
-        entries = len(self._core)
-        if entries <= SPOTS * SAMPLED:
+        if len(self._core) <= SPOTS * SAMPLED:
             return iter(self._core.scan().step(SPOTS * SAMPLED))
-        # The range begins below 0.0, so that the first entries are sampled as often as the others.
-        starts = (max(0.0, SystemRandom().uniform(-SAMPLED / entries, 1.0)) for _ in range(SPOTS))
-        return (record for start in starts for record in self._core.scan(start=start).step(SAMPLED))
+        return chain.from_iterable(random_entries(self._core, SAMPLED) for _ in range(SPOTS))
 
     def _size(self, record: Record) -> int:
         return size_of(unwrap(record.key), record.value, entry_bytes=self._core.entry_bytes)
@@ -215,9 +239,18 @@ class Inspector:
 def _listed(key: Any) -> str:
     """Return a key of the core as a text for a sample. A key that is cut, or hidden in part, ends in "…"."""
     text = text_of(unwrap(key))
+    shown = _without_secret(text)[:LONGEST]
+    return text if len(text) == len(shown) else f"{shown}…"
+
+
+def _without_secret(text: str) -> str:
     secret = SECRET.search(text)
-    end = min(LONGEST, len(text) if secret is None else secret.end())
-    return text if len(text) <= end else f"{text[:end]}…"
+    return text if secret is None else text[: secret.end()]
+
+
+def _matcher(inquiry: Document) -> Callable[[str], object]:
+    matches = matcher(inquiry["pattern"])
+    return (lambda text: matches(_without_secret(text))) if inquiry.get("hides_sessions") else matches
 
 
 def _readable(value: Any) -> Any:
@@ -228,84 +261,143 @@ def _readable(value: Any) -> Any:
 
 
 class Inquiries:
-    """Finds the inquiries to one cache of this process, and adds the answers.
+    """Finds the inquiries and requests to one cache of this process, answers or runs them.
 
     Args:
         name: the encoded name of the cache.
-        answer: returns the answer to an inquiry.
+        inspector: answers inquiries and runs requests.
+
+    Attributes:
+        inspector: as given.
     """
 
-    def __init__(self, name: bytes, answer: Callable[[Document], Document]) -> None:
+    def __init__(self, name: bytes, inspector: Inspector) -> None:
         self._name = name
-        self._answer = answer
+        self.inspector = inspector
         self.start_over()
 
     def start_over(self) -> None:
         """Set the initial state, also in the child of a fork, which ignores the inquiries to its parent."""
+        self._begun = False
         self._since = SystemClock.time()
         self._known: set[str] = set()
         self._wanted: list[tuple[str, str]] = []
 
+    def begin(self) -> None:
+        """Accept requests from now on, since the cache is used for the first time, or again after it was idle."""
+        if self._begun:
+            # Earlier requests do not apply to the new entries.
+            self._since = SystemClock.time()
+            self._wanted.clear()
+        self._begun = True
+
     def note(self, rows: Rows) -> None:
-        """Note which inquiries are new, without answering them."""
-        # The process that asked a longer time ago does not wait any longer.
-        since = max(self._since, SystemClock.time() - KEPT)
-        new = [row for row in rows if row[1] == self._name and row[0] not in self._known and row[3] >= since]
-        self._wanted += [(token, document) for token, _, document, _ in new]
+        """Note which inquiries and requests are new, without answering them."""
+        # Only the first time: the clock of the system may be set back.
+        since, self._since = self._since, -inf
+        now = SystemClock.time()
+        for token, name, document, at, until in rows:
+            # Nobody waits for an answer after ``until``.
+            if name == self._name and token not in self._known and at >= since and until >= now:
+                self._wanted.append((token, document))
         self._known = {token for token, *_ in rows}
 
+    def note_done(self, token: str) -> None:
+        """Note that the request with this ``token`` has already been run in this process."""
+        self._known.add(token)
+
     def run(self, file: SiteFile, process: int) -> None:
-        """Answer the new inquiries.
+        """Answer the new inquiries, and run the new requests.
 
         Args:
             process: the number of this process in the database.
         """
         while self._wanted:
             token, document = self._wanted.pop(0)
-            answer = json.dumps(self._answer(json.loads(document)))
-            with suppress(FileUnusable, OSError):
-                file.write(partial(_add_answer, token=token, process=process, answer=answer))
+            inquiry = json.loads(document)
+            reply = partial(_reply, file, process, token)
+            if "asked" not in inquiry:
+                self.inspector.act(inquiry)
+            elif inquiry["kind"] == SAVE:
+                self.inspector.save(reply)
+            else:
+                reply(self.inspector.answer(inquiry))
+
+
+def _reply(file: SiteFile, process: int, token: str, answer: Document) -> None:
+    with suppress(FileUnusable, OSError):
+        file.write(partial(_add_answer, token=token, process=process, answer=json.dumps(answer)))
 
 
 def _add_answer(db: sqlite3.Connection, token: str, process: int, answer: str) -> None:
     # Unless the process that asked has given up.
     db.execute(
         "INSERT INTO answers SELECT token, ?, ?, ? FROM inquiries WHERE token = ?",
-        (process, answer, SystemClock.time(), token),
+        (process, answer, SystemClock.time() + KEPT, token),
     )
 
 
 # The process that asks.
 
 
-def ask(
-    site: Site, workers: Mapping[int, int], name: str, inquiry: Document, patience: float = PATIENCE
-) -> dict[int, list[Document]]:
-    """Ask the workers of the cache ``name``, and wait for the answers of ``workers``.
+class AskedSite(Protocol):
+    """The site whose workers are asked: see ``site.Site``."""
+
+    files: list[SiteFile]
+
+    def note(self, kind: str, by: str, name: str | None = None) -> None: ...
+
+
+class Answers(NamedTuple):
+    """The answers to an inquiry.
+
+    Attributes:
+        good: the answers with the pid of their worker, one for each of its caches of that name.
+        failed: the same for the answers that are errors.
+        silent: the pids of the workers that have not answered.
+    """
+
+    good: list[tuple[int, Document]]
+    failed: list[tuple[int, Document]]
+    silent: list[int]
+
+    @property
+    def failures(self) -> list[str]:
+        """Sentences about the errors and the workers without an answer."""
+        found = [f"Worker {pid} could not answer: {answer['error']}" for pid, answer in self.failed]
+        return [*found, f"No answer from worker {', '.join(map(str, self.silent))}"] if self.silent else found
+
+
+def ask(site: AskedSite, workers: Mapping[int, int], name: str, inquiry: Document) -> Answers:
+    """Ask the workers of the cache ``name``, and wait for their answers, at most ``PATIENCE`` seconds.
 
     Args:
         workers: the pids of the workers by their numbers.
 
-    Returns:
-        The answers of each worker, one for each of its caches of that name. The list is empty if it has not answered
-        within ``patience`` seconds.
-
     Raises:
         OSError, FileUnusable: if the workers cannot be asked.
     """
-    token = begin(site, workers, name, inquiry)
-    until = SystemClock.steady() + patience
+    return wait(site, workers, begin(site, workers, name, inquiry), SystemClock.steady() + PATIENCE)
+
+
+def wait(site: AskedSite, workers: Mapping[int, int], token: str, until: float) -> Answers:
+    """Wait for the answers of ``workers`` that have not exited, until a time on the steady clock. Then remove them."""
     try:
         while True:
             answers = answers_to(site, workers, token)
-            if all(answers.values()) or SystemClock.steady() > until:
+            awaited = [worker for worker, pid in workers.items() if pid in answers.silent]
+            if SystemClock.steady() > until or not any(is_alive(site, worker) for worker in awaited):
                 return answers
             time.sleep(POLL_INTERVAL)
     finally:
         end(site, token)
 
 
-def note(site: Site, name: str, inquiry: Document, by: str) -> None:
+def is_alive(site: AskedSite, worker: int) -> bool:
+    return any(lives(file.alive(worker)) for file in site.files)
+
+
+def note(site: AskedSite, name: str, inquiry: Document, by: str) -> None:
     """Record an inquiry of the operator ``by`` as an event, which contains neither keys nor tags."""
     kind = inquiry["kind"]
     what = {"tags": "tags", "sample": "a sample"}.get(kind)
@@ -315,7 +407,7 @@ def note(site: Site, name: str, inquiry: Document, by: str) -> None:
     site.note(DELETED if kind == "delete" else INSPECTED, f"{by}: {what}{value}", name)
 
 
-def begin(site: Site, workers: Mapping[int, int], name: str, inquiry: Document) -> str:
+def begin(site: AskedSite, workers: Mapping[int, int], name: str, inquiry: Document) -> str:
     """Ask the workers of the cache ``name``, and return the token of the inquiry. The arguments are those of ``ask``.
 
     Raises:
@@ -327,38 +419,55 @@ def begin(site: Site, workers: Mapping[int, int], name: str, inquiry: Document) 
     return token
 
 
-def answers_to(site: Site, workers: Iterable[int], token: str) -> dict[int, list[Document]]:
-    """Return the present answers of each worker."""
-    found: dict[int, list[Document]] = {worker: [] for worker in workers}
-    for file in site.files:
-        for process, answer in file.read(lambda db: _answers(db, token), list[tuple[int, str]]):
-            found.setdefault(process, []).append(json.loads(answer))
-    return {worker: found[worker] for worker in workers}
+def answers_to(site: AskedSite, workers: Mapping[int, int], token: str) -> Answers:
+    """Return the present answers of ``workers``, the pids by the numbers of the workers."""
+    rows = [row for file in site.files for row in file.read(lambda db: _answers(db, token), list[tuple[int, str]])]
+    answered = {worker for worker, _ in rows}
+    found = [
+        (pid, json.loads(answer))
+        for worker, pid in workers.items()
+        for answering, answer in rows
+        if answering == worker
+    ]
+    return Answers(
+        [each for each in found if "error" not in each[1]],
+        [each for each in found if "error" in each[1]],
+        [pid for worker, pid in workers.items() if worker not in answered],
+    )
 
 
-def inquiry_of(site: Site, token: str) -> tuple[str, Document, float] | None:
+def inquiry_of(site: AskedSite, token: str) -> tuple[str, Document, float] | None:
     """Return the name of the cache, the inquiry and its time in seconds since 1970; None if there is none."""
     for file in site.files:
-        for known, name, document, at in file.read(inquiries_in, Rows):
+        for known, name, document, at, _ in file.read(inquiries_in, Rows):
             if known == token:
                 return bytes(name).decode(errors="surrogatepass"), json.loads(document), at
     return None
 
 
-def end(site: Site, token: str) -> None:
+def end(site: AskedSite, token: str) -> None:
     """Remove the inquiry and its answers: no worker answers later, and no value stays in the database."""
     for file in site.files:
         with suppress(FileUnusable, OSError):
             file.write(lambda db: _remove(db, "token = ?", token))
 
 
-def _add_inquiry(db: sqlite3.Connection, token: str, name: str, document: str) -> None:
-    db.execute("INSERT INTO inquiries VALUES (?, ?, ?, ?)", (token, encoded(name), document, SystemClock.time()))
+def add_request(db: sqlite3.Connection, token: str, name: str, request: Document) -> None:
+    """Request an action of all living workers of the cache ``name``, within a transaction."""
+    document = json.dumps(request)
+    remove_old(db)
+    db.execute("DELETE FROM inquiries WHERE cache = ? AND document = ?", (encoded(name), document))
+    _add_inquiry(db, token, name, document, PURGES_KEPT if request["kind"] == PURGE else inf)
+
+
+def _add_inquiry(db: sqlite3.Connection, token: str, name: str, document: str, kept: float = KEPT) -> None:
+    now = SystemClock.time()
+    db.execute("INSERT INTO inquiries VALUES (?, ?, ?, ?, ?)", (token, encoded(name), document, now, now + kept))
 
 
 def remove_old(db: sqlite3.Connection) -> None:
-    """Remove the inquiries and answers of processes that no longer wait, within a transaction."""
-    _remove(db, "at < ?", SystemClock.time() - KEPT)
+    """Remove the inquiries and answers of processes that no longer wait, and old purges, within a transaction."""
+    _remove(db, "until < ?", SystemClock.time())
 
 
 def _remove(db: sqlite3.Connection, where: str, value: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from wheelcache.codec import is_immutable, size_of
 from wheelcache.core.access import Serialized
-from wheelcache.core.contract import Core
+from wheelcache.core.contract import Core, Record
 from wheelcache.errors import Unloaded
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 
@@ -23,6 +23,14 @@ MAX_SECONDS: Final = 0.003
 
 SAMPLES: Final = 16
 """Number of samples whose mean is assumed to be the mean of all entries."""
+
+
+def random_entries(core: Core, count: int) -> list[Record]:
+    """Return ``count`` entries that are neighbors in memory, or all of a smaller cache."""
+    entries = len(core)
+    # The range begins below 0.0, so that the first entries are chosen as often as the others.
+    start = max(0.0, SystemRandom().uniform(-count / entries, 1.0)) if entries > count else 0.0
+    return core.scan(start=start).step(count)
 
 
 class MemoryUse(PeriodicJob):
@@ -81,10 +89,7 @@ class MemoryUse(PeriodicJob):
     def _take_sample(self) -> None:
         began, seconds = time.thread_time(), 0.0
         sizes = []
-        entries = len(self._core)
-        # The range begins below 0.0, so that the first entries are sampled as often as the others.
-        start = max(0.0, SystemRandom().uniform(-SAMPLE / entries, 1.0)) if entries > SAMPLE else 0.0
-        for record in self._core.scan(start=start).step(SAMPLE):
+        for record in random_entries(self._core, SAMPLE):
             sizes.append(self._size(record.key, record.value))
             seconds = time.thread_time() - began
             if seconds > MAX_SECONDS:

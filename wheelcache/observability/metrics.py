@@ -164,6 +164,27 @@ METRICS: Final = (
         lambda reading: _if_any(reading.max_weight if reading.workers and reading.weighs_bytes else None),
     ),
     Metric(
+        "fullness_ratio",
+        "ratio",
+        Kind.WORST,
+        "Share of the limit on entries or on weight in use, the greater one; absent without a limit.",
+        lambda reading: _if_any(reading.fullness),
+    ),
+    Metric(
+        "workers_without_thread",
+        "process",
+        Kind.LEVEL,
+        "Processes with the cache to which the system refused a wheel thread.",
+        lambda reading: {"": reading.refused},
+    ),
+    Metric(
+        "workers_killed",
+        "process",
+        Kind.COUNTER,
+        "Processes with the cache that ended abruptly: killed, crashed, or left by os._exit.",
+        lambda reading: {"": reading.killed},
+    ),
+    Metric(
         "wheel_lag",
         "seconds",
         Kind.WORST,
@@ -205,8 +226,16 @@ METRICS: Final = (
         "store_tracking_lost",
         "process",
         Kind.LEVEL,
-        "Processes that the store behind does not notify of writes at present; absent if it never does.",
-        _of_store(lambda store: _if_any(store.trackers - store.trusted if store.trackers else None)),
+        "Processes that the store behind does not notify of writes at present, although it does not refuse to; absent "
+        "if it never notifies any.",
+        _of_store(lambda store: _if_any(store.lost_trackers if store.trackers else None)),
+    ),
+    Metric(
+        "store_tracking_refused",
+        "process",
+        Kind.LEVEL,
+        "Processes that the store behind refuses to notify of writes; absent if it never notifies any.",
+        _of_store(lambda store: _if_any(store.refused_trackers if store.trackers else None)),
     ),
 )
 """The metrics of every cache. The times of loads are separate, since not all systems accept a histogram."""
@@ -244,7 +273,7 @@ def read_site(caches: Iterable[ObservedCache]) -> list[CacheFigures]:
     Args:
         caches: the caches of this process.
     """
-    return Site(caches, Own.UNPUBLISHED).look(_to_be_sent)
+    return Site(caches, Own.UNPUBLISHED).figures_by_name(_to_be_sent)
 
 
 def read_process(caches: Iterable[ObservedCache]) -> list[CacheFigures]:

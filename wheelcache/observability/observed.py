@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, Protocol
 
+from wheelcache.observability.observers import Observer
+from wheelcache.persistence.autosave import Autosave
 from wheelcache.runtime.shared_objects import WeakRegistry
 
-if TYPE_CHECKING:
-    from wheelcache.cache import Cache
 
-ObservedCache: TypeAlias = "Cache"
+class ObservedCache(Protocol):
+    """A ``Cache``, as its observers see it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def observer(self) -> Observer: ...
+    @property
+    def keeper(self) -> Autosave | None: ...
+    @property
+    def is_closed(self) -> bool: ...
+
 
 registry: Final[WeakRegistry[ObservedCache]] = WeakRegistry()
 """Every cache of this process."""

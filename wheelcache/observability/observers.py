@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from operator import itemgetter
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from wheelcache.codec import size_of
-from wheelcache.core.contract import Core, RemovalCause
+from wheelcache.core.contract import Core
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.event_log import MAX_EVENTS, Event, merged
@@ -17,69 +17,10 @@ from wheelcache.observability.memory_use import MemoryUse
 from wheelcache.observability.publisher import INTERVAL, Publication, publisher_of
 from wheelcache.observability.recorder import Recorder, State
 from wheelcache.observability.stats_log import StatsLog
+from wheelcache.observability.stats_reader import ObservedPages, ObservedStore, StatsReader
 from wheelcache.observability.tables import encoded
-from wheelcache.observability.worker_requests import WorkerRequests
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.runtime.wheel_driver import WheelDriver
-from wheelcache.stats import (
-    COUNTERS,
-    NO_PAGES,
-    NO_STORE,
-    NO_STORE_GAUGES,
-    REMOVALS,
-    Meter,
-    PageStats,
-    Row,
-    Stats,
-    StoreStats,
-)
-
-
-class ObservedStore(Protocol):
-    """The store behind a near cache, as its observers see it."""
-
-    def stats(self) -> StoreStats: ...
-    def after_fork_in_child(self) -> None: ...
-
-
-class ObservedPages(Protocol):
-    """The pages of an HTTP cache, as its observers see them."""
-
-    def stats(self) -> PageStats: ...
-
-
-class StatsReader:
-    """Reads the figures of a cache from its core and its loads, and from its store behind or its pages if it has them.
-
-    Attributes:
-        store: the store behind, or None.
-        pages: the pages of an HTTP cache, or None.
-    """
-
-    def __init__(self, core: Core, loads: Meter) -> None:
-        self._core = core
-        self._loads = loads
-        self.store: ObservedStore | None = None
-        self.pages: ObservedPages | None = None
-
-    def __call__(self) -> Stats:
-        counts, gauges = self.read()
-        return Stats.of(counts, gauges, has_store=self.store is not None, has_pages=self.pages is not None)
-
-    def read(self) -> tuple[Row, Row]:
-        """Return the counts and the gauges of the cache."""
-        (loads, seconds, buckets), core = self._loads.read(), self._core.counts()
-        values: dict[str, Any] = loads | core._asdict() | {"load_seconds": seconds}
-        values.update((name, core.removals[cause]) for cause, name in _REMOVALS)
-        store = None if self.store is None else self.store.stats()
-        of_pages = NO_PAGES if self.pages is None else self.pages.stats().counts()
-        counts = (*_counters(values), *buckets, *(NO_STORE if store is None else store.counts()), *of_pages)
-        of_store = NO_STORE_GAUGES if store is None else store.gauges()
-        return counts, (len(self._core), self._core.weight, *of_store)
-
-
-_REMOVALS: Final = tuple((RemovalCause(cause), name) for cause, name in REMOVALS.items())
-_counters: Final = itemgetter(*COUNTERS)
 
 
 class Observer:
@@ -116,6 +57,7 @@ class Observer:
     ) -> None:
         self._options = options
         self._driver = driver
+        self._actions = actions
         self.stats = stats
         name, directory = options.name, options.figures_dir
         self.keeps_history = options.sample_interval is not None
@@ -127,11 +69,10 @@ class Observer:
         self.memory_log: deque[Event] = deque(maxlen=2 * MAX_EVENTS)
         self.publication: Publication | None = None
         if directory is not None:
-            requests = WorkerRequests(encoded(name), actions)
-            inquiries = Inquiries(encoded(name), inspector.answer)
+            inquiries = Inquiries(encoded(name), inspector)
             publisher, thread, clock = publisher_of(directory), self.thread, driver.clock
             self.publication = Publication(
-                publisher, self.recorder, requests, inquiries, self.events, thread, is_in_use, clock
+                publisher, self.recorder, inquiries, self.events, stats, thread, is_in_use, clock
             )
         self.jobs = list(self._all_jobs())
 
@@ -151,6 +92,15 @@ class Observer:
             has_store=self.stats.store is not None,
             has_pages=self.stats.pages is not None,
         )
+
+    def run(self, action: str, *arguments: Any) -> Any:
+        """Run a request of an operator in this process, and return its result. Cache events do not record it."""
+        return self._actions[action](*arguments)
+
+    def observe_store(self, store: ObservedStore) -> None:
+        """Include the statistics of ``store`` and its outages."""
+        self.stats.store = store
+        self.events.take_outage = store.take_outage
 
     def observe_pages(self, pages: ObservedPages) -> None:
         """Include the statistics of ``pages``, whose weights are bytes."""
@@ -180,6 +130,7 @@ class Observer:
             yield self.publication
 
 
+@dataclass(eq=False)
 class IdleChecker:
     """Checks whether a cache is idle: it was already empty at the last call, and has not been used since.
 
@@ -191,13 +142,10 @@ class IdleChecker:
             requests of operators that outdate them.
     """
 
-    def __init__(
-        self, stats: StatsReader, expect_write: Callable[[], object], is_computing: Callable[[], bool]
-    ) -> None:
-        self._stats = stats
-        self._expect_write = expect_write
-        self.is_computing = is_computing
-        self._before = (0, 0, 0)
+    _stats: StatsReader
+    _expect_write: Callable[[], object]
+    is_computing: Callable[[], bool]
+    _before: tuple[int, int, int] = (0, 0, 0)
 
     def __call__(self) -> bool:
         # This comes first, so that a write after the check below starts the jobs again.

@@ -21,7 +21,7 @@ from wheelcache.observability.metrics import (
 )
 from wheelcache.observability.observed import ObservedCache, observed_caches
 
-_UNITS: Final = {"seconds": "s", "bytes": "By"}
+_UNITS: Final = {"seconds": "s", "bytes": "By", "ratio": "1"}
 """Units in UCUM notation. Counted things are annotations in braces there."""
 
 _TIMED: Final = (

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import secrets
-import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -17,14 +15,17 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from wheelcache.busiest_paths import Occurrences
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.event_log import EXITED, STARTED, Event, add_events
 from wheelcache.observability.figures_directory import remove_forgotten
 from wheelcache.observability.inquiries import Inquiries, inquiries_in
+from wheelcache.observability.page_paths import add_paths
 from wheelcache.observability.recorder import Recorder, Steps
 from wheelcache.observability.site_file import PATIENCE, USE, SiteFile
+from wheelcache.observability.stats_reader import StatsReader
 from wheelcache.observability.tables import (
     NO_LEVELS,
     OF_WORKER,
@@ -38,26 +39,26 @@ from wheelcache.observability.tables import (
     storable,
 )
 from wheelcache.observability.tidying import tidy
-from wheelcache.observability.worker_requests import WorkerRequests, requests_in
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock, this_process
+from wheelcache.runtime.held_file import HeldFile
 from wheelcache.runtime.periodic_jobs import PeriodicJob
-from wheelcache.runtime.private_files import FileLocked, is_in_ours, not_for_children
+from wheelcache.runtime.private_files import FileLocked, is_in_ours
 from wheelcache.runtime.shared_objects import WeakRegistry
 from wheelcache.stats import NOTHING, Row, subtracted
 
 if TYPE_CHECKING:
     import sqlite3
 
-if sys.platform != "win32":
-    import fcntl
-
 logger = logging.getLogger("wheelcache")
 
 INTERVAL: Final = 3.0
 """Seconds between two publications."""
 
-SOONEST: Final = 0.75 * INTERVAL
+FIRST: Final = 0.5
+"""Seconds from the first use of a cache until it is published, so that a reload of a site leaves a short gap."""
+
+MIN_INTERVAL: Final = 0.75 * INTERVAL
 """Least seconds between two publications of a process. Each cache has a job, and the first one that is due publishes
 all caches."""
 
@@ -72,14 +73,16 @@ LAST_PATIENCE: Final = 5.0
 
 
 class _Counted(NamedTuple):
-    """The part of a publication that belongs to one cache: its counts, steps and gauges at that time."""
+    """The part of a publication that belongs to one cache: its counts, steps and gauges at that time, and the new
+    occurrences of paths."""
 
     row: Row
     steps: Steps
     gauges: tuple[Any, ...]
+    paths: list[Occurrences]
 
 
-_NOTHING: Final = _Counted(NOTHING, {}, ())
+_NOTHING: Final = _Counted(NOTHING, {}, (), [])
 
 
 class _Batch(NamedTuple):
@@ -88,14 +91,13 @@ class _Batch(NamedTuple):
     Attributes:
         gone: the numbers of the caches to remove.
         events: the events to add.
-        stays: whether the process is in the database afterwards.
+        is_listed: whether the process is in the database afterwards.
     """
 
-    number: int
-    parts: list[tuple[Publication, _Counted]]
+    publications: list[tuple[Publication, _Counted]]
     gone: list[int]
     events: list[Event]
-    stays: bool
+    is_listed: bool
 
 
 class SitePublisher:
@@ -116,15 +118,13 @@ class SitePublisher:
         lifecycle.HELD.add_weakly(self)
 
     def start_over(self) -> None:
-        """Set the initial state, also in the child of a fork. The descriptor of the parent's file is closed by then."""
+        """Set the initial state, also in the child of a fork."""
         self.process = secrets.randbits(48)
         self.is_known = False
         self._database = 0
         self._has_started = False
         self._is_over = False
-        self._alive = -1
-        self._number = 0
-        self._in_doubt: _Batch | None = None
+        self._alive = HeldFile()
         self._gone: deque[int] = deque()
         self._events: list[Event] = []
         self._tidied_at = -inf
@@ -160,7 +160,8 @@ class SitePublisher:
             FileUnusable, OSError: if nothing was published. The next publication includes this one.
             FileLocked: if other processes were writing. A later attempt may succeed.
         """
-        self.file.write(partial(self._publish, closed=closed), patience, self._committed)
+        if not _is_silent:
+            self.file.write(partial(self._publish, closed=closed), patience, self._committed)
 
     def end(self) -> None:
         """Publish before the process exits. Later counts are still published, but the process is no longer listed."""
@@ -175,21 +176,17 @@ class SitePublisher:
 
     def _publish(self, db: sqlite3.Connection, closed: Publication | None) -> _Batch:
         (database,) = db.execute("PRAGMA application_id").fetchone()
-        found = db.execute("SELECT seq FROM processes WHERE id = ?", (self.process,)).fetchone()
-        # An asynchronous exception may have interrupted the previous commit.
-        if self._in_doubt is not None and found == (self._in_doubt.number,):
-            self._settle(self._in_doubt)
+        found = db.execute("SELECT id FROM processes WHERE id = ?", (self.process,)).fetchone()
         publications = self.all()
-        stays = not self._is_over and any(each.is_used() for each in publications)
-        if stays:
-            self._show_alive()
-        # This must be set before the commit.
-        self._in_doubt = batch = self._collect(publications if closed is None else [*publications, closed], stays=stays)
         if database != self._database:
             # This is a new database, so it receives all counts.
-            for each, _ in batch.parts:
-                each.published = _NOTHING
+            for each in publications if closed is None else [*publications, closed]:
+                each.publish_again()
             self._database = database
+        is_listed = not self._is_over and any(each.is_used() for each in publications)
+        if is_listed:
+            self._show_alive()
+        batch = self._collect(publications if closed is None else [*publications, closed], is_listed=is_listed)
         self._write(db, batch, is_known=found is not None)
         now = SystemClock.steady()
         if now >= self._tidied_at + TIDY_EVERY:
@@ -197,13 +194,12 @@ class SitePublisher:
             tidy(db, self.file, self.process)
             if is_first and is_in_ours(self.file.directory):
                 remove_forgotten()
-        requests, inquiries = requests_in(db), inquiries_in(db)
+        inquiries = inquiries_in(db)
         for each in publications:
-            each.requests.note(requests)
             each.inquiries.note(inquiries)
         return batch
 
-    def _collect(self, publications: Iterable[Publication], *, stays: bool) -> _Batch:
+    def _collect(self, publications: Iterable[Publication], *, is_listed: bool) -> _Batch:
         parts = []
         for each in publications:
             with suppress(CacheClosed):
@@ -211,50 +207,46 @@ class SitePublisher:
                     recorder = each.recorder
                     recorder.mark()
                     gauges = tuple(map(storable, recorder.now))
-                    parts.append((each, _Counted(recorder.row, dict(recorder.steps), gauges)))
+                    pages = each.stats.pages
+                    paths = [] if pages is None else pages.unpublished_paths()
+                    parts.append((each, _Counted(recorder.row, dict(recorder.steps), gauges, paths)))
             self._events += each.events.take()
-        return _Batch(self._number + 1, parts, list(self._gone), list(self._events), stays and bool(parts))
+        return _Batch(parts, list(self._gone), list(self._events), is_listed and bool(parts))
 
     def _committed(self, batch: _Batch) -> None:
-        """Record that ``batch`` is in the database, before another thread publishes.
-
-        That thread would not find the number of the last batch of a process, and would add its counts again.
-        """
-        self._settle(batch)
-        if not batch.stays:
-            self._hide()
-
-    def _settle(self, batch: _Batch) -> None:
-        """Record that ``batch`` is in the database. It is safe to call this again if it was interrupted."""
-        for publication, counted in batch.parts:
+        """Record that ``batch`` is in the database, before another thread publishes and would add its counts again."""
+        for publication, counted in batch.publications:
             publication.published = counted
             publication.recorder.published(counted.steps)
+            if publication.stats.pages is not None:
+                publication.stats.pages.published_paths(counted.paths)
         for number in batch.gone:
             with suppress(ValueError):
                 self._gone.remove(number)
         self._events = [each for each in self._events if not any(each is other for other in batch.events)]
-        self._number = batch.number
-        self.is_known = batch.stays
-        self._has_started |= batch.stays
-        self._in_doubt = None
+        self.is_known = batch.is_listed
+        self._has_started |= batch.is_listed
+        if not batch.is_listed:
+            self._remove_alive_file()
 
     def _write(self, db: sqlite3.Connection, batch: _Batch, *, is_known: bool) -> None:
         pid, started = this_process()
-        time = max((publication.recorder.time() for publication, _ in batch.parts), default=0.0)
-        first_step = min((start for _, counted in batch.parts for _, start in counted.steps), default=int(time))
-        settings = {each.recorder.name: counted.gauges[SETTINGS_OF_WORKER] for each, counted in batch.parts}
+        time = max((publication.recorder.time() for publication, _ in batch.publications), default=0.0)
+        first_step = min((start for _, counted in batch.publications for _, start in counted.steps), default=int(time))
+        settings = {each.recorder.name: counted.gauges[SETTINGS_OF_WORKER] for each, counted in batch.publications}
         ids = cache_ids(db, settings, started, first_step, time)
         counts: list[tuple[float, ...]] = []
         workers = []
-        for publication, counted in batch.parts:
+        for publication, counted in batch.publications:
             cache, before = ids[publication.recorder.name], publication.published
+            add_paths(db, cache, counted.paths, time)
             if counted.row != before.row:
                 counts.append((TOTAL, 0, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
             for place, row in counted.steps.items():
                 known = before.steps.get(place)
                 if row is not known:
                     counts.append((*place, cache, *(row if known is None else subtracted(row, known))))
-            if batch.stays and not publication.is_closed:
+            if batch.is_listed and not publication.is_closed:
                 if not is_known:
                     # The process is new, or another process assumed it to be dead and removed it.
                     before = _NOTHING
@@ -265,15 +257,15 @@ class SitePublisher:
         add_counts(db, counts)
         put(db, "workers", workers)
         events = list(batch.events)
-        if batch.stays:
-            thread = batch.parts[0][0].thread()
-            put(db, "processes", [(self.process, pid, started, time, batch.number, thread, IMPLEMENTATION)])
+        if batch.is_listed:
+            thread = batch.publications[0][0].thread()
+            put(db, "processes", [(self.process, pid, started, time, thread, IMPLEMENTATION)])
             if batch.gone:
                 rows = ((self.process, number) for number in batch.gone)
                 db.executemany("DELETE FROM workers WHERE process = ? AND number = ?", rows)
             if not self._has_started:
                 events.append(Event.of(STARTED, started, this_process()))
-            gone = [(time, ids[each.recorder.name]) for each, _ in batch.parts if each.is_closed]
+            gone = [(time, ids[each.recorder.name]) for each, _ in batch.publications if each.is_closed]
         else:
             gone = [(time, number) for number in ids.values()]
             for where in ("processes WHERE id", "workers WHERE process", OF_WORKER):
@@ -287,32 +279,18 @@ class SitePublisher:
         """Make and lock the file that shows that this process lives, unless it is already there."""
         path = self.file.alive(self.process)
         with USE.lock:
-            if self._alive >= 0:
-                with suppress(FileNotFoundError):
-                    if path.stat().st_ino == os.fstat(self._alive).st_ino:
-                        return
-                self._hide()
-            new = path.with_suffix(".new")
-            file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            not_for_children.add(file)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not self._alive.is_at(path):
+                self._remove_alive_file()
+                new = path.with_suffix(".new")
+                self._alive.hold(new)
                 # Renamed after locking, so that no process finds the file unlocked.
                 new.rename(path)
-            except BaseException:
-                not_for_children.discard(file)
-                os.close(file)
-                raise
-            self._alive = file
 
-    def _hide(self) -> None:
+    def _remove_alive_file(self) -> None:
         with USE.lock:
-            file, self._alive = self._alive, -1
-            if file >= 0:
-                with suppress(OSError):
-                    self.file.alive(self.process).unlink()
-                not_for_children.discard(file)
-                os.close(file)
+            with suppress(OSError):
+                self.file.alive(self.process).unlink()
+            self._alive.release()
 
 
 @dataclass(eq=False, repr=False)
@@ -324,8 +302,9 @@ class Publication(PeriodicJob):
     Args:
         publisher: the publisher of the process for the directory.
         recorder: records the counts of the cache.
-        requests, inquiries: the requests and the inquiries of operators to the cache.
+        inquiries: the inquiries and requests of operators to the cache.
         events: the events of the cache.
+        stats: reads the figures, of which the paths of pages are published.
         thread: returns the state of the wheel thread.
         is_in_use: returns whether the cache was used and not closed since. If it was not, reading its figures could
             load its snapshot.
@@ -337,9 +316,9 @@ class Publication(PeriodicJob):
 
     publisher: SitePublisher
     recorder: Recorder
-    requests: WorkerRequests
     inquiries: Inquiries
     events: CacheEvents
+    stats: StatsReader
     thread: Callable[[], str]
     _is_in_use: Callable[[], bool]
     _clock: Clock
@@ -363,8 +342,13 @@ class Publication(PeriodicJob):
         self.has_begun = False
         self._held_up = 0
         self._due_at = -inf
-        self.requests.start_over()
         self.inquiries.start_over()
+
+    def publish_again(self) -> None:
+        """Publish all figures with the next publication, as if none had been published."""
+        self.published = _NOTHING
+        if self.stats.pages is not None:
+            self.stats.pages.publish_paths_again()
 
     def is_used(self) -> bool:
         """Return whether there is anything to publish."""
@@ -379,14 +363,16 @@ class Publication(PeriodicJob):
 
     def begin(self) -> None:
         self.has_begun = True
-        self.requests.begin()
+        self.inquiries.begin()
+
+    def next_run(self, due: float, now: float) -> float:
+        return due + (INTERVAL if self.publisher.is_known else FIRST)
 
     def run(self) -> None:
         if not self.is_closed and self._clock() >= self._due_at:
             for each in self.publisher.all():
                 each.was_published()
             self._publish()
-        self.requests.run()
         self.inquiries.run(self.publisher.file, self.publisher.process)
 
     def run_now(self) -> None:
@@ -410,7 +396,7 @@ class Publication(PeriodicJob):
 
     def was_published(self) -> None:
         """Postpone the next publication, because another cache of the process is publishing all of them."""
-        self._due_at = self._clock() + SOONEST
+        self._due_at = self._clock() + MIN_INTERVAL
 
     def close(self) -> None:
         """Publish for the last time. The counts stay in the database; the cache is removed from the worker."""
@@ -435,6 +421,15 @@ def publisher_of(directory: Path) -> SitePublisher:
     file = SiteFile(directory)
     found = _publishers.get(directory)
     return _publishers.setdefault(directory, SitePublisher(file)) if found is None else found
+
+
+_is_silent = False
+
+
+def publish_nothing() -> None:
+    """Keep this process out of the figures until it exits: it runs a command, and is not a worker of the site."""
+    global _is_silent
+    _is_silent = True
 
 
 def _publish_all() -> None:

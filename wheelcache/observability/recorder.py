@@ -10,17 +10,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from math import floor
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from wheelcache.observability.site_file import USE
+from wheelcache.observability.stats_reader import StatsReader
 from wheelcache.observability.tables import DAY, HOUR, LONG_STEP, LOOKUPS, NUMBERS, STEP
 from wheelcache.runtime.clock import Clock, ManualClock, SystemClock
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.stats import COUNTS, NOTHING, Row, added, subtracted
-
-if TYPE_CHECKING:
-    from wheelcache.observability.observers import StatsReader
 
 MINUTE: Final = 60 // STEP
 """Steps of the last minute."""
@@ -93,6 +91,7 @@ class Recorder(PeriodicJob):
         self.row: Row = NOTHING
         self.now: tuple[Any, ...] = ()
         self._at = self._clock()
+        self._peak = 0.0
         self._is_new = True
         self._minute: deque[tuple[int, Row]] = deque(maxlen=MINUTE + 2)
 
@@ -129,6 +128,7 @@ class Recorder(PeriodicJob):
                 if is_over or self._is_new or any(part):
                     self._add(start, part, at_its_end if is_over else (0, 0))
         self.row, self._at = row, now
+        self._peak = max(self._peak, gauges[0])
         self.now = self.row_of_worker(gauges, state)
         if len(self.steps) > (HOUR + 600) // STEP + DAY // LONG_STEP:
             self.forget_old()
@@ -140,8 +140,9 @@ class Recorder(PeriodicJob):
         return (*map(sum, zip(*parts, strict=True)), len(parts) * STEP) if parts else (0,) * (len(LOOKUPS) + 1)
 
     def row_of_worker(self, gauges: Row, state: State) -> tuple[Any, ...]:
-        """Return the gauges, the last minute and the state in the order of ``GAUGES_OF_WORKER``."""
-        return (*gauges, *self.minute(), *state)
+        """Return the gauges, the last minute, the most entries at any mark, their limit, and the state in the order
+        of ``GAUGES_OF_WORKER``."""
+        return (*gauges, *self.minute(), max(self._peak, gauges[0]), state.max_entries or 0, *state)
 
     def published(self, steps: Steps) -> None:
         """Forget the published ``steps`` that are over.
@@ -169,7 +170,7 @@ class Recorder(PeriodicJob):
     def _add(self, start: int, part: Row, levels: tuple[float, float]) -> None:
         is_new, self._is_new = self._is_new, False
         if self._keeps_steps:
-            self._put(STEP, start, (*levels, int(is_new), *part))
+            self._put(STEP, start, (*levels, int(is_new), 0, *part))
         counts = tuple(part[each] for each in _LOOKUPS)
         if self._minute and self._minute[-1][0] == start:
             counts = added(self._minute.pop()[1], counts)

@@ -6,8 +6,9 @@ process count only if no process has published anything about a cache of that na
 
 from __future__ import annotations
 
+import secrets
 from collections import namedtuple
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -20,7 +21,9 @@ from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.observability.event_log import Event, add_events, events_in
 from wheelcache.observability.figures import COMBINERS, CacheFigures, Sum, WorkerFigures
+from wheelcache.observability.inquiries import add_request
 from wheelcache.observability.observed import ObservedCache
+from wheelcache.observability.page_paths import no_paths, of_site, paths_in
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.recorder import Steps, last_steps
 from wheelcache.observability.site_file import USE, SiteFile, lives
@@ -41,9 +44,8 @@ from wheelcache.observability.tables import (
     encoded,
     put,
 )
-from wheelcache.observability.worker_requests import add_request
 from wheelcache.runtime.clock import SystemClock, this_process
-from wheelcache.stats import COUNTS, NOTHING, Row, added
+from wheelcache.stats import COUNTS, NO_BUCKETS, NOTHING, Row, added
 
 if TYPE_CHECKING:
     import sqlite3
@@ -58,24 +60,17 @@ Step = namedtuple("Step", NUMBERS)  # type: ignore[misc]  # the names are the co
 """The counts of all workers in a step, and the entries and bytes at its end."""
 
 
-class Glance(NamedTuple):
-    """The counts of a step that the overview of all caches shows."""
+_SUMMED: Final[dict[str, tuple[str, ...]]] = {
+    **{name: (name,) for name in (*LOOKUPS, "evictions", "loads", "load_failures", "load_timeouts")},
+    **{name: (name,) for name in ("refreshes_dropped", "pages_variants_removed")},
+    "store_calls": tuple(f"{kind}_{place}" for kind in ("read", "write") for place in range(len(NO_BUCKETS))),
+    "store_errors": ("read_errors", "write_errors"),
+    "store_refused": ("read_refused", "write_refused"),
+}
+"""The counts of an ``OverviewStep``, and the columns of which each is the sum."""
 
-    hits: int
-    stale_hits: int
-    misses: int
-    store_hits: int
-    puts: int
-    evictions: int
-    loads: int
-    load_failures: int
-    load_timeouts: int
-    refreshes_dropped: int
-    read_errors: int
-    read_refused: int
-    write_errors: int
-    write_refused: int
-
+OverviewStep = namedtuple("OverviewStep", _SUMMED)  # type: ignore[misc]  # the names are those of the table
+"""The counts of a step that the overview of all caches shows."""
 
 RECENTLY: Final = 600
 """Seconds that the steps in the overview cover."""
@@ -132,10 +127,10 @@ class Site:
         """
         # Not a cached_property: that holds a lock of its class during the call, even in the child of a fork.
         if self._caches is None:
-            self._caches = self.look(str)
+            self._caches = self.figures_by_name(str)
         return self._caches
 
-    def look(self, spelled: Callable[[str], str]) -> list[CacheFigures]:
+    def figures_by_name(self, spelled: Callable[[str], str]) -> list[CacheFigures]:
         """Return the figures of all caches, sorted by ``spelled(name)``. Caches with the same result count as one."""
         found: dict[str, Sum] = {}
         known: set[str] = set()
@@ -180,7 +175,7 @@ class Site:
             if cache.name == name and self._is_added(cache, known):
                 recorder, thread = cache.observer.recorder, cache.observer.thread()
                 process = _Process(*this_process(), recorder.time(), thread, IMPLEMENTATION)
-                add(_alone(cache), {"worker": OWN, **process._asdict()})
+                add(_own_process(cache), {"worker": OWN, **process._asdict()})
         places = sorted(found, key=lambda process: (process[1], process[0]))
         return [total.of_worker(**given) for total, given in map(found.__getitem__, places)]
 
@@ -201,48 +196,50 @@ class Site:
                     found[start] = added(found[start], row) if start in found else row
 
         for file in self.files:
-            add(*file.read(partial(self._steps, file, name, seconds, kept), _no_steps))
-        for cache in self.own:
-            observer = cache.observer
-            if cache.name == name and observer.publication is None and observer.keeps_history:
-                with USE.lock:
-                    steps: Steps = dict(observer.recorder.steps)
+            add(*file.read(partial(self._steps, file, name, seconds, kept), lambda: ([], 0)))
+        for owner, steps in self._own_steps():
+            if owner == name:
                 rows = ((at, row) for (length, at), row in steps.items() if day or length == STEP)
                 add(rows, floor(self.time / STEP) * STEP)
         return seconds, {start: _step(found[start], seconds) for start in sorted(found) if start >= since}
 
-    def recent(self) -> dict[str, dict[int, Glance]]:
+    def recent(self) -> dict[str, dict[int, OverviewStep]]:
         """Return the completed steps of the last ten minutes for each cache, by their start, oldest first."""
-        found: dict[str, dict[int, Glance]] = {}
+        found: dict[str, dict[int, OverviewStep]] = {}
 
-        def add_steps(name: str, new: Mapping[int, Glance]) -> None:
+        def add_steps(name: str, new: Mapping[int, OverviewStep]) -> None:
             steps = found.setdefault(name, {})
             for start, step in new.items():
-                steps[start] = Glance._make(map(add, steps[start], step)) if start in steps else step
+                steps[start] = OverviewStep._make(map(add, steps[start], step)) if start in steps else step
 
         for file in self.files:
-            for name, steps in file.read(partial(self._recent, file), dict[str, dict[int, Glance]]).items():
+            for name, steps in file.read(partial(self._recent, file), dict[str, dict[int, OverviewStep]]).items():
                 add_steps(name, steps)
         end = floor(self.time / STEP) * STEP
+        for name, kept in self._own_steps():
+            rows = sorted(last_steps(kept, STEP, end - RECENTLY, end).items())
+            add_steps(name, {start: _overview_step(row) for start, row in rows})
+        return found
+
+    def _own_steps(self) -> Iterator[tuple[str, Steps]]:
+        """Yield the steps of the caches of this process that do not publish."""
         for cache in self.own:
             observer = cache.observer
             if observer.publication is None and observer.keeps_history:
                 with USE.lock:
-                    kept: Steps = dict(observer.recorder.steps)
-                rows = sorted(last_steps(kept, STEP, end - RECENTLY, end).items())
-                add_steps(cache.name, {start: Glance._make(map(row.__getitem__, _GLANCE)) for start, row in rows})
-        return found
+                    steps = dict(observer.recorder.steps)
+                yield cache.name, steps
 
-    def _recent(self, file: SiteFile, db: sqlite3.Connection) -> dict[str, dict[int, Glance]]:
+    def _recent(self, file: SiteFile, db: sqlite3.Connection) -> dict[str, dict[int, OverviewStep]]:
         edge = self._edge_in(file, db)
-        found: dict[int, dict[int, Glance]] = {}
+        found: dict[int, dict[int, OverviewStep]] = {}
         # The rows arrive in the order of the table, which is by time.
         for row in db.execute(
-            f"SELECT cache, place, {', '.join(Glance._fields)} FROM counts"
+            f"SELECT cache, place, {', '.join(map(' + '.join, _SUMMED.values()))} FROM counts"
             f" WHERE kind = {STEP} AND place >= ? AND place < ?",
             (edge - RECENTLY, edge),
         ):
-            found.setdefault(row[0], {})[row[1]] = Glance._make(row[2:])
+            found.setdefault(row[0], {})[row[1]] = OverviewStep._make(row[2:])
         names = db.execute("SELECT id, name FROM caches")
         return {bytes(name).decode(errors="surrogatepass"): found[number] for number, name in names if number in found}
 
@@ -273,19 +270,21 @@ class Site:
         living, dead = _processes(db, file)
         edge = self._edges[file.path] = self._edge(each.published for each in living.values())
         found, names, first_steps = {}, {}, {}
-        for number, name, since, first_step, published, *settings in db.execute(
-            f"SELECT id, name, since, first_step, published, {', '.join(SETTINGS)} FROM caches"
+        for number, name, since, first_step, published, reset_at, *settings in db.execute(
+            f"SELECT id, name, since, first_step, published, at, {', '.join(SETTINGS)}"
+            " FROM caches LEFT JOIN resets ON cache = id"
         ):
             names[number], first_steps[number] = bytes(name).decode(errors="surrogatepass"), first_step
-            found[number] = Sum(since=since, published=published, settings=dict(zip(SETTINGS, settings, strict=True)))
-        for kind, number, *row in db.execute(
-            f"SELECT kind, cache, {', '.join(COUNTS)} FROM counts WHERE kind IN ({TOTAL}, {RESET})"
+            by_name = dict(zip(SETTINGS, settings, strict=True))
+            found[number] = Sum(since=since, published=published, reset_at=reset_at, settings=by_name)
+        # Every other table has rows of these caches only: see ``tidying``.
+        for kind, number, killed, *row in db.execute(
+            f"SELECT kind, cache, killed, {', '.join(COUNTS)} FROM counts WHERE kind IN ({TOTAL}, {RESET})"
         ):
-            if number in found:
-                setattr(found[number], "counts" if kind == TOTAL else "base", tuple(row))
-        for number, at in db.execute("SELECT cache, at FROM resets"):
-            if number in found:
-                found[number].reset_at = at
+            setattr(found[number], "counts" if kind == TOTAL else "base", tuple(row))
+            found[number].killed = max(found[number].killed, killed)
+        for number, paths in paths_in(db).items():
+            found[number].paths = paths
         for number, processes, *gauges in db.execute(
             f"SELECT cache, group_concat(DISTINCT process), {_TOGETHER} FROM workers"
             f" WHERE process NOT IN ({', '.join('?' * len(dead))}) GROUP BY cache",
@@ -304,8 +303,7 @@ class Site:
             f" WHERE kind = {STEP} AND place >= ? AND place < ? GROUP BY cache",
             (minute_ago, edge),
         ):
-            if number in found:
-                found[number].minute = (*sums, 0)
+            found[number].minute = (*sums, 0)
         for number, one in found.items():
             one.minute = (*one.minute[:-1], max(0, edge - max(minute_ago, first_steps[number])))
         return {names[number]: one for number, one in found.items()}
@@ -347,18 +345,22 @@ class Site:
                 if each.name == name:
                     each.observer.memory_log.append(event)
 
-    def ask(self, action: str, name: str) -> Mapping[SiteFile, str]:
-        """Ask all workers that live now for ``action`` on the cache ``name``.
+    def workers_to_ask(self, name: str) -> dict[int, int]:
+        """Return the pids of the workers of a cache by their numbers, without the idle ones, which have no entries and
+        do not look for inquiries."""
+        return {worker.worker: worker.pid for worker in self.workers(name) if not is_idle(worker)}
 
-        Returns:
-            The token of the request in each database.
+    def ask(self, action: str, name: str, **arguments: str) -> str:
+        """Ask all workers that live now for ``action`` on the cache ``name``. Return the token of the request.
 
         Raises:
             OSError, FileUnusable: if the workers cannot be asked.
         """
         own = [each for each in self.own if each.name == name]
-        files = Site(own).files if own else self.files
-        return {file: file.write(lambda db: add_request(db, encoded(name), action)) for file in files}
+        token, request = secrets.token_hex(8), {"kind": action, **arguments}
+        for file in Site(own).files if own else self.files:
+            file.write(lambda db: add_request(db, token, name, request))
+        return token
 
     def reset(self, name: str | None = None) -> None:
         """Reset the figures to zero, for all readers.
@@ -380,6 +382,7 @@ class Site:
                     f" FROM counts WHERE kind = {kind} AND {where}",
                     given,
                 )
+            db.execute(f"DELETE FROM paths WHERE {where}", given)
             db.execute(
                 f"INSERT OR REPLACE INTO resets SELECT cache, ? FROM counts WHERE kind = {TOTAL} AND {where}",
                 (now, *given),
@@ -393,7 +396,7 @@ class Site:
 
 _OF_NAME: Final = "cache = (SELECT id FROM caches WHERE name = ?)"
 
-_GLANCE: Final = tuple(map(NUMBERS.index, Glance._fields))
+_PLACES: Final = [tuple(map(NUMBERS.index, columns)) for columns in _SUMMED.values()]
 
 _HOW: Final = {name: f"{how.__name__}({name})" for name, how in COMBINERS.items()}
 
@@ -424,8 +427,8 @@ def _processes(db: sqlite3.Connection, file: SiteFile) -> tuple[dict[int, _Proce
     return living, dead
 
 
-def _no_steps() -> tuple[list[tuple[int, Row]], int]:
-    return [], 0
+def _overview_step(row: Row) -> OverviewStep:
+    return OverviewStep._make(sum(row[place] for place in places) for places in _PLACES)
 
 
 def _step(row: Row, seconds: int) -> Step:
@@ -459,6 +462,11 @@ def _workers_in(file: SiteFile, name: str, db: sqlite3.Connection) -> list[tuple
     return found
 
 
+def is_idle(worker: WorkerFigures) -> bool:
+    """Return whether the cache is empty and unused in a worker. Such a worker does not look for requests either."""
+    return worker.stats.size == 0 and worker.published < SystemClock.time() - 3 * INTERVAL
+
+
 def own_figures(caches: Iterable[ObservedCache], spelled: Callable[[str], str] = str) -> list[CacheFigures]:
     """Return the figures of ``caches`` in this process only, sorted by ``spelled(name)``."""
     found: dict[str, Sum] = {}
@@ -470,11 +478,11 @@ def own_figures(caches: Iterable[ObservedCache], spelled: Callable[[str], str] =
 def _add_own(found: dict[str, Sum], cache: ObservedCache, spelled: Callable[[str], str]) -> None:
     # The cache may have been closed since it was listed.
     with suppress(CacheClosed):
-        one = _alone(cache)
+        one = _own_process(cache)
         found.setdefault(spelled(cache.name), Sum()).add(one)
 
 
-def _alone(cache: ObservedCache) -> Sum:
+def _own_process(cache: ObservedCache) -> Sum:
     """Return the figures of a cache in this process only.
 
     Raises:
@@ -488,7 +496,9 @@ def _alone(cache: ObservedCache) -> Sum:
     with USE.lock:
         values = observer.recorder.row_of_worker(own_gauges, observer.state())
     gauges = dict(zip(GAUGES_OF_WORKER, values, strict=True))
+    pages = observer.stats.pages
     return Sum(
+        paths=no_paths() if pages is None else of_site(pages.paths()),
         counts=counts,
         since=started,
         processes=frozenset((OWN,)),

@@ -23,15 +23,16 @@ Decisions:
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote_from_bytes
 
 from wheelcache.errors import FileUnusable
@@ -50,11 +51,16 @@ from wheelcache.runtime.private_files import (
 )
 from wheelcache.runtime.shared_objects import Lazy, acquiring
 
-if TYPE_CHECKING:
+try:
+    # Not at the first use: the child of a fork that happens during an import waits for its lock forever.
     import sqlite3
+except ImportError:
+    sqlite3 = None  # type: ignore[assignment]
 
 if sys.platform != "win32":
     import fcntl
+
+logger = logging.getLogger("wheelcache")
 
 T = TypeVar("T")
 
@@ -137,10 +143,8 @@ def check_sqlite() -> None:
     """
     if sys.platform == "win32":
         raise FileUnusable(f"sharing figures between processes {NEEDS_UNIX}")
-    try:
-        import sqlite3
-    except ImportError as error:
-        raise FileUnusable(f"figures are shared through sqlite3, which this Python does not have: {error}") from None
+    if sqlite3 is None:
+        raise FileUnusable("figures are shared through sqlite3, which this Python does not have")
     if sqlite3.sqlite_version_info < OLDEST:
         raise FileUnusable(
             f"figures are shared through SQLite {'.'.join(map(str, OLDEST))} or newer, and this Python has "
@@ -200,19 +204,30 @@ class SiteFile:
         until = SystemClock.steady() + patience
         if not self.directory.exists():
             self.make_again()
-        with locked_file(self.directory / QUEUE, patience):
-            try:
-                return self._insist(until, step)
-            except Damaged:
-                pass
-            except FileNotFoundError:
-                self.make_again()
-            try:
-                with USE.lock, locked_file(self.directory / LOCK, PATIENCE):
-                    self._replace_if_damaged()
-                return self._insist(until, step)
-            except (Busy, Damaged, FileNotFoundError) as error:
-                raise FileUnusable(f"{self.path} cannot be used: {error}") from error
+        damage = ""
+        try:
+            with locked_file(self.directory / QUEUE, patience):
+                try:
+                    return self._insist(until, step)
+                except Damaged:
+                    pass
+                except FileNotFoundError:
+                    self.make_again()
+                try:
+                    with USE.lock, locked_file(self.directory / LOCK, PATIENCE):
+                        damage = self._replace_if_damaged()
+                    return self._insist(until, step)
+                except (Busy, Damaged, FileNotFoundError) as error:
+                    raise FileUnusable(f"{self.path} cannot be used: {error}") from error
+        finally:
+            if damage:
+                # Not under the locks: the handlers of the log are the site's code.
+                logger.warning(
+                    "The database of the figures %s was damaged (%s) and is replaced; the counts of workers that have "
+                    "ended are lost.",
+                    self.path,
+                    damage,
+                )
 
     def read(self, query: Callable[[sqlite3.Connection], T], default: Callable[[], T]) -> T:
         """Return ``query(connection)``, or ``default()`` if there is no readable file. This writes nothing.
@@ -275,14 +290,25 @@ class SiteFile:
             connection.execute("PRAGMA synchronous = OFF")
             yield connection
 
-    def _replace_if_damaged(self) -> None:
-        """Replace the database if it is damaged. The caller holds the exclusive lock, so no other process uses it."""
-        with suppress(FileNotFoundError, Damaged), self._opened() as connection:
-            (problem,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()
-            if problem == "ok" and tables == SCHEMA.count("CREATE TABLE"):
-                # Another process has already replaced it.
-                return
+    def _replace_if_damaged(self) -> str:
+        """Replace the database if it is missing or damaged. Return the damage, or an empty string.
+
+        The caller holds the exclusive lock, so no other process uses it.
+        """
+        damage = ""
+        try:
+            with self._opened() as connection:
+                (damage,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+                (tables,) = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()
+            if damage == "ok":
+                if tables == SCHEMA.count("CREATE TABLE"):
+                    # Another process has already replaced it.
+                    return ""
+                damage = f"it has {tables} tables"
+        except FileNotFoundError:
+            pass
+        except Damaged as error:
+            damage = str(error)
         for path in (self.path, Path(f"{self.path}-journal")):
             try:
                 path.unlink(missing_ok=True)
@@ -298,6 +324,7 @@ class SiteFile:
                 f"PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = OFF; BEGIN; {SCHEMA}"
                 f"PRAGMA user_version = {VERSION}; PRAGMA application_id = {secrets.randbits(31)}; COMMIT;"
             )
+        return damage
 
 
 def lives(path: Path) -> bool:
@@ -325,8 +352,6 @@ def _connected(path: Path) -> Iterator[sqlite3.Connection]:
     Raises:
         Busy, Damaged, Failed: instead of the exceptions of SQLite, also of those in the block.
     """
-    import sqlite3
-
     # Readers open the file for writing too: one that finds the journal of a killed writer rolls it back.
     uri = f"file:{quote_from_bytes(os.fsencode(path))}?mode=rw"
     try:

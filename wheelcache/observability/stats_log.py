@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
+from math import inf
 from typing import Final
 
 from wheelcache.core import HOW_TO_CHANGE, REPORT
+from wheelcache.errors import CacheClosed
+from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.periodic_jobs import PeriodicJob
+from wheelcache.runtime.shared_objects import WeakRegistry
 from wheelcache.stats import Stats
 
 logger = logging.getLogger("wheelcache.stats")
 
-_UNLOGGED: Final = iter((f"{REPORT}. {HOW_TO_CHANGE}",))
+_UNREPORTED: Final = iter((f"{REPORT}. {HOW_TO_CHANGE}",))
 """An iterator with one item, so that only one thread receives it."""
 
 
-def log_core() -> None:
-    """Log which core runs and how to change it, unless this process or its parent has logged it."""
-    for line in _UNLOGGED:
-        logging.getLogger("wheelcache").info("%s", line)
+def report_core() -> str | None:
+    """Return which core runs and how to change it, or None if this process or its parent has already reported it."""
+    return next(_UNREPORTED, None)
 
 
 class StatsLog(PeriodicJob):
-    """Logs the figures of every interval with traffic. A job of ``periodic_jobs``.
+    """Logs the figures of every interval with traffic, and of the last one when the process exits. A job of
+    ``periodic_jobs``.
 
     Args:
         name: the name of the cache.
@@ -41,9 +46,13 @@ class StatsLog(PeriodicJob):
         self._clock = clock
         self._stats = stats
         self._last = Stats()
-        self._then = 0.0
+        self._then = inf
+        _LOGS.add(self)
 
     def begin(self) -> None:
+        # At the first use, since a command that only looks at the settings creates the caches, too.
+        if report := report_core():
+            logging.getLogger("wheelcache").info("%s", report)
         self._then = self._clock()
 
     def run(self) -> None:
@@ -70,5 +79,24 @@ class StatsLog(PeriodicJob):
             )
             logger.info(line + (", stale: %(stale)d" if since_last.stale_hits else ""), figures, extra=figures)
 
+    def run_last(self) -> None:
+        """Log the figures since the last line, if there could be one."""
+        if self._then < inf:
+            self.run()
+
     def start_over(self) -> None:
         self._last = Stats()
+        self._then = inf
+
+
+_LOGS: Final[WeakRegistry[StatsLog]] = WeakRegistry()
+
+
+def _log_last() -> None:
+    """Log the figures since the last line, when the process exits."""
+    for log in _LOGS:
+        with suppress(CacheClosed):
+            log.run_last()
+
+
+lifecycle.PUBLISH.add(_log_last)

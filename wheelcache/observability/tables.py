@@ -5,12 +5,12 @@
   number is in ``place``. ``RESET`` and ``WORKER_RESET`` rows are copies of the ``TOTAL`` and ``WORKER`` rows at the
   time of a reset.
 - ``caches``: the names, the settings that were published last, and the time since which there are counts.
-- ``processes``: the processes that publish. ``seq`` is the number of the last publication. From it, a process whose
-  commit was interrupted finds out whether the commit succeeded.
+- ``processes``: the processes that publish.
 - ``workers``: the gauges of each cache in each process.
 - ``resets``: the time when the figures of a cache were reset. Cache 0 stands for all caches.
-- ``events``: recent events. ``requests``: the last request of each action on each cache. ``inquiries`` and
-  ``answers``: see ``inquiries``.
+- ``paths``: the paths with most responses that were not stored, by reason, and with most variants, by header: see
+  ``page_paths``. A reset removes them.
+- ``events``: recent events. ``inquiries`` and ``answers``: see ``inquiries``.
 
 A process that opens the file parses the whole schema. A table with a column for each count takes 50 us, so there is one
 such table, and its columns have no types. Its rows are ordered by time, so that a publication writes 3 pages instead of
@@ -41,9 +41,10 @@ RESET: Final = 1
 WORKER: Final = 2
 WORKER_RESET: Final = 3
 
-LEVELS: Final = ("entries", "memory", "started")
-"""The columns of a step in addition to the counts: entries and bytes at its end, multiplied by its seconds so that
-steps of any length can be added up; and the number of workers that started during the step."""
+LEVELS: Final = ("entries", "memory", "started", "killed")
+"""The columns in addition to the counts. Of a step: entries and bytes at its end, multiplied by its seconds so that
+steps of any length can be added up; and the number of workers that started during the step. Of the total: the number
+of workers that ended abruptly."""
 
 NO_LEVELS: Final = (0,) * len(LEVELS)
 
@@ -57,7 +58,7 @@ SETTINGS: Final = ("max_entries", "max_weight", "weighs_bytes", "has_store", "ha
 
 MINUTE: Final = (*(f"minute_{name}" for name in LOOKUPS), "minute_seconds")
 
-GAUGES_OF_WORKER: Final = (*GAUGES, *MINUTE, "memory", "lag", *SETTINGS)
+GAUGES_OF_WORKER: Final = (*GAUGES, *MINUTE, "peak", "most_entries", "memory", "lag", *SETTINGS)
 """The present state of a cache in one process."""
 
 SETTINGS_OF_WORKER: Final = slice(-len(SETTINGS), None)
@@ -77,16 +78,16 @@ CREATE TABLE counts (
     kind INTEGER, place INTEGER, cache INTEGER, {_columns(*NUMBERS)}, PRIMARY KEY (kind, place, cache)) WITHOUT ROWID;
 CREATE TABLE caches (
     id INTEGER PRIMARY KEY, name BLOB UNIQUE, {_columns("since", "first_step", *SETTINGS, "published")});
-CREATE TABLE processes (id INTEGER PRIMARY KEY, {_columns("pid", "started", "published", "seq", "thread", "core")});
+CREATE TABLE processes (id INTEGER PRIMARY KEY, {_columns("pid", "started", "published", "thread", "core")});
 CREATE TABLE workers (
     process INTEGER, number INTEGER, cache INTEGER, {_columns(*GAUGES_OF_WORKER)},
     PRIMARY KEY (process, number)) WITHOUT ROWID;
 CREATE TABLE resets (cache INTEGER PRIMARY KEY, at DEFAULT 0);
+CREATE TABLE paths (
+    cache INTEGER, kind TEXT, name BLOB, document DEFAULT '', PRIMARY KEY (cache, kind, name)) WITHOUT ROWID;
 CREATE TABLE events (at DEFAULT 0, document DEFAULT '');
-CREATE TABLE requests (
-    cache BLOB, action TEXT, token DEFAULT '', at DEFAULT 0, PRIMARY KEY (cache, action)) WITHOUT ROWID;
-CREATE TABLE inquiries (token DEFAULT '', cache BLOB, document DEFAULT '', at DEFAULT 0);
-CREATE TABLE answers (token DEFAULT '', process INTEGER, document DEFAULT '', at DEFAULT 0);
+CREATE TABLE inquiries (token DEFAULT '', cache BLOB, document DEFAULT '', at DEFAULT 0, until DEFAULT 0);
+CREATE TABLE answers (token DEFAULT '', process INTEGER, document DEFAULT '', until DEFAULT 0);
 """
 
 VERSION: Final = crc32(SCHEMA.encode()) >> 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from wheelcache.observability.event_log import KILLED, Event, add_events
 from wheelcache.observability.inquiries import remove_old
 from wheelcache.observability.site_file import ALIVE, SiteFile, lives
-from wheelcache.observability.tables import DAY, HOUR, LONG_STEP, NUMBERS, OF_WORKER, PUBLISHED, STEP
+from wheelcache.observability.tables import DAY, HOUR, LONG_STEP, NUMBERS, OF_WORKER, PUBLISHED, STEP, TOTAL
 from wheelcache.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ def tidy(db: sqlite3.Connection, file: SiteFile, own: int) -> None:
     add_events(db, (Event.of(KILLED, published, (pid, started)) for _, pid, started, published in dead))
     for process, *_, published in dead:
         db.execute(f"{PUBLISHED} (SELECT cache FROM workers WHERE process = ?)", (published, process))
+        db.execute(
+            f"UPDATE counts SET killed = killed + 1 WHERE kind = {TOTAL}"
+            " AND cache IN (SELECT cache FROM workers WHERE process = ?)",
+            (process,),
+        )
         db.execute("DELETE FROM processes WHERE id = ?", (process,))
         file.alive(process).unlink(missing_ok=True)
     _remove_files(file, {own, *(process for process, *_ in found)})
@@ -50,6 +55,7 @@ _LEFT: Final = (
     """DELETE FROM caches WHERE id NOT IN (SELECT cache FROM workers)
         AND id NOT IN (SELECT id FROM caches ORDER BY published DESC LIMIT :names)""",
     "DELETE FROM counts WHERE cache NOT IN (SELECT id FROM caches)",
+    "DELETE FROM paths WHERE cache NOT IN (SELECT id FROM caches)",
     "DELETE FROM resets WHERE cache != 0 AND cache NOT IN (SELECT id FROM caches)",
 )
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused, UnknownFormat, Unloaded
-from wheelcache.persistence.snapshot_directory import made_and_opened, make_and_check, opened
+from wheelcache.persistence.snapshot_directory import made_and_opened, opened
 from wheelcache.persistence.snapshot_file import refuse
 from wheelcache.persistence.snapshots import Snapshots
 from wheelcache.persistence.worker_number import WorkerNumber
@@ -52,7 +52,9 @@ class Autosave(PeriodicJob):
     """
 
     def __init__(self, directory: Path, period: float, secret: bytes | None, target: Snapshots) -> None:
-        make_and_check(directory)
+        with made_and_opened(directory):
+            # Only to check it.
+            pass
         self.period = period
         self.directory = directory
         self.secret = secret
@@ -98,35 +100,38 @@ class Autosave(PeriodicJob):
                 # Each process of the other version has left one: log one line for all of them.
                 logger.warning("The cache %r ignores snapshots of another version: %s.", self._target.name, ignored)
 
-    def snapshots(self) -> list[Path]:
+    def snapshots(self, suffix: str = SUFFIX) -> list[Path]:
         """Return the files of this cache, newest first."""
-        return [self.directory / name for name in _newest_first(self.directory, self._target.name)]
+        return [self.directory / name for name in _newest_first(self.directory, self._target.name, suffix)]
 
-    def save(self, seconds: float | None = None) -> bool:
-        """Save the cache in at most ``seconds``. Return whether it was saved. The first failure in a row is logged."""
+    def save(self, seconds: float | None = None) -> Path | None:
+        """Save the cache in at most ``seconds``. Return the file; None if it was not saved.
+
+        The first failure in a row is logged.
+        """
         lock = self._lock.get()
         (acquired,) = acquiring(lock, seconds)
         if not acquired:
-            return False
+            return None
         try:
             if not self._target.is_in_use():
-                return False
+                return None
             with made_and_opened(self.directory) as directory:
                 stem = stem_of(self._target.name)
                 path = self.directory / f"{stem}.{self._number.hold(directory, stem)}{SUFFIX}"
                 self._target.save(path, secret=self.secret, seconds=seconds, dir_fd=directory)
         except (CacheClosed, Unloaded):
-            return False
+            return None
         except Exception as error:
             # Any exception is logged here, since the pool and the exit, which call this, report none.
             if not self._failing:
                 # Log the text only: a stored log record would keep the objects in the frames of the exception alive.
                 logger.warning("The cache %r cannot be saved: %s", self._target.name, str(error))
             self._failing = True
-            return False
+            return None
         else:
             self._failing = False
-            return True
+            return path
         finally:
             lock.release()
             if not self._target.is_in_use():
@@ -137,11 +142,11 @@ class Autosave(PeriodicJob):
         """Start the thread that saves at the exit. There is nothing to save yet."""
         exit_save.start()
 
-    def run(self) -> None:
-        """Submit a save to the pool."""
+    def run(self, done: Callable[[Path | None], object] = lambda file: None) -> None:
+        """Submit a save to the pool, which then calls ``done`` with the result."""
         if not self._lock.get().locked():
             # If the last save is still in progress, a job that waits for it would block a thread of the refreshes.
-            self._submit(self.save, "saved")
+            self._submit(lambda: done(self.save()), "saved")
 
     def run_load(self) -> None:
         """Submit a load of the newest snapshot to the pool. Existing entries stay."""
@@ -168,14 +173,14 @@ class Autosave(PeriodicJob):
         self._number.release()
 
 
-def _newest_first(directory: Path | int, name: str) -> list[str]:
+def _newest_first(directory: Path | int, name: str, suffix: str = SUFFIX) -> list[str]:
     """Return the names of the snapshots of the cache ``name``."""
     found = []
     now = time.time_ns()
     start = f"{stem_of(name)}."
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
-            if entry.name.startswith(start) and entry.name.endswith(SUFFIX):
+            if entry.name.startswith(start) and entry.name.endswith(suffix):
                 with suppress(OSError):
                     saved_at = entry.stat(follow_symlinks=False).st_mtime_ns
                     # Otherwise, a file dated in the future by a wrong clock would remain the newest for years, and its

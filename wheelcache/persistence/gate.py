@@ -1,7 +1,8 @@
 """The state of a cache: unloaded, open or closed. In the first and the last state, the gate of its core is shut.
 
-If there is a snapshot, the gate is shut with ``Unloaded`` until the first use. The cache catches this exception from
-any call of the core, waits until the snapshot is loaded, and calls again. Hits pay nothing for this.
+If there is a snapshot to load, or the first use must start the periodic jobs, the gate is shut with ``Unloaded`` until
+then. The cache catches this exception from any call of the core, waits until the gate is open, and calls again. Hits
+pay nothing for this.
 """
 
 from __future__ import annotations

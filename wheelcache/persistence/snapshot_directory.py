@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from wheelcache.errors import FileUnusable
-from wheelcache.runtime.private_files import NEEDS_UNIX, check_private
+from wheelcache.runtime.private_files import NEEDS_UNIX, check_private, make_private
 
 if sys.platform != "win32":
     import grp
@@ -26,16 +26,6 @@ if sys.platform != "win32":
 
 ROOT: Final = 0
 """The number of the user root, and of its group."""
-
-
-def make_and_check(directory: Path) -> None:
-    """Create ``directory`` unless it exists, and check it.
-
-    Raises:
-        FileUnusable: as in ``made_and_opened``.
-    """
-    with made_and_opened(directory):
-        pass
 
 
 @contextmanager
@@ -46,12 +36,7 @@ def made_and_opened(directory: Path) -> Iterator[int]:
         FileUnusable: as in ``opened``, or if the directory cannot be created.
     """
     _check_way(directory)
-    try:
-        directory.mkdir(mode=0o700)
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise FileUnusable(f"{directory} cannot be created: {error.strerror}") from error
+    make_private(directory)
     with opened(directory) as descriptor:
         yield descriptor
 

@@ -232,6 +232,17 @@ class Snapshot:
         if left:
             raise self._damaged(index, f"{left} bytes follow its end")
 
+    def number(self, name: str, default: float | None = None) -> float:
+        """Return a number in the header.
+
+        Raises:
+            SnapshotRefused: if there is none.
+        """
+        found = self.header.get(name, default)
+        if not isinstance(found, int | float) or not abs(found) < 1 << 63:
+            raise SnapshotRefused(f"{self._path} does not say when it was saved")
+        return found
+
     def _damaged(self, records: int, problem: str) -> SnapshotDamaged:
         return SnapshotDamaged(f"{self._path} is damaged after {records} good records: {problem}")
 

@@ -36,7 +36,8 @@ KIND: Final = "cache"
 SavedRecord = tuple[Any, ...]
 """A saved entry: the caller's key, the value, the seconds from the header's ``saved_at`` until it is stale (None for
 never, <= 0 if it is stale already), its grace in seconds, with stamps the words that its slot showed when it was
-stored, otherwise None, and the caller's tags. Records are pickled one by one."""
+stored, otherwise None, its standing in the order of eviction if the header has "standings", and the caller's tags.
+Records are pickled one by one."""
 
 STEP: Final = 256
 """Entries per step. A step takes 0.3 ms if a million entries were used in random order."""
@@ -104,18 +105,18 @@ class Snapshots:
         with closing(self._scan()) as scan:
             now, saved_at = self.core.now(), time.time()
             header = {"kind": KIND, "name": self.name, "saved_at": saved_at, "entries": len(self.core)}
-            header["moment"] = moment()
+            header["moment"], header["standings"] = moment(), True
             with SnapshotWriter(file_path, header, signing_key, dir_fd) as file:
                 for batch in _batches(scan):
                     latest = self.core.now()
-                    for key, value, (fresh_until, expires_at, is_current), _, seen, names in batch:
+                    for key, value, (fresh_until, expires_at, is_current), _, seen, names, standing in batch:
                         key = unwrap(key)
                         if not is_current or expires_at <= latest or not self.is_portable(key):
                             continue
                         left, grace = None, 0.0
                         if fresh_until != inf:
                             left, grace = fresh_until - now, expires_at - fresh_until
-                        record: SavedRecord = (key, value, left, grace, seen, *callers_tags(names))
+                        record: SavedRecord = (key, value, left, grace, seen, standing, *callers_tags(names))
                         try:
                             payload = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
                         except Exception:
@@ -159,18 +160,15 @@ class Snapshots:
             CacheClosed: if the cache was closed before or during the load.
         """
         with open_snapshot(path, KIND, secret, dir_fd) as snapshot:
-            try:
-                saved_at, entries = float(snapshot.header["saved_at"]), int(snapshot.header["entries"])
-                since = int(snapshot.header.get("moment", 1))
-            except (KeyError, TypeError, ValueError, OverflowError):
-                raise SnapshotRefused(f"{path} does not say when it was saved") from None
+            saved_at, entries = snapshot.number("saved_at"), snapshot.number("entries")
+            since = int(snapshot.number("moment", 1))
             # Read before the records are counted, which takes a while.
             now, elapsed = self.core.now(), max(0.0, time.time() - saved_at)
             skipped = 0
             room = inf if self.max_entries is None else self.max_entries - len(self.core)
             if entries > room:
                 skipped = max(0, _good_records(snapshot) - int(room))
-            loading = _Loading(self, now - elapsed, since)
+            loading = _Loading(self, now - elapsed, since, has_standings="standings" in snapshot.header)
             try:
                 for payload in islice(snapshot, skipped, None):
                     loading.add(payload)
@@ -198,17 +196,19 @@ class _Loading:
     Args:
         saved_at: the time of the save on the clock of the core.
         since: the moment of the save: entries whose tags were dropped after it are left out.
+        has_standings: whether the records contain standings. Earlier versions of wheelcache saved none.
 
     Attributes:
         loaded, expired, unreadable: the numbers of records.
     """
 
-    def __init__(self, snapshots: Snapshots, saved_at: float, since: int) -> None:
+    def __init__(self, snapshots: Snapshots, saved_at: float, since: int, *, has_standings: bool) -> None:
         self._snapshots = snapshots
         self._now = snapshots.core.now
         self._writer = snapshots.writer
         self._saved_at = saved_at
         self._since = since
+        self._has_standings = has_standings
         # The loaded keys, in the form that the core stores, oldest first.
         self._own: deque[Any] = deque()
         self.expired = 0
@@ -222,6 +222,7 @@ class _Loading:
         try:
             record: SavedRecord = pickle.loads(payload)
             key, value, left, grace, seen, *tags = record
+            standing = tags.pop(0) if self._has_standings else 0
             ttl = None if left is None else left - (self._now() - self._saved_at)
             if not (ttl is None or ttl + grace > 0) or not grace >= 0 or (self._snapshots.is_coherent and seen is None):
                 self.expired += 1
@@ -229,7 +230,9 @@ class _Loading:
                 self.unreadable += 1
             else:
                 key = self._snapshots.keys.adapt(key)
-                self._restore(key, value, ttl, grace, seen if self._snapshots.is_coherent else None, tuple(tags))
+                self._restore(
+                    key, value, ttl, grace, seen if self._snapshots.is_coherent else None, tuple(tags), standing
+                )
         except (CacheClosed, Unloaded):
             raise
         except Exception:
@@ -237,10 +240,17 @@ class _Loading:
             self.unreadable += 1
 
     def _restore(
-        self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None, tags: tuple[str, ...]
+        self,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        grace: float,
+        seen: Seen | None,
+        tags: tuple[str, ...],
+        standing: int,
     ) -> None:
         while True:
-            outcome = self._writer.restore(key, value, ttl, grace, seen, self._since, tags)
+            outcome = self._writer.restore(key, value, ttl, grace, seen, self._since, tags, standing)
             if outcome & STORED:
                 self._own.append(key)
             if not outcome & NO_ROOM or not self._own:

@@ -8,6 +8,7 @@ and starts again in the parent.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Final, Protocol
 
 from wheelcache.runtime import lifecycle, threads
@@ -50,24 +51,16 @@ class ExitSave:
         self._is_wanted = True
         watch = self._watch.get()
         with watch.starting:
-            if watch.thread is not None:
+            if watch.has_thread():
                 return
-            thread = threads.make("wheelcache-save", self._wait, watch)
-            try:
-                threads.start(thread)
-                watch.thread = thread
-            except RuntimeError:
-                # The system refuses to start a thread: ``run`` saves in the exiting thread.
-                pass
-            except BaseException:
-                # The thread may start nevertheless. Then it ends, and the next call starts another one.
-                watch.call_off()
-                self._watch.forget()
-                raise
+            watch.thread = threads.make("wheelcache-save", self._wait, watch)
+            # The system may refuse to start a thread: ``run`` then saves in the exiting thread.
+            with suppress(RuntimeError):
+                threads.start(watch.thread)
 
     def run(self) -> None:
         """Save everything once. Return soon after ``seconds`` have passed at the latest."""
-        watch = next((each for each in self._watch.all() if each.thread is not None and not each.called_off), None)
+        watch = next((each for each in self._watch.all() if each.saves()), None)
         if watch is None:
             self.save_all()
         else:
@@ -87,7 +80,8 @@ class ExitSave:
     def pause(self) -> None:
         for watch in self._watch.all():
             if watch.thread is not None and (watch.called_off or not watch.asked.is_set):
-                watch.call_off()
+                watch.called_off = True
+                watch.asked.set()
                 wait_for_end(watch.thread)
 
     def resume(self) -> None:
@@ -115,7 +109,7 @@ class _Watch:
 
     Attributes:
         starting: held while the thread is being started.
-        thread: the thread; None if it was not started.
+        thread: the thread; None until it is started for the first time.
         asked: set when the thread must save or end.
         done: set when the thread has finished.
         called_off: whether the thread must end without saving.
@@ -128,9 +122,12 @@ class _Watch:
         self.done = threading.Event()
         self.called_off = False
 
-    def call_off(self) -> None:
-        self.called_off = True
-        self.asked.set()
+    def has_thread(self) -> bool:
+        return self.thread is not None and self.thread.is_alive()
+
+    def saves(self) -> bool:
+        """Return whether the thread saves when it is asked, or has done so."""
+        return not self.called_off and (self.has_thread() or self.done.is_set())
 
 
 exit_save: Final = ExitSave(SECONDS)

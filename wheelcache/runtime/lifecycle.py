@@ -8,7 +8,7 @@ Before a fork, in this order:
 stage                 members                                  why here
 ====================  =======================================  =======================================================
 (the turn to fork)                                             two forks would wait for each other's locks
-``TRACKING``          each ``Tracking``                        its thread writes to near caches
+``TRACKING``          each ``RepeatingThread``                 its thread writes to near caches and stamps
 ``WHEEL``             the wheel thread                         submits jobs to the pools
 ``POOLS``             refreshes, timed loads, each `Timers`'   run the jobs that the threads above submitted
 ``EXIT_SAVER``        the thread that saves at the exit        independent of the others
@@ -45,10 +45,11 @@ stage              effect, and why here
 ``STOP_TRACKING``  disconnects from Redis. It comes last, because each connection waits for its listener.
 =================  =================================================================================================
 
-**Asynchronous exceptions.** A signal handler may raise anywhere in these hooks, and Python forks nevertheless. Each
-hook is therefore registered twice: the second call repeats the steps that the first did not complete, and otherwise
-returns immediately. Members support this: any of their methods may be called again after an exception interrupted it.
-Each stage of the exit is a hook of its own, so an exception in one does not keep the next from running.
+**Asynchronous exceptions.** A signal handler may raise anywhere in a hook, even at its entry, and Python forks
+nevertheless: a lock might stay held in the parent, or in the child, where its owner is lost. Only a second call of the
+hook can prevent this, so each hook is registered twice. If the first call raised, the second one calls all members
+again, which has no effect on those that are done. Each stage of the exit is a hook of its own, so an exception in one
+does not keep the next from running.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Final, Generic, Protocol, TypeVar
 
 from wheelcache.runtime.shared_objects import WeakRegistry, acquiring
@@ -75,7 +77,7 @@ they warn if a hook starts a thread. There, threads start in a pending call inst
 
 
 class Threaded(Protocol):
-    """An object that owns threads. Each method may be called again if an exception interrupted it."""
+    """An object that owns threads. A second call of a method has no effect."""
 
     def pause(self) -> None:
         """End the idle threads and wait for them, for a bounded time. ``is_forking()`` is true until ``resume``."""
@@ -88,10 +90,7 @@ class Threaded(Protocol):
 
 
 class Held(Protocol):
-    """An object that must be consistent while the memory is copied.
-
-    Each method may be called again if an exception interrupted it.
-    """
+    """An object that must be consistent while the memory is copied. A second call of a method has no effect."""
 
     def before_fork(self) -> None:
         """Wait until no step is in progress, and keep other threads from beginning one until ``after_fork``."""
@@ -150,23 +149,31 @@ class _Fork:
         self.is_ready = False
         self.is_over = False
         self._has_turn = False
-        # By identity: a class of caches may define __eq__.
-        self._held: dict[int, Held] = {}
+        self._is_released = False
+        self._held: list[Held] = []
 
     def prepare(self) -> None:
         if not self._has_turn:
             (self._has_turn,) = acquiring(_turn)
-        _call_all(member.pause for stage in THREADS for member in stage)
-        _call_all(self._hold(member) for member in HELD)
+        _call_all(self._preparations())
         self.is_ready = True
 
-    def _hold(self, member: Held) -> Callable[[], None]:
-        # Noted first: a member that is interrupted while it acquires its lock must release it after the fork, too.
-        self._held[id(member)] = member
-        return member.before_fork
+    def _preparations(self) -> Iterator[Callable[[], None]]:
+        for stage in THREADS:
+            for member in stage:
+                yield member.pause
+        for held in HELD:
+            # Noted first, so that it is released even if an exception comes right after it has acquired its lock.
+            self._held.append(held)
+            yield held.before_fork
 
     def release(self) -> None:
-        _call_all(partial(member.after_fork, in_child=False) for member in reversed([*self._held.values()]))
+        # Another thread may hold the members for its own fork by the time of a second call.
+        if not self._is_released:
+            _call_all(chain((partial(held.after_fork, in_child=False) for held in reversed(self._held)), (self._end,)))
+            self._is_released = True
+
+    def _end(self) -> None:
         if self._has_turn:
             # There is no call between the two lines, hence no asynchronous exception.
             self._has_turn = False
@@ -193,7 +200,6 @@ def _own_fork() -> _Fork | None:
 
 
 def _before_fork() -> None:
-    """Prepare a fork. The second call does the steps that the first did not do because of an exception."""
     fork = _own_fork()
     if fork is None or fork.is_over:
         fork = _Fork(threading.get_ident())
@@ -205,10 +211,8 @@ def _before_fork() -> None:
 def _after_fork_in_parent() -> None:
     fork = _own_fork()
     if fork is None:
-        # The first call completed the fork.
         return
-    if not fork.is_over:
-        fork.release()
+    fork.release()
     # If a thread other than the main one forks, there are at least two threads, and Python warns anyway.
     if not COUNTS_LATE or threading.current_thread() is not threading.main_thread():
         _resume()
@@ -233,37 +237,37 @@ def _resume_later(_: object) -> int:
 
 
 def _after_fork_in_child() -> None:
-    global _turn
     if not _forks:
         return
-    _call_all(RENEWED)
-    _call_all(member.after_fork_in_child for stage in (WHEEL, POOLS, EXIT_SAVER) for member in stage)
-    _call_all(partial(member.after_fork, in_child=True) for member in HELD)
-    _call_all(member.after_fork_in_child for member in TRACKING)
-    _turn = threading.RLock()
+    _call_all(
+        chain(
+            RENEWED,
+            (member.after_fork_in_child for stage in (WHEEL, POOLS, EXIT_SAVER) for member in stage),
+            (partial(member.after_fork, in_child=True) for member in HELD),
+            (_end_in_child,),
+            (member.after_fork_in_child for member in TRACKING),
+        )
+    )
     _forks.clear()
 
 
-def _call_all(calls: Iterable[Callable[[], object]]) -> None:
-    """Make each call, and repeat it if it raised.
+def _end_in_child() -> None:
+    global _turn
+    _turn = threading.RLock()
+    for fork in _forks:
+        fork.is_over = True
 
-    Raises:
-        BaseException: the last asynchronous exception. An exception counts as asynchronous if the repeated call
-            succeeded; otherwise it is the call's own exception, which is logged.
-    """
-    interruption: BaseException | None = None
+
+def _call_all(calls: Iterable[Callable[[], object]]) -> None:
+    """Make each call, also after another one has raised. Raise the last exception afterwards."""
+    error: BaseException | None = None
     for call in calls:
         try:
             call()
-        except BaseException as error:
-            try:
-                call()
-                interruption = error
-            except BaseException:
-                # The other members must not be left with locks that no thread releases.
-                logger.exception("%r raised at a fork.", call)
-    if interruption is not None:
-        raise interruption
+        except BaseException as raised:
+            error = raised
+    if error is not None:
+        raise error
 
 
 def _run(stage: Stage[Callable[[], object]]) -> None:
@@ -276,7 +280,8 @@ def _run(stage: Stage[Callable[[], object]]) -> None:
 
 
 def _register() -> None:
-    # Python calls hooks before a fork in reverse order of registration, and those after it in order.
+    # Python calls hooks before a fork in reverse order of registration, and those after it in order. Twice, since an
+    # exception may come at the entry of a hook: see above.
     for _ in range(2):
         os.register_at_fork(
             before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child

@@ -63,10 +63,6 @@ class PeriodicJobs:
         clock: returns seconds.
         is_idle: returns whether the cache was not used since the last call and has no entries.
         jobs: the jobs. Jobs that are due together run in this order.
-
-    Attributes:
-        paused: whether the jobs are paused: before the first write, and while the cache is idle. The next use calls
-            ``cache_is_used``.
     """
 
     def __init__(self, clock: Clock, is_idle: Callable[[], bool], jobs: Sequence[PeriodicJob]) -> None:
@@ -78,7 +74,15 @@ class PeriodicJobs:
         # The due times of the jobs since the last start. A run that began earlier belongs to another generation, and
         # does not change this one. A generation never changes its size, so a thread may read it while another writes.
         self._generation: dict[PeriodicJob, float] = {}
-        self.paused = bool(self._jobs)
+        # Has an item while the jobs are paused. The caller that removes it starts them: ``pop`` is atomic, also without
+        # the global interpreter lock.
+        self._right_to_start = [True] if self._jobs else []
+
+    @property
+    def paused(self) -> bool:
+        """Whether the jobs are paused: before the first write, and while the cache is idle. The next use calls
+        ``cache_is_used``."""
+        return bool(self._right_to_start)
 
     @property
     def wake_at(self) -> float:
@@ -87,14 +91,17 @@ class PeriodicJobs:
     def cache_is_used(self) -> None:
         """Start the jobs. Each runs for the first time after its period. Do nothing unless they are paused.
 
-        This is called at the first write, at a failed load, and at a call of the store behind: while that store fails,
-        there are no writes.
+        This is called at the first look-up of a cache that publishes or has snapshots, at the first write, at a failed
+        load, and at a call of the store behind: while that store fails, there are no writes.
         """
-        # One line without a call: no other thread and no asynchronous exception can come in between.
-        self.paused, was_paused = False, self.paused
-        if not was_paused:
+        if not self._right_to_start:
             return
         try:
+            try:
+                self._right_to_start.pop()
+            except IndexError:
+                # Another thread starts them.
+                return
             now = self.clock()
             for job in self._jobs:
                 job.begin()
@@ -124,7 +131,7 @@ class PeriodicJobs:
     def close(self) -> None:
         """End all jobs."""
         self._closed = True
-        self.paused = False
+        self._right_to_start = []
         self._generation = {}
         for job in self._jobs:
             job.close()
@@ -132,7 +139,7 @@ class PeriodicJobs:
     def start_over(self) -> None:
         """Let the next write start the jobs, in the child of a fork."""
         self._generation = {}
-        self.paused = bool(self._jobs) and not self._closed
+        self._right_to_start = [True] if self._jobs and not self._closed else []
         for job in self._jobs:
             job.start_over()
 
@@ -178,4 +185,4 @@ class PeriodicJobs:
 
     def _pause(self) -> None:
         self._generation = {}
-        self.paused = not self._closed
+        self._right_to_start = [] if self._closed else [True]

@@ -125,7 +125,7 @@ def _choosing(place: Path) -> Iterator[None]:
     not_for_children.add(file)
     try:
         with suppress(FileUnusable):
-            _lock(place, file, FALLBACK_PATIENCE)
+            lock_file(place, file, FALLBACK_PATIENCE)
         yield
     finally:
         not_for_children.discard(file)
@@ -174,8 +174,8 @@ def make_private(directory: Path) -> None:
             directory.mkdir(mode=0o700)
         found = directory.lstat()
     except OSError as error:
-        raise FileUnusable(f"{directory} cannot be created: {error}") from error
-    check_private(directory, found, stat.S_ISDIR, "a directory")
+        raise FileUnusable(f"{directory} cannot be created: {error.strerror}") from error
+    check_private(directory, found, stat.S_ISDIR, "a directory, not a link to one")
 
 
 def check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
@@ -218,7 +218,7 @@ def locked_file(path: Path, patience: float | None = None, *, shared: bool = Fal
     not_for_children.add(file)
     try:
         check_private(path, os.fstat(file), stat.S_ISREG, "a file")
-        _lock(path, file, LOCK_PATIENCE if patience is None else patience, shared=shared)
+        lock_file(path, file, patience, shared=shared)
         yield file
     finally:
         # If a signal handler forked in between, the child has closed the file, and the lock belongs to the parent.
@@ -229,7 +229,9 @@ def locked_file(path: Path, patience: float | None = None, *, shared: bool = Fal
             os.close(file)
 
 
-def _lock(path: Path, file: int, patience: float, *, shared: bool = False) -> None:
+def lock_file(path: Path, file: int, patience: float | None = None, *, shared: bool = False) -> None:
+    """Lock an open file. The arguments and errors are those of ``locked_file``."""
+    patience = LOCK_PATIENCE if patience is None else patience
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     until = SystemClock.steady() + patience
     while True:

@@ -7,37 +7,118 @@ after its first miss, and threads that inherit its context, act for that task as
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 from weakref import ref
 
 from wheelcache.runtime import threads
 
-if TYPE_CHECKING:
-    from wheelcache.leases.fill_leases import Lease
-
 MAX_MISSES: Final = 1024
-"""The largest number of missed keys that a scope records. If a key is forgotten, its ``set`` invalidates, which
-costs other processes a miss."""
+"""The largest number of missed keys of one cache that a scope notes. Beyond it, all are forgotten, including keys that
+are never set. A later ``set`` of a forgotten key invalidates, which costs other processes a miss."""
+
+NO_MISSES: Final[Mapping[Hashable, Any]] = MappingProxyType({})
+
+
+class Lease(Protocol):
+    """The right of a scope to fill a key until a certain time."""
+
+    until: float
+
+    def give_up(self) -> None:
+        """End the lease with its scope."""
+
+    def abandon(self) -> None:
+        """Do the same in a finalizer."""
+
+
+class NotedMisses:
+    """The misses of one cache, in the scopes that missed. It refers to no cache: the scope of a thread may live long.
+
+    Attributes:
+        scopes: the ids of the scopes with misses.
+    """
+
+    __slots__ = ("scopes",)
+
+    def __init__(self) -> None:
+        self.scopes: set[int] = set()
+
+    def add(self, key: Hashable, note: tuple[Hashable, ...]) -> None:
+        """Note that the running scope missed ``key``. The note begins with the source of its invalidations."""
+        scope = current_scope()
+        misses = scope.misses.get(self)
+        if misses is None:
+            misses = scope.misses.setdefault(self, {})
+        elif len(misses) >= MAX_MISSES:
+            # Forget all of them, since two threads of one task could not safely remove the oldest one.
+            misses.clear()
+        misses[key] = note
+        # After the note, since another thread of the task may be removing the last one.
+        self.scopes.add(id(scope))
+
+    def get(self, key: Hashable) -> Any:
+        """Return the note of a miss of ``key`` in the running scope or one that it acts for; otherwise None."""
+        scope = _running.get()
+        while scope is not None:
+            note = scope.misses.get(self, NO_MISSES).get(key)
+            if note is not None:
+                return note
+            scope = scope.parent
+        return None
+
+    def take(self, key: Hashable) -> Any:
+        """Do the same, and remove the note."""
+        scope = _running.get()
+        while scope is not None:
+            misses = scope.misses.get(self)
+            note = misses.pop(key, None) if misses else None
+            if note is not None:
+                if not misses:
+                    self._is_empty(scope, misses)
+                return note
+            scope = scope.parent
+        return None
+
+    def forget(self, source: Hashable) -> None:
+        """Forget the misses of the running scope and of those that it acts for: all of this cache, and unless
+        ``source`` is None, those of other caches with this source of invalidations."""
+        scope = _running.get()
+        while scope is not None:
+            for noted, misses in list(scope.misses.items()):
+                for key, note in list(misses.items()):
+                    if noted is self or (source is not None and note[0] == source):
+                        misses.pop(key, None)
+                if not misses:
+                    noted._is_empty(scope, misses)
+            scope = scope.parent
+
+    def _is_empty(self, scope: RequestScope, misses: Any) -> None:
+        self.scopes.discard(id(scope))
+        if misses:
+            # Another thread of the task has missed a key in between.
+            self.scopes.add(id(scope))
 
 
 class RequestScope:
     """The leases and misses of a thread or a task.
 
     Attributes:
+        misses: by cache and key, the notes of the misses that may be followed by a ``set``.
         leases: the leases that the scope holds on keys of any cache, oldest first.
         parent: the scope that this one acts for, whose context its thread or task inherited; None if there is none.
         held_back: by cache and key, functions that store entries which must be stored after another entry.
     """
 
-    __slots__ = ("__weakref__", "_misses", "_task", "held_back", "leases", "parent")
+    __slots__ = ("__weakref__", "_task", "held_back", "leases", "misses", "parent")
 
     def __init__(self, task: asyncio.Task[Any] | None = None, parent: RequestScope | None = None) -> None:
-        self.leases: dict[Lease, None] = {}
+        self.leases: dict[Any, None] = {}
         self.parent = parent
         self.held_back: dict[tuple[object, Hashable], Callable[[], object]] = {}
-        self._misses: dict[tuple[object, Hashable], Any] = {}
+        self.misses: dict[NotedMisses, dict[Hashable, Any]] = {}
         self._task = None if task is None else ref(task)
         if task is not None:
             task.add_done_callback(lambda _: self.end())
@@ -63,27 +144,11 @@ class RequestScope:
         """Return whether the scope, or one that it acts for, holds a lease that has not timed out."""
         return any(lease.until > now for scope in self.with_parents() for lease in list(scope.leases))
 
-    def note_miss(self, key: tuple[object, Hashable], note: Any) -> None:
-        """Record that ``key`` was missed here and may be set soon."""
-        if len(self._misses) >= MAX_MISSES:
-            # Forget all of them, since two threads of one task could not safely remove the oldest one.
-            self._misses = {}
-        self._misses[key] = note
-
-    def take_miss(self, key: tuple[object, Hashable]) -> Any:
-        """Remove and return the note of a miss of ``key`` in this scope or one that it acts for; otherwise None."""
-        for scope in self.with_parents():
-            note = scope._misses.pop(key, None)
-            if note is not None:
-                return note
-        return None
-
-    def forget_misses(self, cache: object = None) -> None:
-        """Forget the misses of ``cache``, or of all caches if it is not given."""
-        for scope in self.with_parents():
-            scope._misses = (
-                {} if cache is None else {key: note for key, note in list(scope._misses.items()) if key[0] is not cache}
-            )
+    def forget_misses(self) -> None:
+        """Forget the misses of all caches."""
+        misses, self.misses = self.misses, {}
+        for noted in misses:
+            noted.scopes.discard(id(self))
 
     def end(self) -> None:
         """Store the entries that are held back and end all leases, since the request is over."""
@@ -92,11 +157,9 @@ class RequestScope:
                 self._store(key)
         finally:
             # After the stores, since the entries that were held back fill misses.
-            self._misses = {}
-            while self.leases:
-                for lease in list(self.leases):
-                    lease.give_up()
-                    self.leases.pop(lease, None)
+            self.forget_misses()
+            for lease in list(self.leases):
+                lease.give_up()
 
     def store_held_back(self, key: tuple[object, Hashable]) -> None:
         """Store the entry of a cache and key, if this scope, or one that it acts for, holds it back."""
@@ -114,6 +177,8 @@ class RequestScope:
         # exception interrupted __init__ before its first line.
         for lease in list(getattr(self, "leases", ())):
             lease.abandon()
+        for noted in getattr(self, "misses", ()):
+            noted.scopes.discard(id(self))
 
 
 _running: ContextVar[RequestScope | None] = ContextVar("wheelcache_request_scope", default=None)
@@ -136,9 +201,8 @@ def current_scope() -> RequestScope:
     return scope
 
 
-def running_scope() -> RequestScope | None:
-    """Return the scope of the running code, or None."""
-    return _running.get()
+running_scope: Final[Callable[[], RequestScope | None]] = _running.get
+"""Return the scope of the running code, or None."""
 
 
 def end_request() -> None:
@@ -152,7 +216,7 @@ def forget_misses() -> None:
     """Forget the misses of the running scope, since its request is over: no later ``set`` fills them."""
     scope = _running.get()
     if scope is not None:
-        scope._misses = {}
+        scope.forget_misses()
 
 
 def on_its_own() -> None:

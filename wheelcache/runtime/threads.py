@@ -29,9 +29,27 @@ resetters: Final[list[Callable[[], object]]] = []
 the running code belongs: a refresh belongs to none, although a load or request started it."""
 
 
+not_copied: Final[list[type]] = []
+"""Classes of values of context variables that are left out of copied contexts, because only their own thread may use
+them: a request of Flask, for instance."""
+
+
+def copied_context() -> Context:
+    """Return a copy of the caller's context for work in another thread or task."""
+    context = copy_context()
+    if not not_copied:
+        return context
+    copied, left_out = Context(), tuple(not_copied)
+    for variable, value in context.items():
+        # Not ``isinstance``, which would evaluate a lazy object.
+        if not issubclass(type(value), left_out):
+            copied.run(variable.set, value)
+    return copied
+
+
 def own_context() -> Context:
     """Return a copy of the caller's context for work that goes on without the caller."""
-    context = copy_context()
+    context = copied_context()
     for reset in resetters:
         context.run(reset)
     return context
@@ -51,8 +69,7 @@ def start(thread: threading.Thread) -> None:
 
     Raises:
         RuntimeError: if the system or the interpreter refuses the thread.
-        BaseException: if an asynchronous exception interrupts the call. The thread may start nevertheless; it has not
-            started as long as its ``ident`` is None.
+        BaseException: an asynchronous exception. The thread may start nevertheless.
     """
     handled = sys.exception()
     try:
@@ -62,8 +79,9 @@ def start(thread: threading.Thread) -> None:
         interruption = error.__context__
         if interruption is None or interruption is handled:
             raise
-        # This error is a consequence. An interrupted start() releases a lock that it no longer holds, or removes the
-        # thread from a list that the thread has already left.
+        # This error is a consequence: an interrupted start() releases a lock that it no longer holds, or removes the
+        # thread from a list that the thread has already left. Callers that took it for a refusal would not start the
+        # thread again, and it would be lost for good.
         raise interruption from None
 
 

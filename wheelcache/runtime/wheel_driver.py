@@ -8,7 +8,6 @@ from math import inf
 from typing import Any, Final, Protocol
 
 from wheelcache.runtime.clock import Clock, ManualClock, steady, unfrozen
-from wheelcache.runtime.frozen_time import find_libraries
 from wheelcache.runtime.wheel_thread import WheelThread, wheel_thread
 
 logger = logging.getLogger("wheelcache")
@@ -144,7 +143,6 @@ class WheelDriver:
             return
         now, wake_at = self.clock(), self.wake_at
         if self.calls_for_thread or now - wake_at <= self._patience:
-            find_libraries()
             self.wake()
             # Last, so that the next write wakes it if this one is interrupted.
             self.calls_for_thread = False

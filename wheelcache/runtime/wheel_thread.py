@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -36,8 +37,7 @@ class _Sleep:
         lock: guards the other attributes. Entering the condition itself calls a method written in Python, and an
             asynchronous exception on the return from that method would leave the lock acquired forever.
         condition: notified when there is work.
-        thread: the thread that sleeps here or is about to start; None if there is none.
-        ticket: the object that this thread was started with. A thread with another ticket ends.
+        thread: the thread that sleeps here or is about to start; None if there is none. Any other thread ends.
         woken: the thread must check the wheels once more before it sleeps.
         parked: the thread sleeps until it is woken.
         advancing: the thread advances a wheel, so it may be running user code.
@@ -47,9 +47,6 @@ class _Sleep:
         self.lock = threading.RLock()
         self.condition = threading.Condition(self.lock)
         self.thread: threading.Thread | None = None
-        # A thread cannot compare itself with ``thread`` instead: after gevent has patched threading, current_thread()
-        # no longer finds threads that were started before.
-        self.ticket: object = None
         self.woken = False
         self.parked = False
         self.advancing = False
@@ -58,18 +55,10 @@ class _Sleep:
         """Return whether a thread runs or is being started (then it has no identity yet)."""
         return self.thread is not None and (self.thread.ident is None or self.thread.is_alive())
 
-    def is_advancing(self) -> bool:
-        return self.advancing
-
     def wake(self) -> None:
         with self.lock:
             self.woken = True
             self.condition.notify()
-
-    def dismiss(self) -> None:
-        """Make the thread end at its next check."""
-        self.thread = self.ticket = None
-        self.wake()
 
 
 class WheelThread:
@@ -101,10 +90,8 @@ class WheelThread:
     @property
     def state(self) -> str:
         """The state: "running", "parked" (nothing is scheduled), "not started" or "refused" (it could not start)."""
-        if self._start_failed:
-            return "refused"
         if not self.is_alive():
-            return "not started"
+            return "refused" if self._start_failed else "not started"
         return "parked" if self._sleeps.get().parked else "running"
 
     def stop(self) -> None:
@@ -121,7 +108,7 @@ class WheelThread:
             thread = sleep.thread
             sleep.wake()
             if thread is not None:
-                wait_for_end(thread, sleep.is_advancing)
+                wait_for_end(thread, partial(getattr, sleep, "advancing"))
 
     def resume(self) -> None:
         # Without waiting for the next write, which may never come: expired entries would stay in memory.
@@ -141,46 +128,46 @@ class WheelThread:
     def _dismiss_all_but(self, sleep: _Sleep) -> None:
         for each in self._sleeps.all():
             if each is not sleep and each.thread is not None:
-                each.dismiss()
+                # Its thread ends at its next check.
+                each.thread = None
+                each.wake()
 
     def _start(self, sleep: _Sleep) -> None:
-        ticket = object()
-        thread = threads.make("wheelcache-wheel", self._run, sleep, ticket)
-        error = None
-        is_started = False
+        thread = threads.make("wheelcache-wheel", self._run, sleep)
         try:
             with sleep.lock:
                 if sleep.has_thread() or self._exiting or is_forking():
                     return
-                sleep.thread, sleep.ticket = thread, ticket
+                sleep.thread = thread
             # Without the lock: under gevent, start() runs the new greenlet, which acquires it.
             threads.start(thread)
-            is_started, self._start_failed = True, False
-        except RuntimeError as refused:
-            error = refused
-        finally:
-            # Refused or interrupted. If the thread starts nevertheless, its ticket is no longer valid and it ends.
-            # There is no call between the check and the assignment, hence no asynchronous exception.
-            if not is_started and sleep.thread is thread:
-                sleep.thread = sleep.ticket = None
-        if error is not None and not self._start_failed:
-            self._start_failed = True
-            logger.warning("The wheel thread cannot start (%s); writes advance the wheels instead.", error)
+            self._start_failed = False
+        except BaseException as error:
+            # Otherwise, no write would start another thread. If this one starts nevertheless, it ends.
+            with sleep.lock:
+                if sleep.thread is thread and not thread.is_alive():
+                    sleep.thread = None
+            if not isinstance(error, RuntimeError):
+                raise
+            if not self._start_failed:
+                self._start_failed = True
+                logger.warning("The wheel thread cannot start (%s); writes advance the wheels instead.", error)
 
-    def _run(self, sleep: _Sleep, ticket: object) -> None:
-        # Looked up before gevent can patch it. The sleep of gevent would create a hub in this thread while another
-        # thread creates its own: both import modules under locks that gevent has patched, and hang.
-        give_way = time.sleep
-        while sleep.ticket is ticket:
+    def _run(self, sleep: _Sleep) -> None:
+        # Both are looked up before gevent can patch them. Then, current_thread() would no longer find this thread, and
+        # sleep() would create a hub in it while another thread creates its own: both import modules under locks that
+        # gevent has patched, and hang.
+        me, give_way = threading.current_thread(), time.sleep
+        while sleep.thread is me:
             pause = self._advance_all(sleep)
             if pause <= 0:
                 # More work is due: first let a thread run that waits for the interpreter.
                 give_way(0)
             with sleep.lock:
-                if sleep.ticket is not ticket:
+                if sleep.thread is not me:
                     break
                 if self._exiting or is_forking():
-                    sleep.thread = sleep.ticket = None
+                    sleep.thread = None
                     break
                 if pause > 0 and not sleep.woken:
                     sleep.parked = pause == inf
@@ -215,7 +202,7 @@ class WheelThread:
     def after_fork_in_child(self) -> None:
         for sleep in self._sleeps.all():
             # If a listener forked, this thread was the wheel thread of the parent, and ends when the listener returns.
-            sleep.thread = sleep.ticket = None
+            sleep.thread = None
         self._sleeps.forget()
         self._start_failed = False
 

@@ -5,14 +5,14 @@ Every write by a caller passes through ``EntryWriter.begin``, and every TTL thro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable
 from math import inf
-from types import MappingProxyType
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.coherence.key_stamps import INVALIDATES, Answered, KeyStamps
+from wheelcache.coherence.key_stamps import KeyStamps
+from wheelcache.coherence.misses import INVALIDATES, Answered, Misses
+from wheelcache.coherence.write_moments import WriteMoments
 from wheelcache.core import WriteState
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
 from wheelcache.core.contract import (
@@ -21,13 +21,14 @@ from wheelcache.core.contract import (
     CHANGED,
     COMPLETED,
     DEAD,
-    KEEP,
+    KEEP_TTL,
     MISSING,
     MORE,
     OUTDATED,
     RESTORE,
     SAME,
     STORED,
+    TOO_HEAVY,
     WAKE,
     Core,
     RemovalCause,
@@ -36,14 +37,13 @@ from wheelcache.core.contract import (
     TagName,
     Watch,
 )
+from wheelcache.core.reusable import check_reusable
 from wheelcache.keys import CALLERS, GROUP, KeyProxies, group_of, unwrap
-from wheelcache.leases.fill_leases import FillLeases
+from wheelcache.leases.fill_turns import FillTurns
 from wheelcache.runtime.wheel_driver import WheelDriver
-from wheelcache.writing.removal_listener import RemovalListener, call_all
+from wheelcache.writing.removal_listener import RemovalListener
 
 Weigher = Callable[[Any, Any], int]
-
-NO_GRACES: Final[Mapping[Any, float]] = MappingProxyType({})
 
 NOTHING_YET: Final = -1
 """A number that differs from every outcome."""
@@ -63,13 +63,14 @@ class EntryWriter(WriteState):
         leases: the leases, whose waiters receive the values.
         listener: notified of removals.
         stamps: the stamps, which report writes by other processes.
+        moments: the moments of the writes, once ``record_writes`` was called; otherwise None.
         quiet: the outcome of a ``set`` that needs no further work. It equals no outcome if the next write must start
             the wheel thread (after a fork) or the periodic jobs.
     """
 
     __slots__ = (
         *("_cache_is_used", "_core", "_driver", "_keys", "_open_gate", "_ttl", "_weigher"),
-        *("listener", "name", "stamps"),
+        *("listener", "misses", "name", "stamps"),
     )
 
     def __init__(
@@ -77,10 +78,11 @@ class EntryWriter(WriteState):
         name: str,
         core: Core,
         driver: WheelDriver,
-        leases: FillLeases,
+        leases: FillTurns,
         listener: RemovalListener,
         weigher: Weigher | None,
         stamps: KeyStamps,
+        misses: Misses,
         *,
         keys: KeyProxies,
         ttl: float | None,
@@ -94,10 +96,12 @@ class EntryWriter(WriteState):
         self.listener = listener
         self._weigher = weigher
         self.stamps = stamps
+        self.misses = misses
         self._keys = keys
         self._ttl = ttl
         self._open_gate = open_gate
         self._cache_is_used = cache_is_used
+        self.moments: WriteMoments | None = None
         self.quiet = NOTHING_YET
         self.listen(listener.function)
 
@@ -106,15 +110,32 @@ class EntryWriter(WriteState):
         self.listener.set(function)
         self.is_plain = self.listener.function is None and self._weigher is None and not self.stamps.are_there
 
+    def record_writes(self) -> WriteMoments:
+        """Record the moments of all writes from now on, and return them."""
+        if self.moments is None:
+            self.moments = WriteMoments(self.stamps)
+        return self.moments
+
+    def will_be_written(self, key: Any) -> None:
+        """Record the write of a key that follows."""
+        if self.moments is not None:
+            self.moments.written(key)
+
+    def any_will_be_written(self) -> None:
+        """Record writes of an unknown set of keys, which follow."""
+        if self.moments is not None:
+            self.moments.cleared()
+
     @property
     def records_misses(self) -> bool:
-        return self.stamps.are_there or self._driver.is_frozen
+        return self.stamps.are_in_file or self._driver.is_frozen
 
     def missed(self, key: Any) -> None:
         """Record that ``key`` was missed, and may be set soon."""
         self.found_expired(key)
         self._check_stamps()
-        self.stamps.missed(key)
+        if self.stamps.reports_writes:
+            self.misses.note(key)
 
     def found_expired(self, key: Any) -> None:
         """Remove an entry that a call found expired in frozen time: a test may move the time back, but the entry must
@@ -134,7 +155,7 @@ class EntryWriter(WriteState):
         self._open_gate()
         if type(key) is not str:
             key = self._keys.adapt(key)
-        return key, self.stamps.noted(key)
+        return key, self.misses.take_fill(key)
 
     def seconds(self, ttl: TTL) -> float | None:
         """Return ``ttl`` in seconds; None for no expiry.
@@ -184,7 +205,7 @@ class EntryWriter(WriteState):
         """
         seconds = self.seconds(ttl)
         key, answered = self.begin(key)
-        if answered is INVALIDATES:
+        if since and answered[0] is None:
             answered = (None, since)
         return self._set(key, value, seconds, grace, exact=exact, mode=mode, answered=answered, tags=tags)
 
@@ -195,53 +216,58 @@ class EntryWriter(WriteState):
         *,
         exact: bool,
         tags: tuple[str, ...] = (),
-        graces: Mapping[Any, float] = NO_GRACES,
     ) -> list[Any]:
-        """Store the pairs of key and value. Return the keys that were not stored.
-
-        Args:
-            graces: the seconds of grace by key; keys that are not there have none.
-        """
+        """Store the pairs of key and value. Return the keys that were not stored."""
         seconds = self.seconds(ttl)
-        # All keys are checked before the first write, so an invalid key changes nothing.
+        # All items are checked before the first write, so an invalid one changes nothing.
         begun = [(caller_key, *self.begin(caller_key), value) for caller_key, value in items]
+        for *_, value in begun:
+            check_reusable(value)
         together, removed, refused = 0, self.listener.list(), []
         try:
             for caller_key, key, answered, value in begun:
-                grace, names = graces.get(caller_key, 0.0), self.tag_names(key, tags)
-                outcome = self._store(key, value, seconds, grace, exact, ANY, MISSING, None, answered, removed, names)
+                names = self.tag_names(key, tags)
+                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, answered, removed, names)
                 together |= outcome
                 if not outcome & STORED:
                     refused.append(caller_key)
+        finally:
+            # Also if the weigher raises: the values before are stored.
             self.announce(together, removed, len(begun))
-        except BaseException:
-            self.interrupted()
-            raise
+            self._report([key for _, key, answered, _ in begun if answered[0] is None])
         return refused
 
     def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
         """Replace a value by ``function(value)``; keep its times. Return the new value, or MISSING without an entry."""
+        return self._replace(key, function, KEEP_TTL)[0]
+
+    def replace(self, key: Any, value: Any, ttl: TTL, grace: float) -> bool:
+        """Store ``value`` if there is a fresh and current entry, which keeps its tags. Return whether it was stored."""
+        return bool(self._replace(key, lambda old: value, self.seconds(ttl), grace)[1] & STORED)
+
+    def _replace(
+        self, key: Any, function: Callable[[Any], Any], ttl: float | None, grace: float = 0.0
+    ) -> tuple[Any, int]:
+        """Replace a value. Return the new value and the core's outcome; MISSING and 0 without an entry."""
         key, _ = self.begin(key)
         while (record := self._core.peek(key)) is not None:
             times = record.times
             if not times.is_current or times.fresh_until <= self._core.now():
                 break
             value = function(record.value)
-            if not self._set(key, value, KEEP, mode=SAME, expected=record.value) & CHANGED:
-                return value
+            outcome = self._set(key, value, ttl, grace, mode=SAME, expected=record.value)
+            if not outcome & CHANGED:
+                return value, outcome
         self.found_expired(key)
-        return MISSING
+        return MISSING, 0
 
     def touch(self, key: Any, ttl: TTL) -> bool:
         """Give a fresh and current entry a new TTL from now, without jitter. Return False if there is no such entry."""
         seconds = self.seconds(ttl)
         key, _ = self.begin(key)
-        try:
-            outcome = self._core.touch(key, seconds)
-            self.announce(outcome, None)
-        except BaseException:
-            self.interrupted()
-            raise
+        self.will_be_written(key)
+        outcome = self._core.touch(key, seconds)
+        self.announce(outcome, None)
         if not outcome:
             self.found_expired(key)
         return bool(outcome & STORED)
@@ -265,16 +291,31 @@ class EntryWriter(WriteState):
     def delete(self, key: Any) -> Any:
         """Remove an entry. Return its value if it was fresh and current, otherwise MISSING."""
         key, _ = self.begin(key)
-        removed = self.listener.list()
-        value = self._core.delete(key, MISSING, slot=self.stamps.slot(key), removed=removed)
-        if self.leases.in_force:
-            self.leases.deleted(key)
-        self.listener.notify(removed)
+        value = self._delete(key)
+        self._report([key])
         return value
 
     def delete_many(self, keys: Iterable[Any]) -> int:
         """Remove entries. Return the number of removed entries that were fresh and current."""
-        return sum(self.delete(key) is not MISSING for key in keys)
+        begun = [self.begin(key)[0] for key in keys]
+        try:
+            return sum(self._delete(key) is not MISSING for key in begun)
+        finally:
+            self._report(begun)
+
+    def _delete(self, key: Any) -> Any:
+        self.will_be_written(key)
+        removed = self.listener.list()
+        value = self._core.delete(key, MISSING, slot=self.stamps.slot(key), removed=removed)
+        if self.leases.open:
+            self.leases.deleted(key)
+        self.listener.notify(removed)
+        return value
+
+    def _report(self, keys: list[Any]) -> None:
+        """Report writes of the core's ``keys`` to other machines, after this one has noticed them."""
+        if self.stamps.bus is not None and keys:
+            self.stamps.report(keys)
 
     # Other writes, with keys of the core.
 
@@ -287,10 +328,13 @@ class EntryWriter(WriteState):
         seen: Seen | None,
         since: int,
         tags: tuple[str, ...],
+        standing: int = 0,
     ) -> int:
         """Store a value from a snapshot that was begun at the moment ``since``, unless the key has a newer value or
         there is no room. Return the core's outcome."""
-        return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, answered=(seen, since), tags=tags)
+        return self._set(
+            key, value, ttl, grace, exact=True, mode=RESTORE, answered=(seen, since), tags=tags, standing=standing
+        )
 
     def _set(
         self,
@@ -303,20 +347,20 @@ class EntryWriter(WriteState):
         expected: Any = MISSING,
         answered: Answered = INVALIDATES,
         tags: tuple[str, ...] = (),
+        standing: int = 0,
     ) -> int:
         """Store a value, and handle the outcome."""
+        check_reusable(value)
         removed = self.listener.list()
         names = self.tag_names(key, tags)
-        try:
-            outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, answered, removed, names)
-            if tags and outcome == OUTDATED and mode == ANY:
-                # Readers must not receive the older value after this call.
-                self._core.delete(key, slot=self.stamps.slot(key), removed=removed)
-            if outcome != self.quiet or not self.is_plain:
-                self.announce(outcome, removed)
-        except BaseException:
-            self.interrupted()
-            raise
+        outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, answered, removed, names, standing)
+        if tags and outcome == OUTDATED and mode == ANY:
+            # Readers must not receive the older value after this call.
+            self._core.delete(key, slot=self.stamps.slot(key), removed=removed)
+        if outcome != self.quiet or not self.is_plain:
+            self.announce(outcome, removed)
+        if answered[0] is None and mode != RESTORE and outcome & (STORED | TOO_HEAVY | OUTDATED):
+            self._report([key])
         return outcome
 
     def store(
@@ -340,12 +384,15 @@ class EntryWriter(WriteState):
         answered: Answered,
         removed: Removals | None,
         names: tuple[TagName, ...],
+        standing: int = 0,
     ) -> int:
         weight = 0 if self._weigher is None else self.weigh(key, value)
         slot = self.stamps.slot(key)
         seen, since = answered
+        if watch is None and mode != RESTORE:
+            self.will_be_written(key)
         outcome = self._core.set(
-            key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, names, since
+            key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, names, since, standing
         )
         if outcome == OUTDATED:
             # The value may be outdated, so no waiter receives it.
@@ -357,8 +404,12 @@ class EntryWriter(WriteState):
 
         The wheel thread removes the entries and notifies the listener, within a second.
         """
+        slot = self.stamps.slot(name) if self.stamps.are_there else 0
+        self.will_be_written(name)
         try:
-            return self._core.drop_tag(name, self.stamps.slot(name) if self.stamps.are_there else 0)
+            dropped = self._core.drop_tag(name, slot)
+            self.stamps.report_drop(slot)
+            return dropped
         finally:
             # Later drops do not wake the thread, which takes longer than the drop.
             if self._core.next_due == -inf or self._driver.calls_for_thread:
@@ -370,11 +421,16 @@ class EntryWriter(WriteState):
         self._core.delete(key, only=DEAD, cause=cause, removed=removed)
         self.listener.notify(removed)
 
+    def remove(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
+        """Remove an entry, which ends no lease and no miss."""
+        self.will_be_written(key)
+        removed = self.listener.list()
+        self._core.delete(key, cause=cause, slot=self.stamps.slot(key), removed=removed)
+        self.listener.notify(removed)
+
     def evict(self, key: Any) -> None:
         """Remove an entry to make room."""
-        removed = self.listener.list()
-        self._core.delete(key, cause=RemovalCause.EVICTED, slot=self.stamps.slot(key), removed=removed)
-        self.listener.notify(removed)
+        self.remove(key, RemovalCause.EVICTED)
 
     def evict_to(self, size: int) -> None:
         more = True
@@ -391,30 +447,26 @@ class EntryWriter(WriteState):
                 receives a value for them, and a later ``set`` is not a fill.
         """
         if invalidate:
+            self.any_will_be_written()
             self.leases.cleared()
-            self.stamps.forget_misses()
-        try:
-            self._core.clear(invalidate=invalidate)
-            self._drain()
-        except BaseException:
-            # The wheel thread drops the rest, and notifies the listener.
-            self._driver.wake()
-            raise
+            if self.stamps.reports_writes:
+                self.misses.forget()
+        self._core.clear(invalidate=invalidate)
+        self._drain()
+        if invalidate:
+            self.stamps.report_clear()
 
     def _drain(self) -> None:
         """Notify the listener of all detached entries. Without a listener, the wheel thread drops the rest of them."""
         if self.listener.function is None:
             self._core.drain()
             self._driver.wake()
-        else:
-            call_all(self._drained_batches())
-
-    def _drained_batches(self) -> Iterator[Callable[[], object]]:
+            return
         more = True
         while more:
             removed: Removals = []
             more = self._core.drain(BATCH, removed)
-            yield partial(self.listener.notify, removed)
+            self.listener.notify(removed)
 
     def announce(self, outcome: int, removed: Removals | None, count: int = 1) -> None:
         """Handle the outcome of a step of the core that wrote ``count`` entries."""
@@ -438,14 +490,6 @@ class EntryWriter(WriteState):
         if removed:
             self.listener.notify(removed)
         self._check_stamps()
-
-    def interrupted(self) -> None:
-        """Handle an exception that came between a step of the core and the end of ``announce``.
-
-        Wake the wheel thread for the timers that the step scheduled, and the waiters whose watches it completed.
-        """
-        self._driver.wake()
-        self.leases.completed()
 
     def expect_first_write(self) -> None:
         """Let the next write call ``cache_is_used``."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from wheelcache import options
@@ -44,12 +43,16 @@ class RemovalListener:
     def notify(self, done: Removals | None) -> None:
         """Call the listener for each removal, without a lock.
 
-        Exceptions are logged, except for an exit or Ctrl-C, which is raised after the last call.
+        Exceptions are logged, except for an exit or Ctrl-C, which is raised immediately: the listener misses the rest.
         """
         function = self.function
         if not done or function is None:
             return
-        call_all(partial(self._call, function, removal) for removal in done)
+        for key, value, cause in done:
+            try:
+                function(unwrap(key), value, cause)
+            except Exception:
+                logger.exception("on_removal of the cache %r raised for %r.", self._name, unwrap(key))
 
     @property
     def next_due(self) -> float:
@@ -62,26 +65,3 @@ class RemovalListener:
 
     def use_clock(self, clock: Callable[[], float]) -> None:
         self._core.use_clock(clock)
-
-    def _call(self, function: Listener, removal: tuple[Any, Any, RemovalCause]) -> None:
-        key = unwrap(removal[0])
-        try:
-            function(key, *removal[1:])
-        except Exception:
-            logger.exception("on_removal of the cache %r raised for %r.", self._name, key)
-
-
-def call_all(functions: Iterable[Callable[[], object]]) -> None:
-    """Call each of ``functions``. Raise the last exception after all calls."""
-    interruption: BaseException | None = None
-    for function in functions:
-        try:
-            function()
-        except BaseException as error:
-            interruption = error
-    if interruption is not None:
-        try:
-            raise interruption
-        finally:
-            # Otherwise the exception, its traceback and this frame would form a reference cycle.
-            del interruption

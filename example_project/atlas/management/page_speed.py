@@ -33,15 +33,19 @@ GRANIAN: Final = [
 
 def measure(bars: Progress) -> dict[str, float]:
     """Serve the pages of the most populous countries in each way. Return the pages per second, by key of CACHED_BY."""
-    paths = [country.get_absolute_url() for country in Country.objects.order_by("-population")[:COUNTRIES]]
+    paths = paths_of_countries()
     task = bars.add_task("pages per second", total=len(CACHED_BY))
     found = {}
     for name in CACHED_BY:
         environment = {"DJANGO_SETTINGS_MODULE": "atlas_site.shared_pages", "ATLAS_CACHED_BY": name}
         with own_site(GRANIAN, environment) as url:
-            found[name] = _pages_per_second(int(url.rpartition(":")[2]), paths)
+            found[name] = _pages_per_second(int(url.rpartition(":")[2]), paths, are_hits=name == "HTTPCache")
         bars.advance(task)
     return found
+
+
+def paths_of_countries() -> list[str]:
+    return [country.get_absolute_url() for country in Country.objects.order_by("-population")[:COUNTRIES]]
 
 
 def table_of(speeds: Mapping[str, float]) -> Table:
@@ -56,31 +60,41 @@ def table_of(speeds: Mapping[str, float]) -> Table:
     return table
 
 
-def _pages_per_second(port: int, paths: Sequence[str]) -> float:
+def _pages_per_second(port: int, paths: Sequence[str], are_hits: bool) -> float:
     # Each page has been made once when the time begins.
     _ask(port, paths)
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         started = time.monotonic()
         over = repeat(started + SECONDS)
-        counts = pool.map(_ask, repeat(port, CONNECTIONS), repeat(paths), over)
+        counts = pool.map(_ask, repeat(port, CONNECTIONS), repeat(paths), over, repeat(are_hits))
         return sum(counts) / (time.monotonic() - started)
 
 
-def _ask(port: int, paths: Sequence[str], end: float | None = None) -> int:
+def _ask(port: int, paths: Sequence[str], end: float | None = None, are_hits: bool | None = None) -> int:
     """Ask for all pages over one connection: once, or again and again until ``end``. Return the number of pages.
 
     This needs less time for a page than a client for all of HTTP, and so shows what the server can do.
+
+    Args:
+        are_hits: whether an HTTP cache must answer with each page, or with none; None if it does not matter.
+
+    Raises:
+        CommandError: if a page has another status than 200, or is a hit against ``are_hits``.
     """
     count = 0
     with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as answers:
         for path in paths if end is None else cycle(paths):
             connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-            status, length = answers.readline(), 0
+            status, length, is_hit = answers.readline(), 0, False
             if not status.startswith(b"HTTP/1.1 200"):
                 raise CommandError(f"{path} was answered with {status.decode()!r}")
             while (line := answers.readline()) != b"\r\n":
                 if line[:15].lower() == b"content-length:":
                     length = int(line[15:])
+                elif line[:13].lower() == b"cache-status:":
+                    is_hit = b"; hit" in line
+            if are_hits not in (None, is_hit):
+                raise CommandError(f"{path} was {'' if is_hit else 'not '}answered by the HTTP cache")
             answers.read(length)
             count += 1
             if end is not None and time.monotonic() >= end:

@@ -28,6 +28,8 @@ const COLUMNS = [
   { key: "evictions", value: ({ recent }) => recent.evictions_per_second,
     text: ({ recent }) => rate(recent.evictions_per_second), isFolded: true },
   { key: "failures", value: ({ recent }) => recent.failures, text: ({ recent }) => count(recent.failures), isFolded: true },
+  { key: "store_errors", value: ({ recent }) => recent.store_errors, text: ({ recent }) => count(recent.store_errors),
+    isFolded: true },
   { key: "workers", value: (cache) => cache.worker_count, text: (cache) => count(cache.worker_count) },
 ];
 

@@ -34,6 +34,9 @@ const SPECS = [
   { key: "store_ms", title: "Mean time of a store call", format: milliseconds, axis: milliseconds,
     nothing: "No calls", isKnown: ({ store }) => store !== null,
     series: [{ field: "store_read_ms", label: "Reads" }, { field: "store_write_ms", label: "Writes" }] },
+  { key: "store_errors", title: "Failed store calls per second", format: rate, axis: compact, nothing: "No calls",
+    isKnown: ({ store }) => store !== null, series: [{ field: "store_errors_per_second", label: "Errors" },
+      { field: "store_refused_per_second", label: "Refused", optional: true }] },
 ];
 
 /** Returns the least number from ``n`` that is 1, 2 or 5 times a power of ten. */

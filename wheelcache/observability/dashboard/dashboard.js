@@ -7,22 +7,22 @@ import { clock, duration, moment, plural } from "./words.js";
 
 const config = JSON.parse(byId("config").textContent);
 
-const LONGEST_WAIT = 60; // seconds between two attempts while requests fail
+const LONGEST_WAIT = 3; // seconds between two attempts while requests fail
 const ANSWER_WITHIN = 10; // seconds
 const TOAST = 15; // seconds for which a message about success is shown
 const SHORT_LIST = 3; // events, unless there is an incident or the reader asks for all
 const SPAN_TO_NAME = 60; // seconds from which an event also shows its first occurrence
 
-const poll = { timer: 0, asking: false, again: false, refresh: 3, failures: 0, received: 0, problem: null };
+const poll = { timer: 0, asking: false, again: false, refresh: 3, received: 0, answered: Date.now(), problem: null };
 const view = { figures: null, selected: null, details: null, allEvents: null };
 
 // --- the server
 
 /** A failed request, with a message for the user of the page. */
 class Failure extends Error {
-  constructor(message, { login = false } = {}) {
+  constructor(message, { login = false, silent = false } = {}) {
     super(message);
-    this.login = login;
+    Object.assign(this, { login, silent });
   }
 }
 
@@ -35,7 +35,7 @@ async function ask(url, options = {}) {
       headers: { Accept: "application/json", ...options.headers } });
   } catch (error) {
     const late = error.name === "TimeoutError";
-    throw new Failure(late ? `no answer within ${ANSWER_WITHIN} s` : "the server cannot be reached");
+    throw new Failure(late ? `no answer within ${ANSWER_WITHIN} s` : "the server cannot be reached", { silent: true });
   }
   const answer = await response.json().catch(() => null);
   if (response.ok && answer) return answer;
@@ -57,14 +57,14 @@ async function refresh() {
   poll.asking = true;
   poll.again = false;
   try {
-    show(await ask(config.figures + query()));
+    show(await ask(`figures.json${query()}`));
     showFresh();
   } catch (error) {
     if (!(error instanceof Failure)) console.error(error);
     showOutdated(error instanceof Failure ? error : new Failure("this page could not display the figures"));
   }
   poll.asking = false;
-  const wait = Math.min(Math.max(LONGEST_WAIT, poll.refresh), poll.refresh * 2 ** poll.failures);
+  const wait = poll.problem ? Math.min(LONGEST_WAIT, poll.refresh) : poll.refresh;
   clearTimeout(poll.timer);
   poll.timer = setTimeout(refresh, poll.again ? 0 : wait * 1000);
 }
@@ -88,7 +88,8 @@ function select(name, { byReader = false } = {}) {
     view.selected = name;
     view.details?.forget();
     view.details = new Details(name, { mayOperate: config.may_operate, mayInspect: config.may_inspect, clear: clearCache,
-      save: saveCache, purge: purgePages, inspect: (action, fields) => send(config[action], fields), confirmed });
+      save: saveCache, purge: purgePages, reasons: config.reasons,
+      inspect: send, confirmed });
     byId("details").append(view.details.root);
     if (byReader) refresh();
   }
@@ -121,6 +122,7 @@ function show(figures) {
   }
   showCaches();
   showProblems(figures);
+  showAdvice(figures);
   showEvents(figures);
   byId("empty").hidden = figures.caches.length > 0;
   byId("reset").hidden = !(config.may_operate && figures.can_reset);
@@ -157,9 +159,15 @@ function showProblems({ headline, problems }) {
   document.title = `${mark}Caches of ${view.figures.title} – wheelcache`;
 }
 
+/** Shows the changes that would help, in sentences. */
+function showAdvice({ advice }) {
+  const list = byId("advice");
+  if (list.textContent !== advice.join("")) list.replaceChildren(...advice.map((sentence) => node("li", {}, sentence)));
+}
+
 const KINDS = { cleared: "Cleared", deleted: "Entries deleted", inspected: "Inspected", reset: "Figures reset", purge: "Purged",
   save: "Save requested", load: "Load requested",
-  "load failed": "Load failed", started: "Started", exited: "Exited", killed: "Ended abruptly" };
+  "load failed": "Load failed", "store failed": "Store failed", started: "Started", exited: "Exited", killed: "Ended abruptly" };
 const OF_ALL = new Set(["cleared", "reset"]); // events that concern all caches if they name none
 
 /** Shows the recent events, newest first: all of them during an incident, otherwise a few until the user wants all. */
@@ -167,9 +175,11 @@ function showEvents({ events, problems, at }) {
   const showsAll = view.allEvents ?? problems.length > 0;
   const shown = showsAll ? events : events.slice(0, SHORT_LIST);
   const rows = shown.map((event) => {
-    const since = event.at - event.since > SPAN_TO_NAME ? ` since ${moment(event.since, at)}` : "";
+    const [first, last] = [moment(event.since, at), moment(event.at, at)];
+    const isLong = event.at - event.since > SPAN_TO_NAME;
+    const since = event.kind === "store failed" ? `, from ${first} to ${last}` : isLong ? ` since ${first}` : "";
     const cache = event.cache ?? (OF_ALL.has(event.kind) ? "all" : "");
-    return [moment(event.at, at), KINDS[event.kind] ?? event.kind, cache, event.text + since];
+    return [last, KINDS[event.kind] ?? event.kind, cache, event.text + since];
   });
   const body = byId("events").querySelector("tbody");
   fillTable(body, rows);
@@ -184,13 +194,12 @@ function showEvents({ events, problems, at }) {
 
 function showFresh() {
   if (poll.problem) announce("The figures are up to date again.");
-  Object.assign(poll, { failures: 0, received: performance.now(), problem: null });
+  Object.assign(poll, { received: performance.now(), answered: Date.now(), problem: null });
   document.body.dataset.state = "fresh";
   byId("banner").hidden = true;
 }
 
 function showOutdated(failure) {
-  poll.failures += 1;
   const isNew = poll.problem?.message !== failure.message;
   poll.problem = failure;
   document.body.dataset.state = failure.login ? "login" : "old";
@@ -198,7 +207,19 @@ function showOutdated(failure) {
   byId("retry").hidden = failure.login;
   showAge();
   byId("banner").hidden = false;
-  if (isNew) announce(byId("banner-text").textContent);
+  showNoFigures(failure);
+  if (isNew) announce(byId("headline").textContent);
+}
+
+/** Replaces the first line and the title of the tab, which may be wrong by now, and the list of problems. */
+function showNoFigures({ silent, message }) {
+  const since = moment(poll.answered / 1000, Date.now() / 1000);
+  const line = silent ? `The server has not answered since ${since}` : `No new figures since ${since}: ${message}`;
+  set(byId("status"), { "data-state": "bad" });
+  write(byId("headline"), line);
+  byId("problems").replaceChildren();
+  byId("advice").replaceChildren();
+  document.title = `▲ ${line} – wheelcache`;
 }
 
 /** Shows the age of the figures in the banner. It is not a live region; the announcer reads its text once. */
@@ -225,7 +246,8 @@ function confirmed(heading, text, verb) {
   });
 }
 
-const send = (url, fields) => ask(url, { method: "POST", headers: { [config.token_header]: config.token },
+/** Posts a request, with the header that other sites cannot send, and without which the server refuses it. */
+const send = (url, fields) => ask(url, { method: "POST", headers: { "Wheelcache-Dashboard": "1" },
   body: new URLSearchParams(fields) });
 
 /** Posts a request, and shows the answer. The button is not disabled during the request, as it would lose the focus. */
@@ -255,15 +277,15 @@ function say(text, kind) {
 
 async function clearCache(button, { name, clear_effect: effect, total }) {
   const text = `${plural(total.entries, "entry", "entries")} will be removed. ${effect}`;
-  if (await confirmed(`Clear “${name}”?`, text, "Clear")) post(button, config.clear, { cache: name });
+  if (await confirmed(`Clear “${name}”?`, text, "Clear")) post(button, "clear", { cache: name });
 }
 
-const purgePages = (button, { name }, target) => post(button, config.purge, { cache: name, target });
-const saveCache = (button, { name }) => post(button, config.save, { cache: name });
+const purgePages = (button, { name }, target) => post(button, "purge", { cache: name, target });
+const saveCache = (button, { name }) => post(button, "save", { cache: name });
 
 async function resetFigures() {
   const text = "The figures on this page will start from zero for all users. Metrics for Prometheus are not affected.";
-  if (await confirmed("Reset figures?", text, "Reset figures")) post(byId("reset"), config.reset, {});
+  if (await confirmed("Reset figures?", text, "Reset figures")) post(byId("reset"), "reset", {});
 }
 
 byId("span").addEventListener("input", refresh);

@@ -1,9 +1,6 @@
 """The dashboard: a page that shows the figures of a site's caches, and its buttons, independent of the framework.
 
-The framework answers ``GET`` requests for the page, for ``figures.json`` and for the names in ``ASSETS``, and ``POST``
-requests for ``clear``, ``purge``, ``save``, ``reset``, ``inspect`` and ``answers``, all under one prefix that ends with
-a slash. It checks the ``Permission`` of the user for each request, and for a ``POST`` request also the token in the
-page.
+``responses`` checks the requests, and calls the methods of ``Dashboard``.
 """
 
 from __future__ import annotations
@@ -12,6 +9,7 @@ import html
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from operator import attrgetter
 from string import Template
@@ -19,8 +17,9 @@ from typing import Any, Final
 
 from wheelcache.core import HOW_TO_CHANGE, REPORT
 from wheelcache.observability import documents
+from wheelcache.observability.advice import advise, curve
 from wheelcache.observability.dashboard.inspection import Target, answers, ask
-from wheelcache.observability.dashboard.permissions import Permission
+from wheelcache.observability.dashboard.permissions import Permission, Permissions
 from wheelcache.observability.dashboard.refusals import (
     InquiryOver,
     NoPages,
@@ -29,18 +28,18 @@ from wheelcache.observability.dashboard.refusals import (
     NotPublished,
     UnknownCache,
 )
-from wheelcache.observability.event_log import CLEARED, RESET, Event
+from wheelcache.observability.event_log import CLEARED, MAX_EVENTS, RESET, Event
 from wheelcache.observability.figures import CacheFigures, WorkerFigures
 from wheelcache.observability.inquiries import inquiry_of
 from wheelcache.observability.observed import ObservedCache
-from wheelcache.observability.problems import headline, problems
+from wheelcache.observability.problems import headline, problems_of
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.recorder import MINUTE
-from wheelcache.observability.site import RECENTLY, Glance, Own, Site, Step
+from wheelcache.observability.site import RECENTLY, OverviewStep, Own, Site, Step
 from wheelcache.observability.tables import LEVELS, STEP
-from wheelcache.observability.worker_requests import CLEAR, PURGE, SAVE, purge_request
+from wheelcache.observability.worker_requests import CLEAR, PURGE, SAVE, check_purgeable
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.stats import NOTHING, Stats
+from wheelcache.stats import NOTHING, REASONS, Stats
 
 _SCRIPTS: Final = ("dashboard", "caches", "charts", "details", "inspection", "nodes", "words")
 
@@ -51,17 +50,6 @@ ASSETS: Final = {
 }
 """The files that the page loads, and their media types. Texts are encoded in UTF-8."""
 
-HEADERS: Final = {
-    "Cache-Control": "private, no-store",
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
-        "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
-    ),
-    "Referrer-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-}
-"""The headers of every response."""
-
 LATEST_EVENTS: Final = 30
 """Number of events that the page shows. All stored events would take 25 KB, every three seconds."""
 
@@ -71,6 +59,7 @@ WITHIN: Final = 2 * INTERVAL
 _FOLDER: Final = files("wheelcache.observability.dashboard")
 
 
+@dataclass(eq=False)
 class Dashboard:
     """Provides the content of the page, and runs its actions.
 
@@ -82,38 +71,22 @@ class Dashboard:
         may_be_inspected: returns whether the cache with a given name has the option ``inspect``.
     """
 
-    def __init__(
-        self,
-        title: str,
-        caches: Callable[[], Iterable[ObservedCache]],
-        settings: Callable[[str], Sequence[tuple[str, str, bool, str]]],
-        may_be_inspected: Callable[[str], bool] = lambda name: False,
-    ) -> None:
-        self._title = title
-        self._caches = caches
-        self._settings = settings
-        self._may_be_inspected = may_be_inspected
+    _title: str
+    _caches: Callable[[], Iterable[ObservedCache]]
+    _settings: Callable[[str], Sequence[tuple[str, str, bool, str]]]
+    _may_be_inspected: Callable[[str], bool] = lambda name: False
 
-    def page(self, token_header: str, token: str, granted: Permission, home: str = "/") -> str:
+    def page(self, granted: Permissions, home: str = "/") -> str:
         """Return the page in HTML.
 
         Args:
-            token_header, token: the name and value of the header that ``POST`` requests must have.
-            granted: the permission of the user, which decides on the buttons.
+            granted: the permissions of the user, which decide on the buttons.
             home: the address of the site's home page.
         """
         config = {
-            "may_operate": granted.includes(Permission.OPERATE),
-            "may_inspect": granted.includes(Permission.INSPECT),
-            "figures": "figures.json",
-            "clear": "clear",
-            "purge": "purge",
-            "save": "save",
-            "reset": "reset",
-            "inspect": "inspect",
-            "answers": "answers",
-            "token_header": token_header,
-            "token": token,
+            "may_operate": Permission.OPERATE in granted,
+            "may_inspect": Permission.INSPECT in granted,
+            "reasons": {name: reason.cause for name, reason in REASONS.items()},
         }
         # In a script element, only "<" can begin markup.
         encoded = json.dumps(config).replace("<", "\\u003c")
@@ -132,8 +105,8 @@ class Dashboard:
             span: the period of the history: "day"; any other value selects an hour.
         """
         site = Site(self._caches())
-        recent, events = site.recent(), site.events(LATEST_EVENTS)
-        found = problems(site.caches, recent, events, {each.name for each in site.own}, site.time)
+        recent, events = site.recent(), site.events(MAX_EVENTS)
+        found = problems_of(site, recent, events)
         order = {each.cache: place for place, each in reversed(list(enumerate(found)))}
         # Caches with problems come first, beginning with the worst.
         figures = sorted(site.caches, key=lambda each: order.get(each.name, len(found)))
@@ -149,11 +122,12 @@ class Dashboard:
             "can_reset": bool(site.files),
             "headline": headline(found, [each.name for each in figures]),
             "problems": [{"cache": each.cache, "text": each.text, "sentence": str(each)} for each in found],
-            "events": [_event(each) for each in events],
+            "advice": [str(each) for each in advise(site.caches)],
+            "events": [_event(each) for each in events[:LATEST_EVENTS]],
             "caches": [
                 _card(each, site)
                 | {"can_inspect": self._can_inspect(each.name, site)}
-                | {"recent": _glance([recent.get(each.name, {}).get(start) for start in steps])}
+                | {"recent": _sparklines([recent.get(each.name, {}).get(start) for start in steps])}
                 | (
                     {**_details(each, site, span == "day"), "settings": self._settings(each.name)}
                     if each.name in details
@@ -175,7 +149,7 @@ class Dashboard:
         """
 
         def clear(cache: ObservedCache) -> None:
-            cache.parts.clear_for(None)
+            cache.observer.run(CLEAR)
             if cache.observer.publication is not None:
                 # Publish, so that the page shows the effect immediately.
                 cache.observer.publication.run_now()
@@ -184,6 +158,8 @@ class Dashboard:
 
     def purge(self, name: str, target: str, by: str) -> str:
         """Remove the pages of a URL or a host in all processes, and return a message for the user.
+
+        It has the number of removed pages if this process has the cache. The others act later.
 
         Args:
             by: the name of the operator, for the recent events.
@@ -195,14 +171,18 @@ class Dashboard:
             FileUnusable, OSError: if the other processes cannot be asked.
         """
         target = target.strip()
-        request = purge_request(target)
+        check_purgeable(target)
         if _named(name, Site(self._caches())).counted.pages is None:
             raise NoPages(name)
 
-        def purge(cache: ObservedCache) -> None:
-            cache.parts.actions[PURGE](target)
+        removed: list[int] = []
 
-        return f"Purged {target}. {self._run_everywhere(request, name, purge, PURGE, f'{by}: {target}')}"
+        def purge(cache: ObservedCache) -> None:
+            removed.append(cache.observer.run(PURGE, target))
+
+        effect = self._run_everywhere(PURGE, name, purge, PURGE, f"{by}: {target}", target=target)
+        known = f" ({sum(removed):,} pages in this process)" if removed else ""
+        return f"Purged {target}{known}. {effect}"
 
     def save(self, name: str, by: str) -> str:
         """Ask all processes to save a cache, which takes seconds, and return a message for the user.
@@ -290,7 +270,7 @@ class Dashboard:
             raise NotInspectable(name)
 
     def _run_everywhere(
-        self, action: str, name: str, act: Callable[[ObservedCache], object], event: str, by: str
+        self, action: str, name: str, act: Callable[[ObservedCache], object], event: str, by: str, **arguments: str
     ) -> str:
         """Ask all processes for ``action`` on a cache, and call ``act`` in this process.
 
@@ -300,12 +280,12 @@ class Dashboard:
         site = Site(self._caches())
         figures = _named(name, site)
         effect = _effect(figures, site)
-        tokens = site.ask(action, name)
+        token = site.ask(action, name, **arguments)
         for cache in site.own:
             if cache.name == name:
                 publication = cache.observer.publication
                 if publication is not None:
-                    publication.requests.note_done(action, tokens[publication.publisher.file])
+                    publication.inquiries.note_done(token)
                 act(cache)
         site.note(event, by, name)
         return effect
@@ -367,13 +347,13 @@ def _card(figures: CacheFigures, site: Site) -> dict[str, Any]:
     }
 
 
-def _latest_steps(recent: Mapping[str, Mapping[int, Glance]]) -> range:
+def _latest_steps(recent: Mapping[str, Mapping[int, OverviewStep]]) -> range:
     """Return the starts of the steps in the sparklines, which are the same for all caches."""
     last = max((start for steps in recent.values() for start in steps), default=0)
     return range(last - RECENTLY + STEP, last + STEP, STEP)
 
 
-def _glance(steps: Sequence[Glance | None]) -> dict[str, Any]:
+def _sparklines(steps: Sequence[Any]) -> dict[str, Any]:
     """Return the values of the sparklines (None for a step without the cache) and the sums over the last minute."""
     last_minute = [each for each in steps[-MINUTE:] if each is not None]
     answered_ratio, stale_ratio, requests_per_second = zip(*map(_ratios, steps), strict=True)
@@ -383,10 +363,11 @@ def _glance(steps: Sequence[Glance | None]) -> dict[str, Any]:
         "requests_per_second": requests_per_second,
         "evictions_per_second": sum(each.evictions for each in last_minute) / (MINUTE * STEP),
         "failures": sum(each.load_failures for each in last_minute),
+        "store_errors": sum(each.store_errors for each in last_minute),
     }
 
 
-def _ratios(step: Glance | None) -> tuple[float | None, float | None, float | None]:
+def _ratios(step: Any) -> tuple[float | None, float | None, float | None]:
     if step is None:
         return None, None, None
     hits, stale_hits, misses, store_hits, *_ = step
@@ -409,6 +390,7 @@ def _details(figures: CacheFigures, site: Site, day: bool) -> dict[str, Any]:
         "can_save": _has_snapshots(name, site.own),
         "workers": [_worker(each) for each in site.workers(name)],
         "cores": list(figures.cores),
+        "curve": curve(figures.stats.sample),
         "history": {
             "step": seconds,
             "at": [start + seconds for start in shown],
@@ -442,6 +424,8 @@ HISTORY: Final[dict[str, Callable[[Any, int], float | None]]] = {
     "load_ms": lambda step, _: documents.mean_ms(step.load_seconds, step.loads + step.load_failures),
     "store_read_ms": _of_store("read"),
     "store_write_ms": _of_store("write"),
+    "store_errors_per_second": lambda step, seconds: (step.read_errors + step.write_errors) / seconds,
+    "store_refused_per_second": lambda step, seconds: (step.read_refused + step.write_refused) / seconds,
     "started": lambda step, _: step.started,
 }
 """The lines of the charts: functions of a step and its length in seconds. None leaves a gap."""

@@ -2,8 +2,9 @@
 
 import { Charts } from "./charts.js";
 import { Inspection } from "./inspection.js";
-import { SortedTable, fillBar, fillRow, fillTable, node, part, set, stamp, write } from "./nodes.js";
-import { NOTHING, bytes, count, duration, milliseconds, moment, percent, percentile, plural, rate, unless } from "./words.js";
+import { SortedTable, arrange, fillBar, fillRow, fillTable, node, part, set, stamp, write } from "./nodes.js";
+import { NOTHING, bytes, count, duration, milliseconds, moment, percent, percentile, plural, rate, threeDigits,
+  unless } from "./words.js";
 
 const OPEN_UP_TO = 8; // workers; a longer table starts closed
 const ALONE = "Each worker shows only itself, because figures are not shared: another worker may answer next";
@@ -60,11 +61,32 @@ function findOutliers(workers, at) {
   return found;
 }
 
+/** Lists of paths, each of which a click unfolds. Strangers choose the paths, so they are only ever texts. */
+class BusiestPaths {
+  constructor(root) {
+    Object.assign(this, { root, lists: new Map() });
+  }
+
+  /** Shows the lists: a name, a number, a sentence, and the number of each path. Open lists stay open. */
+  show(lists) {
+    for (const [what, number, why, paths] of lists) {
+      if (!this.lists.has(what)) this.lists.set(what, stamp("busiest"));
+      const list = this.lists.get(what);
+      write(part(list, "what"), what);
+      write(part(list, "number"), number);
+      write(part(list, "why"), why);
+      write(list.querySelector("caption"), `Paths: ${what}`);
+      fillTable(list.querySelector("tbody"), Object.entries(paths).map(([path, n]) => [path, count(n)]));
+    }
+    arrange(this.root, lists.map(([what]) => this.lists.get(what)));
+  }
+}
+
 export class Details {
   /**
    * @param {string} name the name of the cache
-   * @param {Object} site ``mayOperate`` and ``mayInspect``, the functions ``clear``, ``save`` and ``purge`` of a button
-   *   and the cache's figures, and ``inspect`` and ``confirmed``: see ``Inspection``
+   * @param {Object} site ``mayOperate`` and ``mayInspect``, ``reasons`` (sentences by reason), the functions ``clear``,
+   *   ``save`` and ``purge`` of a button and the cache's figures, and ``inspect`` and ``confirmed``: see ``Inspection``
    */
   constructor(name, site) {
     this.name = name;
@@ -89,7 +111,9 @@ export class Details {
       event.preventDefault();
       site.purge(purge.querySelector("button"), this.cache, purge.elements.target.value);
     });
-    this.inspection = new Inspection(part(this.root, "inspection"), name, site.inspect, site.confirmed);
+    this.inspection = new Inspection(part(this.root, "inspection"), name, site);
+    this.reasons = new BusiestPaths(part(this.root, "reasons"));
+    this.full = new BusiestPaths(part(this.root, "full"));
     this.charts = new Charts(this.root, name);
     this.workers = part(this.root, "workers");
     this.table = new SortedTable(this.workers, WORKER_VALUES, (pid) => node("tr", { "data-worker": pid }));
@@ -113,6 +137,7 @@ export class Details {
     this.workers.dataset.seen = "true";
     this.showNow(cache, since, at);
     this.showTotals(cache);
+    this.showCurve(cache);
     this.showStore(cache);
     this.showPages(cache);
     this.foldZeros();
@@ -182,6 +207,17 @@ export class Details {
     fillBar(meter.firstElementChild, value / most);
   }
 
+  /** Shows the hit ratios of other sizes, if they are known. */
+  showCurve({ curve }) {
+    part(this.root, "curve-section").hidden = !curve.length;
+    const rows = curve.map(({ size, hit_ratio: ratio, error }) => {
+      const row = node("div");
+      row.append(node("dt", {}, `× ${size}`), node("dd", {}, `${percent(ratio)} ± ${threeDigits(error * 100)}`));
+      return row;
+    });
+    part(this.root, "curve").replaceChildren(...rows);
+  }
+
   showTotals({ total, times }) {
     for (const name of COUNTS) this.write(name, count(total[name]));
     this.write("load_seconds", duration(total.load_seconds));
@@ -228,12 +264,15 @@ export class Details {
     part(this.root, "pages").hidden = pages === null;
     if (pages === null) return;
     part(this.root, "purge").hidden = !this.site.mayOperate;
-    const { not_stored: reasons, bytes_sent: sent, ...counts } = pages;
+    const { not_stored: reasons, not_stored_paths: paths, full_variants: full, bytes_sent: sent, ...counts } = pages;
     for (const [name, n] of Object.entries(counts)) this.write(`pages_${name}`, count(n));
     this.write("pages_bytes_sent", bytes(sent));
     const sorted = Object.entries(reasons).sort(([, one], [, other]) => other - one);
     this.write("pages_not_stored", count(sorted.reduce((sum, [, n]) => sum + n, 0)));
-    this.write("pages_reasons", sorted.length ? `Not stored: ${sorted.map(([why, n]) => `${why} ${count(n)}`).join(", ")}` : "");
+    this.write("pages_reasons", sorted.length ? "Not stored, by reason, with the paths that occur most often:" : "");
+    this.reasons.show(sorted.map(([why, n]) => [why, count(n), this.site.reasons[why] ?? "", paths[why] ?? {}]));
+    this.full.show(Object.entries(full).map(([field, removed]) => [`Too many values of ${field}`, "",
+      "Variants of these pages were removed, because a page may have 32.", removed]));
   }
 
   /** Shows a state of the workers, marked if it is bad in some of them. */

@@ -14,11 +14,12 @@ const pause = () => new Promise((resolve) => { setTimeout(resolve, WAIT); });
 export class Inspection {
   /**
    * @param {Element} root the part of the page, of the cache ``name``
-   * @param {Function} ask requests the JSON of ``inspect`` or ``answers`` with fields, or throws an error for the user
-   * @param {Function} confirmed asks the user about a deletion
+   * @param {Object} site ``inspect``, which requests the JSON of ``inspect`` or ``answers`` with fields, or throws an
+   *   error for the user; ``confirmed``, which asks the user about a deletion; and ``mayOperate``, without which the user
+   *   may not delete entries
    */
-  constructor(root, name, ask, confirmed) {
-    Object.assign(this, { root, name, ask, confirmed, search: 0, target: null });
+  constructor(root, name, { inspect: ask, confirmed, mayOperate: mayDelete }) {
+    Object.assign(this, { root, name, ask, confirmed, mayDelete, search: 0, target: null });
     this.form = root.querySelector("form");
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -102,7 +103,7 @@ export class Inspection {
         await pause();
       }
       done();
-      part(this.root, "delete").hidden = this.target === null;
+      part(this.root, "delete").hidden = this.target === null || !this.mayDelete;
       return true;
     } catch (error) {
       if (!isOld()) this.say(`That did not work: ${error.message}`, true);

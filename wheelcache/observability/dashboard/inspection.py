@@ -7,15 +7,13 @@ request waits: a site with one thread goes on. Values are never shown.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from heapq import nlargest
-from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from wheelcache.glob_pattern import escaped
+from wheelcache.observability import answer_tables
+from wheelcache.observability.dashboard.permissions import Permission, Permissions
 from wheelcache.observability.dashboard.refusals import BadTarget
-from wheelcache.observability.entry_commands import workers_to_ask
-from wheelcache.observability.inquiries import LISTED, PATIENCE, Document, answers_to, begin, end, note
+from wheelcache.observability.inquiries import PATIENCE, SECRET, Document, answers_to, begin, end, note
 from wheelcache.observability.site import Site
 from wheelcache.runtime.clock import SystemClock
 
@@ -24,11 +22,14 @@ LONGEST: Final = 16_384
 
 KINDS: Final = ("key", "pattern", "tag")
 
-Answers = list[tuple[int, Document]]
-"""The answers of workers, with their pids."""
-
-Table = tuple[str, list[str], list[list[Any]]]
-"""A sentence, the headings, and the rows: texts and numbers, which the page formats by the heading."""
+TABLES: Final = {
+    "get": answer_tables.entry,
+    "keys": answer_tables.numbers_of_keys,
+    "tags": answer_tables.entries_of_tag,
+    "delete": answer_tables.deleted,
+    "sample": answer_tables.largest,
+}
+"""The functions that make tables of answers, by the kind of the inquiry."""
 
 
 class Target(NamedTuple):
@@ -44,9 +45,10 @@ class Target(NamedTuple):
     kind: str
     text: str
 
-    @classmethod
-    def of(cls, form: Mapping[str, str]) -> Target:
-        return cls(form.get("action", ""), form.get("kind", ""), form.get("text", ""))
+    @property
+    def needed(self) -> Permissions:
+        """The permissions that the user needs."""
+        return frozenset((Permission.INSPECT, *((Permission.OPERATE,) if self.action == "delete" else ())))
 
     @property
     def verb(self) -> str:
@@ -67,12 +69,18 @@ class Target(NamedTuple):
             raise BadTarget(f"Give a {self.kind}")
         if len(self.text) > LONGEST:
             raise BadTarget(f"A {self.kind} must have at most {LONGEST:,} characters, not {len(self.text):,}")
+        secret = SECRET.search(self.text)
+        if self.kind == "pattern" and secret is not None and self.text[secret.end() :] not in ("", "*"):
+            raise BadTarget(
+                "In a pattern, only * may follow the word session, since the numbers of matches would show the keys of "
+                "sessions: *session* finds them all"
+            )
         if self.action == "delete":
-            return {"kind": "delete", self.kind: self.text}
+            return {"kind": "delete", self.kind: self.text, "hides_sessions": True}
         if self.kind == "key":
             return {"kind": "get", "key": self.text}
         if self.kind == "pattern":
-            return {"kind": "keys", "pattern": self.text, "limit": 0}
+            return {"kind": "keys", "pattern": self.text, "limit": 0, "hides_sessions": True}
         return {"kind": "tags", "pattern": escaped(self.text), "limit": 1}
 
 
@@ -85,7 +93,7 @@ def ask(site: Site, name: str, target: Target, by: str) -> str:
     """
     inquiry = target.inquiry()
     note(site, name, inquiry, by)
-    return begin(site, workers_to_ask(site, name), name, inquiry)
+    return begin(site, site.workers_to_ask(name), name, inquiry)
 
 
 def answers(site: Site, token: str, inquiry: Document, at: float) -> dict[str, Any]:
@@ -101,73 +109,21 @@ def answers(site: Site, token: str, inquiry: Document, at: float) -> dict[str, A
     """
     pids = {int(number): pid for number, pid in inquiry["asked"].items()}
     given = answers_to(site, pids, token)
-    silent = [str(pids[worker]) for worker, several in given.items() if not several]
-    is_over = not silent or SystemClock.time() > at + PATIENCE
+    is_over = not given.silent or SystemClock.time() > at + PATIENCE
     if is_over:
         end(site, token)
-    found = [(pids[worker], answer) for worker, several in given.items() for answer in several]
-    good = [(pid, answer) for pid, answer in found if "error" not in answer]
-    failures = [f"Worker {pid} could not answer: {answer['error']}" for pid, answer in found if "error" in answer]
-    if is_over and silent:
-        failures.append(f"No answer from worker {', '.join(silent)}")
-    text, heads, rows = _TABLES[inquiry["kind"]](good)
+    table = TABLES[inquiry["kind"]](given.good)
+    text = table.text
     if not pids:
         text = "No worker uses this cache"
     elif not is_over:
-        text = f"{len(pids) - len(silent)} of {len(pids)} workers have answered …"
-    latest = Counter(key for _, answer in good for key in answer.get("recent", ()))
-    table = {"heads": heads, "rows": rows}
-    return {"is_over": is_over, "text": text, "failures": failures, **table, "workers": len(good), "latest": latest}
-
-
-def _entries(answers: Answers) -> Table:
-    rows: list[list[Any]] = []
-    for pid, each in answers:
-        if each["found"]:
-            left = "never expires" if each["seconds_left"] is None else each["seconds_left"]
-            rows.append([str(pid), "present", left, each["bytes"], each["type"], ", ".join(each["tags"])])
-        else:
-            rows.append([str(pid), "no entry", "", "", "", ""])
-    text = f"Present in {sum(each['found'] for _, each in answers)} of {len(answers)} workers"
-    return text, ["Worker", "Entry", "Time left", "Size", "Type", "Tags"], rows
-
-
-def _keys(answers: Answers) -> Table:
-    rows = [[str(pid), each["count"]] for pid, each in answers]
-    return f"{sum(count for _, count in rows):,} keys match, in all workers together", ["Worker", "Keys"], rows
-
-
-def _tags(answers: Answers) -> Table:
-    rows = [[str(pid), sum(each["tags"].values())] for pid, each in answers]
-    text = f"{sum(count for _, count in rows):,} entries have this tag, in all workers together"
-    return text, ["Worker", "Entries"], rows
-
-
-def _deleted(answers: Answers) -> Table:
-    rows = [
-        [str(pid), "the entries of the tag" if each["deleted"] is None else each["deleted"]] for pid, each in answers
-    ]
-    return "Deleted in the workers below", ["Worker", "Deleted"], rows
-
-
-def _largest(answers: Answers) -> Table:
-    found: dict[str, list[Any]] = {}
-    for _, each in answers:
-        for key, size, left in each["largest"]:
-            row = found.setdefault(key, [key, 0, "", 0])
-            row[3] += 1
-            if size > row[1]:
-                row[1:3] = size, "never expires" if left is None else left
-    rows = nlargest(LISTED, found.values(), key=itemgetter(1))
-    entries, sampled = (sum(each[name] for _, each in answers) for name in ("entries", "sampled"))
-    text = f"The largest of {sampled:,} sampled entries, of {entries:,} in all workers together"
-    return text, ["Key", "Size", "Time left", "Workers"], rows
-
-
-_TABLES: Final[dict[str, Callable[[Answers], Table]]] = {
-    "get": _entries,
-    "keys": _keys,
-    "tags": _tags,
-    "delete": _deleted,
-    "sample": _largest,
-}
+        text = f"{len(pids) - len(given.silent)} of {len(pids)} workers have answered …"
+    return {
+        "is_over": is_over,
+        "text": text,
+        "failures": given.failures if is_over else given._replace(silent=[]).failures,
+        "heads": table.headings,
+        "rows": table.rows,
+        "workers": len(given.good),
+        "latest": Counter(key for _, answer in given.good for key in answer.get("recent", ())),
+    }

@@ -1,13 +1,13 @@
 """The permissions of the dashboard, and the values by which a site's own guard grants them.
 
-The buttons are on the page that shows the figures, so the permission to operate includes the permission to view, just
-as "change" includes "view" in Django's admin. The permission to inspect includes both, since an inspector can delete
-entries.
+A user may have any of them. The buttons and the form are on the page that shows the figures, so each permission lets
+its user see the page, just as "change" includes "view" in Django's admin.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Set
 from enum import StrEnum
 from typing import Final
 
@@ -17,45 +17,46 @@ REFUSED: Final = "You may not see this"
 
 
 class Permission(StrEnum):
-    """A permission to use the dashboard. In Django, its app label is ``wheelcache``. Each includes the ones before."""
+    """A permission to use the dashboard. In Django, its app label is ``wheelcache``."""
 
     VIEW_FIGURES = "view_figures"
-    """View the page, without its buttons."""
+    """View the page."""
 
     OPERATE = "operate"
-    """View the page, and use its buttons: clear, save and reset."""
+    """Use the buttons of the page: clear, purge, save and reset."""
 
     INSPECT = "inspect"
-    """In addition, find, list and delete the entries of caches with the option ``inspect``."""
-
-    def includes(self, other: Permission) -> bool:
-        order = list(Permission)
-        return order.index(self) >= order.index(other)
+    """Find and list the entries of caches with the option ``inspect``; together with ``OPERATE``, also delete them."""
 
 
-LACKING: Final = {
-    Permission.OPERATE: "You may view the figures, but not change anything",
+Permissions = frozenset[Permission]
+
+_LACKING: Final = {
     Permission.INSPECT: "You may not inspect entries",
+    Permission.OPERATE: "You may view the figures, but not change anything",
 }
-"""The refusals of users who have another permission than the one that is needed."""
 
 
-def granted_by(verdict: object) -> Permission | None:
-    """Return the permission that the return value of a guard grants; None if it grants none.
+def refusal_of(granted: Permissions, needed: Permissions) -> str | None:
+    """Return the refusal of a user who lacks one of the ``needed`` permissions; None if the user has all of them."""
+    return next((text for permission, text in _LACKING.items() if permission in needed - granted), None)
 
-    True grants ``OPERATE``. A string grants the permission of that name. Any other value grants nothing; it is logged
-    unless it is False or None.
+
+def granted_by(verdict: object) -> Permissions:
+    """Return the permissions that the return value of a guard grants. If there are none, the user may not see the page.
+
+    A set of names grants the permissions of these names. Any other value, or a set with another name, grants nothing;
+    it is logged unless it is False or None.
     """
-    if verdict is True:
-        return Permission.OPERATE
-    # A number or a list may compare equal to a string.
-    if isinstance(verdict, str) and str(verdict) in tuple(Permission):
-        return Permission(verdict)
+    if isinstance(verdict, Set):
+        granted = frozenset(each for each in Permission if each in verdict)
+        if len(granted) == len(verdict):
+            return granted
     if verdict is not None and verdict is not False:
         logger.warning(
-            "The guard of the dashboard returned a %s, which lets no user in: it must return True, %s, False, None or "
-            "a response",
-            type(verdict).__name__,
+            "The guard of the dashboard returned a %s, which lets no user in: it must return a set of %s, False, None "
+            "or a response",
+            "set with another name" if isinstance(verdict, Set) else type(verdict).__name__,
             ", ".join(repr(str(each)) for each in Permission),
         )
-    return None
+    return frozenset()

@@ -1,12 +1,8 @@
-"""The reasons for which the dashboard refuses a request, and the responses to requests of its scripts."""
+"""The reasons for which the dashboard refuses a request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
-
-from wheelcache.errors import FileUnusable
-from wheelcache.observability.worker_requests import NotPurgeable
+from typing import ClassVar
 
 
 class Refused(Exception):
@@ -60,20 +56,3 @@ class InquiryOver(Refused):
 
 class BadTarget(ValueError):
     """The form of an inspection is invalid."""
-
-
-def answer(figures_or_message: Callable[[], Any]) -> tuple[int, dict[str, Any]]:
-    """Return the status and the JSON of the response to a request for the figures or for an action.
-
-    Args:
-        figures_or_message: calls the method of ``Dashboard``.
-    """
-    try:
-        found = figures_or_message()
-    except Refused as error:
-        return error.status, {"error": str(error)}
-    except (NotPurgeable, BadTarget) as error:
-        return 400, {"error": str(error)}
-    except (FileUnusable, OSError) as error:
-        return 503, {"error": str(error)}
-    return 200, {"message": found} if isinstance(found, str) else found

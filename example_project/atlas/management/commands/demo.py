@@ -1,14 +1,15 @@
 """Serves the site with two workers, visits it, and prints the figures of the cache and the speed of cached pages."""
 
 import random
+import tempfile
 import threading
 import time
-from argparse import ArgumentTypeError
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from itertools import chain
 from math import inf
+from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -20,7 +21,7 @@ from atlas.management.commands.demo_user import NAME, PASSWORD, make_demo_user
 from atlas.management.progress import progress
 from atlas.management.visiting import Visit, client_of, complain_of_failures, own_site, ranked_pages, visit, zipf_mix
 from atlas.models import City
-from wheelcache.django_backend.aliases import engines
+from wheelcache import Cache, command_line
 from wheelcache.observability import console
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.site import Own, Site
@@ -50,7 +51,9 @@ class Command(BaseCommand):
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--seconds", type=_seconds, default=20, help="the duration of the visits (%(default)s)")
+        parser.add_argument(
+            "--seconds", type=command_line.seconds, default=20, help="the duration of the visits (%(default)s)"
+        )
         parser.add_argument("--seed", type=int, default=1, help="the seed of the mix of pages (%(default)s)")
         parser.add_argument("--stay", action="store_true", help="serve and visit the site until Ctrl-C")
 
@@ -58,17 +61,23 @@ class Command(BaseCommand):
         if not City.objects.exists():
             raise CommandError("There is nothing to visit yet: run import_cities first.")
         make_demo_user()
-        with own_site(GUNICORN, ENVIRONMENT) as url, suppress(KeyboardInterrupt) if stay else nullcontext():
+        with (
+            tempfile.TemporaryDirectory() as figures,
+            own_site(GUNICORN, {**ENVIRONMENT, "ATLAS_FIGURES_DIR": figures}) as url,
+            suppress(KeyboardInterrupt) if stay else nullcontext(),
+        ):
+            # Reads the figures of this run alone: those of its workers, without earlier runs and other servers.
+            reader = Cache(name="atlas", figures_dir=Path(figures))
             if stay:
                 self.stdout.write(f"See it as a page at {url}/wheelcache/, {LOGIN}. Ctrl-C ends it.")
                 self.stdout.flush()
             with progress() as bars:
                 visits = drive(url, seconds, seed, bars)
-                wait_for_figures(bars)
+                wait_for_figures(reader, bars)
             self.stdout.write(f"{len(visits):,} requests in {seconds:g} seconds, by {CLIENTS} visitors at a time.\n")
             complain_of_failures(visits)
             self.stdout.ending = ""
-            console.show(engines(), cast(TextIO, self.stdout), styled=not options["no_color"])
+            console.show([reader], cast(TextIO, self.stdout), styled=not options["no_color"])
             self.stdout.ending = "\n"
             if stay:
                 with progress() as bars:
@@ -113,12 +122,12 @@ def drive(url: str, seconds: float, seed: int, bars: Progress) -> list[Visit]:
             over.set()
 
 
-def wait_for_figures(bars: Progress) -> None:
+def wait_for_figures(reader: Cache, bars: Progress) -> None:
     """Wait until every worker has published its current figures."""
     task = bars.add_task("figures", total=1)
     now = time.time()
     while time.time() < now + 2 * INTERVAL:
-        site = Site(engines(), Own.NONE)
+        site = Site([reader], Own.NONE)
         if site.caches and all(worker.published > now for each in site.caches for worker in site.workers(each.name)):
             break
         time.sleep(0.1)
@@ -131,10 +140,3 @@ def _visits(url: str, pages: Sequence[str], generator: random.Random) -> Iterato
         with client_of(url) as client:
             for path in zipf_mix(pages, PAGES_A_VISITOR, generator):
                 yield visit(client, path)
-
-
-def _seconds(text: str) -> float:
-    try:
-        return console.seconds(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None

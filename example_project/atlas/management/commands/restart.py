@@ -6,7 +6,6 @@ import random
 import tempfile
 import threading
 import time
-from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ from atlas.management.visiting import (
     zipf_mix,
 )
 from atlas.models import City
-from wheelcache.observability import console
+from wheelcache import command_line
 
 FIRST: Final = 1.0
 """Seconds of the restarted site that are compared."""
@@ -86,7 +85,9 @@ class Command(BaseCommand):
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--seconds", type=_seconds, default=30, help="the time before a restart (%(default)s)")
+        parser.add_argument(
+            "--seconds", type=command_line.seconds, default=30, help="the time before a restart (%(default)s)"
+        )
         parser.add_argument("--pages", type=positive, default=500, help="the number of visited pages (%(default)s)")
         parser.add_argument("--seed", type=int, default=1, help="the seed of the mix of pages (%(default)s)")
 
@@ -206,10 +207,3 @@ def _table(restarts: Sequence[Restart]) -> Table:
 
 def _hit_ratio(visits: Sequence[Visit]) -> str:
     return f"{sum(each.hit for each in visits) / len(visits):.1%}" if visits else "-"
-
-
-def _seconds(text: str) -> float:
-    try:
-        return console.seconds(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None

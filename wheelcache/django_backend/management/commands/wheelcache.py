@@ -1,73 +1,72 @@
-"""``manage.py wheelcache``: show the figures of this site's caches across its workers, or manage their snapshots."""
+"""``manage.py wheelcache``: show the figures of this site's caches across its workers, or run a command in them."""
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
-from typing import Any, TextIO, cast
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final, TextIO, cast
 
+from asgiref.sync import async_to_sync
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.servers.basehttp import get_internal_wsgi_application
+from django.core.signals import got_request_exception
+from django.utils.module_loading import import_string
 
-from wheelcache.django_backend.aliases import engines
-from wheelcache.django_backend.pages import stand_in
-from wheelcache.observability import console, operator_commands
+from wheelcache import command_line
+from wheelcache.cache import Cache
+from wheelcache.django_backend.aliases import engines, name_of
+from wheelcache.django_backend.pages import cache_for_commands
+from wheelcache.http_cache import why
+from wheelcache.http_cache.local_requests import ask_asgi, ask_wsgi
+from wheelcache.observability.console import CommandFailed
+
+HOW_TO_WRAP: Final = """\
+  MIDDLEWARE = ["wheelcache.django_backend.pages.PageMiddleware", ...]  # settings.py: the first one
+  application = page_cache().wsgi(application)  # wsgi.py: the last line
+
+page_cache is in wheelcache.django_backend.pages. In asgi.py, the line is page_cache().asgi(application), and this
+command needs ASGI_APPLICATION = "mysite.asgi.application" in settings.py."""
 
 
 class Command(BaseCommand):
-    help = "Show the figures of the caches, over all workers of this site on this machine, or manage their snapshots."
+    help = command_line.DESCRIPTION
     # The command is for a site that is already running.
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        # With subparsers, Django's own options would have to precede the action.
-        parser.add_argument(
-            "action",
-            nargs="?",
-            choices=tuple(operator_commands.ACTIONS),
-            help="save: all workers save their entries. load: all workers load the newest snapshot, in addition to "
-            "their entries. clear: all workers clear their entries. purge: all workers remove the pages of a URL or a "
-            "host. reset: the figures start from zero. inspect: list the snapshots. keys, get, ttl, delete, tags: the "
-            "entries, in all workers. Without an action, the figures are shown",
-        )
-        parser.add_argument(
-            "target",
-            nargs="?",
-            help="the URL or host to purge; the key, as it is stored, for get, ttl and delete; the pattern for keys "
-            "and tags",
-        )
-        parser.add_argument("--pattern", help="delete the keys that match a pattern")
-        parser.add_argument("--tag", help="delete the entries of a tag")
-        parser.add_argument("--show-value", action="store_true", help="let get show the value")
-        parser.add_argument("--cache", metavar="NAME", help="the cache (default: all caches, or the only one)")
-        parser.add_argument("--json", action="store_true", help="print a JSON document instead of a table")
-        parser.add_argument(
-            "--watch",
-            nargs="?",
-            type=_seconds,
-            const=console.WATCH,
-            metavar="SECONDS",
-            help=f"update the table every SECONDS (default: {console.WATCH:g}) until Ctrl-C",
-        )
+        command_line.add_commands(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            caches = engines() or stand_in()
-        except ImproperlyConfigured as error:
-            # For instance, the snapshot directory belongs to the user that runs the site, not to this user.
-            raise CommandError(str(error)) from None
-        if not caches:
-            raise CommandError("None of CACHES is a cache of wheelcache.django_backend, and no pages are cached.")
         # Rich writes the line endings itself.
         self.stdout.ending = ""
-        given = {name: options[name] for name in ("target", "pattern", "tag", "show_value", "watch")}
-        given |= {"name": options["cache"], "as_json": options["json"]}
-        styled = not options["no_color"]
-        action, out = options["action"], cast(TextIO, self.stdout)
-        operator_commands.run(action, caches, "SNAPSHOT", out, CommandError, **given, styled=styled)
+        framework = command_line.Framework(_caches, name_of, "SNAPSHOT", _explain)
+        try:
+            command_line.run(options, framework, cast(TextIO, self.stdout), styled=not options["no_color"])
+        except CommandFailed as reason:
+            raise CommandError(str(reason)) from None
 
 
-def _seconds(text: str) -> float:
+def _caches() -> list[Cache]:
     try:
-        return console.seconds(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
+        caches = engines() or cache_for_commands()
+    except ImproperlyConfigured as error:
+        # For instance, the snapshot directory belongs to the user that runs the site, not to this user.
+        raise CommandFailed(str(error)) from None
+    if not caches:
+        raise CommandFailed("None of CACHES is a cache of wheelcache.django_backend, and no pages are cached.")
+    return caches
+
+
+def _explain(target: str, header_lines: Iterable[str], out: TextIO) -> None:
+    host = next((host.lstrip(".") for host in settings.ALLOWED_HOSTS if host != "*"), "localhost")
+    base = f"{'https' if settings.SECURE_SSL_REDIRECT else 'http'}://{host}"
+    why.run(target, header_lines, base, _applications(), HOW_TO_WRAP, got_request_exception.connect, out)
+
+
+def _applications() -> Iterator[Callable[[], why.Ask]]:
+    yield lambda: partial(ask_wsgi, get_internal_wsgi_application())
+    path = getattr(settings, "ASGI_APPLICATION", None)
+    if path is not None:
+        yield lambda: async_to_sync(partial(ask_asgi, import_string(path)))

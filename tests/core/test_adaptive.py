@@ -1,0 +1,187 @@
+"""The adaptive policy: which keys it evicts. The model of the policy is in ``adaptive_model.py``."""
+
+import random
+from itertools import count, cycle, islice
+
+import pytest
+
+from tests.core.model import Model
+from wheelcache.core.contract import ABSENT, ANY, KEEP_TTL, MISSING, MORE, RESTORE, SAME, STORED, WAKE
+
+SIZE = 60
+IN_MAIN, ONE_USE = 16, 128
+"""Parts of a standing."""
+
+
+@pytest.fixture
+def make_adaptive(make):
+    return lambda size=SIZE, seed=7, **options: make(max_entries=size, policy="adaptive", seed=seed, **options)
+
+
+def request(core, key, ttl=None):
+    """Ask for a key and store it if it is missing, as sites do. Return whether it was there."""
+    if core.find(key) is None:
+        core.set(key, key + 1, ttl)
+        return False
+    return True
+
+
+def loop(core, rounds=60, size=SIZE):
+    """Ask for more keys than there is room for, again and again, which is bad for LRU."""
+    return sum(request(core, key) for _ in range(rounds) for key in range(10**6, 10**6 + 4 * size // 3))
+
+
+def main_part(core):
+    with_places = core.scan(ordered=True)
+    keys = {record.key for record in with_places.step(10**6) if record.standing & IN_MAIN}
+    with_places.close()
+    return keys
+
+
+@pytest.mark.parametrize("max_weight", [None, 3 * SIZE])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_core_evicts_the_keys_that_the_model_evicts(make_adaptive, clock, max_weight, seed):
+    chance = random.Random(seed)
+    core = make_adaptive(seed=seed, max_weight=max_weight)
+    model = Model(SIZE, max_weight, policy="adaptive", seed=seed)
+    phases = [lambda step: step % (SIZE * 4 // 3), lambda step: int(chance.paretovariate(0.6)) % 300, lambda step: step]
+    for step in range(1800):
+        clock.now = model.now = step / 10
+        key = phases[step // 600](step) if chance.random() < 0.9 else chance.randrange(10)
+        ttl, weight = chance.choice([None, None, 50.0]), chance.randrange(7) if max_weight else 0
+        mode = chance.choice([ANY, ANY, ANY, ABSENT])
+        found = core.find(key, MISSING)
+        assert found is model.find(key, MISSING)
+        if found is MISSING or chance.random() < 0.05:
+            removed = []
+            outcome = core.set(key, step, ttl, weight=weight, mode=mode, removed=removed)
+            while outcome & MORE and core.evict(removed=removed):
+                pass
+            assert outcome & ~(MORE | WAKE) == model.set(key, step, ttl, weight=weight, mode=mode)
+            assert removed == model.left[-len(removed) :] or not removed
+        elif chance.random() < 0.02:
+            assert core.delete(key) == model.delete(key)
+        if step % 20 == 0:
+            assert [each.key for each in core.scan(ordered=True).step(SIZE + 1)] == model.adaptive.order.keys
+    assert core.counts().hits == model.hits
+
+
+def test_a_loop_is_answered_from_the_cache_which_lru_never_does(make, make_adaptive):
+    assert loop(make(max_entries=SIZE)) == 0
+    assert loop(make_adaptive()) > 0.3 * 60 * SIZE * 4 / 3
+
+
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("mode", [ANY, ABSENT])
+def test_a_key_survives_until_a_fifth_of_further_keys_are_stored(make_adaptive, learned, mode):
+    core, keys = make_adaptive(), count()
+    if learned:
+        loop(core)
+        assert main_part(core)
+    for _ in range(SIZE):
+        promised = next(keys)
+        core.set(promised, "value", None, mode=mode)
+        for _ in range(SIZE // 5):
+            core.set(next(keys), 1, None)
+        assert core.find(promised) == "value"
+
+
+def test_in_lru_the_order_is_that_of_use(make, make_adaptive):
+    exact, adaptive, chance = make(max_entries=SIZE), make_adaptive(), random.Random(3)
+    for _ in range(2000):
+        key = chance.randrange(2 * SIZE)
+        assert request(exact, key) == request(adaptive, key)
+    assert exact.keys() == adaptive.keys()
+
+
+@pytest.mark.parametrize("mode", [ABSENT, SAME])
+def test_entries_of_add_and_incr_leave_the_window_without_a_contest(make_adaptive, mode):
+    core = make_adaptive()
+    loop(core)
+    for name in ("plain", "counted"):
+        core.set(name, 1, None)
+    if mode == SAME:
+        core.set("counted", 2, KEEP_TTL, mode=SAME, expected=1)
+    else:
+        core.delete("counted")
+        core.set("counted", 1, None, mode=ABSENT)
+    for key in range(SIZE // 5 + 5):
+        core.set(key, 1, None)
+    assert core.find("plain") is None
+    assert "counted" in main_part(core)
+
+
+def test_one_set_moves_at_most_eight_entries_to_the_main_part(make_adaptive):
+    core, before = make_adaptive(size=200), 0
+    for key in islice(cycle(range(260)), 8000):
+        request(core, key)
+        now = len(main_part(core))
+        assert now <= before + 8
+        before = now
+        if before == 159:
+            return
+    raise AssertionError(f"no switch, or an incomplete one: {before}")
+
+
+@pytest.mark.parametrize(("uses", "stays"), [(4, False), (5, True)])
+def test_a_heavy_candidate_must_have_more_uses_than_all_its_victims_together(make_adaptive, uses, stays):
+    core = make_adaptive(max_weight=100)
+    loop(core)
+    # The arm in force stays.
+    core.clear()
+    for key in range(8):
+        core.set(key, key, None, weight=10, mode=RESTORE, standing=IN_MAIN | 2 * ONE_USE)
+    core.set("heavy", 1, None, weight=20)
+    for _ in range(uses - 1):
+        core.find("heavy")
+    core.set("new", 1, None, weight=20)
+    assert sorted(core.keys(), key=str) == ([2, 3, 4, 5, 6, 7, "heavy", "new"] if stays else [*range(8), "new"])
+
+
+def test_a_flood_of_keys_that_are_used_once_does_not_push_out_the_others(make, make_adaptive):
+    hits = []
+    for core in (make(max_entries=200), make_adaptive(size=200)):
+        chance, hits_of_others = random.Random(5), 0
+        for number in range(10_000):
+            hits_of_others += request(core, int(chance.paretovariate(0.8)) % 2000)
+            request(core, 10**6 + number)
+        hits.append(hits_of_others / 10_000)
+    assert hits[1] > hits[0] + 0.02
+
+
+def test_a_restored_entry_has_its_region_and_uses(make_adaptive):
+    core, other = make_adaptive(), make_adaptive(seed=8)
+    loop(core)
+    records = core.scan(ordered=True).step(SIZE)
+    assert len({record.standing & 48 for record in records}) == 3
+    for each in records:
+        assert other.set(each.key, each.value, None, mode=RESTORE, standing=each.standing) & STORED
+    assert other.scan(ordered=True).step(SIZE) == records
+
+
+def test_an_ordered_walk_returns_every_entry_while_the_policy_moves_them(make_adaptive):
+    core = make_adaptive()
+    loop(core)
+    chance = random.Random(2)
+    for _ in range(50):
+        throughout, found = set(core.keys()), set()
+        walk = core.scan(ordered=True)
+        while records := walk.step(3):
+            found |= {record.key for record in records}
+            for _ in range(3):
+                request(core, 10**6 + chance.randrange(SIZE * 4 // 3))
+            throughout &= set(core.keys())
+        assert throughout <= found
+
+
+def test_memory_of_the_policy_is_bounded_per_entry(make, make_adaptive):
+    core = make_adaptive(size=100_000)
+    if type(core).__name__ == "PythonCore":
+        return
+    assert core.__sizeof__() - make(max_entries=100_000).__sizeof__() < 12 * 100_000
+
+
+@pytest.mark.parametrize(("policy", "size"), [("arc", 5), ("adaptive", None)])
+def test_a_wrong_policy_is_an_error(make, policy, size):
+    with pytest.raises(ValueError, match="policy"):
+        make(max_entries=size, policy=policy)

@@ -1,0 +1,215 @@
+"""The curve: the misses that other sizes, or W-TinyLFU, would have, for a sample of the keys."""
+
+import random
+from contextlib import suppress
+from itertools import islice
+
+import pytest
+
+from benchmarks.policy_streams import STREAMS
+from tests.core.implementations import COMPILED, CORES
+from wheelcache.core import python_core
+from wheelcache.core.contract import ABSENT, LEAST_CURVE, LEAST_CURVE_IN_PYTHON
+from wheelcache.core.curve import Curve
+
+SIZE = LEAST_CURVE
+WINDOW = 19
+"""The numbers of a window: five counts of the cache, then seven of each half of the sample."""
+
+
+@pytest.fixture(autouse=True)
+def small_cores_have_curves(monkeypatch):
+    monkeypatch.setattr(python_core, "LEAST_CURVE_IN_PYTHON", LEAST_CURVE)
+
+
+@pytest.fixture
+def make_core(make):
+    return lambda size=SIZE, seed=7, **options: make(max_entries=size, seed=seed, **options)
+
+
+def visit(core, clock, requests):
+    """Ask for keys, and store those that are missing, as sites do."""
+    for time, key, lifetime in requests:
+        clock.now = time
+        if core.find(key) is None:
+            core.count(misses=1)
+            core.set(key, 1, lifetime)
+
+
+def stream(name, length, size=SIZE, seed=1):
+    return islice(STREAMS[name](random.Random(seed), size), length * size)
+
+
+def windows(core):
+    sample = core.sample()
+    return [sample[start : start + WINDOW] for start in range(0, len(sample), WINDOW)]
+
+
+def misses(core):
+    """Return the misses of the miniatures in all windows: five sizes, W-TinyLFU, and the disagreements."""
+    return [sum(window[place] + window[place + 7] for window in windows(core)) for place in range(5, 12)]
+
+
+def test_there_are_no_numbers_before_four_windows_of_five_requests_per_entry(make_core, clock):
+    core = make_core()
+    visit(core, clock, stream("uniform", 19))
+    assert not any(core.sample())
+    visit(core, clock, stream("uniform", 2))
+    for hits, answered, stored, evictions, invalidated, *halves in windows(core):
+        assert 5 * SIZE <= hits + stored < 5.5 * SIZE
+        assert answered == stored
+        assert 0 < evictions <= stored
+        assert invalidated == 0
+        assert min(halves[:2] + halves[7:9]) > 0
+
+
+def test_a_small_or_unlimited_core_has_no_numbers_and_no_miniatures(make, make_core):
+    small = make(max_entries=SIZE - 1)
+    for core in (small, make()):
+        for key in range(21 * SIZE):
+            core.set(key, 1, None)
+        assert not any(core.sample())
+    assert small.__sizeof__() < make(max_entries=SIZE).__sizeof__() + SIZE * 500
+
+
+def test_misses_of_a_loop_end_where_there_is_room_for_it(make_core, clock):
+    core = make_core()
+    visit(core, clock, stream("loop", 21))
+    half, same, twice, *larger, tiny_lfu, disagreements = misses(core)
+    assert half == same == disagreements + tiny_lfu
+    assert twice == sum(larger) == 0
+    assert 0.4 * same < tiny_lfu < 0.8 * same
+
+
+def test_lifetimes_limit_the_hits_of_larger_sizes(make_core, clock):
+    core = make_core()
+    visit(core, clock, ((number / SIZE, number % (SIZE // 2), 0.2) for number in range(21 * SIZE)))
+    assert min(misses(core)[:6]) > 0
+    assert len(set(misses(core)[:6])) == 1
+
+
+def test_deletes_and_clears_are_misses_of_every_size(make_core, clock):
+    core = make_core()
+    for number in range(21):
+        visit(core, clock, ((0, key, None) for key in range(SIZE)))
+        if number % 2:
+            core.clear()
+        else:
+            for key in range(SIZE):
+                core.delete(key)
+    assert len(set(misses(core)[1:6])) == 1
+    assert misses(core)[1] > 0
+
+
+def test_entries_that_are_deleted_or_lose_a_tag_are_counted(make_core, clock):
+    core = make_core()
+    for number in range(30):
+        for key in range(SIZE):
+            if core.find(key) is None:
+                core.count(misses=1)
+                core.set(key, 1, None, tags=(("tag", 0),) if key % 4 == 0 else ())
+        core.delete(number)
+        core.drop_tag("tag")
+        if number % 2:
+            core.drain(SIZE)
+    # In an overwritten entry, the tag is noticed by the write; all others leave in the sweep.
+    for _, answered, *_, invalidated in (each[:5] for each in windows(core)):
+        assert answered >= 5 * SIZE // 4
+        assert abs(invalidated - answered) < SIZE // 3
+
+
+def test_keys_that_were_evicted_are_forgotten_by_a_clear_of_an_empty_core(make_core, clock):
+    core = make_core()
+    for _ in range(21):
+        visit(core, clock, ((0, key, None) for key in range(SIZE)))
+        while core.evict(SIZE, size=0):
+            pass
+        core.clear()
+    assert len(set(misses(core)[1:6])) == 1
+    assert misses(core)[1] > 0
+
+
+def test_an_exception_in_the_curve_leaves_the_entry_in_the_wheel(make_core, clock, monkeypatch):
+    core = make_core()
+
+    def interrupt(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Curve, "request", interrupt)
+    for key in range(1000):
+        with suppress(KeyboardInterrupt):
+            core.set(key, 1, 10)
+    clock.now += 20
+    while core.next_due <= clock.now:
+        core.advance()
+    assert len(core) == 0
+
+
+def test_a_hit_of_the_reference_core_pays_for_no_miniatures_in_a_small_cache(make_core, monkeypatch, clock):
+    monkeypatch.undo()
+    assert LEAST_CURVE_IN_PYTHON > LEAST_CURVE
+    core = python_core.PythonCore(max_entries=LEAST_CURVE, clock=clock)
+    visit(core, clock, stream("loop", 21))
+    assert not any(core.sample())
+
+
+def test_a_value_that_is_written_again_is_no_miss(make_core, clock):
+    core = make_core()
+    for _ in range(22):
+        for key in range(SIZE - 100):
+            core.set(key, 1, None)
+            core.find(key)
+    assert misses(core) == [misses(core)[0], 0, 0, 0, 0, 0, 0]
+
+
+def test_weights_limit_the_miniatures(make_core, clock):
+    core = make_core(max_weight=10 * SIZE // 2)
+    for number in range(42 * SIZE):
+        key = number % (SIZE * 3 // 4)
+        if core.find(key) is None:
+            core.set(key, 1, None, weight=10)
+    _, same, twice, *_ = misses(core)
+    assert same > 0
+    assert twice == 0
+
+
+@pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
+def test_a_switch_of_the_policy_begins_the_windows_again(make_core, clock):
+    core = make_core(policy="adaptive")
+    visit(core, clock, stream("loop", 21))
+    assert not any(core.sample())
+    visit(core, clock, stream("loop", 21))
+    assert any(core.sample())
+
+
+def test_the_child_of_a_fork_counts_from_zero(make_core, clock):
+    core = make_core()
+    visit(core, clock, stream("loop", 21))
+    core.before_fork()
+    core.after_fork(in_child=True)
+    assert not any(core.sample())
+    visit(core, clock, stream("loop", 21))
+    assert misses(core)[0] > 0
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(("policy", "name", "length"), [("lru", "web", 21), ("adaptive", "loop", 26)])
+def test_both_cores_have_the_same_numbers(clock, policy, name, length):
+    cores = [cls(max_entries=SIZE, max_weight=4 * SIZE, policy=policy, seed=3, clock=clock) for cls in CORES.values()]
+    chance = random.Random(5)
+    for time, key, lifetime in stream(name, length):
+        clock.now = time
+        drawn = chance.random()
+        for core in cores:
+            if drawn < 0.02:
+                core.delete(key)
+            elif core.find(key) is None or drawn < 0.04:
+                core.set(key, 1, lifetime, weight=key % 7, mode=ABSENT if drawn > 0.9 else 0)
+    assert any(cores[0].sample())
+    assert cores[0].sample() == cores[1].sample()
+
+
+def test_the_miniatures_take_less_than_76_kb(make):
+    core = make(max_entries=10**6)
+    if type(core).__name__ != "PythonCore":
+        assert core.__sizeof__() - make(max_entries=SIZE - 1).__sizeof__() < 76_000

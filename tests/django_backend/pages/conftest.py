@@ -1,0 +1,42 @@
+"""A Django site behind an HTTP cache."""
+
+import pytest
+from django.utils import timezone, translation
+
+from tests.django_backend.conftest import BACKEND
+from tests.django_backend.pages.sites import MIDDLEWARE, SITES
+from tests.django_backend.pages_site import numbers
+
+
+@pytest.fixture
+def site_settings(settings, tmp_path):
+    settings.ROOT_URLCONF = "tests.django_backend.pages_site"
+    settings.MIDDLEWARE = MIDDLEWARE
+    settings.LANGUAGES = [("en", "English"), ("de", "Deutsch")]
+    settings.LANGUAGE_CODE = "en"
+    settings.USE_I18N = True
+    settings.ALLOWED_HOSTS = ["example.com", "testserver"]
+    settings.SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
+    settings.MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
+    settings.CACHES = {"default": {"BACKEND": BACKEND, "LOCATION": f"pages {next(numbers)}"}}
+    yield settings
+    translation.deactivate()
+    timezone.deactivate()
+
+
+@pytest.fixture(params=SITES)
+def make_site(request, site_settings, clock):
+    sites = []
+
+    def make(**options):
+        sites.append(SITES[request.param](clock, **options))
+        return sites[-1]
+
+    yield make
+    for site in sites:
+        site.cache.cache.close()
+
+
+@pytest.fixture
+def site(make_site):
+    return make_site()

@@ -1,0 +1,79 @@
+"""A Django site whose pages are stored or not, for reasons that ``manage.py wheelcache why`` explains."""
+
+import os
+from pathlib import Path
+
+from django.contrib.sitemaps import Sitemap
+from django.contrib.sitemaps.views import sitemap
+from django.core.asgi import get_asgi_application
+from django.core.wsgi import get_wsgi_application
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.urls import path
+from django.views.decorators.cache import cache_control
+
+from wheelcache.django_backend.pages import page_cache
+
+for_a_minute = cache_control(max_age=60)
+
+
+def log_access(get_response):
+    def middleware(request):
+        if "logged" in request.path:
+            request.headers.get("User-Agent")
+        return get_response(request)
+
+    return middleware
+
+
+@for_a_minute
+def address(request):
+    return HttpResponse(request.META["REMOTE_ADDR"])
+
+
+@for_a_minute
+def themed(request):
+    return render(request, "page.html")
+
+
+@for_a_minute
+def plain(request):
+    return HttpResponse(request.GET.get("page", "1"))
+
+
+@for_a_minute
+def visitor(request):
+    return HttpResponse(request.session.get("name", "nobody"))
+
+
+def without_lifetime(request):
+    return HttpResponse("now")
+
+
+def broken(request):
+    raise ZeroDivisionError("in a view")
+
+
+class Pages(Sitemap):
+    def items(self):
+        return ["/plain", "/now", "/visitor"]
+
+    def location(self, item):
+        return item
+
+
+urlpatterns = [
+    path("address", address),
+    path("themed", themed),
+    path("plain", plain),
+    path("logged", plain),
+    path("visitor", visitor),
+    path("now", without_lifetime),
+    path("broken", broken),
+    path("sitemap.xml", sitemap, {"sitemaps": {"pages": Pages}}),
+]
+
+pages = page_cache(stale_while_revalidate=30, figures_dir=Path(os.environ["WHY_FIGURES"]))
+unwrapped = get_wsgi_application()
+application = pages.wsgi(unwrapped)
+asgi_application = pages.asgi(get_asgi_application())

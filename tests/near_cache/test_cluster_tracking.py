@@ -1,0 +1,186 @@
+"""Invalidations from a real Redis Cluster, whose masters and slots change."""
+
+import time
+from math import inf
+
+import pytest
+import redis
+
+from tests.memory import descriptors
+from tests.near_cache.listeners import CALM
+from tests.redis_cluster import Cluster
+from tests.runtime.forks import fork
+from tests.waiting import until
+from wheelcache.near_cache.cluster_tracking import Topology
+from wheelcache.near_cache.redis_tracking import Tracking
+
+pytestmark = pytest.mark.servers
+
+KEYS = [f"a:{number}" for number in range(30)]
+"""Keys of all masters."""
+
+
+@pytest.fixture
+def own_cluster():
+    """A cluster whose nodes the test may stop."""
+    with Cluster(replicas=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def track(copies):
+    """Make a ``Tracking`` of a cluster that is started and trusted."""
+    made = []
+
+    def start(cluster, copies=copies, **client):
+        client = cluster.client(socket_timeout=1, **client)
+        topology = Topology(lambda: client)
+        made.append(Tracking(topology.masters, b"a:", copies, question=topology, **CALM))
+        made[-1].start()
+        assert until(lambda: made[-1].trusted_until > time.monotonic())
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.stop()
+
+
+def are_all_told(cluster, copies):
+    """Return whether the listener receives a write of each key."""
+    copies.told.clear()
+    client = cluster.client()
+
+    def are_told():
+        # Each time, since the connection may be lost once more.
+        for key in KEYS:
+            client.set(key, 1)
+        return {key.encode() for key in KEYS} <= set(copies.told)
+
+    return until(are_told)
+
+
+def is_trusted_again(copies):
+    return until(lambda: False in copies.told and copies.told[-1] is True)
+
+
+def test_writes_and_flushes_of_all_masters_are_told(shared_cluster, track, copies):
+    track(shared_cluster)
+    assert are_all_told(shared_cluster, copies)
+    shared_cluster.client().set("b:1", 1)
+    shared_cluster.nodes[1].ask("FLUSHALL")
+    assert until(lambda: copies.told[-1] == "all")
+    assert b"b:1" not in copies.told
+
+
+def test_one_thread_has_two_connections_to_each_master(shared_cluster, track):
+    def clients():
+        return [len(node.client().client_list()) for node in shared_cluster.nodes]
+
+    before = clients()
+    track(shared_cluster)
+    subscribers = [len(node.client().client_list(_type="pubsub")) for node in shared_cluster.nodes]
+    assert subscribers == [1, 1, 1]
+    assert all(count - earlier >= 2 for count, earlier in zip(clients(), before, strict=True))
+
+
+def test_slots_that_move_between_masters_are_told_by_the_new_one(own_cluster, track, copies):
+    track(own_cluster)
+    origin, target = own_cluster.nodes[:2]
+    own_cluster.client().set("a:1", 1)
+    slots = [slot for slot in range(300) if own_cluster.master_of_slot(slot) is origin]
+    own_cluster.move(slots, origin, target)
+    assert is_trusted_again(copies)
+    assert are_all_told(own_cluster, copies)
+
+
+def test_a_node_that_receives_slots_ends_the_trust_until_it_is_tracked(own_cluster, track, copies, lines):
+    track(own_cluster)
+    new, origin = own_cluster.add_node(), own_cluster.master_of("a:1")
+    own_cluster.move([own_cluster.nodes[0].ask("CLUSTER KEYSLOT", "a:1")], origin, new)
+    assert is_trusted_again(copies)
+    assert new.client().client_list(_type="pubsub")
+    assert are_all_told(own_cluster, copies)
+    assert "ClusterError: the cluster has " in lines()[0]
+
+
+def test_a_planned_failover_ends_the_trust_until_the_new_master_is_tracked(own_cluster, track, copies):
+    track(own_cluster)
+    replica = own_cluster.nodes[3]
+    replica.ask("CLUSTER FAILOVER")
+    assert is_trusted_again(copies)
+    assert replica.client().client_list(_type="pubsub")
+    assert are_all_told(own_cluster, copies)
+
+
+def test_a_master_that_hangs_ends_the_trust_until_it_answers(own_cluster, track, copies, monkeypatch):
+    monkeypatch.setitem(CALM, "timeout", 1.0)
+    tracking = track(own_cluster)
+    own_cluster.nodes[1].pause()
+    assert until(lambda: copies.told[-1] is False)
+    assert tracking.trusted_until == -inf
+    own_cluster.nodes[1].resume()
+    assert is_trusted_again(copies)
+    assert are_all_told(own_cluster, copies)
+
+
+def test_without_a_master_nothing_is_trusted(own_cluster, track, copies, lines):
+    tracking = track(own_cluster)
+    own_cluster.nodes[2].kill()
+    assert until(lambda: copies.told[-1] is False)
+    assert not until(lambda: tracking.trusted_until > -inf, seconds=0.5)
+    own_cluster.nodes[2].start()
+    assert is_trusted_again(copies)
+    assert until(lambda: len(lines()) == 2)
+
+
+def test_stop_ends_all_connections(shared_cluster, track, copies):
+    track(shared_cluster).stop()
+    assert until(lambda: not any(node.client().client_list(_type="pubsub") for node in shared_cluster.nodes))
+    assert copies.told[-1] is False
+
+
+def test_a_user_with_the_least_rights_is_enough(own_cluster, track, copies):
+    rights = "+ping +subscribe +client|id +client|tracking +cluster|info +cluster|myid +cluster|slots"
+    for node in own_cluster.nodes:
+        node.ask("ACL", "SETUSER", "web", "on", ">secret", *rights.split(), "&__redis__:invalidate", "+command")
+    track(own_cluster, username="web", password="secret")
+    assert are_all_told(own_cluster, copies)
+
+
+def sockets():
+    return set(descriptors("socket:"))
+
+
+def test_a_child_of_fork_is_not_trusted_and_leaves_the_parents_connections_alone(shared_cluster, track, copies):
+    client = shared_cluster.client()
+    client.mget_nonatomic(KEYS)
+    others = sockets()
+    tracking = track(shared_cluster)
+    mine = sockets() - others
+
+    def child():
+        assert tracking.trusted_until == -inf
+        assert copies.told[-1] is False
+        assert not mine & sockets()
+        copies.told.clear()
+        tracking.start()
+        assert until(lambda: copies.told == [True])
+        assert are_all_told(shared_cluster, copies)
+        tracking.stop()
+
+    assert fork(child)
+    assert are_all_told(shared_cluster, copies)
+    assert False not in copies.told
+
+
+def test_a_cluster_that_cannot_be_reached_is_tried_again(shared_cluster, copies, lines):
+    def unreachable():
+        return redis.RedisCluster("127.0.0.1", 1)
+
+    clients = [unreachable, unreachable, lambda: shared_cluster.client()]
+    topology = Topology(lambda: clients.pop(0)() if len(clients) > 1 else clients[0]())
+    tracking = Tracking(topology.masters, b"a:", copies, question=topology, **CALM)
+    tracking.start()
+    assert copies.are_told(True)
+    tracking.stop()
+    assert "ClusterError: Redis Cluster cannot be connected" in lines()[0]

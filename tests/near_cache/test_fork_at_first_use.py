@@ -1,0 +1,120 @@
+"""A fork during the first use of a cache: the child can use the cache, too."""
+
+import sys
+
+import pytest
+
+from tests.backends.tiers import TierOnDjango
+from tests.scripts import FORKING, run
+
+pytestmark = [
+    pytest.mark.servers,
+    pytest.mark.skipif(sys.platform == "win32", reason="there are no forks"),
+]
+
+SCRIPT = """
+import os, signal, threading
+from importlib.machinery import SourceFileLoader
+
+def use():
+    cache.set("k", 1, tags=["a"])
+    assert cache.get("k") == 1
+    cache.delete_tags("a")
+
+def use_first():
+    use()
+    may_fork.set()
+
+def hold_up(loader, module, execute=SourceFileLoader.exec_module):
+    'Execute a module. The other thread does so after the fork, and holds the lock of the module until then.'
+    if threading.current_thread() is user and not is_forked.is_set():
+        print("imports", module.__name__, flush=True)
+        may_fork.set()
+        is_forked.wait()
+    execute(loader, module)
+
+may_fork, is_forked = threading.Event(), threading.Event()
+user = threading.Thread(target=use_first)
+"""
+
+AFTER = """
+SourceFileLoader.exec_module = hold_up
+user.start()
+may_fork.wait()
+pid = os.fork()
+if pid == 0:
+    signal.alarm(100)
+    use()
+    print("child", flush=True)
+    os._exit(0)
+is_forked.set()
+user.join()
+assert os.waitpid(pid, 0)[1] == 0, "the child hangs"
+print("parent", flush=True)
+"""
+
+DJANGO = """
+import django
+from django.conf import settings
+
+settings.configure(LOGGING_CONFIG=None, INSTALLED_APPS=["wheelcache.django_backend"], CACHES={caches!r})
+django.setup()
+from django.core.cache import caches
+
+class Cache:
+    def __getattr__(self, name):
+        return getattr(caches["tiered"], name)
+
+cache = Cache()
+"""
+
+FLASK = """
+import flask, flask_caching
+from wheelcache.flask_backend.tiered import TieredCache
+import flask_caching.backends.rediscache
+
+app = flask.Flask("first use")
+app.config.update({settings!r})
+made = []
+
+class Cache:
+    def __getattr__(self, name):
+        if not made:
+            flask_caching.Cache(app, with_jinja2_ext=False)
+            made.extend(app.extensions["cache"].values())
+        return getattr(made[0], name)
+
+cache = Cache()
+"""
+
+
+@pytest.mark.parametrize("kind", ["memory", "files", "redis", "django-redis", "redis-cluster", "memcached"])
+def test_the_child_of_a_fork_during_the_first_use_in_django_does_not_hang(
+    kind, shared_redis, shared_cluster, memcached, tmp_path
+):
+    locations = {
+        "memcached": memcached,
+        "redis-cluster": shared_cluster.url,
+        **dict.fromkeys(("redis", "django-redis"), f"redis://localhost:{shared_redis.port}"),
+    }
+    caches = {
+        "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+        "behind": {
+            "BACKEND": TierOnDjango.kinds[kind].replace(
+                "tests.backends.tiers.NotingLocMemCache", "django.core.cache.backends.locmem.LocMemCache"
+            ),
+            "LOCATION": locations.get(kind, str(tmp_path / "files")),
+        },
+        "tiered": {"BACKEND": "wheelcache.django_backend.TieredCache", "OPTIONS": {"L2": "behind"}},
+    }
+    assert run(SCRIPT + DJANGO.format(caches=caches) + AFTER, options=FORKING) == "child\nparent\n"
+
+
+def test_the_child_of_a_fork_during_the_first_use_in_flask_does_not_hang(shared_redis):
+    settings = {
+        "CACHE_TYPE": "wheelcache.flask_backend.TieredCache",
+        "CACHE_OPTIONS": {"l2": "RedisCache"},
+        "CACHE_REDIS_HOST": "localhost",
+        "CACHE_REDIS_PORT": shared_redis.port,
+    }
+    assert run(SCRIPT + FLASK.format(settings=settings) + AFTER, options=FORKING) == "child\nparent\n"

@@ -1,0 +1,95 @@
+"""Failed calls of a store are errors of the store, not failed loads, and an outage is one event with start and end."""
+
+import pytest
+
+from tests.near_cache.stores import FAIL_SAFE, Down, Store
+from wheelcache import Cache
+from wheelcache.loading.recent_failures import RecentFailures
+from wheelcache.loading.steps import drive
+from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.outage_rule import OutageRule
+from wheelcache.near_cache.outages import Outages
+from wheelcache.observability.cache_events import CacheEvents
+from wheelcache.observability.event_log import LOAD_FAILED, STORE_FAILED, merged
+from wheelcache.observability.site import Site
+
+
+@pytest.fixture
+def near(clock):
+    return lambda **options: NearCache(Cache("pages", clock=clock, jitter=0), 60.0, OutageRule(Store()), **options)
+
+
+def read(near, store, many):
+    if many:
+        return drive(near.get_many(["a", "b"], store.read_many))
+    return drive(near.get("a", lambda: store.read("a")))
+
+
+def events(cache, *kinds):
+    return [each for each in Site([cache]).events(100) if each.kind in kinds]
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("options", [{}, FAIL_SAFE], ids=["plain", "fail-safe"])
+def test_a_failed_read_of_the_store_is_an_error_of_the_store_and_no_failed_load(near, options, many):
+    near, store = near(**options), Store()
+    store.error = Down("Connection refused by 10.0.0.7")
+    for _ in range(2):
+        try:
+            read(near, store, many)
+        except Down:
+            assert not options
+    stats = near.cache.stats()
+    assert (stats.load_failures, stats.store.reads.errors) == (0, 2)
+    assert events(near.cache, LOAD_FAILED) == []
+    (event,) = events(near.cache, STORE_FAILED)
+    assert (event.cache, event.sentence()) == ("pages", "Down: Connection refused by 10.0.0.7 (2 times)")
+
+
+def test_a_failed_write_is_such_an_error_as_well(near):
+    near, store = near(), Store()
+    store.error = Down()
+    with pytest.raises(Down):
+        drive(near.write(["a"], lambda: store.set("a", 1)))
+    (event,) = events(near.cache, STORE_FAILED)
+    assert (event.sentence(), near.cache.stats().store.writes.errors) == ("Down", 1)
+
+
+def test_a_value_that_cannot_be_read_is_a_failed_load_and_no_error_of_the_store(near):
+    near, store = near(), Store()
+    store.error = ValueError("not a pickle")
+    with pytest.raises(ValueError, match="not a pickle"):
+        read(near, store, many=False)
+    stats = near.cache.stats()
+    assert (stats.load_failures, stats.store.reads.errors) == (1, 0)
+    assert len(events(near.cache, LOAD_FAILED)) == 1
+    assert events(near.cache, STORE_FAILED) == []
+
+
+def test_an_outage_is_one_event_from_the_first_failure_to_the_recovery():
+    """The exceptions differ, most calls are refused, and for minutes there are no calls at all."""
+    outages, cache_events = Outages(), CacheEvents("pages", RecentFailures(lambda: None))
+    cache_events.take_outage = outages.take
+    found = []
+
+    def publish():
+        found[:] = merged(found, cache_events.take())
+
+    outages.succeeded(90.0)
+    publish()
+    assert found == []
+    outages.failed(Down("refused"), 100.0)
+    outages.failed(TimeoutError("timed out"), 104.0)
+    publish()
+    outages.failed(Down("refused"), 700.0)
+    publish()
+    publish()
+    outages.succeeded(1000.0)
+    outages.succeeded(1001.0)
+    publish()
+    (event,) = found
+    assert (event.since, event.at, event.cache) == (100.0, 1000.0, "pages")
+    assert event.sentence() == "Down: refused (3 times)"
+    outages.failed(Down("again"), 1100.0)
+    publish()
+    assert [(each.since, each.at) for each in found] == [(100.0, 1000.0), (1100.0, 1100.0)]

@@ -1,0 +1,130 @@
+"""The commands that both frameworks share, without a framework."""
+
+import sys
+from argparse import ArgumentParser
+
+import pytest
+
+from wheelcache.command_line import add_commands
+from wheelcache.core import python_core
+from wheelcache.observability.console import HEADINGS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["nonsense"], "invalid choice: 'nonsense'"),
+        (["get"], "the following arguments are required: KEY"),
+        (["purge"], "the following arguments are required: URL"),
+        (["keys", "--show-value"], "unrecognized arguments: --show-value"),
+        (["save", "a"], "unrecognized arguments: a"),
+        (["save", "--cache", "a"], "unrecognized arguments: --cache a"),
+        (["why", "/", "--limit", "3"], "unrecognized arguments: --limit 3"),
+        (["--watch", "nan"], "must be a number of seconds above 0, not 'nan'"),
+        (["warm", "http://example.com/sitemap.xml", "--limit", "0"], "must be an integer above 0, not '0'"),
+    ],
+)
+def test_an_invalid_command_line_is_a_usage_error(command, capsys, arguments, complaint):
+    with pytest.raises(SystemExit, match="2"):
+        command(*arguments)
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--json", "save"], "--json is only for the figures, advise, inspect and the entries: leave it out of save."),
+        (["--watch", "3", "clear"], "--watch is only for the figures: leave it out of clear."),
+        (["--watch"], "--watch needs a terminal, and the output is not one: leave --watch out."),
+        (["save"], "No cache has snapshots: set the option snapshot to a directory."),
+    ],
+)
+def test_a_command_that_cannot_be_run_is_refused(command, arguments, reason):
+    assert command(*arguments) == ("", reason)
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--json"], ["keys"], ["advise"], ["clear"], ["reset"], ["purge", "example.com"]]
+)
+def test_without_a_worker_a_command_names_the_places_where_it_looked(command, path, arguments):
+    assert command(*arguments)[1].startswith(f"No worker of this site publishes figures. Looked in {path}, as user ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "level", "as_json"),
+    [
+        (["get", "key"], "1", False),
+        (["--json", "--level", "2", "get", "key"], "2", True),
+        (["get", "--level", "2", "--json", "key"], "2", True),
+        (["--level", "2", "get", "key", "--json"], "2", True),
+    ],
+)
+def test_json_and_the_options_of_a_framework_may_precede_and_follow_the_command(arguments, level, as_json):
+    parser = ArgumentParser()
+    parser.add_argument("--level", default="1")
+    add_commands(parser)
+    options = parser.parse_args(arguments)
+    assert (options.action, options.target, options.level, options.json) == ("get", "key", level, as_json)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_in_a_narrow_terminal_columns_are_in_further_tables(another_worker, command, monkeypatch, width):
+    for pid in (4242, 4243):
+        another_worker("pages", pid, entries=500, hits=1500)
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown, reason = command()
+    assert reason is None
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in shown
+    number = sum("cache and workers" in line for line in lines)
+    assert (number > 1) == (width < 200)
+    assert sum(line.lstrip().startswith("4242 ") for line in lines) == number
+    for heading in ("hit ratio\nnow", "stampedes\nprevented", "lag\nin s"):
+        assert heading in HEADINGS
+        assert all(word in shown for word in heading.split("\n"))
+    assert shown.count("1,500") == 2
+    assert shown.count("3,000") == 1
+
+
+def ask_in_a_loop(cache, clock):
+    """Ask for 6,250 keys again and again, which is bad for LRU."""
+    for number in range(27 * 5_000):
+        if cache.get(number % 6_250) is None:
+            cache.set(number % 6_250, "value")
+
+
+def test_there_is_no_advice_while_workers_have_different_limits(another_worker, command, monkeypatch):
+    monkeypatch.setattr(python_core, "LEAST_CURVE_IN_PYTHON", 5_000)
+    another_worker("pages", 4242, use=ask_in_a_loop, max_entries=5_000)
+    another_worker("pages", 4243, entries=1, max_entries=20_000)
+    another_worker("pages", 4244, entries=1, max_entries=20_000)
+    shown, _ = command("advise")
+    assert shown.startswith("Cache 'pages': its limit of entries is not the same in every worker")
+    assert shown.count("\n") == 1
+
+
+def test_advice_is_for_all_workers_together(another_worker, command, monkeypatch):
+    monkeypatch.setattr(python_core, "LEAST_CURVE_IN_PYTHON", 5_000)
+    another_worker("pages", 4242, use=ask_in_a_loop, max_entries=5_000)
+    another_worker("pages", 4243, use=ask_in_a_loop, max_entries=5_000)
+    another_worker("small", 4244, max_entries=100)
+    shown, reason = command("advise")
+    assert reason is None
+    twice, *others, small = shown.splitlines()
+    assert twice.startswith("Cache 'pages': twice its limit, 10,000 entries in each worker")
+    assert twice.endswith("would raise its hit ratio from 0% to 100%.")
+    assert small.startswith("Cache 'small': caches ")
+    assert "with a limit of less than" in small
+    (found, *_) = command("advise", "--cache", "pages", "--json")[0]
+    assert (found["cache"], found["change"], found["promised"]) == ("pages", {"max_entries": 10_000}, 1.0)
+    assert all("adaptive" in other for other in others)
+
+
+def test_without_rich_only_tables_are_missing(worker, command, monkeypatch):
+    worker({"key": (1, None)})
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert command("--json")[1] is None
+    shown, reason = command()
+    assert shown == ""
+    assert "pip install rich, or pip install '.[cli]' in a checkout of wheelcache" in reason

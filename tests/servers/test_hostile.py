@@ -1,0 +1,85 @@
+"""No visitor controls what others see: attacks of a hostile visitor on real servers.
+
+Every answer to an honest visitor is compared with the answer of the same site without its cache.
+"""
+
+import re
+from contextlib import ExitStack
+
+import pytest
+
+from tests.servers.hostile import ATTACKS, Siege
+from tests.servers.process import Fleet
+from tests.servers.test_visited import SERVERS as VISITED
+from tests.servers.test_visited import SITE
+
+SERVERS = {
+    name: [part.replace(SITE, "tests.servers.hostile_site") for part in VISITED[name]]
+    for name in ("gunicorn", "uvicorn", "granian")
+}
+OF_ASGI = ["uvicorn"]
+OF_WSGI = [name for name in SERVERS if name not in OF_ASGI]
+REQUESTS = 2500
+OF_A_SESSION = re.compile("/(user|session|theme)/")
+"""Pages that depend on cookies. A visitor without any cookies shares them with an attacker who hides one."""
+
+
+@pytest.fixture(scope="module")
+def sieges(tmp_path_factory):
+    """Start a server, or get the one that runs."""
+    known = {}
+    with ExitStack() as stack:
+        fleet = Fleet(stack, tmp_path_factory.mktemp("servers"))
+
+        def start(name):
+            if name not in known:
+                folder = str(tmp_path_factory.mktemp("site"))
+                server = fleet(name, SERVERS[name], VISITED_SITE=folder, VISITED_DEBUG="0")
+                known[name] = Siege(server, flask=name not in OF_ASGI)
+            return known[name]
+
+        yield start
+
+
+@pytest.fixture(params=SERVERS)
+def server(request):
+    return request.param
+
+
+@pytest.fixture
+def siege(server, sieges):
+    siege = sieges(server)
+    siege.begin()
+    return siege
+
+
+def attacked(siege, server, attack):
+    """Return the pages that are attacked: all, divided among the servers that have the same driver of the cache.
+
+    Each server gets each attack, and each page some attacks on each server.
+    """
+    drivers = OF_ASGI if server in OF_ASGI else OF_WSGI
+    return siege.paths[(drivers.index(server) + [*ATTACKS].index(attack)) % len(drivers) :: len(drivers)]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attack_changes_no_page_of_another_visitor(server, siege, attack):
+    paths = attacked(siege, server, attack)
+    siege.probe(attack, paths)
+    siege.probe(attack, [path for path in paths if OF_A_SESSION.search(path)], ["a stranger"])
+    assert not siege.wrong
+    assert siege.figures["honest"] == siege.figures["hostile"] > len(paths)
+
+
+def test_a_page_that_shows_a_secret_shows_it_to_nobody_else(siege):
+    siege.probe("token", siege.leaky, [*siege.visitors] * 2)
+    assert not siege.wrong
+
+
+def test_no_answer_to_honest_visitors_differs_from_the_site_without_a_cache_during_a_mixed_attack(siege):
+    siege.run(REQUESTS)
+    assert not siege.wrong
+    assert siege.figures["honest"] == siege.figures["hostile"] == REQUESTS
+    assert siege.figures["honest hits"] > REQUESTS / 4
+    assert siege.figures["reached"] > REQUESTS / 4

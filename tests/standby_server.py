@@ -1,0 +1,17 @@
+"""A hot standby of a PostgreSQL server of a test."""
+
+from tests.postgresql_server import PostgresqlServer
+
+
+class StandbyServer(PostgresqlServer):
+    """``with StandbyServer(primary, recovery_min_apply_delay="500ms") as standby: ...``"""
+
+    def __init__(self, primary, **settings):
+        super().__init__(**settings)
+        self._primary = primary
+
+    def _run(self, program, *arguments):
+        if program == "initdb":
+            source = ["--host", self.host, "--port", str(self._primary.port), "--username", self.user]
+            program, arguments = "pg_basebackup", ["-D", self._data, *source, "-R", "--checkpoint=fast", "--no-sync"]
+        super()._run(program, *arguments)

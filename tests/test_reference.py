@@ -1,0 +1,56 @@
+"""The tables in docs/reference are those of the code and the measurements, and the search of the site finds names."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from pkgutil import resolve_name
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs" / "reference"
+
+
+def test_the_tables_in_the_reference_are_current(tmp_path):
+    copy = tmp_path / "docs"
+    (copy / "reference").mkdir(parents=True)
+    (copy / "tables.py").write_text((ROOT / "docs" / "tables.py").read_text())
+    pages = {path.name: path.read_text() for path in REFERENCE.iterdir()}
+    for name, text in pages.items():
+        # Without the tables, so that all of them are made.
+        text = re.sub(r"^(<!-- \w+.*? -->\n).*?^(<!-- end -->)$", r"\1\2", text, flags=re.MULTILINE | re.DOTALL)
+        (copy / "reference" / name).write_text(text)
+    subprocess.run([sys.executable, copy / "tables.py"], cwd=ROOT, check=True, timeout=250)
+    outdated = [name for name, text in pages.items() if (copy / "reference" / name).read_text() != text]
+    assert outdated == [], "run make reference"
+    assert all("| --- |" in pages[name] for name in ("django.md", "flask.md", "metrics.md", "figures.md"))
+
+
+def test_the_reference_names_classes_functions_and_members_that_exist():
+    missing = []
+    for path in REFERENCE.glob("*.md"):
+        for name, options in re.findall(r"^::: (\S+)\n((?: .*\n)*)", path.read_text() + "\n", re.MULTILINE):
+            documented = resolve_name(name)
+            members = re.search(r"\bmembers: \[([^]]*)\]", options)
+            names = [] if members is None else members[1].split(",")
+            missing += [(name, member) for member in map(str.strip, names) if not hasattr(documented, member)]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "query"),
+    [
+        ("messages.md", "wheelcache.W003", "W003"),
+        ("metrics.md", "wheelcache_requests_total", "requests_total"),
+        ("django.md", "MAX_ENTRIES", "MAX_ENTRIES"),
+    ],
+)
+def test_the_search_finds_a_name_with_and_without_its_prefix(page, name, query):
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    (separator,) = (plugin["search"]["separator"] for plugin in settings["plugins"] if "search" in plugin)
+    words = re.split(separator, (REFERENCE / page).read_text())
+    assert query in words
+    for typed in (name, query):
+        assert [*filter(None, re.split(separator, typed))] == [query]

@@ -1,0 +1,244 @@
+"""Turns against a model: who leads, who waits, and what the waiters receive."""
+
+from math import inf
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from wheelcache import Cache
+from wheelcache.runtime.alarm import Alarm
+from wheelcache.turns import End, Is, Leading, Turn, Turns, led
+
+TAG = ("tag", 0)
+
+
+class StoppedLoop:
+    def is_running(self):
+        return False
+
+
+def turns_of(cache, clock=lambda: 0.0):
+    return Turns(cache._parts.core, cache._parts.stamps.watch, cache._parts.stamps.seen, clock)
+
+
+class Model(RuleBasedStateMachine):
+    """The turns on one key."""
+
+    def __init__(self):
+        super().__init__()
+        self.cache = Cache(jitter=0, log_interval=None, sample_interval=None)
+        self.now = 0.0
+        self.turns = turns_of(self.cache, lambda: self.now)
+        self.open = None
+        # Whether the key was written, or the tag dropped, since the open turn began.
+        self.is_outdated = False
+        # Whether nobody but the next caller ends the open turn.
+        self.is_left = False
+        # The turns that wait for the open one, and whether they came late.
+        self.waiting = {}
+        # All turns that were ever queued and not started.
+        self.queued = []
+
+    def teardown(self):
+        self.cache.close()
+
+    def turn(self, seconds=inf):
+        return Turn(self.turns, "k", names=(TAG,), until=self.now + seconds)
+
+    def opens(self, turn):
+        self.open, self.is_outdated, self.is_left = turn, False, False
+
+    def has_ended(self, how, payload):
+        """Check what the waiters of the open turn receive."""
+        for waiter, is_late in self.waiting.items():
+            assert self.open.alarm.is_set
+            assert waiter.result == ((End.AGAIN, None) if is_late and how is End.VALUE else (how, payload))
+            waiter.leave()
+        self.open, self.waiting = None, {}
+
+    @rule(seconds=st.sampled_from([5.0, inf]), may_wait=st.booleans())
+    def a_caller_comes(self, seconds, may_wait):
+        turn = self.turn(seconds)
+        state = self.turns.begin(turn, blocking=False, may_wait=may_wait)
+        if self.open is not None and (self.is_left or self.open.is_queued):
+            assert self.open.ended is End.AGAIN
+            self.has_ended(End.AGAIN, None)
+        if self.open is None:
+            assert state is Is.LEADS
+            self.opens(turn)
+        elif may_wait:
+            assert state is Is.WAITS
+            self.waiting[turn] = self.is_outdated
+        else:
+            assert state is Is.ALONE
+
+    @rule()
+    def one_is_queued(self):
+        turn = self.turn()
+        turn.is_queued = True
+        is_claimed = self.turns.claim(turn)
+        if self.is_left and self.open is not None:
+            self.has_ended(End.AGAIN, None)
+        assert is_claimed == (self.open is None)
+        if is_claimed:
+            self.opens(turn)
+            self.queued.append(turn)
+
+    @precondition(lambda self: self.queued)
+    @rule()
+    def a_queued_one_starts(self):
+        turn = self.queued.pop()
+        assert self.turns.starts(turn) == (turn is self.open)
+        if turn is self.open:
+            self.opens(turn)
+
+    @precondition(lambda self: self.open is not None)
+    @rule(how=st.sampled_from(End))
+    def the_open_one_ends(self, how):
+        assert self.open.end(how, "payload")
+        assert not self.open.end(End.ERROR, "a second end")
+        assert not self.turns.open
+        self.has_ended(how, "payload")
+
+    @precondition(lambda self: self.open is not None and not self.open.is_queued)
+    @rule()
+    def its_leader_is_interrupted(self):
+        self.open.close()
+        self.open.close()
+        self.has_ended(End.AGAIN, None)
+
+    @precondition(lambda self: self.open is not None)
+    @rule()
+    def its_loop_stops(self):
+        self.open.loop = StoppedLoop()
+        self.is_left = True
+
+    @precondition(lambda self: self.open is not None)
+    @rule()
+    def its_time_passes(self):
+        self.now += 5
+        self.is_left |= self.open.until <= self.now
+
+    @precondition(lambda self: self.waiting)
+    @rule()
+    def a_waiter_leaves(self):
+        waiter, _ = self.waiting.popitem()
+        waiter.close()
+        assert waiter.waits_on is None
+
+    @rule(way=st.sampled_from(["set", "delete", "clear", "drop"]))
+    def the_key_is_written(self, way):
+        writes = {
+            "set": lambda: self.cache.set("k", 1),
+            "delete": lambda: self.cache.delete("k"),
+            "clear": self.cache.clear,
+            "drop": lambda: self.cache._parts.core.drop_tag(*TAG),
+        }
+        writes[way]()
+        self.is_outdated = True
+
+    @rule()
+    def the_source_is_read_again(self):
+        self.turns.supersede("k")
+        self.is_outdated = True
+
+    @invariant()
+    def the_leader_knows_whether_its_value_is_outdated(self):
+        if self.open is not None and not self.open.is_queued:
+            assert self.open.is_outdated() == self.is_outdated
+
+
+TestModel = Model.TestCase
+
+
+@pytest.fixture
+def turns():
+    return turns_of(Cache(jitter=0, log_interval=None, sample_interval=None))
+
+
+def test_without_waiters_a_turn_keeps_neither_value_nor_error(turns):
+    turn = Turn(turns, "k")
+    turns.begin(turn)
+    turn.end(End.ERROR, ValueError())
+    assert turn.value is None
+
+
+def test_code_that_a_loader_left_running_leads_nothing_any_longer(turns):
+    turn = Turn(turns, "k")
+    turns.begin(turn)
+    with Leading((turn,)):
+        assert led() == (turn,)
+        turn.end(End.AGAIN)
+        assert led() == ()
+
+
+def test_a_tag_that_was_learned_and_dropped_before_a_waiter_came_keeps_the_value_from_it(turns):
+    turn, waiter = Turn(turns, "k"), Turn(turns, "k")
+    turns.begin(turn)
+    turns._core.drop_tag(*TAG)
+    assert turns.begin(waiter, blocking=False) is Is.WAITS
+    turn.names = (TAG,)
+    turn.end(End.VALUE, "from before the drop")
+    assert waiter.result == (End.AGAIN, None)
+
+
+def test_the_child_of_a_fork_knows_no_turns(turns):
+    turn, child_turn = Turn(turns, "k"), Turn(turns, "k")
+    turns.begin(turn)
+    turns.after_fork_in_child()
+    assert turns.begin(child_turn) is Is.LEADS
+
+
+def test_a_caller_does_not_join_a_turn_whose_end_is_interrupted_at_that_moment(turns, monkeypatch):
+    turn, later = Turn(turns, "k"), Turn(turns, "k")
+    turns.begin(turn)
+
+    def interrupted(alarm):
+        raise KeyboardInterrupt
+
+    def end_meanwhile(needed):
+        with monkeypatch.context() as patch:
+            patch.setattr(Alarm, "set", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                turn.end(End.VALUE, "that nobody waited for")
+        return False
+
+    monkeypatch.setattr("wheelcache.turns._needs_this_thread", end_meanwhile)
+    assert turns.begin(later) is Is.LEADS
+    assert turn.alarm.is_set
+
+
+def test_no_watch_begins_under_the_lock_since_a_finalizer_in_a_step_of_the_core_may_end_a_turn(turns, monkeypatch):
+    begin_watch, is_held = turns._watch, []
+
+    def watch(key):
+        is_held.append(turns.lock._is_owned())
+        return begin_watch(key)
+
+    monkeypatch.setattr(turns, "_watch", watch)
+    turns.begin(Turn(turns, "led"))
+    queued = Turn(turns, "queued")
+    queued.is_queued = True
+    assert turns.claim(queued)
+    assert turns.starts(queued)
+    assert queued.watch is not None
+    assert is_held == [False, False]
+
+
+def test_turns_whose_time_is_over_are_found_in_one_pass(turns):
+    """A dict visits the places of removed items first, so to begin again for each turn took 5 s for 100,000."""
+
+    class Counted(dict):
+        passes = 0
+
+        def values(self):
+            self.passes += 1
+            return super().values()
+
+    turns.open = Counted()
+    for key in range(1000):
+        turns.begin(Turn(turns, key, until=1.0))
+    turns.end_overdue(1.0)
+    assert not turns.open
+    assert turns.open.passes <= 2

@@ -1,0 +1,309 @@
+"""Threads that read and write rows through Django's transactions and a cache, and record what they read.
+
+Only the public calls of Django and of the cache are used. Each operation ends as a request does.
+"""
+
+import random
+import threading
+import time
+from contextlib import contextmanager
+from functools import partial
+
+from django.core.cache import caches
+from django.core.signals import request_finished
+from django.db import DatabaseError, connection, transaction
+
+from tests.transactions.records import (
+    COMMITTED,
+    COMMITTING,
+    FAILED,
+    READ,
+    SERIAL_BITS,
+    TRANSACTION_BITS,
+    WAYS,
+)
+from wheelcache.django_backend import memoize
+
+KEYS = range(6)
+
+GOT, LOADED = "got", "loaded"
+"""The beginnings of the names of values that are read by ``get`` and ``get_many``, and by ``get_or_set``."""
+
+
+class Loads(threading.local):
+    """The versions that this thread has loaded during its present call, by their keys."""
+
+    def __init__(self):
+        self.versions = {}
+
+
+loads = Loads()
+
+
+class Undo(Exception):
+    """Rolls a block back."""
+
+
+def load(key):
+    """Return the version of a row, as this thread's connection sees it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT version FROM row WHERE key = %s", [key])
+        (loads.versions[key],) = cursor.fetchone()
+    return loads.versions[key]
+
+
+@memoize(60, tags=lambda key: [tag_of(key)])
+def memoized(key):
+    return load(key)
+
+
+def tag_of(key):
+    return f"tag-{key}"
+
+
+def names_of(*keys):
+    return [f"{kind}-{key}" for kind in (GOT, LOADED) for key in keys]
+
+
+@contextmanager
+def transaction_by_hand():
+    """Make a transaction without ``atomic``, as code does that was written for Django's autocommit being off."""
+    transaction.set_autocommit(False)
+    try:
+        yield
+    except BaseException:
+        transaction.rollback()
+        raise
+    else:
+        transaction.commit()
+    finally:
+        if connection.connection is not None:
+            transaction.set_autocommit(True)
+
+
+class Caller:
+    """A thread that makes one request after the other.
+
+    Args:
+        number: a number that no other thread of the run has.
+        setting: a ``Setting`` of ``tests.transactions.history``.
+    """
+
+    def __init__(self, number, setting, recorder, seed):
+        self.number = number
+        self.setting = setting
+        self.recorder = recorder
+        self.random = random.Random(f"{seed} {number}")
+        self.reads = 0
+        self.transactions = number << TRANSACTION_BITS
+        # Of the transaction in progress: its number, its start, and its own last version of each row that it wrote.
+        self.transaction, self.since, self.own, self.versions = 0, 0, {}, 0
+
+    def work(self, goes_on):
+        """Make requests while ``goes_on()`` is true."""
+        self.cache = caches["default"]
+        requests = {self.read_rows: 55, self.read_in_transaction: 20, self.write: 25}
+        while goes_on():
+            request = self.random.choices(list(requests), list(requests.values()))[0]
+            try:
+                request()
+            except DatabaseError:
+                # The server ended the connection, broke a deadlock, or refused an outdated snapshot.
+                connection.close()
+                time.sleep(self.random.random() * 0.05)
+            request_finished.send(sender=type(self))
+
+    def chance(self, probability):
+        return self.random.random() < probability
+
+    def pause(self):
+        if self.chance(0.3):
+            time.sleep(self.random.random() * 0.003)
+
+    def key(self):
+        return self.random.choice(KEYS)
+
+    # Reads.
+
+    def read_rows(self):
+        # A few as a rule, and sometimes many, which makes a run of a million reads shorter.
+        for _ in range(self.random.choice([1, 2, 4, 200])):
+            self.read(self.key())
+
+    def read(self, key):
+        """Read a row in one of several ways."""
+        way = self.random.choice(WAYS)
+        loads.versions.clear()
+        own, start = self.own.get(key, 0), time.monotonic_ns()
+        version = getattr(self, f"by_{way}")(key)
+        end = time.monotonic_ns()
+        is_loaded = loads.versions.get(key) == version
+        self.recorder.record(
+            *(READ, self.number, self.transaction, key, version, self.since or start, start, end, own),
+            WAYS.index(way) << 1 | is_loaded,
+        )
+        self.reads += not is_loaded
+
+    def by_get(self, key):
+        name = names_of(key)[0]
+        version = self.cache.get(name)
+        if version is None:
+            version = load(key)
+            self.pause()
+            if self.may_set():
+                self.cache.set(name, version, self.ttl(), tags=[tag_of(key)])
+        return version
+
+    def by_get_many(self, key):
+        other = self.key()
+        names = names_of(key, other)[:2]
+        found = self.cache.get_many(names)
+        missing = {name: load(each) for name, each in zip(names, (key, other), strict=True) if name not in found}
+        if missing and self.may_set():
+            self.cache.set_many(missing, self.ttl(), tags=[tag_of(key), tag_of(other)])
+        return (found | missing)[names[0]]
+
+    def may_set(self):
+        # Without coherence, the last set wins, whatever was deleted since its caller missed the key.
+        return self.setting.guards_sets or self.transaction
+
+    def by_get_or_set(self, key):
+        return self.cache.get_or_set(names_of(key)[1], partial(load, key), self.ttl(), tags=[tag_of(key)])
+
+    def by_memoize(self, key):
+        return memoized(key)
+
+    def ttl(self):
+        return self.random.choice([0.05, 60, None])
+
+    # Transactions.
+
+    @contextmanager
+    def numbered(self):
+        """Number the transaction that begins within the block."""
+        self.transactions += 1
+        self.transaction, self.since, self.own, self.versions = self.transactions, time.monotonic_ns(), {}, 0
+        try:
+            yield
+        finally:
+            self.transaction, self.since, self.own = 0, 0, {}
+
+    def read_in_transaction(self):
+        with self.numbered(), transaction.atomic():
+            if self.setting.database == "postgresql" and self.chance(0.5):
+                with connection.cursor() as cursor:
+                    cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            for _ in range(self.random.randint(1, 4)):
+                self.read(self.key())
+                self.pause()
+
+    def write(self):
+        """Read and write in a transaction, which may be rolled back, and read the same rows again."""
+        with self.numbered():
+            number, written = self.transaction, set()
+            # sqlite has no savepoints without autocommit.
+            by_hand = self.setting.database == "postgresql" and self.chance(0.15)
+            block = transaction_by_hand if by_hand else transaction.atomic
+            try:
+                with block():
+                    self.steps(written)
+                    self.end_block()
+                    self.recorder.ended(COMMITTING, self.number, number)
+                self.recorder.ended(COMMITTED, self.number, number)
+            except Undo:
+                pass
+            except DatabaseError:
+                self.recorder.ended(FAILED, self.number, number)
+                raise
+        for key in written:
+            self.read(key)
+
+    def end_block(self):
+        self.pause()
+        if self.chance(0.15):
+            raise Undo
+        if connection.in_atomic_block and self.chance(0.05):
+            transaction.set_rollback(True)
+
+    def steps(self, written, depth=0):
+        for _ in range(self.random.randint(1, 3)):
+            if depth < 2 and self.chance(0.3):
+                self.nested(written, depth + 1)
+            elif self.chance(0.4):
+                self.read(self.key())
+            else:
+                self.write_rows(written)
+
+    def nested(self, written, depth):
+        """Make steps within a savepoint, which may be rolled back."""
+        own = dict(self.own)
+        if self.chance(0.7):
+            try:
+                with transaction.atomic():
+                    self.steps(written, depth)
+                    if self.chance(0.4):
+                        raise Undo
+            except Undo:
+                self.own = own
+        else:
+            savepoint = transaction.savepoint()
+            self.steps(written, depth)
+            if self.chance(0.4):
+                transaction.savepoint_rollback(savepoint)
+                self.own = own
+            else:
+                transaction.savepoint_commit(savepoint)
+        for key in written:
+            if self.chance(0.5):
+                self.read(key)
+
+    def write_rows(self, written):
+        keys = self.random.sample(KEYS, self.random.randint(1, 2))
+        invalidates_first = self.chance(0.2)
+        invalidate = self.random.choice([getattr(self, name) for name in self.setting.invalidations])
+        if invalidates_first:
+            invalidate(keys)
+        versions = {key: self.update(key) for key in keys}
+        if not invalidates_first:
+            invalidate(keys)
+        self.own.update(versions)
+        written.update(keys)
+        for key in keys:
+            if self.chance(0.5):
+                self.read(key)
+
+    def update(self, key):
+        self.versions += 1
+        version = (self.transaction << SERIAL_BITS) + self.versions
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE row SET version = %s, number = number + 1 WHERE key = %s", [version, key])
+            cursor.execute(
+                "INSERT INTO written SELECT key, %s, version, number FROM row WHERE key = %s"
+                " ON CONFLICT (key, writer) DO UPDATE SET version = excluded.version, number = excluded.number",
+                [self.transaction, key],
+            )
+        return version
+
+    # Invalidations.
+
+    def delete(self, keys):
+        for name in names_of(*keys):
+            self.cache.delete(name)
+        for key in keys:
+            memoized.cache_delete(key)
+
+    def delete_many(self, keys):
+        self.cache.delete_many(names_of(*keys))
+        for key in keys:
+            memoized.cache_delete(key)
+
+    def delete_tags(self, keys):
+        self.cache.delete_tags(*map(tag_of, keys))
+
+    def delete_pattern(self, keys):
+        for key in keys:
+            self.cache.delete_pattern(f"*-{key}")
+            memoized.cache_delete(key)
+
+    def clear(self, keys):
+        self.cache.clear()

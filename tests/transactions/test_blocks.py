@@ -1,0 +1,265 @@
+"""Values and deletes in ``atomic()``: they follow the block, for the caches of both classes."""
+
+from contextlib import contextmanager, suppress
+
+import pytest
+from django.db import connection, transaction
+
+from wheelcache.django_backend import memoize
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Undone(Exception):
+    """Rolls a block back."""
+
+
+@contextmanager
+def rolled_back(**given):
+    """Run an atomic block that rolls back at its end."""
+    with suppress(Undone), transaction.atomic(**given):
+        yield
+        raise Undone
+
+
+def test_a_value_is_visible_in_its_block_and_to_others_after_the_commit(cache, others):
+    with transaction.atomic():
+        cache.set("key", "new")
+        assert cache.get("key") == "new"
+        assert others(cache.get, "key") is None
+    assert cache.get("key") == others(cache.get, "key") == "new"
+
+
+def test_a_value_of_a_block_that_rolls_back_is_never_seen(cache, others):
+    with rolled_back():
+        cache.set_many({"key": 1, "other": 2})
+        cache.get_or_set("third", lambda: 3)
+    assert cache.get_many(["key", "other", "third"]) == {}
+    assert others(cache.get, "key") is None
+
+
+def test_a_value_of_a_savepoint_that_rolls_back_is_dropped(cache):
+    with transaction.atomic():
+        cache.set("outer", 1)
+        with rolled_back():
+            cache.set("outer", 2)
+            cache.set("inner", 2)
+            with transaction.atomic():
+                cache.set("innermost", 2)
+        assert cache.get_many(["outer", "inner", "innermost"]) == {"outer": 1}
+    assert cache.get_many(["outer", "inner", "innermost"]) == {"outer": 1}
+
+
+def test_a_rollback_to_a_manual_savepoint_drops_the_later_values(cache):
+    with transaction.atomic():
+        cache.set("key", "before")
+        sid = transaction.savepoint()
+        cache.set("key", "after")
+        transaction.savepoint_rollback(sid)
+        assert cache.get("key") == "before"
+    assert cache.get("key") == "before"
+
+
+@pytest.mark.parametrize(
+    "delete",
+    [
+        lambda cache: cache.delete("key"),
+        lambda cache: cache.delete_many(["key"]),
+        lambda cache: cache.delete_tags("tag"),
+        lambda cache: cache.clear(),
+    ],
+)
+def test_a_delete_is_immediate_in_the_block_and_reaches_others_at_commit(cache, others, delete):
+    cache.set("key", "old", tags=["tag"])
+    with rolled_back():
+        delete(cache)
+        assert cache.get("key") is None
+        assert "key" not in cache
+        assert others(cache.get, "key") == "old"
+    assert cache.get("key") == "old"
+    with transaction.atomic():
+        delete(cache)
+    assert others(cache.get, "key") is None
+
+
+@pytest.mark.parametrize("delete", ["delete", "delete_tags", "clear"])
+def test_a_value_that_is_set_after_a_delete_in_the_same_block_is_shared(cache, others, delete, alias):
+    cache.set("key", "old", tags=["tag"])
+    with transaction.atomic():
+        getattr(cache, delete)(*{"delete": ["key"], "delete_tags": ["tag"], "clear": []}[delete])
+        cache.set("key", "new", tags=["tag"])
+        assert cache.get("key") == "new"
+    # The store behind does not show whether others have dropped the tag as well, so the value is not shared.
+    assert others(cache.get, "key") == (None if (alias, delete) == ("tiered", "delete_tags") else "new")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        *(("set", "key", "theirs"), ("set_many", {"key": "theirs"}), ("add", "key", "theirs")),
+        *(("delete", "key"), ("delete_tags", "tag"), ("clear",)),
+    ],
+)
+def test_a_value_that_others_outdated_since_the_block_began_is_not_shared(cache, others, write):
+    with transaction.atomic():
+        others(getattr(cache, write[0]), *write[1:])
+        assert cache.get("key") in (None, "theirs")
+        cache.delete("key")
+        cache.set("key", "ours", tags=["tag"])
+        assert cache.get("key") == "ours"
+    assert others(cache.get, "key") in (None, "theirs")
+
+
+def test_a_value_is_not_shared_if_others_have_counted_since_the_block_began(cache, others):
+    cache.set("key", 1)
+    with transaction.atomic():
+        others(cache.incr, "key")
+        cache.set("key", "ours")
+    assert others(cache.get, "key") in (None, 2)
+
+
+def test_a_fill_that_another_block_outdated_is_dropped_and_the_value_of_others_stays(cache, others):
+    def load_and_set():
+        cache.set("key", "theirs")
+
+    with transaction.atomic():
+        assert cache.get("key") is None
+        others(load_and_set)
+        cache.set("key", "ours")
+    assert cache.get("key") == "theirs"
+
+
+def test_immediate_calls_reach_others_at_once_and_survive_a_rollback(cache, others):
+    cache.set("counter", 1)
+    with rolled_back():
+        assert cache.add("lock", "ours")
+        assert cache.incr("counter") == 2
+        assert others(cache.get, "lock") == "ours"
+        assert others(cache.get, "counter") == 2
+    assert cache.get_many(["lock", "counter"]) == {"lock": "ours", "counter": 2}
+
+
+def test_immediate_calls_act_on_a_value_that_the_block_has_set(cache, others):
+    with transaction.atomic():
+        cache.set("counter", 1)
+        assert not cache.add("counter", 7)
+        assert cache.incr("counter", 5) == 6
+        assert cache.decr("counter") == 5
+        assert cache.touch("counter", 100)
+        assert others(cache.get, "counter") is None
+    assert cache.get("counter") == 5
+
+
+def test_an_immediate_call_on_a_deleted_key_deletes_it_for_all(cache, others):
+    cache.set("lock", "old")
+    with transaction.atomic():
+        cache.delete("lock")
+        assert cache.add("lock", "new")
+        assert others(cache.get, "lock") == "new"
+        assert cache.get("lock") == "new"
+    assert cache.get("lock") == "new"
+    cache.set("counter", 1)
+    with transaction.atomic():
+        cache.clear()
+        with pytest.raises(ValueError, match="counter"):
+            cache.incr("counter")
+
+
+def test_functions_of_on_commit_see_the_shared_values_and_write_to_all(cache, others):
+    seen = []
+    with transaction.atomic():
+        transaction.on_commit(lambda: seen.append(cache.get("key")))
+        transaction.on_commit(lambda: cache.set("later", 1))
+        cache.set("key", "new")
+    assert seen == ["new"]
+    assert others(cache.get, "later") == 1
+
+
+def test_an_on_commit_function_that_fails_does_not_lose_the_invalidation(cache):
+    cache.set("key", "old")
+
+    def fail():
+        raise Undone
+
+    with suppress(Undone), transaction.atomic():
+        transaction.on_commit(fail)
+        cache.delete("key")
+    assert cache.get("key") is None
+
+
+def test_nothing_is_registered_with_on_commit(cache):
+    with transaction.atomic():
+        cache.set("key", 1)
+        cache.delete("other")
+        assert connection.run_on_commit == []
+
+
+def test_manual_transactions_are_followed(cache, others):
+    transaction.set_autocommit(False)
+    try:
+        cache.set("key", 1)
+        assert others(cache.get, "key") is None
+        transaction.rollback()
+        assert cache.get("key") is None
+        cache.set("key", 2)
+        transaction.commit()
+        assert others(cache.get, "key") == 2
+    finally:
+        transaction.set_autocommit(True)
+
+
+@pytest.mark.usefixtures("on_disk")
+def test_a_connection_that_is_closed_in_a_block_shares_nothing(cache):
+    cache.set("kept", "old")
+    with transaction.atomic():
+        cache.set("before", 1)
+        connection.close()
+        assert cache.get("before") is None
+        cache.set("after", 1)
+        cache.delete("kept")
+    assert cache.get_many(["before", "after", "kept"]) == {"kept": "old"}
+    with transaction.atomic():
+        cache.set("next", 1)
+    assert cache.get("next") == 1
+
+
+def test_an_inner_block_without_a_savepoint_rolls_back_with_the_outer_one(cache):
+    with transaction.atomic():
+        cache.set("outer", 1)
+        with rolled_back(savepoint=False):
+            cache.set("inner", 1)
+    assert cache.get_many(["outer", "inner"]) == {}
+
+
+def test_set_rollback_rolls_the_values_back(cache):
+    with transaction.atomic():
+        cache.set("key", 1)
+        transaction.set_rollback(True)
+    assert cache.get("key") is None
+
+
+def test_memoized_functions_follow_the_block(cache, others):
+    calls = []
+
+    @memoize(100)
+    def double(number):
+        calls.append(number)
+        return [2 * number]
+
+    with rolled_back():
+        assert double(1) == double(1) == [2]
+        assert calls == [1]
+        assert others(double, 1) == [2]
+        assert calls == [1, 1]
+        double.cache_delete(1)
+        assert double(1) == [2]
+        assert calls == [1, 1, 1]
+    assert double(1) == [2]
+    assert calls == [1, 1, 1]
+    with transaction.atomic():
+        double.cache_clear()
+        assert double(1) == [2]
+        double(3)
+    assert calls == [1, 1, 1, 1, 3]
+    assert others(double, 3) == [6]
+    assert calls == [1, 1, 1, 1, 3]

@@ -1,0 +1,318 @@
+"""Single cases that runs of the history and reviews have found."""
+
+import gc
+import os
+import threading
+from contextlib import suppress
+
+import pytest
+from django.core.cache import caches
+from django.db import connections, transaction
+from django.test import override_settings
+
+from tests.scripts import run
+from tests.transactions.conftest import FOLLOWS, SETTINGS, TIERED, WHEEL
+from wheelcache.django_backend import WheelCache, memoize
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.mark.parametrize("alias", ["wheel"])
+def test_a_value_is_not_shared_if_another_caller_deleted_a_pattern_of_its_key_meanwhile(cache, others):
+    with transaction.atomic():
+        assert cache.get("key") is None
+        cache.set("key", "from before the write of another caller")
+        others(cache.delete_pattern, "k*")
+    assert cache.get("key") is None
+
+
+def test_a_transaction_is_followed_if_turning_autocommit_off_opens_the_connection(cache, others):
+    def roll_back():
+        transaction.set_autocommit(False)
+        cache.set("key", "rolled back")
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+    others(roll_back)
+    assert cache.get("key") is None
+
+
+class Undone(Exception):
+    """Rolls a block back."""
+
+
+@pytest.fixture
+def other(transactional_db, on_disk, tmp_path, settings):
+    """The alias of a second database."""
+    settings.DATABASES["other"] = {}
+    connection = connections["default"].copy("other")
+    connection.settings_dict["NAME"] = tmp_path / "other"
+    connections["other"] = connection
+    # Django's test case would refuse a connection that begins later.
+    connection.connect()
+    yield "other"
+    connection.close()
+    del connections["other"], settings.DATABASES["other"]
+
+
+@pytest.fixture
+def cache_of_both(other, alias, cache):
+    """A cache that follows both databases."""
+    settings = SETTINGS[alias]
+    settings = {**settings, "OPTIONS": {**settings["OPTIONS"], "TRANSACTIONS": ["default", other]}}
+    with override_settings(CACHES={**SETTINGS, "default": settings}):
+        yield caches["default"]
+        caches["default"].clear()
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_delete_is_applied_if_one_of_the_open_transactions_commits(other, cache_of_both, others, is_committed):
+    cache = cache_of_both
+    cache.set("key", "old")
+    with suppress(Undone), transaction.atomic():
+        cache.set("of-the-outer", 1)
+        with suppress(Undone), transaction.atomic(using=other):
+            cache.delete("key")
+            cache.set("of-the-inner", 1)
+            if not is_committed:
+                raise Undone
+        assert others(cache.get, "key") == (None if is_committed else "old")
+        assert cache.get("key") is None
+        if is_committed:
+            raise Undone
+    assert cache.get_many(["key", "of-the-outer", "of-the-inner"]) == {}
+
+
+def test_a_delete_in_a_savepoint_that_rolls_back_is_applied_if_another_database_commits(other, cache_of_both):
+    cache = cache_of_both
+    cache.set("key", "old")
+    with transaction.atomic(), transaction.atomic(using=other):
+        with suppress(Undone), transaction.atomic(using=other):
+            cache.delete("key")
+            cache.set("new", 1)
+            raise Undone
+        assert cache.get_many(["key", "new"]) == {}
+    assert cache.get_many(["key", "new"]) == {}
+
+
+def test_a_tag_that_an_outer_transaction_has_dropped_is_dropped_in_the_inner_one(other, cache_of_both):
+    cache_of_both.set("key", "old", tags=["tag"])
+    with transaction.atomic():
+        cache_of_both.delete_tags("tag")
+        with transaction.atomic(using=other):
+            cache_of_both.set("of-the-inner", 1)
+            assert cache_of_both.get("key") is None
+            assert "key" not in cache_of_both
+
+
+def test_a_transaction_of_a_database_that_only_another_cache_follows_does_not_delay_the_values(other, others):
+    one, another = (
+        {"BACKEND": WHEEL, "LOCATION": alias, "OPTIONS": {**FOLLOWS, "TRANSACTIONS": [alias]}}
+        for alias in ("default", "other")
+    )
+    with override_settings(CACHES={"default": one, "another": another}):
+        cache = caches["default"]
+        assert caches["another"].get("key") is None
+        with suppress(Undone), transaction.atomic(using=other):
+            with transaction.atomic():
+                cache.set("key", 1)
+            assert cache.get("key") == others(cache.get, "key") == 1
+            raise Undone
+        assert cache.get("key") == 1
+
+
+def test_a_thread_does_not_see_the_values_of_an_ended_thread_whose_identifier_it_has(cache):
+    seen = []
+
+    def leave_a_transaction_open():
+        transaction.set_autocommit(False)
+        cache.set("key", "never committed")
+
+    gc.disable()
+    try:
+        for function in (leave_a_transaction_open, lambda: seen.append(cache.get("key"))):
+            thread = threading.Thread(target=function)
+            thread.start()
+            thread.join()
+    finally:
+        gc.enable()
+        gc.collect()
+    assert seen == [None]
+
+
+@pytest.mark.parametrize("deletes", [("delete", "key-{}"), ("delete_pattern", "key-{}*"), ("delete_tags", "tag-{}")])
+def test_many_deletes_remove_nothing_else_from_the_cache_and_the_store_behind(deletes):
+    name, text = deletes
+    backends = {"wheel": (WHEEL, {}), "tiered": (TIERED, {"L2": "store"})}
+    for backend, options in backends.values():
+        settings = {"BACKEND": backend, "OPTIONS": {**FOLLOWS, **options, "MAX_ENTRIES": 10}}
+        store = {"BACKEND": WHEEL, "LOCATION": "behind"}
+        with override_settings(CACHES={"default": settings, "store": store}):
+            cache = caches["default"]
+            cache.set("session", 1)
+            with transaction.atomic():
+                for number in range(100):
+                    getattr(cache, name)(text.format(number))
+            assert cache.get("session") == 1
+            cache.clear()
+
+
+def test_set_with_xx_keeps_the_tags():
+    with override_settings(CACHES={"default": SETTINGS["wheel"]}):
+        cache = caches["default"]
+        cache.set_many({"shared": 1}, tags=["tag"])
+        with transaction.atomic():
+            cache.set("own", 1, tags=["tag"])
+            assert cache.set("shared", 2, xx=True)
+            assert cache.set("own", 2, xx=True)
+            assert not cache.set("missing", 2, xx=True)
+        assert cache.get_many(["shared", "own", "missing"]) == {"shared": 2, "own": 2}
+        cache.delete_tags("tag")
+        assert cache.get_many(["shared", "own"]) == {}
+
+
+def test_a_value_of_add_is_visible_after_the_savepoint_in_which_it_replaced_a_deleted_one(cache):
+    with transaction.atomic():
+        cache.set("key", 1)
+        cache.delete_tags("of-others")
+        with transaction.atomic():
+            cache.delete("key")
+            assert cache.add("key", 2)
+        assert cache.get("key") == 2
+
+
+def test_others_do_not_keep_values_from_before_the_commit_of_a_cache_clear(cache, others):
+    version = "old"
+
+    @memoize(100)
+    def read(argument):
+        return version
+
+    assert read(1) == read(2) == "old"
+    with transaction.atomic():
+        read.cache_clear()
+        version = "new"
+        assert read(1) == "new"
+        version = "old"
+        assert others(read, 2) == "old"
+        version = "new"
+    assert read(1) == read(2) == "new"
+
+
+@pytest.mark.parametrize("alias", ["wheel"])
+def test_an_invalidation_that_is_interrupted_is_applied(cache, monkeypatch):
+    cache.set("key", "old")
+    delete_now = type(cache).delete_now
+
+    def interrupted(*args):
+        monkeypatch.setattr(type(cache), "delete_now", delete_now)
+        raise KeyboardInterrupt
+
+    @transaction.atomic
+    def delete():
+        cache.delete("key")
+        monkeypatch.setattr(type(cache), "delete_now", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        delete()
+    assert cache.get("key") is None
+
+
+class Prefixed(WheelCache):
+    """A cache of a site with calls of its own."""
+
+    def set(self, key, *args, **kwargs):
+        return super().set(f"own.{key}", *args, **kwargs)
+
+    def get(self, key, *args, **kwargs):
+        return super().get(f"own.{key}", *args, **kwargs)
+
+
+def test_calls_that_a_subclass_overrides_are_called_in_a_block():
+    cache = Prefixed("subclass", {"OPTIONS": FOLLOWS})
+    with transaction.atomic():
+        cache.set("key", 1)
+        assert cache.get("key") == 1
+    assert cache.get("key") == cache.get_many(["own.key"])["own.key"] == 1
+    cache.clear()
+
+
+@pytest.mark.usefixtures("on_disk")
+def test_nothing_is_seen_of_the_rest_of_a_block_whose_connection_was_closed(cache):
+    with transaction.atomic():
+        connections["default"].close()
+        cache.set("key", 1)
+    assert cache.get("key") is None
+    cache.set("key", 2)
+    assert cache.get("key") == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_thread_of_a_forked_child_does_not_see_the_transactions_of_the_parent():
+    run(SITE + FORK)
+
+
+def test_each_greenlet_sees_its_own_transaction():
+    pytest.importorskip("gevent")
+    run("from gevent import monkey; monkey.patch_all()\n" + SITE + GREENLETS)
+
+
+SITE = """
+import os, tempfile, threading
+import django
+from django.conf import settings
+settings.configure(
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": tempfile.mkstemp()[1]}},
+    CACHES={"default": {
+        "BACKEND": "wheelcache.django_backend.WheelCache",
+        "OPTIONS": {"TRANSACTIONS": True, "LOG_INTERVAL": None, "FIGURES_DIR": None},
+    }},
+)
+django.setup()
+from django.core.cache import caches
+from django.db import transaction
+"""
+
+FORK = """
+has_set, may_end = threading.Event(), threading.Event()
+
+def hold():
+    with transaction.atomic():
+        caches["default"].set("key", "uncommitted")
+        has_set.set()
+        may_end.wait()
+
+holder = threading.Thread(target=hold)
+holder.start()
+has_set.wait()
+child = os.fork()
+if child == 0:
+    seen = []
+    # It gets the identifier of the thread of the parent.
+    thread = threading.Thread(target=lambda: seen.append(caches["default"].get("key")))
+    thread.start()
+    thread.join()
+    os._exit(seen != [None])
+status = os.waitpid(child, 0)[1]
+may_end.set()
+holder.join()
+assert status == 0
+"""
+
+GREENLETS = """
+import gevent
+
+def hold():
+    cache = caches["default"]
+    with transaction.atomic():
+        cache.set("key", 1)
+        assert cache.get("key") == 1
+        gevent.spawn(look).get()
+
+def look():
+    assert caches["default"].get("key") is None
+
+hold()
+caches["default"].clear()
+gevent.spawn(hold).get()
+"""

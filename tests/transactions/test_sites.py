@@ -1,0 +1,177 @@
+"""TRANSACTIONS in a site: tests, requests, waiting callers, sessions and settings."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.core.cache import caches
+from django.core.checks import run_checks
+from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.base import BaseHandler
+from django.db import connection, transaction
+from django.http import HttpResponse
+from django.test import RequestFactory, TestCase, override_settings
+from django.views.decorators.cache import cache_page
+
+from tests.transactions.conftest import FOLLOWS, WHEEL
+from wheelcache.django_backend import WheelCache, memoize
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class CaseWithClass(TestCase):
+    """A test case of a site, run by the test below."""
+
+    @classmethod
+    def setUpTestData(cls):
+        caches["default"].set("of-the-class", 1)
+
+    def runTest(self):
+        cache = caches["default"]
+        assert cache.get("of-the-class") == 1
+        assert cache.get_or_set("key", lambda: "value") == "value"
+        assert cache.get("key") == "value"
+        with self.captureOnCommitCallbacks() as callbacks:
+            cache.set("other", 1)
+            transaction.on_commit(lambda: None)
+        assert len(callbacks) == 1
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_test_case_caches_and_leaves_nothing_behind():
+    for _ in range(2):
+        result = CaseWithClass().defaultTestResult()
+        CaseWithClass.setUpClass()
+        try:
+            CaseWithClass()(result)
+        finally:
+            CaseWithClass.tearDownClass()
+            CaseWithClass.doClassCleanups()
+        assert result.wasSuccessful(), result.failures + result.errors
+    assert caches["default"].get_many(["of-the-class", "key", "other"]) == {}
+
+
+def test_a_page_of_a_view_whose_transaction_rolls_back_is_not_cached(cache):
+    views = []
+
+    @transaction.atomic
+    @cache_page(60)
+    def view(request):
+        views.append(request.path)
+        transaction.set_rollback(request.path == "/undone")
+        return HttpResponse("page")
+
+    for path in ("/done", "/done", "/undone", "/undone"):
+        view(RequestFactory().get(path))
+    assert views == ["/done", "/undone", "/undone"]
+
+
+def waiting_cache():
+    return WheelCache("waiting", {"OPTIONS": {**FOLLOWS, "FILL_WAIT": 30}})
+
+
+def test_with_atomic_requests_a_committed_request_computes_for_all_that_follow(cache, others, monkeypatch):
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    computed = []
+
+    def compute(name):
+        assert connection.in_atomic_block
+        computed.append(name)
+        return [name]
+
+    memoized = memoize(100)(compute)
+
+    def view(request):
+        values = [cache.get_or_set("key", lambda: compute("set")), memoized("memoized")]
+        transaction.set_rollback(request.path == "/undone")
+        return values
+
+    respond = BaseHandler().make_view_atomic(view)
+    for path, count in [("/undone", 2), ("/", 4), ("/", 4)]:
+        assert respond(RequestFactory().get(path)) == [["set"], ["memoized"]]
+        assert len(computed) == count
+    # Another thread, whose connection has a transaction of its own.
+    assert others(transaction.atomic(lambda: [cache.get("key"), memoized("memoized")])) == [["set"], ["memoized"]]
+    assert len(computed) == 4
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_with_fill_wait_others_wait_for_the_commit_and_compute_after_a_rollback(is_committed):
+    cache, asked = waiting_cache(), threading.Event()
+
+    def wait_for_value():
+        asked.set()
+        try:
+            return cache.get("key")
+        finally:
+            cache.close()
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            assert cache.get("key") is None
+            cache.set("key", "ours")
+            waiter = pool.submit(wait_for_value)
+            asked.wait()
+            assert not waiter.done()
+            transaction.set_rollback(not is_committed)
+        assert waiter.result(20) == ("ours" if is_committed else None)
+    cache.close()
+    cache.clear()
+
+
+def test_sessions_in_the_cache_are_stored_immediately(cache, others):
+    from django.contrib.sessions.backends.cache import SessionStore
+
+    with transaction.atomic():
+        session = SessionStore()
+        session["name"] = "value"
+        session.save()
+        assert others(lambda: SessionStore(session.session_key).get("name")) == "value"
+        transaction.set_rollback(True)
+    assert SessionStore(session.session_key)["name"] == "value"
+
+
+@pytest.mark.parametrize("key", ["throttle_anon_127.0.0.1", "allauth:rl:login_failed:1", "axes-1"])
+def test_a_rollback_does_not_reset_the_counters_of_failed_logins(cache, others, key):
+    with transaction.atomic():
+        cache.set(key, [1])
+        assert cache.get(key) == others(cache.get, key) == [1]
+        transaction.set_rollback(True)
+    assert cache.get(key) == [1]
+
+
+@pytest.mark.parametrize(("given", "message"), [(["nowhere"], "nowhere"), ("default", "list"), (1, "True, False")])
+def test_a_wrong_option_is_an_error_at_the_start_that_names_it(given, message):
+    with pytest.raises(ImproperlyConfigured, match=rf"TRANSACTIONS must be.*{message}"):
+        WheelCache("wrong", {"OPTIONS": {"TRANSACTIONS": given}})
+
+
+def test_a_cache_follows_the_databases_that_it_names(others):
+    cache = WheelCache("named", {"OPTIONS": {**FOLLOWS, "TRANSACTIONS": ["default"]}})
+    with transaction.atomic():
+        cache.set("key", 1)
+        assert others(cache.get, "key") is None
+    assert others(cache.get, "key") == 1
+    cache.clear()
+
+
+@pytest.mark.parametrize(("options", "ids"), [({}, ["wheelcache.I002"]), ({"TRANSACTIONS": False}, []), (FOLLOWS, [])])
+def test_check_recommends_the_option_with_atomic_requests(settings, options, ids):
+    settings.DATABASES["default"]["ATOMIC_REQUESTS"] = True
+    try:
+        with override_settings(CACHES={"default": {"BACKEND": WHEEL, "LOCATION": "checked", "OPTIONS": options}}):
+            assert [each.id for each in run_checks(tags=["caches"]) if "ATOMIC" in each.msg] == ids
+    finally:
+        settings.DATABASES["default"]["ATOMIC_REQUESTS"] = False
+
+
+def test_more_values_than_the_cache_holds_do_not_grow_the_block():
+    cache = WheelCache("small", {"OPTIONS": {**FOLLOWS, "MAX_ENTRIES": 10}})
+    with transaction.atomic():
+        for number in range(100):
+            cache.set(f"key-{number}", number)
+        assert sum(cache.get(f"key-{number}") is not None for number in range(100)) <= 10
+        assert cache.get("key-99") == 99
+    assert cache.get("key-99") == 99
+    cache.clear()

@@ -1,0 +1,115 @@
+"""The moments of the last writes, by slot: they show whether a name was written since a transaction began.
+
+A value that a transaction computed may be as old as the beginning of the transaction, which no watch and no stamp of
+the core covers: they begin later, with the look-up. So a cache that follows transactions also records the moment of
+every write of a key and of every drop of a tag, before the write. Loads and evictions are no writes. Several names
+share a slot; a value of one is then not kept because of a write of another.
+
+A commit first applies its own deletes and drops, and then stores its values. Its own writes must not outdate its
+values, but those of others that come in between must. Therefore a word is exchanged, not assigned: the previous moment
+shows whether another caller wrote before, and a different moment in the slot that another caller wrote after.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+from wheelcache.coherence.key_stamps import KeyStamps
+from wheelcache.coherence.shared_stamps import ALL_WRITES, place_of_writes
+from wheelcache.core import exchange_word
+from wheelcache.core.tags import moment
+
+SLOTS: Final = 16_384
+"""The words of a cache without COHERENCE, in 128 KiB. With 100 writes per second and transactions of 0.1 s, a value in
+1,600 is not kept because of a write of another key."""
+
+
+class WriteMoments:
+    """The moments of the last writes of one cache. Names are keys of its core, or the core's names of tags.
+
+    Args:
+        stamps: processes with the same stamps share the moments.
+
+    Attributes:
+        own: the words of a cache without stamps. The compiled fast paths of ``core.access`` write them, too.
+    """
+
+    __slots__ = ("_stamps", "own")
+
+    def __init__(self, stamps: KeyStamps) -> None:
+        self._stamps = stamps
+        # Not a memoryview, which the garbage collector could not release while the compiled core holds its buffer.
+        self.own = array("Q", bytes(8 * SLOTS))
+
+    @property
+    def _words(self) -> memoryview | array[int]:
+        shared = self._stamps.writes
+        return self.own if shared is None else shared
+
+    def slot(self, name: Hashable) -> int:
+        number = hash(name) if self._stamps.writes is None else self._stamps.slot(name)
+        return place_of_writes(number, len(self._words))
+
+    def written(self, name: Hashable) -> None:
+        """Record that ``name`` will be written."""
+        self._write(self.slot(name))
+
+    def cleared(self) -> None:
+        """Record that all entries will be removed."""
+        self._write(ALL_WRITES)
+
+    def _write(self, slot: int) -> None:
+        now = moment()
+        before = exchange_word(self._words, slot, now)
+        commit = _applied.get()
+        if commit is not None and commit.moments is self:
+            commit.note(slot, before, now)
+
+    def __getitem__(self, slot: int) -> int:
+        return self._words[slot]
+
+
+class WritesSince:
+    """The writes of a cache by others since a moment, the beginning of a transaction.
+
+    Attributes:
+        moments: the moments of all writes of the cache.
+        since: the moment; 0 if it is not known, so that every name counts as written.
+    """
+
+    __slots__ = ("_own", "moments", "since")
+
+    def __init__(self, moments: WriteMoments, since: int) -> None:
+        self.moments = moments
+        self.since = since
+        self._own: dict[int, int] = {}
+
+    @contextmanager
+    def apply(self) -> Iterator[None]:
+        """Count writes of this cache by the running code in this block as those of the transaction."""
+        token = _applied.set(self)
+        try:
+            yield
+        finally:
+            _applied.reset(token)
+
+    def note(self, slot: int, before: int, now: int) -> None:
+        """Note a write by the transaction, and the moment of the write before it."""
+        if before < self.since or before == self._own.get(slot):
+            self._own[slot] = now
+
+    def contain(self, names: Iterable[Hashable]) -> bool:
+        """Return whether others have written one of the names, or cleared the cache."""
+        moments = self.moments
+        for slot in (ALL_WRITES, *map(moments.slot, names)):
+            written = moments[slot]
+            if written >= self.since and written != self._own.get(slot):
+                return True
+        return False
+
+
+_applied: Final[ContextVar[WritesSince | None]] = ContextVar("wheelcache_applied", default=None)

@@ -1,0 +1,172 @@
+"""The command line of both frameworks: ``manage.py wheelcache`` and ``flask wheelcache``.
+
+Each framework passes its own parser to ``add_commands``, and the parsed options to ``run``.
+"""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Final, TextIO
+
+from wheelcache.errors import FileUnusable
+from wheelcache.observability import console, entry_commands, operator_commands, snapshot_commands
+from wheelcache.observability.console import CommandFailed
+from wheelcache.observability.observed import ObservedCache
+from wheelcache.observability.worker_requests import NotPurgeable
+
+DESCRIPTION: Final = (
+    "Show the figures of the caches, over all workers of this site on this machine, or run a command in all workers."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """The steps of the commands that differ between the frameworks.
+
+    Attributes:
+        caches: returns the caches of the site. It raises ``CommandFailed`` if there are none.
+        name_of: returns the name of the cache that ``--cache`` gives.
+        snapshot_option: the name of the option that sets the directory of snapshots, as the user writes it.
+        explain: runs ``why`` for a path and the lines of ``--header``, with the output.
+    """
+
+    caches: Callable[[], Iterable[ObservedCache]]
+    name_of: Callable[[str | None], str | None]
+    snapshot_option: str
+    explain: Callable[[str, Iterable[str], TextIO], None]
+
+
+def add_commands(parser: ArgumentParser) -> None:
+    """Add the options and commands to ``parser``. Its own options, such as Django's, may also follow a command."""
+    own, cache, as_json, header = (ArgumentParser(add_help=False) for _ in range(4))
+    for option in parser._actions:
+        if option.dest != "help":
+            option = copy(option)
+            # A default would replace the value of an option before the command.
+            option.default = SUPPRESS
+            own._add_action(option)
+    cache.add_argument(
+        "--cache", metavar="NAME", help="the name, in Django also the alias (default: all caches, or the only one)"
+    )
+    as_json.add_argument("--json", action="store_true", default=SUPPRESS, help="print a JSON document")
+    header.add_argument("--header", action="append", default=[], metavar="HEADER", help="a header: 'Name: value'")
+    parser.add_argument("--json", action="store_true", help="print a JSON document instead of a table")
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        type=seconds,
+        const=console.WATCH,
+        metavar="SECONDS",
+        help=f"update the table every SECONDS (default: {console.WATCH:g}) until Ctrl-C",
+    )
+    commands = parser.add_subparsers(title="commands", dest="action", metavar="COMMAND")
+
+    def add(name: str, text: str, *options: ArgumentParser) -> ArgumentParser:
+        description = f"{text[0].upper()}{text[1:]}."
+        command: ArgumentParser = commands.add_parser(name, help=text, description=description, parents=[*options, own])
+        return command
+
+    add("save", "ask all workers to save their entries, and wait until they have")
+    add("load", "ask all workers to load the newest snapshot, in addition to their entries")
+    add("clear", "ask all workers to clear their entries", cache)
+    purge = add("purge", "remove the pages of a URL, of a directory or of a host, in all workers", cache)
+    purge.add_argument("target", metavar="URL", help="a URL, a directory (https://example.com/news/*) or a host")
+    add("advise", "print the changes of the options that would clearly help, and their effect", cache, as_json)
+    add("reset", "reset the figures to zero, here and on the dashboard", cache)
+    add("inspect", "list the snapshots, their age, and whether they are whole", as_json)
+    keys = add("keys", "list the keys that match a pattern, in all workers", cache, as_json)
+    tags = add("tags", "list the tags that match a pattern, with the number of their entries", cache, as_json)
+    for command in (keys, tags):
+        command.add_argument("target", nargs="?", default="*", metavar="PATTERN", help="a pattern (default: *)")
+    get = add("get", "show one entry in each worker: the time left, its size, type and tags", cache, as_json)
+    get.add_argument("--show-value", action="store_true", help="show the value")
+    ttl = add("ttl", "show the seconds that are left to one entry in each worker", cache, as_json)
+    for command in (get, ttl):
+        command.add_argument("target", metavar="KEY", help="the key, as the cache stores it")
+    delete = add("delete", "delete one key, or the entries of a pattern or of a tag, in all workers", cache, as_json)
+    delete.add_argument("target", nargs="?", metavar="KEY", help="the key, as the cache stores it")
+    delete.add_argument("--pattern", help="delete the keys that match a pattern")
+    delete.add_argument("--tag", help="delete the entries of a tag")
+    why = add("why", "explain whether a page is stored, for how long, on what it depends, and why not", header)
+    why.add_argument("target", metavar="PATH", help="the path, or a URL with a host of the site")
+    warm = add("warm", "request all pages of a sitemap from the running site, which stores them", header)
+    warm.add_argument("target", metavar="SITEMAP_URL", help="the URL of a sitemap, or of an index of sitemaps")
+    warm.add_argument("--concurrency", type=_number, default=4, help="the most requests at a time (default: 4)")
+    warm.add_argument("--limit", type=_number, help="the most pages")
+
+
+def run(options: Mapping[str, Any], framework: Framework, out: TextIO, *, styled: bool = True) -> None:
+    """Run the command of the parsed ``options``; without one, show the figures.
+
+    Args:
+        styled: whether tables may use bold text.
+
+    Raises:
+        CommandFailed: if the command cannot be run, or not by all workers, for the reason in the message.
+    """
+    action, as_json = options["action"], options["json"]
+    if action is not None and options["watch"] is not None:
+        raise CommandFailed(f"--watch is only for the figures: leave it out of {action}.")
+    if as_json and action not in (None, "inspect", "advise", *entry_commands.ACTIONS):
+        raise CommandFailed(
+            f"--json is only for the figures, advise, inspect and the entries: leave it out of {action}."
+        )
+    if action == "why":
+        framework.explain(options["target"], options["header"], out)
+        return
+    if action == "warm":
+        # Every flask command imports this module.
+        from wheelcache.http_cache import sitemaps
+
+        warmed = {name: options[name] for name in ("concurrency", "limit")}
+        sitemaps.run(options["target"], out, header_lines=options["header"], styled=styled, **warmed)
+        return
+    caches = framework.caches()
+    name = framework.name_of(options.get("cache"))
+    try:
+        if action is None:
+            console.show(caches, out, watch=options["watch"], as_json=as_json, styled=styled)
+        elif action in entry_commands.ACTIONS:
+            entry_commands.run(action, options, caches, name, out)
+        elif action == "inspect":
+            snapshot_commands.inspect(caches, framework.snapshot_option, out, as_json=as_json, styled=styled)
+        elif action == "purge":
+            operator_commands.purge(caches, name, options["target"], out)
+        elif action == "clear":
+            operator_commands.clear(caches, name, out)
+        elif action == "advise":
+            console.advise(caches, name, out, as_json=as_json)
+        elif action == "reset":
+            operator_commands.reset(caches, name, out)
+        elif action == "save":
+            snapshot_commands.save(caches, framework.snapshot_option, out)
+        else:
+            snapshot_commands.load(caches, framework.snapshot_option, out)
+    except (NotPurgeable, FileUnusable) as error:
+        raise CommandFailed(str(error)) from None
+
+
+def seconds(text: str) -> float:
+    """Return the number of seconds that an option gives.
+
+    Raises:
+        ArgumentTypeError: if ``text`` is not a number above 0.
+    """
+    with suppress(ValueError):
+        found = float(text)
+        if isfinite(found) and found > 0:
+            return found
+    raise ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
+
+
+def _number(text: str) -> int:
+    with suppress(ValueError):
+        found = int(text)
+        if found > 0:
+            return found
+    raise ArgumentTypeError(f"must be an integer above 0, not {text!r}")

@@ -1,0 +1,66 @@
+# The uses of keys that left, in sets of 8 slots of 4 bytes: half a line of a processor's cache. A set is in the order of
+# departure. A new key replaces the one with the fewest uses, of several the one that left first, so a flood of keys that
+# are used once replaces only its own kind. The hash of a key is mixed with a secret before: nobody can choose keys that
+# share a set.
+
+cdef enum:
+    WAYS = 8
+    NAME_BITS = 20  # of a slot's 32 bits; two keys of a set share a name once in a million
+    MOST_DEPARTED = 16777216
+
+cdef uint32_t NAME = 0xFFFFF000
+
+cdef struct Departed:
+    uint32_t *slots  # the name, 4 bits of epoch, 4 bits of uses; 0 if free
+    uint32_t sets
+
+
+cdef int open_departed(Departed *departed, uint32_t keys) except -1:
+    departed.sets = (keys + WAYS - 1) // WAYS
+    departed.slots = <uint32_t *>PyMem_RawCalloc(departed.sets * WAYS, sizeof(uint32_t))
+    if departed.slots is NULL:
+        raise MemoryError
+    return 0
+
+
+cdef inline size_t memory_of_departed(Departed *departed) noexcept:
+    return departed.sets * WAYS * sizeof(uint32_t)
+
+
+cdef inline uint32_t *set_of(Departed *departed, uint64_t spread) noexcept:
+    return &departed.slots[WAYS * (<uint64_t><uint32_t>spread * departed.sets >> 32)]
+
+
+cdef inline uint32_t name_of(uint64_t spread) noexcept:
+    return <uint32_t>(spread >> 32) << (32 - NAME_BITS)
+
+
+cdef inline uint32_t aged(uint32_t uses, uint32_t epoch, uint32_t now) noexcept:
+    """Return a number of uses that was noted in an epoch, halved for each epoch since."""
+    return uses >> ((now - epoch) & 15)
+
+
+cdef inline uint32_t uses_of_departed(Departed *departed, uint64_t spread, uint32_t epoch) noexcept:
+    cdef uint32_t *slots = set_of(departed, spread)
+    cdef uint32_t way, slot, name = name_of(spread)
+    for way in range(WAYS):
+        slot = slots[way]
+        if slot & NAME == name and slot:
+            return aged(slot & 15, slot >> 4 & 15, epoch)
+    return 0
+
+
+cdef inline void note_departure(Departed *departed, uint64_t spread, uint32_t uses, uint32_t epoch) noexcept:
+    cdef uint32_t *slots = set_of(departed, spread)
+    cdef uint32_t way, slot, each, fewest = 16, replaced = 0, name = name_of(spread)
+    for way in range(WAYS):
+        slot = slots[way]
+        if slot & NAME == name:
+            replaced = way
+            break
+        each = aged(slot & 15, slot >> 4 & 15, epoch) if slot else 0
+        if each <= fewest:
+            fewest, replaced = each, way
+    for way in range(replaced, 0, -1):
+        slots[way] = slots[way - 1]
+    slots[0] = name | (epoch & 15) << 4 | uses

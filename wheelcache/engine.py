@@ -1,0 +1,247 @@
+"""The calls of a cache for the layers in front of it: the backends, the near cache, the HTTP cache.
+
+A layer uses the public calls of ``Cache`` and those of its ``Engine``, and no other part of the cache: the parts may
+change without the layers. Keys are those of the callers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from wheelcache.cache_parts import CacheParts
+from wheelcache.coherence.misses import Misses
+from wheelcache.coherence.write_moments import WritesSince
+from wheelcache.core.contract import MISSING, STORED, Seen
+from wheelcache.errors import Unloaded
+from wheelcache.loading.request import LoadRequest
+from wheelcache.loading.steps import Steps, StepsTo
+from wheelcache.observability.stats_reader import ObservedPages, ObservedStore
+from wheelcache.observability.worker_requests import PURGE
+from wheelcache.options import seconds, whole
+from wheelcache.runtime.clock import Clock
+from wheelcache.runtime.request_scope import current_scope
+from wheelcache.turns import Turns
+
+
+class Engine:
+    """The calls of one cache for layers. Calls that a part offers in the same form are bound once, so they cost no more
+    than a call of that part.
+
+    Attributes:
+        reports_writes: whether other processes report their writes to this cache.
+        now, clock: return seconds. Frozen time affects ``now`` only.
+        set: stores a value, and returns the core's outcome: see ``EntryWriter.set``.
+        replace: stores a value if there is an entry: see ``EntryWriter.replace``.
+        record_writes: returns the moments of all later writes: see ``EntryWriter.record_writes``.
+        renew: gives an entry a new TTL without notifying other processes: see ``EntryWriter.renew``.
+        peek: returns the entry that a loader would replace: see ``Loads.previous``.
+        key_batches, deletions, delete_tags, add_group: see ``CacheParts``.
+        needs_refresh, request, load_apart, load_many, reconcile, get_stale: see ``Loads``.
+        led_apart, supersede_apart: the turns of loads apart, whose values a layer stores: see ``Loads``.
+        is_used: starts the periodic jobs, at any use of the cache that is neither a look-up nor a write.
+    """
+
+    def __init__(self, parts: CacheParts) -> None:
+        writer, loads = parts.writer, parts.loads
+        self._parts: Final = parts
+        self.reports_writes = parts.stamps.reports_writes
+        self.now = parts.core.now
+        self.clock = parts.driver.clock
+        self.set = writer.set
+        self.replace = writer.replace
+        self.record_writes = writer.record_writes
+        self.renew = writer.renew
+        self.peek = loads.previous
+        self.key_batches = parts.key_batches
+        self.deletions = parts.deletions
+        self.delete_tags = parts.delete_tags
+        self.add_group = parts.add_group
+        self.needs_refresh = loads.needs_refresh
+        self.request = loads.request
+        self.load_apart = loads.load_apart
+        self.led_apart = loads.led_apart
+        self.supersede_apart = loads.supersede_apart
+        self.load_many = loads.load_many
+        self.reconcile = loads.reconcile
+        self.get_stale = loads.get_stale
+        self.is_used = parts.jobs.cache_is_used
+
+    # Entries.
+
+    def weigh(self, key: Any, value: Any) -> int:
+        """Return the weight of an entry of ``key`` and ``value``; 0 without a weigher."""
+        return self._parts.writer.weigh(self._parts.keys.adapt(key), value)
+
+    def evict_to(self, size: int) -> None:
+        """Evict the least recently used entries until at most ``size``, an int >= 0, are left. Load no snapshot."""
+        with suppress(Unloaded):
+            self._parts.writer.evict_to(whole("size", size))
+
+    def clear_for(self, by: str | None) -> None:
+        """Clear the cache, and record the clear among the recent events.
+
+        Args:
+            by: the operator that the event names. An empty string stands for the code of the site. Pass None to leave
+                the clear out of the events.
+        """
+        self._parts.clear()
+        if by is not None:
+            self._parts.observer.events.note_clear(by)
+
+    def dropped_since(self, tags: tuple[str, ...], since: int) -> bool:
+        """Return whether one of the tags was dropped after the moment ``since``, by any process."""
+        return self._parts.core.dropped_since(self._parts.writer.tag_names("", tags), since)
+
+    def seen(self, key: Any) -> Seen | None:
+        """Return the present stamp of ``key``, the same in all processes, which any write changes; None without
+        stamps."""
+        return self._parts.stamps.seen(self._parts.keys.adapt(key))
+
+    # Computing missing values.
+
+    def load(self, request: LoadRequest, found: Any = MISSING) -> Steps:
+        """Return the steps to the value of a request, for which a ``find`` returned ``found``. They load it if that is
+        MISSING, and otherwise refresh it. In a task, an awaitable result of the loader is awaited."""
+        loads = self._parts.loads
+        return loads.load(request) if found is MISSING else loads.refresh(request, found)
+
+    def count_miss(self) -> None:
+        """Count a miss, which ``Cache.find`` does not."""
+        self._parts.core.count(misses=1)
+        self.is_used()
+
+    def misses(self) -> Misses:
+        """Return the notes of the misses that callers may answer by a write. In a coherent cache, a
+        look-up in it notes its miss; otherwise, the layer does."""
+        return self._parts.misses
+
+    def look_up_leased(
+        self, key: Any, wait: float, may_wait: bool = True, grace: float = 0.0, leader: Any = None
+    ) -> StepsTo[Any]:
+        """Return the steps of a look-up by a caller that will compute and set the value if it is missing.
+
+        The steps return the value, or MISSING if the caller must compute it. Of several callers that miss a key at the
+        same time, one receives MISSING and a lease, and the others wait for the value that it sets. If the holder of
+        the lease deletes the key, its request ends, or ``wait`` is over, one waiter receives MISSING and the lease. A
+        caller that holds a lease, runs a loader, or runs under an event loop never waits. See ``fill_turns``.
+
+        Args:
+            wait: the maximum seconds to wait, > 0.
+            may_wait: False if the holder of the lease may need the same thread that would wait.
+            grace: for so many seconds past the TTL of a value, which must be stored with that grace, the others receive
+                the old value and do not wait.
+            leader: a key whose lease stands for that of ``key``, too, since both values are computed together. While
+                another caller has that lease, this one receives the old value of ``key``, if there is one.
+        """
+        parts = self._parts
+        parts.gate.open()
+        key = parts.keys.adapt(key)
+        leader = key if leader is None else parts.keys.adapt(leader)
+        return parts.leased_reads.get(key, seconds("wait", wait), may_wait, grace, leader)
+
+    def is_leased(self, key: Any) -> bool:
+        """Return whether the running thread or task has a lease on ``key``."""
+        return self._parts.leases.is_of(self._parts.keys.adapt(key), current_scope())
+
+    # For transactions.
+
+    def share(
+        self, key: Any, value: Any, ttl: float | None, grace: float, tags: tuple[str, ...], others: WritesSince
+    ) -> bool:
+        """Store the value that a transaction has computed, as a fill, unless others have written the key, or dropped a
+        tag, since the transaction began. Return whether it was stored.
+
+        Callers that wait for a lease on the key receive a stored value, and otherwise look again.
+        """
+        parts = self._parts
+        key = parts.keys.adapt(key)
+        watch = parts.stamps.watch(key)
+        names = parts.writer.tag_names(key, tags)
+        # After the watch began, which shows later writes: those are recorded before they happen.
+        if others.contain([key, *(name for name, _ in names)]):
+            parts.leases.refuse(key)
+            return False
+        outcome, removed = parts.writer.store(key, value, ttl, grace, watch, names)
+        if not outcome & STORED:
+            parts.leases.refuse(key)
+        parts.misses.take(key)
+        parts.writer.announce(outcome, removed)
+        return bool(outcome & STORED)
+
+    # For copies of values in a store behind.
+
+    def keep_copies_of(self, store: ObservedStore) -> None:
+        """Include the statistics of ``store``, and load no snapshot, since the entries are copies of its values."""
+        self._parts.observer.observe_store(store)
+        self._parts.gate.skip_load()
+
+    def lease_fill(self, key: Any) -> Callable[[Any, tuple[str, ...]], None]:
+        """Return a function that passes a value, with its tags, to the callers that wait for a lease on ``key``.
+
+        The value must be read or written in the store behind after this call: see ``LeasedReads.fill``.
+        """
+        fill = self._parts.leased_reads.fill(self._parts.keys.adapt(key))
+        return lambda value, tags: fill(value, self._parts.writer.tag_names("", tags))
+
+    def refuse_fill(self, key: Any) -> None:
+        """Pass on the lease on ``key``, since the value that was computed may be outdated."""
+        self._parts.leases.refuse(self._parts.keys.adapt(key))
+
+    def will_be_written(self, key: Any) -> None:
+        """Record the write of ``key`` in the store behind, which follows. In a coherent cache, delete the copy, without
+        ending a lease on it. This outdates the fills of ``key`` that are in progress in any process."""
+        key = self._parts.keys.adapt(key)
+        if self.reports_writes:
+            self._parts.writer.remove(key)
+        else:
+            self._parts.writer.will_be_written(key)
+
+    def filled(self, key: Any) -> None:
+        """Delete ``key``, whose value in the store behind was filled after a miss. In a coherent cache, this outdates
+        no fill in progress."""
+        parts = self._parts
+        if not self.reports_writes:
+            parts.writer.delete(key)
+            return
+        key = parts.keys.adapt(key)
+        parts.stamps.restamp(key)
+        parts.writer.discard(key)
+        parts.leases.deleted(key)
+
+    def invalidate(self, key: Any) -> None:
+        """Delete ``key``, which was written in the store behind. A caller that waits for a lease reads it there."""
+        self._parts.writer.delete(key)
+        # After the delete, which must not make the ``lease_fill`` of the next holder outdated.
+        self.refuse_fill(key)
+
+    def discard_stale(self, key: Any) -> None:
+        """Remove the stale copy of ``key``, which is no longer in the store behind."""
+        self._parts.writer.discard(self._parts.keys.adapt(key))
+
+    # For pages.
+
+    def keep_pages(
+        self,
+        figures: ObservedPages,
+        clock: Clock,
+        *,
+        purge: Callable[[str], int],
+        before_clear: Callable[[], object],
+    ) -> Turns:
+        """Include the statistics of pages, whose weights are bytes. Return the turns of the requests that compute them.
+
+        Args:
+            clock: returns seconds, for the times at which turns end by themselves.
+            purge: carries out an operator's request to purge a URL or a host.
+            before_clear: called before each clear.
+        """
+        parts = self._parts
+        parts.observer.observe_pages(figures)
+        parts.actions[PURGE] = purge
+        parts.before_clear = before_clear
+        turns = Turns(parts.core, parts.stamps.watch, parts.stamps.seen, clock)
+        # Until the pages are stored, the cache must receive the requests of operators that outdate them.
+        parts.idle_checker.is_computing = lambda: bool(turns.open)
+        return turns

@@ -1,0 +1,195 @@
+"""A cache of a backend that follows transactions: what its calls see within one, and its end.
+
+At the end, the deletes of the transaction reach all, and then its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from wheelcache.cache import Cache
+from wheelcache.coherence.notices import Bus, Notice, collected, merged
+from wheelcache.coherence.write_moments import WritesSince
+from wheelcache.core.contract import HIDDEN
+from wheelcache.keys import callers_tags
+from wheelcache.loading.policy import LoadPolicy
+from wheelcache.loading.request import Loaded
+from wheelcache.transactions.overlay import Fill, Overlay
+from wheelcache.transactions.transaction import OfThread, Transaction
+
+NOTHING: Final = object()
+"""The default of a look-up that finds nothing."""
+
+
+class FollowedCache:
+    """The shared cache under the overlays: see ``transactions.transaction.Target``.
+
+    Args:
+        cache: the entries, or the copies of entries of another cache.
+        open_transactions: returns the open transactions of the running code that the cache follows, oldest first.
+        max_entries, max_weight: the bounds of the cache.
+        bus: reports writes to other machines; None if there are none.
+        outlives_process: whether the entries outlive this process.
+        has_store: whether there is a store behind, which all machines share.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        open_transactions: Callable[[], list[Transaction]],
+        max_entries: int | None,
+        max_weight: int | None,
+        bus: Bus | None = None,
+        *,
+        outlives_process: bool,
+        has_store: bool = False,
+    ) -> None:
+        self.overlays: set[Overlay] = set()
+        self.of_thread = OfThread()
+        self.open_transactions = open_transactions
+        self.outlives_process = outlives_process
+        self._engine = cache.engine
+        self._moments = cache.engine.record_writes()
+        self._bus = bus
+        self.has_store = has_store
+        self._bounds = max_entries, max_weight
+
+    def new_overlay(self, since: int) -> Overlay:
+        return Overlay(WritesSince(self._moments, since), self._engine.now, *self._bounds)
+
+    def invalidate(self, overlay: Overlay) -> None:
+        with collected(self._bus) as notices:
+            try:
+                self._invalidate(overlay)
+            finally:
+                if self._bus is not None and notices:
+                    self._report(self._bus, overlay, merged(notices))
+
+    def _report(self, bus: Bus, overlay: Overlay, notice: Notice) -> None:
+        """Publish the notice of the invalidations, once if this is within their transaction. A store is invalidated
+        again after the commit, since a caller may have filled it in between, so this is reported as well: another
+        machine may have a copy of that value."""
+        if notice != overlay.reported:
+            is_in_transaction = bus.publish(notice)
+            overlay.reported = notice if is_in_transaction and not self.has_store else None
+
+    def _invalidate(self, overlay: Overlay) -> None:
+        changes = overlay.changes()
+        by_version: dict[Any, list[Any]] = {}
+        for backend, key, *version in changes.deleted.values():
+            by_version.setdefault((backend, *version), []).append(key)
+        with overlay.others.apply():
+            if changes.is_cleared:
+                overlay.origin.clear_now()
+            for backend, tag in changes.tags.values():
+                backend.drop_tag_now(tag)
+            for backend, *pattern in changes.patterns:
+                backend.delete_pattern_now(*pattern)
+            for (backend, *version), keys in by_version.items():
+                backend.delete_now(keys, *version)
+
+    def share(self, overlay: Overlay) -> None:
+        # In the opposite order of the sets: a page before its list of headers, whose waiters will look for the page.
+        for cache_key, fill in reversed(overlay.changes().fills.items()):
+            seconds = fill.seconds_left(overlay.now())
+            if seconds is None or seconds > 0:
+                backend, *origin = fill.origin
+                backend.share(cache_key, *origin, fill, seconds, overlay.others)
+
+    def withdraw(self, overlay: Overlay) -> None:
+        for cache_key in overlay.changes().fills:
+            self._engine.refuse_fill(cache_key)
+
+
+class FollowingAccess:
+    """What the calls of a backend that follows transactions see. It comes before the backend among the bases."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def _follow(self, followed: FollowedCache) -> None:
+        self._followed = followed
+        self._overlays, self._of_thread = followed.overlays, followed.of_thread
+
+    def overlay(self, key: Any = None) -> Overlay | None:
+        """Return the overlay of the open transaction, which the first call makes; None without a transaction."""
+        transactions = self._followed.open_transactions()
+        if not transactions:
+            return None
+        overlay = transactions[-1].overlay(self._followed)
+        overlay.origin = self
+        return overlay
+
+    def _in_overlay(self, cache_key: Any) -> Any:
+        """Return the Fill that the running transaction sees, HIDDEN, or None if the shared cache must be asked."""
+        followed = self._followed
+        if followed.overlays:
+            for transaction in reversed(followed.open_transactions()):
+                overlay = transaction.find_overlay(followed)
+                found = None if overlay is None else overlay.find(cache_key)
+                if found is not None:
+                    return found
+        return None
+
+    def _own_fill(self, cache_key: Any, key: Any, *version: int | None) -> Fill | None:
+        """Return the value that an immediate call on ``key`` acts on, if the transaction has set it. Otherwise, make
+        the entry of the shared cache visible, after deleting it if the transaction has."""
+        found = self._in_overlay(cache_key)
+        if type(found) is Fill:
+            return found
+        overlay = self.overlay(key) if found is HIDDEN else None
+        if overlay is not None:
+            self.delete_now([key], *version)
+            overlay.reveal(cache_key)
+        return None
+
+    def _get_in_transaction(self, key: Any, default: Any, version: int | None) -> Any:
+        cache_key = self._key(key, version)
+        found = self._in_overlay(cache_key)
+        if type(found) is Fill:
+            return self._decode(found.value)
+        value = NOTHING if found is HIDDEN else self._get_shared(key, NOTHING, version)
+        return default if value is NOTHING or self._hides_entry(cache_key, key) else value
+
+    def _hides_entry(self, cache_key: Any, key: Any = None) -> bool:
+        """Return whether a transaction has dropped a tag of the entry that was found in the shared cache."""
+        for transaction in self._followed.open_transactions():
+            overlay = transaction.find_overlay(self._followed)
+            if overlay is not None and overlay.drops_tags and self.overlay(key) is not None:
+                record = self._cache.engine.peek(cache_key)
+                if record is None or overlay.has_dropped(callers_tags(record.tags)):
+                    return True
+        return False
+
+    def _new_fill(
+        self, cache_key: Any, stored: Any, ttl: float | None, origin: tuple[Any, ...], names: tuple[str, ...]
+    ) -> Fill:
+        engine = self._cache.engine
+        expires_at = inf if ttl is None else engine.now() + ttl
+        return Fill(origin, stored, expires_at, names, engine.weigh(cache_key, stored))
+
+
+def computed(stored: Any, ttl: float | None, policy: LoadPolicy) -> tuple[Any, float | None]:
+    """Return the stored form and the TTL of a value, for the result of an adaptive loader and the caller's TTL."""
+    if type(stored) is Loaded:
+        return stored.value, stored.ttl
+    return stored, policy.negative_ttl if stored is None and policy.negative_ttl is not None else ttl
+
+
+def no_entry(key: Any) -> None:
+    """Find no previous value: within a transaction, none is passed to a loader."""
+
+
+def with_calls(calls: type, backend: Any) -> Any:
+    """Return a class of backends with ``calls`` over those of this package, and under those that a site overrides.
+
+    Its ``_set_shared`` is the ``set`` under that of ``calls``: ``super().set`` would take 70 ns more.
+    """
+    package = __name__.partition(".")[0]
+    own = next(each for each in backend.__mro__ if each.__module__.partition(".")[0] == package)
+    about = {"__module__": backend.__module__, "__doc__": backend.__doc__}
+    found = type(own.__name__, (calls, own), {**about, "_set_shared": own.set})
+    return found if own is backend else type(backend.__name__, (backend, found), about)

@@ -1,0 +1,113 @@
+"""The site's rules for its pages, in one place:
+
+>>> rules = [("/static-pages/*", ttl(3600)), ("/account/*", bypass()), ("api.example.com/*", grace(30))]
+
+A pattern that begins with a slash applies to every host; others begin with a host. ``*`` matches any text, also with
+slashes, and no other character is special. Of the rules of each kind, the first that matches counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from wheelcache import glob_pattern, options
+
+
+@dataclass(frozen=True, slots=True)
+class PageRule:
+    """What the rules say about a page.
+
+    Attributes:
+        ttl: the lifetime for this cache, in seconds, instead of that of the headers; None to use theirs.
+        bypasses: whether its requests bypass the cache.
+        grace: the seconds for which the page may be stale if it does not specify them; None for those of the policy.
+    """
+
+    ttl: float | None = None
+    bypasses: bool = False
+    grace: float | None = None
+
+
+NO_RULE: Final = PageRule()
+
+
+def ttl(seconds: float) -> PageRule:
+    """Set the lifetime of pages for this cache, instead of that of their headers.
+
+    It is for statuses 200, 203, 204, 300, 301, 308, 404 and 410. Responses that must not be stored are not stored, and
+    a page with ``no-cache`` is validated before every use. Browsers receive the headers of the page unchanged.
+    """
+    return PageRule(ttl=options.seconds("the number in ttl()", seconds))
+
+
+def bypass() -> PageRule:
+    """Let requests bypass the cache."""
+    return PageRule(bypasses=True)
+
+
+def grace(seconds: float) -> PageRule:
+    """Set ``stale-while-revalidate`` and ``stale-if-error`` of pages that do not specify them.
+
+    ``must-revalidate`` and ``proxy-revalidate`` still forbid stale pages.
+    """
+    return PageRule(grace=options.seconds_or_zero("the number in grace()", seconds))
+
+
+class PageRules:
+    """The rules of a site, in their order.
+
+    Raises:
+        TypeError, ValueError: if a rule is invalid; the message names it.
+    """
+
+    def __init__(self, rules: Iterable[tuple[str, PageRule]] = ()) -> None:
+        if isinstance(rules, str | bytes) or not isinstance(rules, Iterable):
+            raise TypeError(f"rules must be a list of pairs, {ACCEPTED}, not {options.shown(rules)}")
+        self._rules = [_checked(f"rules[{index}]", rule) for index, rule in enumerate(rules)]
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def of(self, host: str, path: str) -> PageRule:
+        """Return what the rules say about a page.
+
+        Args:
+            host: in lower case, with the port if the request names one.
+            path: decoded, one character for each byte, as in the key of the page.
+        """
+        found = [rule for of_host, of_path, rule in self._rules if of_path(path) and of_host(host)]
+        return PageRule(
+            ttl=next((rule.ttl for rule in found if rule.ttl is not None), None),
+            bypasses=any(rule.bypasses for rule in found),
+            grace=next((rule.grace for rule in found if rule.grace is not None), None),
+        )
+
+
+ACCEPTED: Final = 'such as ("/news/*", ttl(60)), ("/account/*", bypass()) or ("api.example.com/*", grace(30))'
+
+Matcher = Callable[[str], object]
+
+
+def _checked(name: str, given: Any) -> tuple[Matcher, Matcher, PageRule]:
+    """Return the matchers of the host and the path of a rule, and what it says."""
+    if not (isinstance(given, tuple | list) and len(given) == 2 and isinstance(given[0], str)):
+        raise TypeError(f"{name} must be a pair of a pattern and a rule, {ACCEPTED}, not {options.shown(given)}")
+    pattern, rule = given
+    if not isinstance(rule, PageRule):
+        accepted = "ttl(seconds), bypass() or grace(seconds)"
+        raise TypeError(f"{name}, for {options.shown(pattern)}, must have {accepted}, not {options.shown(rule)}")
+    host, slash, path = pattern.partition("/")
+    if not slash or "://" in pattern or "?" in pattern:
+        raise ValueError(
+            f"{name} must have a pattern of a path, or of a host and a path, without scheme and query: {ACCEPTED}, "
+            f"not {options.shown(pattern)}"
+        )
+    return _matcher(host.lower() or "*"), _matcher(slash + path), rule
+
+
+def _matcher(pattern: str) -> Matcher:
+    # Keys have one character for each byte.
+    parts = pattern.encode().decode("latin-1").split("*")
+    return glob_pattern.matcher("*".join(map(glob_pattern.escaped, parts)))

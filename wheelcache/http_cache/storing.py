@@ -1,0 +1,252 @@
+"""Decides which responses may be stored, stores them, and answers with stored pages."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, urljoin
+
+from wheelcache import options
+from wheelcache.http_cache import rules
+from wheelcache.http_cache.cache_status import CacheStatus
+from wheelcache.http_cache.figures import Figures
+from wheelcache.http_cache.headers import CACHE_TAG, Headers, cache_tags, decoded, single, values
+from wheelcache.http_cache.keys import parts_of_url
+from wheelcache.http_cache.notes import PageNotes
+from wheelcache.http_cache.page import BODILESS, Page
+from wheelcache.http_cache.page_rules import PageRules
+from wheelcache.http_cache.reads import IgnoredReads
+from wheelcache.http_cache.reasons import Refusal, refusal
+from wheelcache.http_cache.replies import Reply, not_modified, stored_reply
+from wheelcache.http_cache.request import Request, Sessions
+from wheelcache.http_cache.rules import Policy
+from wheelcache.http_cache.stored_pages import UNSAFE, StoredPages
+from wheelcache.http_cache.variants import COOKIE, Normalization, accepted_encodings
+from wheelcache.runtime.clock import Clock
+
+logger = logging.getLogger("wheelcache")
+
+NO_LIFETIME: Final = refusal("no lifetime")
+TOO_LONG: Final = refusal("max_body", "longer than max_body")
+BY_REQUEST: Final = refusal("request", "no-store in the request")
+NO_COMPANION: Final = refusal("companion", "the application reported no dependencies")
+SESSION: Final = refusal("session")
+WRONG_TAGS: Final = refusal("tags", "more than 64 tags, or an invalid one")
+ENCODING: Final = refusal("encoding", "Content-Encoding that the request does not accept")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options of an HTTP cache besides its ``Policy``.
+
+    Attributes:
+        normalization: turns values of headers into parts of keys.
+        page_rules: the site's rules for its paths.
+        sessions: a request with one of these cookies stores only pages that depend on it or on all cookies.
+        needs_notes: whether a page is stored only if the application called ``PageNotes.vary_on``.
+        ignored: the reads that do not change a page.
+        cache_status: writes the header Cache-Status.
+        wait: the maximum seconds that a request waits for another one.
+        serve_stale_after: the seconds after which a request gets a stale page while its renewal runs; None to wait.
+    """
+
+    normalization: Normalization
+    page_rules: PageRules
+    sessions: Sessions
+    needs_notes: bool
+    ignored: IgnoredReads
+    cache_status: CacheStatus
+    wait: float
+    serve_stale_after: float | None
+
+
+@dataclass(eq=False, slots=True)
+class Storing:
+    """Stores the responses of an application, as far as the rules allow it.
+
+    Args:
+        stored: the stored pages.
+        clock: returns seconds, on a steady clock.
+        wall: returns seconds since 1970.
+
+    Attributes:
+        policy, settings: the options.
+    """
+
+    stored: StoredPages
+    policy: Policy
+    settings: Settings
+    figures: Figures
+    clock: Clock
+    wall: Clock
+
+    # Replies.
+
+    def reply(
+        self, page: Page, request: Request, now: float, counted_as: str | None, status: Headers | None = None
+    ) -> Reply:
+        """Answer a request with a stored page.
+
+        Args:
+            counted_as: the field of ``PageStats``; None if no client receives the answer.
+            status: the header Cache-Status; None for that of a hit.
+        """
+        answer = stored_reply(page, request, now, self.wall(), status)
+        if counted_as is not None:
+            self.figures.count(counted_as, len(answer.body))
+        return answer
+
+    def unchanged(self, page: Page, request: Request) -> Reply | None:
+        """Return a 304 if the client has the page already, otherwise None."""
+        return not_modified(page, request, self.wall())
+
+    # Storing.
+
+    def page_of(
+        self, request: Request, notes: PageNotes, status: int, reason: str, headers: Headers, seconds: float
+    ) -> Page | Refusal:
+        """Return a page without a body for a response that has begun, or the reason why it must not be stored.
+
+        Args:
+            seconds: the time that the application took.
+        """
+        control = rules.control_of(headers)
+        why = self._refused(request, status, headers, control)
+        if why is not None:
+            return why
+        freshness = self._freshness(request, status, headers, control, seconds)
+        if not freshness.is_useful:
+            return NO_LIFETIME
+        length = single(headers, b"content-length")
+        if length is not None and int(length) > self.policy.max_body:
+            return TOO_LONG
+        fields = self.settings.normalization.fields(rules.vary_fields(headers))
+        page = self._page(status, reason, rules.storable_headers(headers), freshness, fields)
+        page.tags = cache_tags(map(decoded, values(headers, CACHE_TAG)))
+        return self._refusal(page, notes, request) or page
+
+    def _refused(self, request: Request, status: int, headers: Headers, control: rules.Control) -> Refusal | None:
+        """Return the reason for which the headers of a response or of its request forbid storing it, or None."""
+        authorized = request.value(b"authorization") is not None
+        why = rules.refusal(status, headers, control, self.policy, authorized=authorized)
+        if why is None and b"no-store" in rules.request_directives(request.value(b"cache-control")):
+            return BY_REQUEST
+        return why
+
+    def _freshness(
+        self, request: Request, status: int, headers: Headers, control: rules.Control, seconds: float
+    ) -> rules.Freshness:
+        rule = self.settings.page_rules.of(request.host.lower(), request.path)
+        return rules.freshness(status, headers, control, self.policy, wall=self.wall(), seconds=seconds, rule=rule)
+
+    def _page(
+        self, status: int, reason: str, headers: Headers, freshness: rules.Freshness, fields: frozenset[bytes]
+    ) -> Page:
+        return Page(status, reason, headers, freshness, fields, self.clock(), cache_status=self.settings.cache_status)
+
+    def _refusal(self, page: Page, notes: PageNotes, request: Request) -> Refusal | None:
+        """Return the reason for which the application's notes or the request forbid storing the page, or None.
+
+        The notes may change until the response ends, so this is asked at its beginning and at its end.
+        """
+        if notes.refused is not None:
+            return notes.refused
+        if self.settings.needs_notes and not notes.is_keyed:
+            return NO_COMPANION
+        page.fields |= notes.fields
+        if request.has_session and COOKIE not in page.fields and not page.fields >= self.settings.sessions.fields:
+            return SESSION
+        if not request.is_safe():
+            return UNSAFE
+        return ENCODING if self._has_unwanted_encoding(page, request) else None
+
+    def _has_unwanted_encoding(self, page: Page, request: Request) -> bool:
+        """Return whether the application chose a content coding that the key of the page does not show as accepted."""
+        encoding = single(page.headers, b"content-encoding")
+        if encoding is None or b"accept-encoding" not in page.fields:
+            return False
+        return encoding.lower() not in accepted_encodings(request.value(b"accept-encoding") or b"")
+
+    def store(self, request: Request, page: Page, notes: PageNotes, since: int) -> Refusal | None:
+        """Store a page whose body is complete.
+
+        Args:
+            since: the moment at which the run that made it began.
+
+        Returns:
+            None, or the reason if it is not stored.
+        """
+        why = self._refusal(page, notes, request) or _add_tags(page, notes)
+        if why is not None:
+            return why
+        if page.status not in BODILESS and single(page.headers, b"content-length") is None:
+            # Servers would otherwise send the body in chunks.
+            page.headers.append((b"content-length", b"%d" % page.size))
+        page.since = since
+        page.prepare(self.clock())
+        why = self.stored.put(request, page)
+        if why is None:
+            self.figures.count("stored")
+            self.report(request, page)
+        return why
+
+    def updated(self, request: Request, stored: Page, headers: Headers, seconds: float) -> tuple[Page, Refusal | None]:
+        """Return a copy of a stored page with the headers of a 304 that has validated it, and the reason why it must
+        not be stored, or None. The 304 may set a cookie, for example."""
+        merged = rules.updated_headers(stored.headers, headers)
+        arrived = merged + rules.updated_targeted(stored.freshness.targeted, headers)
+        control = rules.control_of(arrived)
+        arrived += [pair for pair in headers if pair[0] == b"age"]
+        freshness = self._freshness(request, stored.status, arrived, control, seconds)
+        fields = stored.fields | self.settings.normalization.fields(rules.vary_fields(merged))
+        page = self._page(stored.status, stored.reason, merged, freshness, fields)
+        page.fill(stored.body)
+        page.tags = cache_tags(map(decoded, values(headers, CACHE_TAG))) or stored.tags
+        return page, self._refused(request, stored.status, arrived, control)
+
+    def refused(self, why: Refusal, request: Request) -> None:
+        """Count a response that was not stored, and publish the figures even if nothing is ever stored."""
+        self.figures.refused(why, request.path)
+        self.stored.is_used()
+        self.report(request, why)
+
+    def report(self, request: Request, outcome: Page | Refusal) -> None:
+        """Report to a developer who asks what became of a response of the application."""
+        traces = request.traces
+        if traces is not None:
+            traces.outcome, traces.sessions = outcome, self.settings.sessions.fields
+
+    # Removing.
+
+    def invalidate(self, request: Request, status: int, headers: Headers) -> None:
+        """Remove the pages that a successful request with an unsafe method has outdated."""
+        if not (self.policy.invalidate and rules.is_invalidating(request.method, status)):
+            return
+        outdated = {self.stored.tag_of(request.host, request.path, request.query)}
+        for name in (b"location", b"content-location"):
+            target = single(headers, name)
+            if target is not None:
+                outdated |= self._tags_of(request, target.decode("latin-1"))
+        for tag in outdated:
+            self.stored.purge(tag)
+
+    def _tags_of(self, request: Request, target: str) -> set[str]:
+        """Return the tag of the page that a header of the response names, if it is on the same host."""
+        # A malformed URL names no page.
+        with suppress(ValueError):
+            host, *rest = parts_of_url(urljoin(f"//{request.host}{quote(request.path, encoding='latin-1')}", target))
+            if host.lower() == request.host.lower():
+                return {self.stored.tag_of(host, *rest)}
+        return set()
+
+
+def _add_tags(page: Page, notes: PageNotes) -> Refusal | None:
+    """Add the tags that the application noted. Return the reason if the page must not be stored with its tags."""
+    try:
+        page.tags = options.tags("the tags of a page", sorted({*page.tags, *notes.tags}))
+    except (TypeError, ValueError) as error:
+        logger.warning("A page is not stored: %s", error)
+        return WRONG_TAGS
+    return None

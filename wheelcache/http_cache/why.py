@@ -1,0 +1,155 @@
+"""Explains whether a page is stored, and why not: ``manage.py wheelcache why`` and ``flask wheelcache why`` share this.
+
+The command makes the request twice to the site's application in its own process, which has a cache of its own. It
+changes nothing in the workers, and does not count in their figures.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TextIO
+from urllib.parse import urljoin
+
+from wheelcache.http_cache.local_requests import Answer, parts_of
+from wheelcache.http_cache.page import Page
+from wheelcache.http_cache.query import TRACKING, QueryRules
+from wheelcache.http_cache.variants import COOKIE, SOME_COOKIE
+from wheelcache.observability.console import CommandFailed
+from wheelcache.observability.publisher import publish_nothing
+from wheelcache.stats import BYPASSING, REASONS
+
+Ask = Callable[[str, Mapping[str, str]], Answer]
+
+
+def run(
+    target: str,
+    header_lines: Iterable[str],
+    base: str,
+    applications: Iterable[Callable[[], Ask]],
+    how_to_wrap: str,
+    connect: Callable[[Callable[..., None]], object],
+    out: TextIO,
+) -> None:
+    """Run the command.
+
+    Args:
+        target: a path, or a URL with a host of the site.
+        header_lines: headers of the request, such as "Cookie: theme=dark".
+        base: the URL of the site, for a path.
+        applications: load the applications of the site. The first one behind an HTTP cache is asked.
+        how_to_wrap: the lines that put the site behind an HTTP cache.
+        connect: connects a receiver to the framework's signal for exceptions.
+
+    Raises:
+        CommandFailed: if the request is malformed, no application is behind an HTTP cache, or it raised an exception.
+    """
+    publish_nothing()
+    headers = headers_of(header_lines)
+    try:
+        url = urljoin(base, target)
+        parts_of(url)
+    except ValueError as error:
+        raise CommandFailed(str(error)) from None
+    raised: list[str] = []
+
+    def note(*_: Any, **__: Any) -> None:
+        raised.append("".join(traceback.format_exception(sys.exception())))
+
+    connect(note)
+    try:
+        for load in applications:
+            ask = load()
+            first = ask(url, headers)
+            if first.reads.outcome is not None or "wheelcache" in first.headers.get("cache-status", ""):
+                break
+        else:
+            raise CommandFailed(
+                f"The application of this site is not behind an HTTP cache. Add these lines:\n\n{how_to_wrap}"
+            )
+        out.writelines(f"{line}\n" for line in explained(url, first, ask(url, headers)))
+    except CommandFailed:
+        raise
+    except Exception:
+        # A streamed body may raise, which the framework does not catch.
+        note()
+    if raised:
+        raise CommandFailed(f"The application raised an exception.\n\n{raised[0]}")
+
+
+def headers_of(lines: Iterable[str]) -> dict[str, str]:
+    """Return the headers of the option ``--header``.
+
+    Raises:
+        CommandFailed: if a line is not a header.
+    """
+    found = {}
+    for line in lines:
+        name, _, value = map(str.strip, line.partition(":"))
+        if not (name and value and line.isascii()):
+            raise CommandFailed(f"--header must be like 'Accept-Language: de', not {line!r}.")
+        found[name] = value
+    return found
+
+
+def explained(url: str, first: Answer, second: Answer) -> Iterator[str]:
+    """Explain, in sentences, what became of the answers to two equal requests."""
+    location = second.headers.get("location")
+    yield f"GET {url}: {second.status}" + ("." if location is None else f", to {location}.")
+    outcome = second.reads.outcome or first.reads.outcome
+    if outcome is None:
+        yield f"The cache answered without running the application: {first.headers['cache-status']}."
+    elif isinstance(outcome, Page):
+        yield "The page is stored."
+        yield _lifetime(outcome)
+        yield _dependencies(outcome, first.reads.sessions)
+        from_cache = "was answered from the cache"
+        yield f"A second request {from_cache if second.reads.outcome is None else 'ran the application again'}."
+    else:
+        reason = {**REASONS, **BYPASSING}.get(outcome.reason, REASONS["other"])
+        yield f"The page is not stored: {outcome.detail}. {reason.cause}"
+        yield f"What to change: {reason.advice}"
+    found = dict.fromkeys(first.reads.found + second.reads.found)
+    if found:
+        yield "The application read these parts of the request (ignore_reads and ignore_reads_by exempt some):"
+    for what, file, line, function in found:
+        where = os.path.relpath(file) if file.startswith(os.getcwd()) else file
+        yield f"  {what}: {where}, line {line}" + (f", in {function}" if function else "")
+    if first.reads.unread:
+        yield _unread(sorted(first.reads.unread))
+
+
+def _lifetime(page: Page) -> str:
+    freshness = page.freshness
+    if freshness.always_validate:
+        return "The application validates it before every use (no-cache)."
+    fresh = max(0.0, (freshness.lifetime or 0.0) - freshness.age)
+    return (
+        f"It is fresh for {fresh:.0f} s. After that, visitors get it for {freshness.while_revalidate:.0f} s while it "
+        f"is renewed (stale_while_revalidate), and for {freshness.if_error:.0f} s if the application fails "
+        "(stale_if_error)."
+    )
+
+
+def _dependencies(page: Page, sessions: frozenset[bytes]) -> str:
+    if not page.fields:
+        return "It is the same for all visitors without a session."
+    names = sorted(_described(field) + " (the session)" * (field in sessions) for field in page.fields)
+    return f"It depends on {', '.join(names)}, and is stored once for each combination of their values."
+
+
+def _described(field: bytes) -> str:
+    names = {COOKIE: "all cookies", SOME_COOKIE: "whether there are cookies"}
+    name = field.decode("latin-1")
+    return names.get(field) or (f"the {name}" if " " in name else f"the header {name.title()}")
+
+
+def _unread(names: list[str]) -> str:
+    others = [name for name in names if QueryRules(TRACKING).normalized(name)]
+    option = [*map(repr, others), *["*TRACKING"][: len(names) - len(others)]]
+    return (
+        f"The application did not read the query parameters {', '.join(names)}. If they never change the page, set "
+        f"ignore_query=[{', '.join(option)}]."
+    )

@@ -1,0 +1,133 @@
+"""The result of a load: its value is stored, or its error recorded, its turn ends, and the waiters go on."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from math import inf
+from typing import Any, cast
+
+from wheelcache.core.contract import STORED, Core, Watch
+from wheelcache.loading.adaptive import KEEP, no_previous
+from wheelcache.loading.backoff import Backoff
+from wheelcache.loading.recent_failures import RecentFailures
+from wheelcache.loading.request import Loaded, LoadRequest, Stored, Tagged, Target, Unstored
+from wheelcache.loading.steps import Outcome
+from wheelcache.stats import Meter
+from wheelcache.turns import End, Is, Turn
+
+logger = logging.getLogger("wheelcache")
+
+
+@dataclass(slots=True, eq=False)
+class Results:
+    """Handles the results of the loads of one cache.
+
+    Args:
+        counts, backoff, failures: the records of loads.
+    """
+
+    _core: Core
+    _target: Target
+    _counts: Meter
+    _backoff: Backoff
+    _failures: RecentFailures
+
+    def loaded(self, turn: Turn, request: LoadRequest, value: Any) -> Outcome:
+        """Store the value and end the turn. Return the value, or the error of a weigher."""
+        stored: Stored | None = None
+        try:
+            if isinstance(value, Unstored):
+                value = value.value
+            else:
+                if isinstance(value, Loaded):
+                    request.ttl, value = value.ttl, value.value
+                elif isinstance(value, Tagged):
+                    turn.names = request.names = self._target.tag_names(turn.key, value.tags)
+                    value = value.value
+                if value is KEEP:
+                    raise no_previous(request.caller_key)
+                if turn.state is Is.LEADS and turn.ended is None and not turn.is_superseded:
+                    stored = self._store(turn, request, value)
+            if turn.is_superseded or (request.policy.keep and not (stored and stored[0] & STORED)):
+                # Drop an older value before the caller continues: a thread that superseded the turn may be slower. A
+                # watch that was broken between its beginning and that of the turn shows a store of such a value.
+                self.drop_other(turn.key, value)
+            self._counts.ended(self._core.now() - request.started, "loads")
+            self._backoff.succeeded(turn.key)
+            turn.end(End.VALUE, value)
+        except BaseException as error:
+            self.failed(turn, request, error)
+            return None, error
+        if stored is not None:
+            self._target.announce(*stored)
+        return value, None
+
+    def _store(self, turn: Turn, request: LoadRequest, value: Any) -> Stored | None:
+        policy = request.policy
+        ttl, grace = request.ttl, policy.grace or policy.keep or policy.fill_grace
+        if value is None and policy.negative_ttl is not None:
+            ttl, grace = policy.negative_ttl, 0.0
+        if policy.max_ttl is not None:
+            max_ttl = policy.max_ttl(turn.key)
+            ttl = max_ttl if ttl is None else min(ttl, max_ttl)
+            if policy.past_end:
+                grace = policy.past_end + (max_ttl - ttl if max_ttl < inf else 0.0)
+        if ttl is not None and ttl <= 0.0:
+            # An older value that is kept past its time must not be returned after this one.
+            if not policy.past_end or self._is_other(turn.key, value):
+                self._target.discard(turn.key)
+            return None
+        return self._target.store(turn.key, value, ttl, grace, cast("Watch", turn.watch), request.names)
+
+    def drop_other(self, key: Any, value: Any) -> None:
+        """Delete the entry of ``key`` unless its value is known to equal ``value``, which was read from the source."""
+        if self._is_other(key, value):
+            self._target.delete(key)
+
+    def _is_other(self, key: Any, value: Any) -> bool:
+        record = self._core.peek(key)
+        return record is not None and not _is_same(record.value, value)
+
+    def failed(self, turn: Turn, request: LoadRequest, error: BaseException, *, is_logged: bool = False) -> None:
+        """End the turn with an error, and log it for callers that have joined, unless ``is_logged``."""
+        is_first = turn.ended is None
+        is_counted_by_store = request.policy.is_counted_by_store
+        is_failed_load = is_first and not (is_counted_by_store and is_counted_by_store(error))
+        # A waiter may remove the traceback.
+        exc_info = type(error), error, error.__traceback__
+        if is_failed_load:
+            self._counts.ended(self._core.now() - request.started, "load_failures")
+        turn.end(End.ERROR, error)
+        if is_failed_load:
+            self._failures.note(error)
+        if is_first and turn.is_joined and isinstance(error, Exception) and not is_logged:
+            logger.warning(
+                "Loading %r into the cache %r failed; the callers that wait for it receive copies of the error.",
+                request.caller_key,
+                self._target.name,
+                exc_info=exc_info,
+            )
+
+    def found_nothing(self, turn: Turn, request: LoadRequest) -> None:
+        """End the turn on a key that a load of many keys did not find. It counts as a load; the waiters look again."""
+        self._counts.ended(self._core.now() - request.started, "loads")
+        turn.end(End.AGAIN)
+
+    def log_failure(self, request: LoadRequest, error: BaseException, pause: float) -> None:
+        """Log an error that is not raised to the caller."""
+        logger.warning(
+            "Loading %r into the cache %r failed; the next refresh waits for %.1f s.",
+            request.caller_key,
+            self._target.name,
+            pause,
+            exc_info=error,
+        )
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two values are known to be equal. They may have an ``__eq__`` of their own."""
+    try:
+        return one is other or (type(one) is type(other) and bool(one == other))
+    except Exception:
+        return False

@@ -1,0 +1,73 @@
+"""The figures of a cache, read from its core, its loads, and its store behind or its pages."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Any, Final, Protocol
+
+from wheelcache.busiest_paths import NamedPaths, Occurrences
+from wheelcache.core.contract import Core, RemovalCause
+from wheelcache.loading.recent_failures import Failure
+from wheelcache.stats import (
+    COUNTERS,
+    NO_PAGES,
+    NO_STORE,
+    NO_STORE_GAUGES,
+    REMOVALS,
+    Meter,
+    Row,
+    Stats,
+    StoreStats,
+)
+
+
+class ObservedStore(Protocol):
+    """The store behind a near cache, as its observers see it."""
+
+    def stats(self) -> StoreStats: ...
+    def take_outage(self) -> Failure | None: ...
+    def after_fork_in_child(self) -> None: ...
+
+
+class ObservedPages(Protocol):
+    """The pages of an HTTP cache, as its observers see them."""
+
+    def row(self) -> Row: ...
+    def paths(self) -> NamedPaths: ...
+    def unpublished_paths(self) -> list[Occurrences]: ...
+    def published_paths(self, occurrences: list[Occurrences]) -> None: ...
+    def publish_paths_again(self) -> None: ...
+
+
+class StatsReader:
+    """Reads the figures of a cache from its core and its loads, and from its store behind or its pages if it has them.
+
+    Attributes:
+        store: the store behind, or None.
+        pages: the pages of an HTTP cache, or None.
+    """
+
+    def __init__(self, core: Core, loads: Meter) -> None:
+        self._core = core
+        self._loads = loads
+        self.store: ObservedStore | None = None
+        self.pages: ObservedPages | None = None
+
+    def __call__(self) -> Stats:
+        counts, gauges = self.read()
+        return Stats.of(counts, gauges, has_store=self.store is not None, has_pages=self.pages is not None)
+
+    def read(self) -> tuple[Row, Row]:
+        """Return the counts and the gauges of the cache."""
+        (loads, seconds, buckets), core = self._loads.read(), self._core.counts()
+        values: dict[str, Any] = loads | core._asdict() | {"load_seconds": seconds}
+        values.update((name, core.removals[cause]) for cause, name in _REMOVALS)
+        store = None if self.store is None else self.store.stats()
+        of_pages = NO_PAGES if self.pages is None else self.pages.row()
+        counts = (*_counters(values), *buckets, *(NO_STORE if store is None else store.counts()), *of_pages)
+        of_store = NO_STORE_GAUGES if store is None else store.gauges()
+        return counts, (len(self._core), self._core.weight, *self._core.sample(), *of_store)
+
+
+_REMOVALS: Final = tuple((RemovalCause(cause), name) for cause, name in REMOVALS.items())
+_counters: Final = itemgetter(*COUNTERS)

@@ -1,0 +1,1 @@
+"""Entries and invalidations that follow the transactions of a database."""
