@@ -445,17 +445,16 @@ class Cache(CacheAccess):
     def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
         self._gate.open()
         found: dict[Any, Any] = {}
-        misses, records_misses = 0, self._writer.records_misses
+        records_misses = self._writer.records_misses
         # All keys are adapted before the first look-up: an invalid key changes and counts nothing.
         for caller_key, key in [(key, self._adapt(key)) for key in keys]:
             value = self._core.find(key, MISSING)
             if value is not MISSING:
                 found[caller_key] = value
                 continue
-            misses += 1
+            self._core.count_miss(key)
             if records_misses:
                 self._writer.missed(key)
-        self._core.count(misses=misses)
         return found
 
     def _set(self, key: Any, value: Any, ttl: TTL, tags: Iterable[str]) -> bool:

@@ -83,8 +83,13 @@ class CacheParts:
         self.stamps = KeyStamps(name, self.core, self.driver.clock, stamps)
         self.leases = FillTurns(self.core, self.stamps, self.driver.clock)
         self.gate = Gate(name, self.core)
-        # Looked up at the call, as the jobs below are.
-        self.misses = Misses(self.core, self.stamps, lambda seconds: self.loads.counts.ended(seconds, "loads"))
+
+        def count_load(key: Any, seconds: float) -> None:
+            # Looked up at the call, as the jobs below are.
+            self.loads.counts.ended(seconds, "loads")
+            self.core.count_load(key, seconds)
+
+        self.misses = Misses(self.core, self.stamps, count_load)
 
         def cache_is_used() -> None:
             # Looked up at the call, since the jobs are created after the parts that they read.

@@ -107,9 +107,17 @@ class Engine:
         loads = self._parts.loads
         return loads.load(request) if found is MISSING else loads.refresh(request, found)
 
-    def count_miss(self) -> None:
-        """Count a miss, which ``Cache.find`` does not."""
-        self._parts.core.count(misses=1)
+    def miss_cause(self, key: Any) -> int:
+        """Return why there is no fresh entry of ``key``, for a later ``count_miss``."""
+        return self._parts.core.miss_cause(self._parts.keys.adapt(key))
+
+    def count_miss(self, key: Any, cause: int = -1) -> None:
+        """Count a miss of ``key``, which ``Cache.find`` does not.
+
+        Args:
+            cause: the ``miss_cause`` when the look-up began, if the key may have been set since.
+        """
+        self._parts.core.count_miss(self._parts.keys.adapt(key), cause)
         self.is_used()
 
     def misses(self) -> Misses:

@@ -19,6 +19,7 @@ from wheelcache.core.contract import (
     SAME,
     STORED,
     TOO_HEAVY,
+    MissCause,
     RemovalCause,
 )
 
@@ -80,7 +81,9 @@ class Model:
         self.entries = []
         self.left = []
         self.counts = dict.fromkeys(RemovalCause, 0)
-        self.hits = self.misses = self.puts = self.evicted_weight = 0
+        self.hits = self.puts = self.evicted_weight = 0
+        self.missed = dict.fromkeys(MissCause, 0)
+        self.gone = {}
         self.watches = []
         self.completed = []
         self.used = set()
@@ -184,6 +187,13 @@ class Model:
         self.entries.remove(entry)
         if cause is EVICTED and entry.fresh_until > self.now:
             self.evicted_weight += entry.weight
+        if entry.fresh_until <= self.now:
+            cause_of_miss = MissCause.EXPIRED
+        elif cause is DELETED and self.has_dropped_tag(entry):
+            cause_of_miss = MissCause.TAG
+        else:
+            cause_of_miss = MissCause.NOT_STORED if cause is REPLACED else MissCause(cause.value)
+        self.gone[entry.key] = cause_of_miss
         if self.adaptive is not None:
             self.adaptive.removed(entry.key, cause not in (EVICTED, EXPIRED) and entry.fresh_until > self.now)
         self.leave(entry.key, entry.value, entry.fresh_until, cause)
@@ -206,8 +216,27 @@ class Model:
 
     def get(self, key, default=None):
         """Find a value as a cache does, and count a miss."""
-        self.misses += self.live(key) is None
+        if self.live(key) is None:
+            self.missed[self.miss_cause(key)] += 1
         return self.find(key, default)
+
+    @property
+    def misses(self):
+        return sum(self.missed.values())
+
+    def miss_cause(self, key):
+        """Return the cause of a miss of a key without a live entry."""
+        entry = self.entry(key)
+        if entry is None:
+            return self.gone.get(key, MissCause.NEW)
+        if self.has_dropped_tag(entry):
+            return MissCause.TAG
+        return MissCause.EXPIRED if entry.fresh_until <= self.now else MissCause.OTHER_PROCESS
+
+    def refused(self, key, outcome):
+        if self.entry(key) is None:
+            self.gone[key] = MissCause.NOT_STORED
+        return outcome
 
     def set(
         self,
@@ -229,7 +258,7 @@ class Model:
         expires_at = fresh_until + grace
         entry, live = self.entry(key), self.live(key)
         if watch is not None and watch.broken:
-            return CHANGED
+            return self.refused(key, CHANGED)
         if mode == SAME and (live is None or live.value is not expected):
             return CHANGED
         if mode in (ABSENT, RESTORE) and live is not None:
@@ -247,10 +276,10 @@ class Model:
             if watch is None and live is not None:
                 self.fresh_stamp(slot)
                 self.remove(live, REPLACED)
-            return OUTDATED
+            return self.refused(key, OUTDATED)
         began = since if watch is None else watch.began
         if began is not None and any(self.last_drops.get(self.place_of_drop(*tag), 0) > began for tag in tags):
-            return OUTDATED if watch is None else CHANGED
+            return self.refused(key, OUTDATED if watch is None else CHANGED)
         if ttl == KEEP_TTL:
             fresh_until, expires_at = entry.fresh_until, entry.expires_at
         if mode != RESTORE:
@@ -260,7 +289,7 @@ class Model:
                 self.fresh_stamp(slot)
             if entry is not None:
                 self.remove(entry, REPLACED)
-            return TOO_HEAVY
+            return self.refused(key, TOO_HEAVY)
         held = entry.tags if mode == SAME else self.tagged(tags)
         if entry is not None:
             self.entries.remove(entry)
@@ -359,6 +388,7 @@ class Model:
                 each.broken = True
         detached = len(self.entries)
         self.counts[CLEARED] += detached
+        self.gone.update((each.key, MissCause.CLEARED) for each in self.entries)
         self.entries = []
         if self.adaptive is not None:
             self.adaptive.clear()

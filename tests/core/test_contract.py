@@ -23,6 +23,7 @@ from wheelcache.core.contract import (
     SAME,
     STORED,
     WAKE,
+    MissCause,
     RemovalCause,
 )
 
@@ -362,9 +363,11 @@ class TestCounts:
         core.set("key", 1, None)
         core.find("key")
         core.find("missing")
-        core.count(hits=3, misses=4)
-        assert core.counts()[:2] == (4, 4)
-        assert core.counts()[:2] == (4, 4), "reading is not counted"
+        for _ in range(3):
+            core.count_hit("key")
+            core.count_miss("missing")
+        assert core.counts()[:2] == (4, 3)
+        assert core.counts()[:2] == (4, 3), "reading is not counted"
 
     def test_a_put_is_a_value_that_a_set_stores_and_that_is_not_restored(self, make, clock):
         core = make(max_entries=3, max_weight=10)
@@ -414,6 +417,7 @@ class TestCounts:
         core.before_fork()
         core.after_fork(in_child=True)
         assert walk.step(1) == []
-        assert core.counts() == (0, 0, dict.fromkeys(RemovalCause, 0), 0, 0)
+        assert core.counts() == (0, 0, dict.fromkeys(RemovalCause, 0), 0, 0, (0,) * len(MissCause))
+        assert core.groups() == []
         assert watch.broken
         assert core.find("key") == 1

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.policy_streams import STREAMS
 from tests.core.implementations import COMPILED, CORES
 from wheelcache.core import python_core
-from wheelcache.core.contract import ABSENT, LEAST_CURVE, LEAST_CURVE_IN_PYTHON
+from wheelcache.core.contract import ABSENT, LEAST_CURVE, LEAST_CURVE_IN_PYTHON, GroupRule
 from wheelcache.core.curve import Curve
 
 SIZE = LEAST_CURVE
@@ -32,7 +32,7 @@ def visit(core, clock, requests):
     for time, key, lifetime in requests:
         clock.now = time
         if core.find(key) is None:
-            core.count(misses=1)
+            core.count_miss(key)
             core.set(key, 1, lifetime)
 
 
@@ -106,7 +106,7 @@ def test_entries_that_are_deleted_or_lose_a_tag_are_counted(make_core, clock):
     for number in range(30):
         for key in range(SIZE):
             if core.find(key) is None:
-                core.count(misses=1)
+                core.count_miss(key)
                 core.set(key, 1, None, tags=(("tag", 0),) if key % 4 == 0 else ())
         core.delete(number)
         core.drop_tag("tag")
@@ -209,7 +209,14 @@ def test_both_cores_have_the_same_numbers(clock, policy, name, length):
     assert cores[0].sample() == cores[1].sample()
 
 
-def test_the_miniatures_take_less_than_76_kb(make):
-    core = make(max_entries=10**6)
+@pytest.mark.parametrize("policy", ["lru", "adaptive"])
+def test_all_measurements_take_12_bytes_an_entry_and_100_kb(make, policy):
+    """The miniatures, the departed keys and the groups, after a key has left."""
+    core = make(max_entries=10**6, policy=policy)
     if type(core).__name__ != "PythonCore":
-        assert core.__sizeof__() - make(max_entries=SIZE - 1).__sizeof__() < 76_000
+        core.set("key", 1, None)
+        core.delete("key")
+        core.group_by([GroupRule("", "", ":")])
+        for number in range(100):
+            core.count_miss(f"{number}:")
+        assert core.__sizeof__() - make().__sizeof__() < 12 * 10**6 + 100_000

@@ -30,6 +30,7 @@ from wheelcache.core.contract import (
     SAME,
     SWEEP_INTERVAL,
     WAKE,
+    MissCause,
     RemovalCause,
 )
 from wheelcache.core.python_core import PythonCore
@@ -206,11 +207,15 @@ class CoreAgainstModel(RuleBasedStateMachine):
         for key in keys:
             assert self.core.find(key, MISSING) == self.model.find(key, MISSING)
 
-    @rule(hits=st.integers(0, 2), misses=st.integers(0, 2))
-    def count(self, hits, misses):
-        self.core.count(hits=hits, misses=misses)
-        self.model.hits += hits
-        self.model.misses += misses
+    @rule(keys=SOME_KEYS)
+    def count(self, keys):
+        for key in keys:
+            if self.model.live(key) is not None:
+                self.core.count_hit(key)
+                self.model.hits += 1
+            else:
+                self.core.count_miss(key)
+                self.model.missed[self.model.miss_cause(key)] += 1
 
     @rule(keys=SOME_KEYS, ttl=TTLS)
     def touch(self, keys, ttl):
@@ -324,7 +329,8 @@ class CoreAgainstModel(RuleBasedStateMachine):
         """Call the hooks as in a child, without a fork."""
         self.core.before_fork()
         self.core.after_fork(in_child=True)
-        self.model.hits = self.model.misses = self.model.puts = self.model.evicted_weight = 0
+        self.model.hits = self.model.puts = self.model.evicted_weight = 0
+        self.model.missed = dict.fromkeys(MissCause, 0)
         self.model.counts = dict.fromkeys(RemovalCause, 0)
         for watch, theirs in self.watches:
             assert watch.broken
@@ -345,7 +351,11 @@ class CoreAgainstModel(RuleBasedStateMachine):
         counts = core.counts()
         if any(each.is_dropped for each in model.entries):
             assert core.next_due <= self.clock.now + SWEEP_INTERVAL
-        assert counts == (model.hits, model.misses, model.counts, model.puts, model.evicted_weight)
+        missed = tuple(model.missed.values())
+        assert counts == (model.hits, model.misses, model.counts, model.puts, model.evicted_weight, missed)
+        for key in range(5):
+            if model.live(key) is None:
+                assert list(MissCause)[core.miss_cause(key)] is model.miss_cause(key)
         assert sorted(self.removed, key=repr) == sorted(model.left, key=repr)
         earliest = min((each.expires_at for each in model.entries), default=inf)
         assert core.next_due == -inf or core.next_due <= max(

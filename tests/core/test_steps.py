@@ -296,7 +296,7 @@ def test_threads_together_lose_no_count_and_break_no_bound(make, clock, together
                     stored += bool(core.set(key, number, 1 + chance.random()) & STORED)
                 case 2 | 3:
                     if core.find(key, MISSING) is MISSING:
-                        core.count(misses=1)
+                        core.count_miss(key)
                     asked += 1
                 case _:
                     core.delete(key)

@@ -48,7 +48,7 @@ class Misses:
     """The misses of one cache that a write may answer. Keys are those of the callers.
 
     Args:
-        count_load: counts a computation that took a number of seconds.
+        count_load: counts the computation of the value of a key, which took a number of seconds.
 
     Attributes:
         scopes: while it is empty, no caller has missed a key, so ``filled`` need not be called.
@@ -56,7 +56,7 @@ class Misses:
 
     __slots__ = ("_core", "_count_load", "_noted", "_stamps", "scopes")
 
-    def __init__(self, core: Core, stamps: KeyStamps, count_load: Callable[[float], object]) -> None:
+    def __init__(self, core: Core, stamps: KeyStamps, count_load: Callable[[Any, float], object]) -> None:
         self._core = core
         self._stamps = stamps
         self._count_load = count_load
@@ -105,7 +105,7 @@ class Misses:
         seconds = (moment() - since) / 1e9
         if seconds > LONGEST:
             return 0
-        self._count_load(seconds)
+        self._count_load(key, seconds)
         return since
 
     def forget(self) -> None:

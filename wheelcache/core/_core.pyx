@@ -12,8 +12,8 @@ cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.ref cimport PyObject
 from libc.math cimport INFINITY
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 import sys
 import threading
@@ -22,7 +22,7 @@ from collections import deque
 
 from wheelcache import options
 from wheelcache.core import contract
-from wheelcache.core.contract import Counts, Record, RemovalCause, Times
+from wheelcache.core.contract import Counts, GroupCounts, Record, RemovalCause, Times
 from wheelcache.core.gil import has_gil
 from wheelcache.keys import is_plain
 
@@ -60,6 +60,8 @@ include "departed.pxi"
 include "regions.pxi"
 include "duel.pxi"
 include "curve.pxi"
+include "misses.pxi"
+include "key_groups.pxi"
 include "eviction.pxi"
 include "map.pxi"
 include "writes.pxi"
@@ -80,6 +82,7 @@ cdef class CompiledCore:
     cdef object gate_thread
     cdef object fork_thread
     cdef object fork_lock
+    cdef tuple group_rules  # whose bytes ``map.groups`` uses
 
     # Not ``__init__``, which Python code may skip or call again.
     def __cinit__(
@@ -105,6 +108,8 @@ cdef class CompiledCore:
         start_wheel(&map.wheel, interval, now)
         seed_jitter(&self.jitter)
         open_stamps(stamps, &map.stamps)
+        empty_groups(&map.groups)
+        self.group_by(())
         is_adaptive = contract.is_adaptive_policy(policy, max_entries)
         start_policy(map, is_adaptive, int.from_bytes(urandom(8), "little") if seed is None else seed)
 
@@ -112,6 +117,8 @@ cdef class CompiledCore:
         end_walk(&self.map.walk)
         close_duel(self.map.duel)
         close_curve(self.map.curve)
+        close_past(&self.map.past)
+        close_groups(&self.map.groups)
         Py_XDECREF(self.map.tags.by_name)
         close_stamps(&self.map.stamps)
         if self.watches is not NULL:
@@ -161,6 +168,8 @@ cdef class CompiledCore:
         if entry.fresh_until <= now or not is_current(&self.map, index, entry):
             return <PyObject *>MISSING
         self.map.hits += 1
+        if unlikely(self.map.hits == self.map.groups.next_hit):
+            sample_hit(&self.map, entry.key)
         on_hit(&self.map, index, entry, now)
         return entry.value
 
@@ -168,6 +177,8 @@ cdef class CompiledCore:
         if not is_live(&self.map, index, now):
             return <PyObject *>MISSING
         self.map.hits += 1
+        if self.map.hits == self.map.groups.next_hit:
+            sample_hit(&self.map, at(&self.map.entries, index).key)
         on_hit(&self.map, index, at(&self.map.entries, index), now)
         return at(&self.map.entries, index).value
 
@@ -178,6 +189,7 @@ cdef class CompiledCore:
         cdef Detached *detached = self.map.detached
         cdef size_t size = memory_of(&self.map.entries) + self.map.walk.size * sizeof(Turn)
         size += memory_of_duel(self.map.duel) + memory_of_curve(self.map.curve)
+        size += memory_of_past(&self.map.past) + memory_of_groups(&self.map.groups)
         while detached is not NULL:
             size += sizeof(Detached) + memory_of(&detached.entries)
             detached = detached.next
@@ -239,16 +251,49 @@ cdef class CompiledCore:
         cdef uint64_t hits = self.map.hits, misses = self.map.misses, puts = self.map.puts
         cdef uint64_t weight = self.map.evicted_weight, carry = self.map.evicted_carry
         cdef uint64_t counted[5]
+        cdef uint64_t missed[MISS_CAUSES]
         memcpy(counted, self.map.removals, sizeof(counted))
+        memcpy(missed, self.map.past.misses, sizeof(missed))
         removals = {CAUSES[cause]: counted[cause] for cause in range(5)}
-        return tuple.__new__(Counts, (hits, misses, removals, puts, (<object>carry << 64) + weight))
+        causes = tuple([missed[cause] for cause in range(MISS_CAUSES)])
+        return tuple.__new__(Counts, (hits, misses, removals, puts, (<object>carry << 64) + weight, causes))
 
     def sample(self):
         return sample_of(&self.map)
 
-    def count(self, *, uint64_t hits=0, uint64_t misses=0):
-        self.map.hits += hits
-        self.map.misses += misses
+    def count_hit(self, key):
+        self.map.hits += 1
+        if self.map.hits == self.map.groups.next_hit:
+            sample_hit(&self.map, <PyObject *>key)
+
+    def miss_cause(self, key):
+        return self.cause(key, hash_of(<PyObject *>key))
+
+    cdef int cause(self, object key, Py_hash_t hash) except -1:
+        cdef double now = -INFINITY if self.clock is None else self.clock()
+        return cause_of_miss(&self.map, <PyObject *>key, hash, now)
+
+    def count_miss(self, key, int cause=-1):
+        if cause < 0:
+            self.miss(key)
+        else:
+            count_miss(&self.map, <PyObject *>key, hash_of(<PyObject *>key), min(cause, <int>LONG_GONE))
+
+    cdef int miss(self, object key) except -1:
+        cdef Py_hash_t hash = hash_of(<PyObject *>key)
+        count_miss(&self.map, <PyObject *>key, hash, self.cause(key, hash))
+        return 0
+
+    def count_load(self, key, double seconds):
+        count_load(&self.map, <PyObject *>key, seconds)
+
+    def group_by(self, rules):
+        encoded = tuple([(rule[0].encode("ascii"), rule[1].encode("ascii"), rule[2].encode("ascii")) for rule in rules])
+        open_rules(&self.map.groups, encoded)
+        self.group_rules = encoded
+
+    def groups(self):
+        return [GroupCounts(*each) for each in groups_of(&self.map)]
 
     def watch(self, key, *, Py_ssize_t slot=0, bint wants_value=False):
         cdef Watch watch = Watch.__new__(Watch)
@@ -470,6 +515,8 @@ cdef class CompiledCore:
         break_all_watches(self.watches, True)
         end_scans(&self.map)
         self.map.hits = self.map.misses = 0
+        memset(self.map.past.misses, 0, sizeof(self.map.past.misses))
+        empty_groups(&self.map.groups)
         memset(self.map.removals, 0, sizeof(self.map.removals))
         self.map.puts = self.map.outdated = self.map.evicted_weight = self.map.evicted_carry = 0
         if self.map.curve is not NULL:

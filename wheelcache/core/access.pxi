@@ -92,7 +92,7 @@ cdef class CacheAccess:
             except Unloaded:
                 self._load_snapshot()
                 return self.get(key, default)
-        self._core.map.misses += 1
+        self._core.miss(key)
         self.missed(key)
         return default
 
@@ -138,7 +138,7 @@ cdef class CacheAccess:
         for key in batch:
             value = self._core.hit(find(&self._core.map, <PyObject *>key, hash_of_plain(<PyObject *>key)))
             if value is <PyObject *>MISSING:
-                self._core.map.misses += 1
+                self._core.miss(key)
             else:
                 found[key] = <object>value
         return found
@@ -500,7 +500,7 @@ cdef class PrefixAccess:
         for key in keys:
             value = core.lookup_prefixed(self._prefix, key)
             if value is MISSING:
-                core.map.misses += 1
+                core.miss(PyUnicode_Concat(self._prefix, key))
             values.append(value)
         return [self._loads(each) if type(each) is SERIALIZED else each for each in values]
 

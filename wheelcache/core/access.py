@@ -103,7 +103,7 @@ class CacheAccess:
             return self.get(key, default)
         if value is not MISSING:
             return value
-        self._core.count(misses=1)
+        self._core.count_miss(key)
         if self._writes.records_misses:
             self._writes.missed(key)
         return default

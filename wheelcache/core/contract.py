@@ -53,7 +53,7 @@ after the last change of the step; with None, nothing is built.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from enum import Enum
 from sys import maxsize
 from typing import Any, Final, NamedTuple, Protocol
@@ -67,6 +67,61 @@ class RemovalCause(Enum):
     REPLACED = "replaced"
     DELETED = "deleted"
     CLEARED = "cleared"
+
+
+class MissCause(Enum):
+    """The reason for a miss.
+
+    The entry of the key shows it if it is still there: it has expired, one of its tags was dropped, or another process
+    wrote the key. Otherwise the core remembers why recent entries left, and why values were refused. For most misses
+    of keys that left long ago, the reason is an estimate, from a sample of the keys.
+    """
+
+    EXPIRED = "expired"
+    EVICTED = "evicted"
+    NOT_STORED = "not stored"
+    DELETED = "deleted"
+    CLEARED = "cleared"
+    TAG = "tag"
+    OTHER_PROCESS = "another process"
+    NEW = "new or long gone"
+
+
+SAMPLED_MISSES: Final = 512
+"""The sampled misses after which an older one counts by a third in the estimate of causes."""
+
+GROUP_SAMPLE: Final = 61
+"""One hit, and one stored value, of so many is counted for the group of its key, and counts as many times."""
+
+
+class GroupRule(NamedTuple):
+    """A rule by which keys are in groups.
+
+    The keys with the ``prefix`` are in the group named ``name``, followed by the text of the key from there to ``stop``.
+    A key without ``stop`` follows the next rule; with an empty ``stop``, only the name counts. All texts are ASCII.
+    """
+
+    prefix: str
+    name: str
+    stop: str
+
+
+class GroupCounts(NamedTuple):
+    """The counts of one group of keys, since construction, or since the fork in a child.
+
+    Attributes:
+        name: empty for the keys of no group.
+        hits, puts: estimates: see GROUP_SAMPLE.
+        load_seconds: the time spent in ``loads``.
+        misses: the misses by cause, in the order of ``MissCause``.
+    """
+
+    name: str
+    hits: int
+    puts: int
+    loads: int
+    load_seconds: float
+    misses: tuple[int, ...]
 
 
 BATCH: Final = 1024
@@ -160,6 +215,7 @@ class Counts(NamedTuple):
     Attributes:
         puts: values that ``set`` stored, other than with RESTORE.
         evicted_weight: the weights of the entries that left as EVICTED.
+        causes: the misses by cause, in the order of ``MissCause``. Their sum is ``misses``.
     """
 
     hits: int
@@ -167,6 +223,7 @@ class Counts(NamedTuple):
     removals: dict[RemovalCause, int]
     puts: int
     evicted_weight: int
+    causes: tuple[int, ...]
 
 
 class Stamps(Protocol):
@@ -234,7 +291,7 @@ class Core(Protocol):
     one), ``max_entries`` and ``max_weight`` (int >= 1 or None), ``jitter`` (0 <= jitter < 1), ``max_jitter``
     (seconds), ``interval`` (seconds per tick), ``clock`` and ``stamps`` (see ``use_clock`` and ``use_stamps``). Ticks
     without timers cost nothing. Times up to ``interval * 2**52`` either way are distinguished; a clock beyond that
-    raises a ValueError. A caller that holds a lock may use ``times``, ``watch``, ``counts``, ``count``, ``now``,
+    raises a ValueError. A caller that holds a lock may use ``times``, ``watch``, ``counts``, ``count_hit``, ``now``,
     ``len`` and the attributes. ``sys.getsizeof`` includes the entries, without their keys and values.
 
     Attributes:
@@ -263,8 +320,8 @@ class Core(Protocol):
 
     def find(self, key: Hashable, default: Any = None) -> Any:
         """Return the value of a fresh and current entry, count a hit, and move the entry to the young end. Otherwise
-        return ``default``. No read removes an entry. The caller calls ``count`` for a miss, once it knows how the
-        look-up ended."""
+        return ``default``. No read removes an entry. The caller calls ``count_miss``, once it knows how the look-up
+        ended."""
 
     def times(self, key: Hashable) -> Times | None:
         """Return the times of an entry in any state; None if there is no entry or one of its tags was dropped. Nothing
@@ -394,9 +451,33 @@ class Core(Protocol):
         have had in the last three windows. They are zeros before these are over, and in a core with less than
         ``LEAST_CURVE`` (the reference core: ``LEAST_CURVE_IN_PYTHON``) places. A switch of the policy begins again."""
 
-    def count(self, *, hits: int = 0, misses: int = 0) -> None:
-        """Count look-ups that ended outside the core: with a stale value, or with a value that the caller waited
-        for."""
+    def count_hit(self, key: Hashable) -> None:
+        """Count a look-up that ended with a value for which the caller waited."""
+
+    def miss_cause(self, key: Hashable) -> int:
+        """Return why there is no fresh and current entry of ``key``, as the place of a ``MissCause``. NEW stands for
+        all misses for which ``count_miss`` estimates the cause."""
+
+    def count_miss(self, key: Hashable, cause: int = -1) -> None:
+        """Count a miss, under its cause and for the group of ``key``.
+
+        Args:
+            cause: the ``miss_cause`` when the look-up began. If it is not given, the key must not have been set since.
+        """
+
+    def count_load(self, key: Hashable, seconds: float) -> None:
+        """Count a computation of the value of ``key`` for its group."""
+
+    def group_by(self, rules: Iterable[GroupRule]) -> None:
+        """Distinguish groups of keys by the first rule that fits, and begin again to count them.
+
+        A tuple of several items that begins with a string is in the group of this string, and a tuple of one item is
+        treated as that item. At most 64 groups, with names of at most 64 characters, are distinguished; all other keys
+        are in the group without a name.
+        """
+
+    def groups(self) -> list[GroupCounts]:
+        """Return the counts of the groups; empty before a key is counted."""
 
     def watch(self, key: Hashable, *, slot: int = 0, wants_value: bool = False) -> Watch:
         """Watch a key, whether or not there is an entry. A key may have any number of watches."""
@@ -414,7 +495,7 @@ class Core(Protocol):
     def gate(self, error: Callable[[], Exception] | None, thread: int = 0) -> None:
         """Shut the gate, or open it with None. While it is shut, a call that would read or write an entry raises
         ``error()``, and changes and counts nothing. Exceptions are a hit of ``find``, ``clear``, ``drain``,
-        ``advance``, ``len``, ``counts`` and ``count``, and the calls of the thread with the identifier ``thread``. To
+        ``advance``, ``len``, ``counts`` and the calls whose names begin with ``count``, and the calls of the thread with the identifier ``thread``. To
         close a core permanently, shut the gate first and then clear."""
 
     def before_fork(self) -> None:

@@ -1,4 +1,4 @@
-# The uses of keys that left, in sets of 8 slots of 4 bytes: half a line of a processor's cache. A set is in the order of
+# The uses of keys that left, and why they did, in sets of 8 slots of 4 bytes: half a line of a processor's cache. A set is in the order of
 # departure. A new key replaces the one with the fewest uses, of several the one that left first, so a flood of keys that
 # are used once replaces only its own kind. The hash of a key is mixed with a secret before: nobody can choose keys that
 # share a set.
@@ -11,20 +11,22 @@ cdef enum:
 cdef uint32_t NAME = 0xFFFFF000
 
 cdef struct Departed:
-    uint32_t *slots  # the name, 4 bits of epoch, 4 bits of uses; 0 if free
+    uint32_t *slots  # NULL until a key leaves. The name, 4 bits of cause (see misses.pxi), 4 bits of epoch, 4 bits of uses; 0 if free
     uint32_t sets
 
 
-cdef int open_departed(Departed *departed, uint32_t keys) except -1:
+cdef inline void open_departed(Departed *departed, uint32_t keys) noexcept:
     departed.sets = (keys + WAYS - 1) // WAYS
-    departed.slots = <uint32_t *>PyMem_RawCalloc(departed.sets * WAYS, sizeof(uint32_t))
-    if departed.slots is NULL:
-        raise MemoryError
-    return 0
 
 
 cdef inline size_t memory_of_departed(Departed *departed) noexcept:
-    return departed.sets * WAYS * sizeof(uint32_t)
+    return 0 if departed.slots is NULL else departed.sets * WAYS * sizeof(uint32_t)
+
+
+cdef bint allocate_departed(Departed *departed) noexcept:
+    """Return whether there is memory for the slots."""
+    departed.slots = <uint32_t *>PyMem_RawCalloc(departed.sets * WAYS, sizeof(uint32_t))
+    return departed.slots is not NULL
 
 
 cdef inline uint32_t *set_of(Departed *departed, uint64_t spread) noexcept:
@@ -41,8 +43,11 @@ cdef inline uint32_t aged(uint32_t uses, uint32_t epoch, uint32_t now) noexcept:
 
 
 cdef inline uint32_t uses_of_departed(Departed *departed, uint64_t spread, uint32_t epoch) noexcept:
-    cdef uint32_t *slots = set_of(departed, spread)
+    cdef uint32_t *slots
     cdef uint32_t way, slot, name = name_of(spread)
+    if departed.slots is NULL:
+        return 0
+    slots = set_of(departed, spread)
     for way in range(WAYS):
         slot = slots[way]
         if slot & NAME == name and slot:
@@ -50,9 +55,27 @@ cdef inline uint32_t uses_of_departed(Departed *departed, uint64_t spread, uint3
     return 0
 
 
-cdef inline void note_departure(Departed *departed, uint64_t spread, uint32_t uses, uint32_t epoch) noexcept:
-    cdef uint32_t *slots = set_of(departed, spread)
+cdef inline uint32_t cause_of_departed(Departed *departed, uint64_t spread) noexcept:
+    """Return the cause that was noted for a key; 0 if none is known."""
+    cdef uint32_t *slots
+    cdef uint32_t way, name = name_of(spread)
+    if departed.slots is NULL:
+        return 0
+    slots = set_of(departed, spread)
+    for way in range(WAYS):
+        if slots[way] & NAME == name and slots[way]:
+            return slots[way] >> 8 & 15
+    return 0
+
+
+cdef inline void note_departure(
+    Departed *departed, uint64_t spread, uint32_t uses, uint32_t epoch, uint32_t cause,
+) noexcept:
+    cdef uint32_t *slots
     cdef uint32_t way, slot, each, fewest = 16, replaced = 0, name = name_of(spread)
+    if unlikely(departed.slots is NULL) and not allocate_departed(departed):
+        return
+    slots = set_of(departed, spread)
     for way in range(WAYS):
         slot = slots[way]
         if slot & NAME == name:
@@ -63,4 +86,4 @@ cdef inline void note_departure(Departed *departed, uint64_t spread, uint32_t us
             fewest, replaced = each, way
     for way in range(replaced, 0, -1):
         slots[way] = slots[way - 1]
-    slots[0] = name | (epoch & 15) << 4 | uses
+    slots[0] = name | cause << 8 | (epoch & 15) << 4 | uses

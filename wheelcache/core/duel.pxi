@@ -33,7 +33,6 @@ cdef struct Sample:
 
 cdef struct Duel:
     Order order  # of the cache
-    Departed departed
     Miniature lru
     Miniature tiny_lfu
     Sample sample
@@ -112,7 +111,7 @@ cdef void remove_node(Miniature *mini, uint32_t *link) noexcept:
     if not mini.order.is_lru:
         note_departure(
             &mini.departed, spread_of_name(node.name), uses_of(&mini.order, place_at(&mini.order, index)),
-            mini.order.epoch,
+            mini.order.epoch, 0,
         )
     order_remove(&mini.order, index)
     mini.weight -= node.weight
@@ -239,7 +238,6 @@ cdef Duel *new_duel(Map *map, uint64_t seed) except NULL:
         open_sample(&duel.sample, seed, below, map.max_weight)
         open_order(&duel.order, most, map.max_weight)
         duel.order.entries = &map.entries
-        open_departed(&duel.departed, noted)
         open_miniature(&duel.lru, size_in(&duel.sample, noted), WEIGHT_SHARES, True)
         open_miniature(&duel.tiny_lfu, size_in(&duel.sample, noted), WEIGHT_SHARES, False)
     except MemoryError:
@@ -252,7 +250,6 @@ cdef void close_duel(Duel *duel) noexcept:
     if duel is not NULL:
         close_miniature(&duel.lru)
         close_miniature(&duel.tiny_lfu)
-        PyMem_RawFree(duel.departed.slots)
         PyMem_RawFree(duel)
 
 
@@ -260,9 +257,7 @@ cdef size_t memory_of_duel(Duel *duel) noexcept:
     """Return the memory of a duel in bytes."""
     if duel is NULL:
         return 0
-    return sizeof(Duel) + memory_of_departed(&duel.departed) + memory_of_miniature(&duel.lru) + memory_of_miniature(
-        &duel.tiny_lfu
-    )
+    return sizeof(Duel) + memory_of_miniature(&duel.lru) + memory_of_miniature(&duel.tiny_lfu)
 
 
 cdef size_t memory_of_miniature(Miniature *mini) noexcept:

@@ -16,8 +16,9 @@ from math import inf
 from typing import Any, Final
 
 from wheelcache.core.adaptive import Adaptive
-from wheelcache.core.contract import MAX_WEIGHT, WAKE, Record, RemovalCause, Removals
+from wheelcache.core.contract import MAX_WEIGHT, WAKE, MissCause, Record, RemovalCause, Removals
 from wheelcache.core.curve import Curve
+from wheelcache.core.misses import OF_REMOVALS, PLACES, Past
 from wheelcache.core.tags import Tags
 from wheelcache.core.timing_wheel import FINEST_SLOTS, Timer, TimingWheel
 
@@ -121,6 +122,7 @@ class EntryMap:
         next_due: the time at which the core has work, in seconds: see ``Core``.
         tags: the tags of the entries.
         curve: the misses of other caches; None in a small cache.
+        past: the causes for which the last keys left.
         is_adaptive: whether the policy is not LRU: it must be notified of changes.
         removals: the number of removals for each cause, in the order of CAUSES.
         evicted_weight: the sum of the weights of evicted entries.
@@ -136,6 +138,7 @@ class EntryMap:
         self.entries: Any = entries
         self.is_adaptive = isinstance(entries, Adaptive)
         self.curve: Curve | None = None
+        self.past = Past(max_entries)
         self.detached: tuple[LRU | Adaptive, Any] | None = None
         # The largest number of entries since the table was built.
         self._most = 0
@@ -253,8 +256,12 @@ class EntryMap:
         gone.append(entry)
         self.removals[CAUSES.index(cause)] += 1
         self._wheel.cancel(entry)
+        gone_by = OF_REMOVALS[cause]
         if entry.tags:
+            if cause is DELETED and self.tags.are_dropped(entry.tags):
+                gone_by = PLACES[MissCause.TAG]
             self.tags.discard(entry.tags, key)
+        self.past.note(key, gone_by)
         is_delete = cause is not EVICTED and cause is not EXPIRED
         if self.is_adaptive:
             entries.on_remove(key, is_delete)
@@ -349,6 +356,7 @@ class EntryMap:
                 # Timers of a slot refer to each other, so only the garbage collector would free them. If a finalizer
                 # detached an entry before it was filed, it is in the present wheel.
                 self._wheel.cancel(entry)
+                self.past.note(key, PLACES[MissCause.CLEARED])
                 gone.append(entry)
                 if removed is not None:
                     removed.append((key, entry.value, CLEARED))

@@ -9,6 +9,7 @@ cdef enum Policy:
 
 
 cdef int start_policy(Map *map, bint is_adaptive, uint64_t seed) except -1:
+    open_past(&map.past, map.max_entries, map.max_weight, seed)
     if is_adaptive:
         map.duel = new_duel(map, seed)
         map.policy = ADAPTIVE
@@ -59,7 +60,7 @@ cdef void insert_adaptively(Map *map, uint32_t index, Entry *entry) noexcept:
     cdef Duel *duel = map.duel
     cdef uint32_t moved, moves
     order_insert(
-        &duel.order, index, uses_of_departed(&duel.departed, spread_of(&duel.sample, entry.hash), duel.order.epoch)
+        &duel.order, index, uses_of_departed(&map.past.departed, spread_of(&duel.sample, entry.hash), duel.order.epoch)
     )
     for moves in range(MOVES):
         moved = next_to_probation(&duel.order)
@@ -121,19 +122,20 @@ cdef inline void on_weight(Map *map, uint32_t index, uint64_t change) noexcept:
 cdef inline void on_remove(Map *map, uint32_t index, Entry *entry, int cause) noexcept:
     if cause != EVICTED and cause != EXPIRED:
         on_delete(map, entry.hash)
+        if entry.flags & HAS_TAGS and are_dropped(map, tags_of(&map.entries, index, entry), False):
+            cause = TAG_DROPPED
     if map.policy == LRU:
+        note_gone(&map.past, spread_of(&map.past.sample, entry.hash), 0, 0, cause)
         unlink_use(&map.entries, entry)
     else:
-        remove_adaptively(map, index, entry)
+        remove_adaptively(map, index, entry, cause)
 
 
-cdef void remove_adaptively(Map *map, uint32_t index, Entry *entry) noexcept:
-    cdef Duel *duel = map.duel
-    note_departure(
-        &duel.departed, spread_of(&duel.sample, entry.hash), uses_of(&duel.order, place_at(&duel.order, index)),
-        duel.order.epoch,
-    )
-    order_remove(&duel.order, index)
+cdef void remove_adaptively(Map *map, uint32_t index, Entry *entry, int cause) noexcept:
+    cdef Order *order = &map.duel.order
+    cdef uint32_t uses = uses_of(order, place_at(order, index))
+    note_gone(&map.past, spread_of(&map.past.sample, entry.hash), uses, order.epoch, cause)
+    order_remove(order, index)
 
 
 cdef inline void on_delete(Map *map, Py_hash_t hash) noexcept:

@@ -15,6 +15,8 @@ cdef struct Map:
     Policy policy
     Duel *duel  # NULL with LRU
     Curve *curve  # NULL in a small cache
+    Past past
+    KeyGroups groups
     Walk walk
     uint64_t total_weight
     uint64_t max_weight
@@ -222,6 +224,7 @@ cdef Py_ssize_t drop_detached(Map *map, Py_ssize_t budget, Gone *gone) noexcept:
             free_entries(&detached.entries)
             PyMem_RawFree(detached)
         if key is not NULL:
+            note_cause(map, hash_of_plain(key), CLEARED)
             add_removal(gone, key, value, CLEARED)
             dropped += 1
     return dropped

@@ -186,6 +186,11 @@ cdef extern from *:
     Py_ssize_t PyUnicode_GET_LENGTH(object text) noexcept
     bint PyUnicode_IS_ASCII(object text) noexcept
     unsigned char *PyUnicode_1BYTE_DATA(object text) noexcept
+    Py_UCS4 PyUnicode_READ_CHAR(object text, Py_ssize_t place) noexcept
+    bint PyUnicode_CheckExact(object value) noexcept
+    bint PyTuple_Check(object value) noexcept
+    Py_ssize_t PyTuple_GET_SIZE(object items) noexcept
+    PyObject *PyTuple_GET_ITEM(object items, Py_ssize_t place) noexcept
     double as_seconds(PyObject *ttl) except? -1.0
     void call_without_nesting(PyObject *object, destructor deallocate, destructor destroy) noexcept
     int visit_object(PyObject *object, visitproc visit, void *arg) noexcept

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Iterable
 from itertools import islice
 from math import inf
 from os import urandom
@@ -34,6 +34,7 @@ from wheelcache.core.contract import (
     CHANGED,
     COMPLETED,
     DEAD,
+    GROUP_SAMPLE,
     KEEP_TTL,
     LEAST_CURVE_IN_PYTHON,
     MISSING,
@@ -47,6 +48,9 @@ from wheelcache.core.contract import (
     TOO_HEAVY,
     WAKE,
     Counts,
+    GroupCounts,
+    GroupRule,
+    MissCause,
     Record,
     RemovalCause,
     Removals,
@@ -71,6 +75,8 @@ from wheelcache.core.entry_map import (
     check_weight,
 )
 from wheelcache.core.gil import has_gil
+from wheelcache.core.key_groups import KeyGroups
+from wheelcache.core.misses import NEW, NOT_STORED, PLACES
 from wheelcache.core.stamp_words import StampWords
 from wheelcache.core.tags import moment
 from wheelcache.core.tally import Tally
@@ -121,6 +127,7 @@ class PythonCore:
         self._ordered_scan: Callable[[], KeyScan | None] = lambda: None
         self._gate_error: Callable[[], Exception] | None = None
         self._gate_thread = 0
+        self._groups = KeyGroups()
         self._count_from_zero()
         if max_entries is not None and max_entries >= LEAST_CURVE_IN_PYTHON:
             self._map.curve = Curve(max_entries, self._max_weight, secret, self._counts_of_curve)
@@ -140,7 +147,8 @@ class PythonCore:
                 if table is None or ((trust is None or trust[0] > moment()) and table[entry.slot] == entry.stamp):
                     value = entry.value
                     entries.on_hit(key)
-                    next(self._hits)
+                    if not next(self._hits) % GROUP_SAMPLE:
+                        self._sample_hit(key)
                     if entry.is_sampled:
                         with self._lock:
                             self._note_request(entry, clock())
@@ -201,18 +209,48 @@ class PythonCore:
     def counts(self) -> Counts:
         with self._lock:
             removals = dict(zip(CAUSES, self._map.removals, strict=True))
-            looked_up = self._hit_tally.read(), self._miss_tally.read()
-            return Counts(*looked_up, removals, self._puts, self._map.evicted_weight)
+            causes = tuple(self._misses)
+            hits = self._hit_tally.read()
+            return Counts(hits, sum(causes), removals, self._puts, self._map.evicted_weight, causes)
 
     def sample(self) -> tuple[int, ...]:
         with self._lock:
             return NO_SAMPLE if self._map.curve is None else self._map.curve.sample()
 
-    def count(self, *, hits: int = 0, misses: int = 0) -> None:
-        for _ in range(hits):
-            next(self._hits)
-        for _ in range(misses):
-            next(self._misses)
+    def count_hit(self, key: Hashable) -> None:
+        if not next(self._hits) % GROUP_SAMPLE:
+            self._sample_hit(key)
+
+    def miss_cause(self, key: Hashable) -> int:
+        now = self._clock()
+        with self._lock:
+            entry = self._map.entries.get(key)
+            if entry is None:
+                return self._map.past.cause(key)
+            if entry.tags and self._map.tags.are_dropped(entry.tags):
+                return PLACES[MissCause.TAG]
+            if entry.fresh_until <= now:
+                return PLACES[MissCause.EXPIRED]
+            return NEW if self._is_current(entry) else PLACES[MissCause.OTHER_PROCESS]
+
+    def count_miss(self, key: Hashable, cause: int = -1) -> None:
+        if cause < 0:
+            cause = self.miss_cause(key)
+        with self._lock:
+            self._misses[cause] += 1
+            self._groups.miss(key, cause)
+
+    def count_load(self, key: Hashable, seconds: float) -> None:
+        with self._lock:
+            self._groups.load(key, seconds)
+
+    def group_by(self, rules: Iterable[GroupRule]) -> None:
+        with self._lock:
+            self._groups.use_rules(rules)
+
+    def groups(self) -> list[GroupCounts]:
+        with self._lock:
+            return self._groups.read()
 
     def watch(self, key: Hashable, *, slot: int = 0, wants_value: bool = False) -> Watch:
         with self._lock:
@@ -271,14 +309,14 @@ class PythonCore:
             if mode or watch is not None or seen is not None:
                 live = self._live(key, now)
                 if watch is not None and watch.broken:
-                    return CHANGED
+                    return self._refused(key, CHANGED)
                 if refusal := self._refusal(key, live, weight, mode, expected):
                     return refusal
                 if seen is not None and self._stamps is not None and self._stamps.is_outdated(slot, seen):
                     if watch is None and live is not None:
                         self._stamps.write(slot)
                         map_.remove(key, REPLACED, now, removed, gone)
-                    return OUTDATED
+                    return self._refused(key, OUTDATED)
                 if mode == SAME and ttl == KEEP_TTL:
                     fresh_until, expires_at = live.fresh_until, live.due
             if tags and mode != SAME:
@@ -288,7 +326,7 @@ class PythonCore:
                 # It may have noticed that another process dropped a tag.
                 map_.next_due = min(map_.next_due, map_.tags.due)
                 if made is None:
-                    return OUTDATED if watch is None else CHANGED
+                    return self._refused(key, OUTDATED if watch is None else CHANGED)
             if self._watched and mode != RESTORE:
                 outcome |= self._notify(key, value, watch, slot, seen)
             if weight > self._max_weight:
@@ -296,7 +334,7 @@ class PythonCore:
                     self._stamps.write(slot)
                 map_.remove(key, REPLACED, now, removed, gone)
                 map_.tags.forget_unused(made)
-                return outcome ^ STORED | TOO_HEAVY
+                return self._refused(key, outcome ^ STORED | TOO_HEAVY)
             for tag in made:
                 tag.keys.add(key)
             old = map_.entries.get(key)
@@ -306,7 +344,10 @@ class PythonCore:
             entry = map_.store(key, value, fresh_until, expires_at, weight, now, removed, gone)
             if (made or entry.tags) and mode != SAME:
                 entry.tags = map_.tags.replace(entry.tags, made, key)
-            self._puts += mode != RESTORE
+            if mode != RESTORE:
+                self._puts += 1
+                if not self._puts % GROUP_SAMPLE:
+                    self._groups.put(key)
             if (map_.is_adaptive or entry.is_sampled) and key in map_.entries and expires_at < entry.filed:
                 # The wheel comes first, so that an exception in the policy leaves the entry in the wheel.
                 outcome |= map_.file(entry, expires_at)
@@ -498,8 +539,10 @@ class PythonCore:
             raise error()
 
     def _count_from_zero(self) -> None:
-        self._hit_tally, self._miss_tally = Tally(), Tally()
-        self._hits, self._misses = self._hit_tally.ticks, self._miss_tally.ticks
+        self._hit_tally = Tally()
+        self._hits = self._hit_tally.ticks
+        self._misses = [0] * len(MissCause)
+        self._groups.start_over()
         self._puts = self._outdated = 0
         self._map.count_from_zero()
         if self._map.curve is not None:
@@ -507,9 +550,19 @@ class PythonCore:
 
     def _counts_of_curve(self) -> tuple[int, int, int, int, int]:
         removals = dict(zip(CAUSES, self._map.removals, strict=True))
-        looked_up = self._hit_tally.read(), self._miss_tally.read()
+        looked_up = self._hit_tally.read(), sum(self._misses)
         invalidated = removals[DELETED] + self._outdated
         return *looked_up, self._puts - removals[REPLACED], removals[EVICTED], invalidated
+
+    def _sample_hit(self, key: Hashable) -> None:
+        with self._lock:
+            self._groups.hit(key)
+
+    def _refused(self, key: Hashable, outcome: int) -> int:
+        """Return the outcome of a value that is not stored, and note it if the key has no entry."""
+        if key not in self._map.entries:
+            self._map.past.note(key, NOT_STORED)
+        return outcome
 
     def _note_request(self, entry: Any, now: float, is_uncontested: bool = False, is_write: bool = False) -> None:
         """Note a request for a key in the sample of the curve."""

@@ -37,6 +37,13 @@ cdef inline void prepare_eviction(Map *map) noexcept:
     prefetch(at(&map.entries, bucket_of(&map.entries, entry.hash)[0]))
 
 
+cdef inline int refused(Map *map, uint32_t index, Write *write, int outcome) noexcept:
+    """Return the outcome of a value that is not stored, and note it if the key has no entry."""
+    if index == 0:
+        note_cause(map, write.hash, NOT_STORED)
+    return outcome
+
+
 cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *gone) except -1:
     """Do the step of ``set``, and return the outcome. If it raises an exception, it has changed no
     entry.
@@ -60,7 +67,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     index = find(map, write.key, write.hash)
     check_slot(&map.stamps, write.slot)
     if under is not None and under.broken:
-        return CHANGED
+        return refused(map, index, write, CHANGED)
     if write.mode != ANY:
         is_there = is_live(map, index, write.now)
         if write.mode == SAME:
@@ -80,13 +87,13 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
             if under is None and is_live(map, index, write.now):
                 remove_entry(map, index, REPLACED, write.now, gone)
                 invalidate(&map.stamps, write.slot)
-            return OUTDATED
+            return refused(map, index, write, OUTDATED)
     if unlikely(write.tags is not NULL):
         if write.mode == SAME:
             # The entry keeps its tags.
             write.tags = NULL
         elif not check_tags(map, <tuple>write.tags, write.since if under is None else under.since):
-            return OUTDATED if under is None else CHANGED
+            return refused(map, index, write, OUTDATED if under is None else CHANGED)
     if write.ttl == KEEP_TTL and write.mode == SAME:
         fresh_until = at(entries, index).fresh_until
         due = expires_at(entries, index, at(entries, index))
@@ -96,7 +103,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     if write.weight > map.max_weight:
         if index:
             remove_entry(map, index, REPLACED, write.now, gone)
-        outcome = TOO_HEAVY
+        outcome = refused(map, index, write, TOO_HEAVY)
     else:
         if not index or due > fresh_until or core.weighs or map.stamps.given or write.tags is not NULL:
             reserve(map, index, due > fresh_until, write.weight if core.weighs else 0, write.tags is not NULL)
@@ -105,7 +112,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
             # Check again, after the stamps of the tags were read: another process may have dropped one in between.
             if not check_tags(map, <tuple>write.tags, write.since if under is None else under.since):
                 release_list(map, held)
-                return OUTDATED if under is None else CHANGED
+                return refused(map, index, write, OUTDATED if under is None else CHANGED)
     # From here on, nothing can fail.
     if index and unlikely(at(entries, index).flags & (HAS_TAGS | HAS_ORIGIN)) and map.curve is not NULL:
         # Before this write invalidates the entry.
@@ -124,6 +131,8 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     if outcome & TOO_HEAVY:
         return outcome
     map.puts += write.mode != RESTORE
+    if unlikely(map.puts == map.groups.next_put):
+        sample_put(map, write.key)
     Py_INCREF(write.value)
     if index:
         entry = at(entries, index)

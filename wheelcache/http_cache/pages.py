@@ -249,7 +249,7 @@ class Pages:
     def _run(self, request: Request, miss: _Miss, turn: Turn | None) -> Run:
         if miss.page is None:
             # Unlike ``find``, this counts the miss.
-            self.storing.stored.count_miss()
+            self.storing.stored.count_miss(miss.key)
         return Run(self.storing, request, miss.key, miss.why, miss.page, turn)
 
     def _answer(self, request: Request, selected: Selected | None) -> Reply | Run | Forward | _Miss:

@@ -257,13 +257,13 @@ class LeasedReads:
                     return found
                 other = lease.waits_on
                 if other is None:
-                    self._core.count(misses=1)
+                    self._core.count_miss(key)
                     return MISSING
                 yield Wait(other.alarm, SystemClock.steady() + min(deadline, other.until) - now)
                 self._leases.completed()
                 how, value = lease.result
                 if how is End.VALUE:
-                    self._core.count(hits=1)
+                    self._core.count_hit(key)
                     self._counts.add("coalesced")
                     # A later set by this caller does not answer this miss.
                     self._misses.take_fill(key)

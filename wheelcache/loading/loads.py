@@ -194,6 +194,8 @@ class Loads:
         background = yield BACKGROUND
         policy = request.policy
         outcome: Outcome | None = None
+        # Before the value is stored.
+        request.cause = self._core.miss_cause(request.watched)
         try:
             # With a timeout, a fresh value is preferred for that long, unless loading failed recently.
             if policy.grace and (policy.timeout is None or not self._in_background.may_try(request.key)):
@@ -214,7 +216,7 @@ class Loads:
             # The caller of a load apart has counted its look-up of the key.
             if not (request.is_counted or is_left_to_caller or request.key is not request.watched):
                 request.is_counted = True
-                self._core.count(misses=1)
+                self._core.count_miss(request.watched, request.cause)
 
     def _take_turn(
         self, request: LoadRequest, deadline: float | None, background: Background

@@ -30,6 +30,7 @@ class LoadRequest:
         names: the tags of the entry, by their names in the core.
         fresh_until: the end of the freshness of the entry that is refreshed.
         is_counted: whether the look-up has ended, as a hit or a miss.
+        cause: why the look-up missed: see ``Core.miss_cause``.
         is_hit: whether the look-up was a hit: the value was found after its key was claimed, or a stale value was
             served.
         leaves_miss: whether the caller counts the miss if the load returns MISSING.
@@ -48,6 +49,7 @@ class LoadRequest:
     names: tuple[TagName, ...] = ()
     fresh_until: float = inf
     is_counted: bool = False
+    cause: int = 0
     is_hit: bool = False
     leaves_miss: bool = False
     given_up: bool = False

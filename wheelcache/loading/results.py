@@ -53,7 +53,7 @@ class Results:
                 # Drop an older value before the caller continues: a thread that superseded the turn may be slower. A
                 # watch that was broken between its beginning and that of the turn shows a store of such a value.
                 self.drop_other(turn.key, value)
-            self._counts.ended(self._core.now() - request.started, "loads")
+            self._count(request, "loads")
             self._backoff.succeeded(turn.key)
             turn.end(End.VALUE, value)
         except BaseException as error:
@@ -80,6 +80,11 @@ class Results:
             return None
         return self._target.store(turn.key, value, ttl, grace, cast("Watch", turn.watch), request.names)
 
+    def _count(self, request: LoadRequest, name: str) -> None:
+        seconds = self._core.now() - request.started
+        self._counts.ended(seconds, name)
+        self._core.count_load(request.watched, seconds)
+
     def drop_other(self, key: Any, value: Any) -> None:
         """Delete the entry of ``key`` unless its value is known to equal ``value``, which was read from the source."""
         if self._is_other(key, value):
@@ -97,7 +102,7 @@ class Results:
         # A waiter may remove the traceback.
         exc_info = type(error), error, error.__traceback__
         if is_failed_load:
-            self._counts.ended(self._core.now() - request.started, "load_failures")
+            self._count(request, "load_failures")
         turn.end(End.ERROR, error)
         if is_failed_load:
             self._failures.note(error)
@@ -111,7 +116,7 @@ class Results:
 
     def found_nothing(self, turn: Turn, request: LoadRequest) -> None:
         """End the turn on a key that a load of many keys did not find. It counts as a load; the waiters look again."""
-        self._counts.ended(self._core.now() - request.started, "loads")
+        self._count(request, "loads")
         turn.end(End.AGAIN)
 
     def log_failure(self, request: LoadRequest, error: BaseException, pause: float) -> None:

@@ -223,8 +223,11 @@ class NearCache:
             missing = [key for key in dict.fromkeys(keys) if key not in found]
             if missing:
                 self._count_misses_if(not self.fail_safe, missing)
+                # Before the values are stored.
+                causes = {key: self._engine.miss_cause(key) for key in missing} if self.fail_safe else {}
                 found |= yield from self._load_many(missing, lambda keys: self._store.read(partial(read, keys)))
-                self._count_misses_if(self.fail_safe, missing)
+                for key, cause in causes.items():
+                    self._engine.count_miss(key, cause)
                 self._store.answered(sum(key in found for key in missing), len(missing))
             return self._without_stale(keys, found)
         except Exception as error:
@@ -527,8 +530,8 @@ class NearCache:
         """Count misses of ``keys`` if ``is_certain``. With ``fail_safe``, a look-up that fails may still become a stale
         hit, so it is not certain until the look-up has ended."""
         if is_certain:
-            for _ in keys:
-                self._engine.count_miss()
+            for key in keys:
+                self._engine.count_miss(key)
 
     def _check_may_fail(self, error: Exception) -> None:
         if not self.fail_safe or not self._store.rule.is_outage(error):

@@ -1,0 +1,181 @@
+"""Why look-ups missed, and the groups of keys, in both cores."""
+
+import random
+
+import pytest
+
+from tests.core.implementations import COMPILED, CORES
+from wheelcache.core.contract import GROUP_SAMPLE, GroupRule, MissCause
+
+RULES = (
+    GroupRule(":1:template.cache.", "fragment ", "."),
+    GroupRule(":1:sessions", "sessions", ""),
+    GroupRule(":1:", "", ":"),
+)
+
+
+def cause(core, key):
+    return list(MissCause)[core.miss_cause(key)]
+
+
+def misses(core):
+    """Return the misses by group, without causes."""
+    return {group.name: sum(group.misses) for group in core.groups()}
+
+
+def counted(core):
+    return {cause: count for cause, count in zip(MissCause, core.counts().causes, strict=True) if count}
+
+
+def test_each_cause_is_known_while_the_entry_is_there_and_afterwards(make, clock):
+    # The reference core remembers one key in each slot. The hashes of small ints do not meet.
+    deleted, expired, tagged, heavy, replaced, new, evicted, cleared = range(8)
+    core = make(max_entries=100, max_weight=10)
+    core.set(deleted, 1, None)
+    core.delete(deleted)
+    core.set(expired, 1, 1)
+    core.set(tagged, 1, None, tags=(("name", 0),))
+    core.drop_tag("name")
+    core.set(heavy, 1, None, weight=11)
+    core.set(replaced, 1, None)
+    core.set(replaced, 1, None, weight=11)
+    clock.now = 2.0
+    expected = {
+        deleted: MissCause.DELETED,
+        expired: MissCause.EXPIRED,
+        tagged: MissCause.TAG,
+        heavy: MissCause.NOT_STORED,
+        replaced: MissCause.NOT_STORED,
+        new: MissCause.NEW,
+    }
+    assert {key: cause(core, key) for key in expected} == expected
+    core.advance()
+    assert len(core) == 0
+    assert {key: cause(core, key) for key in expected} == expected
+    core.set(evicted, 1, None, weight=5)
+    core.set(cleared, 1, None, weight=6)
+    assert cause(core, evicted) is MissCause.EVICTED
+    core.clear()
+    core.drain()
+    assert cause(core, cleared) is MissCause.CLEARED
+
+
+def test_a_value_that_came_too_late_was_not_stored(make):
+    core = make(max_entries=100)
+    watch = core.watch("key")
+    core.delete("key")
+    core.set("key", 1, None, watch=watch)
+    assert cause(core, "key") is MissCause.NOT_STORED
+    core.set("key", 2, None)
+    core.delete("key")
+    assert cause(core, "key") is MissCause.DELETED
+
+
+def test_the_causes_add_up_to_the_misses(make):
+    core = make(max_entries=8)
+    chance = random.Random(3)
+    for number in range(3000):
+        key = chance.randrange(40)
+        if core.find(key) is None:
+            core.count_miss(key)
+            core.set(key, number, None)
+    counts = core.counts()
+    assert sum(counts.causes) == counts.misses > 0
+    assert set(counted(core)) == {MissCause.EVICTED, MissCause.NEW}
+
+
+def test_the_cause_when_the_look_up_began_counts_after_the_value_was_stored(make):
+    core = make()
+    core.set("key", 1, None)
+    core.delete("key")
+    began = core.miss_cause("key")
+    core.set("key", 2, None)
+    core.count_miss("key", began)
+    assert counted(core) == {MissCause.DELETED: 1}
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("policy", ["lru", "adaptive"])
+def test_the_sample_tells_evicted_keys_from_new_ones_long_after_they_left(policy):
+    """Five times as many keys as places, in a loop, and as many new ones: half of the misses have been evicted before."""
+    size = 2000
+    core = CORES["compiled"](max_entries=size, policy=policy, seed=5)
+    new = 10**9
+    counts = []
+    for _ in range(4):
+        before = core.counts().causes
+        for number in range(5 * size):
+            for key in (number, new + number):
+                core.count_miss(key)
+                core.set(key, 1, None)
+        new += 5 * size
+        counts.append([now - then for now, then in zip(core.counts().causes, before, strict=True)])
+    evicted = counts[-1][list(MissCause).index(MissCause.EVICTED)] / sum(counts[-1])
+    assert 0.4 < evicted < 0.6, "with the table of all keys alone, it is 0"
+
+
+def test_misses_and_loads_are_counted_for_the_group_of_the_key(make):
+    core = make()
+    core.group_by(RULES)
+    keys = [
+        *(":1:template.cache.side.0123", ":1:template.cache.side.4567", ":1:template.cache.head.89"),
+        *(":1:sessions:abc", ":1:user:5", (":1:user:6",), "user:7", ":1:plain", ("function", 1, 2), ("é", 1)),
+        *(":1:city:Zürich", ":1:Zürich:1", 5, "", (), b"bytes"),
+    ]
+    for key in keys:
+        core.count_miss(key)
+    named = {"fragment side": 2, "fragment head": 1, "sessions": 1, "user": 2, "function": 1, "city": 1}
+    assert misses(core) == {**named, "": len(keys) - sum(named.values())}
+    core.count_load(":1:user:9", 0.5)
+    core.count_load(":1:user:9", 0.25)
+    (user,) = [group for group in core.groups() if group.name == "user"]
+    assert (user.loads, user.load_seconds) == (2, 0.75)
+
+
+def test_there_are_no_more_than_64_groups_of_bounded_names(make):
+    core = make()
+    core.group_by([GroupRule("", "", ":")])
+    for number in range(100):
+        core.count_miss(f"{number}:key")
+    core.count_miss("x" * 65 + ":key")
+    core.count_miss("x" * 200)
+    core.count_miss("99:key")
+    found = misses(core)
+    assert len(found) == 65
+    assert found[""] == 100 - 64 + 3
+    assert found["63"] == 1
+
+
+def test_hits_and_stored_values_of_groups_are_sampled_in_time(make):
+    core = make()
+    core.group_by([GroupRule("", "", ":")])
+    for number in range(5 * GROUP_SAMPLE):
+        core.set(f"rare:{number}", 1, None)
+    for _ in range(100 * GROUP_SAMPLE):
+        core.find("rare:1")
+    (group,) = [each for each in core.groups() if each.name]
+    assert group.puts == 5 * GROUP_SAMPLE
+    assert 99 * GROUP_SAMPLE <= group.hits <= 100 * GROUP_SAMPLE
+
+
+def test_other_rules_begin_again(make):
+    core = make()
+    core.group_by([GroupRule("", "", ":")])
+    core.count_miss("a:1")
+    core.group_by([GroupRule("a", "all of a", "")])
+    core.count_miss("a:1")
+    assert misses(core) == {"": 0, "all of a": 1}
+
+
+def test_both_cores_name_groups_alike():
+    cores = [CORES[name](seed=1) for name in ("python", COMPILED.values[0]) if name in CORES]
+    chance = random.Random(8)
+    for core in cores:
+        core.group_by(RULES)
+    for _ in range(3000):
+        text = "".join(chance.choices(":.1ab", k=chance.randrange(70))) + chance.choice(["", "é", "x" * 70, "\x7f:"])
+        key = chance.choice([text, (text,), (text, 1), ":1:" + text, ":1:template.cache." + text])
+        for core in cores:
+            core.count_miss(key)
+    found = [sorted(core.groups()) for core in cores]
+    assert all(each == found[0] for each in found)

@@ -1,0 +1,222 @@
+# The groups of keys: keys of one kind, such as the fragments of one name, by rules of the backend: see
+# contract.GroupRule. Misses count exactly; of the hits and of the stored values, every 61st counts 61 times. A sample in
+# time is right for hot keys, which a sample of the keys is not. 61 is a prime, so that a page that always reads as many
+# keys is not always sampled at the same one.
+
+cdef enum:
+    MOST_GROUPS = 64  # group 0 has all other keys
+    LOOKED_AT = 128  # characters of a key
+    NAME_SIZE = 64  # of a group's name; a longer one is no group
+    GROUP_SLOTS = 256  # of the table by name
+
+
+cdef uint64_t EVERY = contract.GROUP_SAMPLE
+
+
+cdef struct GroupRule:
+    const char *prefix
+    size_t prefix_length
+    const char *name
+    size_t name_length
+    int stop  # -1: the group has all keys with the prefix
+
+
+cdef struct KeyGroup:
+    uint64_t hits
+    uint64_t puts
+    uint64_t misses[MISS_CAUSES]
+    uint64_t loads
+    double load_seconds
+    size_t length
+    char name[NAME_SIZE]
+
+
+cdef struct KeyGroups:
+    GroupRule *rules
+    uint32_t rules_count
+    uint32_t count  # of ``groups``; 0 until a key is counted
+    uint32_t size
+    KeyGroup *groups
+    uint8_t slots[GROUP_SLOTS]
+    uint64_t next_hit  # the count of hits at which one is sampled
+    uint64_t next_put
+
+
+cdef int open_rules(KeyGroups *groups, tuple rules) except -1:
+    """Use other rules, whose bytes the caller keeps. All groups begin again."""
+    cdef GroupRule *made = <GroupRule *>PyMem_RawCalloc(len(rules) + 1, sizeof(GroupRule))
+    cdef Py_ssize_t place
+    if made is NULL:
+        raise MemoryError
+    for place, (prefix, name, stop) in enumerate(rules):
+        made[place].prefix, made[place].prefix_length = <const char *><bytes>prefix, len(<bytes>prefix)
+        made[place].name, made[place].name_length = <const char *><bytes>name, len(<bytes>name)
+        made[place].stop = (<bytes>stop)[0] if stop else -1
+    PyMem_RawFree(groups.rules)
+    groups.rules, groups.rules_count = made, <uint32_t>len(rules)
+    groups.count = 0
+    memset(groups.slots, 0, sizeof(groups.slots))
+    return 0
+
+
+cdef void close_groups(KeyGroups *groups) noexcept:
+    PyMem_RawFree(groups.rules)
+    PyMem_RawFree(groups.groups)
+
+
+cdef void empty_groups(KeyGroups *groups) noexcept:
+    """Begin again with no groups."""
+    groups.count = 0
+    groups.next_hit = groups.next_put = EVERY
+    memset(groups.slots, 0, sizeof(groups.slots))
+
+
+cdef inline size_t memory_of_groups(KeyGroups *groups) noexcept:
+    return groups.size * sizeof(KeyGroup)
+
+
+cdef inline Py_ssize_t name_text(KeyGroups *groups, PyObject *key, char *name) noexcept:
+    """Write the name of the group of a string, and return its length; 0 if the key is in no group."""
+    cdef char text[LOOKED_AT]
+    cdef Py_ssize_t length = min(PyUnicode_GET_LENGTH(<object>key), <Py_ssize_t>LOOKED_AT), at_stop
+    cdef const char *begin = text
+    cdef const char *end
+    cdef GroupRule *rule
+    cdef uint32_t number
+    cdef Py_UCS4 character
+    if likely(PyUnicode_IS_ASCII(<object>key)):
+        begin = <const char *>PyUnicode_1BYTE_DATA(<object>key)
+    else:
+        for at_stop in range(length):
+            character = PyUnicode_READ_CHAR(<object>key, at_stop)
+            if character > 127:
+                length = at_stop
+                break
+            text[at_stop] = <char>character
+    for number in range(groups.rules_count):
+        rule = &groups.rules[number]
+        if rule.prefix_length > <size_t>length or memcmp(begin, rule.prefix, rule.prefix_length):
+            continue
+        at_stop = rule.prefix_length
+        if rule.stop >= 0:
+            end = <const char *>memchr(begin + at_stop, rule.stop, length - at_stop)
+            if end is NULL:
+                continue
+            at_stop = end - begin
+        at_stop -= rule.prefix_length
+        if rule.name_length + at_stop > NAME_SIZE:
+            return 0
+        memcpy(name, rule.name, rule.name_length)
+        memcpy(name + rule.name_length, begin + rule.prefix_length, at_stop)
+        return rule.name_length + at_stop
+    return 0
+
+
+cdef inline Py_ssize_t name_of_group(KeyGroups *groups, PyObject *key, char *name) noexcept:
+    """Write the name of the group of a key, and return its length; 0 if the key is in no group."""
+    cdef PyObject *first
+    cdef Py_ssize_t length
+    if not PyTuple_Check(<object>key):
+        return name_text(groups, key, name) if PyUnicode_CheckExact(<object>key) else 0
+    if PyTuple_GET_SIZE(<object>key) == 0:
+        return 0
+    first = PyTuple_GET_ITEM(<object>key, 0)
+    if not PyUnicode_CheckExact(<object>first):
+        return 0
+    if PyTuple_GET_SIZE(<object>key) == 1:
+        # Django's backend keeps keys of which Django may warn in tuples.
+        return name_text(groups, first, name)
+    length = PyUnicode_GET_LENGTH(<object>first)
+    if length > NAME_SIZE or not PyUnicode_IS_ASCII(<object>first):
+        return 0
+    memcpy(name, PyUnicode_1BYTE_DATA(<object>first), length)
+    return length
+
+
+cdef bint grow_groups(KeyGroups *groups) noexcept:
+    """Return whether there is memory for more groups."""
+    cdef uint32_t size = min(2 * groups.size + 2, <uint32_t>MOST_GROUPS + 1)
+    cdef KeyGroup *grown = <KeyGroup *>PyMem_RawRealloc(groups.groups, size * sizeof(KeyGroup))
+    if grown is not NULL:
+        groups.groups, groups.size = grown, size
+    return grown is not NULL
+
+
+cdef KeyGroup *group_of(KeyGroups *groups, PyObject *key) noexcept:
+    """Return the group of a key; NULL if there is no memory."""
+    cdef char name[NAME_SIZE]
+    cdef Py_ssize_t length = name_of_group(groups, key, name), each
+    cdef uint64_t spread = SECRET
+    cdef uint32_t slot
+    cdef KeyGroup *group
+    if groups.count == 0:
+        if groups.size == 0 and not grow_groups(groups):
+            return NULL
+        memset(groups.groups, 0, sizeof(KeyGroup))
+        groups.count = 1
+    if length <= 0:
+        return groups.groups
+    for each in range(length):
+        spread = (spread ^ <unsigned char>name[each]) * <uint64_t>0x100000001B3
+    slot = <uint32_t>((spread ^ spread >> 32) & (GROUP_SLOTS - 1))
+    while groups.slots[slot]:
+        group = &groups.groups[groups.slots[slot]]
+        if group.length == <size_t>length and memcmp(group.name, name, length) == 0:
+            return group
+        slot = (slot + 1) & (GROUP_SLOTS - 1)
+    if groups.count > MOST_GROUPS or (groups.count == groups.size and not grow_groups(groups)):
+        return groups.groups
+    group = &groups.groups[groups.count]
+    memset(group, 0, sizeof(KeyGroup))
+    memcpy(group.name, name, length)
+    group.length = length
+    groups.slots[slot] = <uint8_t>groups.count
+    groups.count += 1
+    return group
+
+
+cdef void sample_hit(Map *map, PyObject *key) noexcept:
+    cdef KeyGroup *group = group_of(&map.groups, key)
+    map.groups.next_hit = map.hits + EVERY
+    if group is not NULL:
+        group.hits += EVERY
+
+
+cdef void sample_put(Map *map, PyObject *key) noexcept:
+    cdef KeyGroup *group = group_of(&map.groups, key)
+    map.groups.next_put = map.puts + EVERY
+    if group is not NULL:
+        group.puts += EVERY
+
+
+cdef void count_miss(Map *map, PyObject *key, Py_hash_t hash, int cause) noexcept:
+    """Count a miss for ``cause_of_miss``."""
+    cdef KeyGroup *group = group_of(&map.groups, key)
+    if cause == LONG_GONE:
+        cause = counted_cause(&map.past, hash)
+    map.misses += 1
+    map.past.misses[cause] += 1
+    if group is not NULL:
+        group.misses[cause] += 1
+
+
+cdef void count_load(Map *map, PyObject *key, double seconds) noexcept:
+    cdef KeyGroup *group = group_of(&map.groups, key)
+    if group is not NULL:
+        group.loads += 1
+        group.load_seconds += seconds
+
+
+cdef list groups_of(Map *map):
+    """Return the counts of all groups. Group 0 has no name."""
+    cdef list found = []
+    cdef uint32_t number
+    cdef KeyGroup group
+    for number in range(map.groups.count):
+        # A copy: building the tuple may run the collector, and so Python code that counts.
+        group = map.groups.groups[number]
+        found.append((
+            group.name[:group.length].decode("ascii"), group.hits, group.puts, group.loads, group.load_seconds,
+            tuple([group.misses[cause] for cause in range(MISS_CAUSES)]),
+        ))
+    return found

@@ -1,0 +1,105 @@
+# Why look-ups miss. A departed key leaves a fingerprint with the cause: in one table of as many slots as there are places
+# for entries, and one key of 32 in addition in a table of half as many slots, which therefore goes back 16 times further.
+# A miss of which the first table knows nothing counts under the cause of a sampled one: it is apportioned, so that each
+# miss counts once and no count ever falls. Without the sample, the causes were 12 to 50 points off.
+
+cdef enum:
+    # In the order of contract.MissCause. The first ones are the causes of removals.
+    NOT_STORED = 2  # REPLACED: the entry left, or there was none, and the new value was refused
+    TAG_DROPPED = 5
+    OTHER_PROCESS = 6
+    LONG_GONE = 7
+    MISS_CAUSES = 8
+    SAMPLED_DEPARTURES = 32
+    DEPARTURES_WITHOUT_BOUND = 1024  # remembered by a cache without ``max_entries``
+
+cdef double MEMORY_OF_SAMPLE = 1.0 - 1.0 / contract.SAMPLED_MISSES
+
+
+cdef struct Past:
+    # The keys that left.
+    Sample sample
+    Departed departed
+    Departed sampled
+    double seen[MISS_CAUSES]  # causes of sampled misses, decayed
+    double owed[MISS_CAUSES]  # misses that are still to be counted under each cause
+    uint64_t misses[MISS_CAUSES]
+
+
+cdef void open_past(Past *past, Py_ssize_t max_entries, uint64_t max_weight, uint64_t seed) noexcept:
+    cdef uint32_t keys = DEPARTURES_WITHOUT_BOUND
+    if max_entries >= 0:
+        keys = <uint32_t>min(max_entries, <Py_ssize_t>MOST_DEPARTED)
+    open_sample(&past.sample, seed, NO_INDEX // SAMPLED_DEPARTURES, max_weight)
+    open_departed(&past.departed, keys)
+    open_departed(&past.sampled, keys // 2 + 1)
+
+
+cdef void close_past(Past *past) noexcept:
+    PyMem_RawFree(past.departed.slots)
+    PyMem_RawFree(past.sampled.slots)
+
+
+cdef inline size_t memory_of_past(Past *past) noexcept:
+    return memory_of_departed(&past.departed) + memory_of_departed(&past.sampled)
+
+
+cdef inline void note_gone(Past *past, uint64_t spread, uint32_t uses, uint32_t epoch, int cause) noexcept:
+    """Note that a key left, or that its value was refused."""
+    note_departure(&past.departed, spread, uses, epoch, cause + 1)
+    if is_sampled(&past.sample, spread):
+        note_departure(&past.sampled, spread, 0, 0, cause + 1)
+
+
+cdef void note_cause(Map *map, Py_hash_t hash, int cause) noexcept:
+    """Note why there is no entry of a key, which keeps its uses."""
+    cdef uint32_t epoch = 0, uses = 0
+    cdef uint64_t spread = spread_of(&map.past.sample, hash)
+    if map.policy == ADAPTIVE:
+        epoch = map.duel.order.epoch
+        uses = uses_of_departed(&map.past.departed, spread, epoch)
+    note_gone(&map.past, spread, uses, epoch, cause)
+
+
+cdef int cause_of_miss(Map *map, PyObject *key, Py_hash_t hash, double now) except -1:
+    """Return why there is no fresh and current entry, as far as the entry and the first table show it.
+
+    Args:
+        now: the time by the core's clock; -INFINITY for the system's clock.
+    """
+    cdef uint32_t index = find(map, key, hash), known
+    cdef Entry *entry
+    if index:
+        entry = at(&map.entries, index)
+        if entry.flags & HAS_TAGS and are_dropped(map, tags_of(&map.entries, index, entry), False):
+            return TAG_DROPPED
+        if entry.fresh_until <= (now_for(entry) if now == -INFINITY else now):
+            return EXPIRED
+        return LONG_GONE if is_current(map, index, entry) else OTHER_PROCESS
+    known = cause_of_departed(&map.past.departed, spread_of(&map.past.sample, hash))
+    return <int>known - 1 if known else LONG_GONE
+
+
+cdef int counted_cause(Past *past, Py_hash_t hash) noexcept:
+    """Return the cause under which a miss counts if ``cause_of_miss`` does not know it."""
+    cdef uint64_t spread = spread_of(&past.sample, hash)
+    cdef uint32_t known
+    cdef double total = 0.0
+    cdef int cause, most = LONG_GONE
+    if is_sampled(&past.sample, spread):
+        known = cause_of_departed(&past.sampled, spread)
+        most = <int>known - 1 if known else LONG_GONE
+        for cause in range(MISS_CAUSES):
+            past.seen[cause] *= MEMORY_OF_SAMPLE
+        past.seen[most] += 1.0
+        return most
+    for cause in range(MISS_CAUSES):
+        total += past.seen[cause]
+    if total == 0.0:
+        return LONG_GONE
+    for cause in range(MISS_CAUSES):
+        past.owed[cause] += past.seen[cause] / total
+        if past.owed[cause] > past.owed[most]:
+            most = cause
+    past.owed[most] -= 1.0
+    return most
