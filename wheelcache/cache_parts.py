@@ -12,7 +12,7 @@ from wheelcache.codec import size_of
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.misses import Misses
 from wheelcache.core import CoreClass
-from wheelcache.core.contract import BATCH, Core
+from wheelcache.core.contract import BATCH, Core, GroupRule
 from wheelcache.errors import DirectoryUnusable, FileUnusable
 from wheelcache.keys import CALLERS, GROUP, KeyProxies
 from wheelcache.leases.fill_turns import FillTurns, LeasedReads
@@ -33,6 +33,9 @@ from wheelcache.runtime.periodic_jobs import PeriodicJobs
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.writing.entry_writer import EntryWriter
 from wheelcache.writing.removal_listener import RemovalListener
+
+UP_TO_COLON: Final = (GroupRule("", "", ":"),)
+"""The groups of keys: the texts up to the first colon."""
 
 MAX_JITTER: Final = 60.0
 """Seconds by which jitter may shorten a TTL: 5% of two weeks would end a session 16 hours early."""
@@ -73,6 +76,7 @@ class CacheParts:
             stamps=stamps,
             policy=options.policy,
         )
+        self.core.group_by(UP_TO_COLON)
         # A weight in bytes includes the entry itself, whose size only the core knows.
         weigher = options.weigher
         if weigher is size_of:

@@ -40,6 +40,7 @@ class Engine:
         key_batches, deletions, delete_tags, add_group: see ``CacheParts``.
         needs_refresh, request, load_apart, load_many, reconcile, get_stale: see ``Loads``.
         led_apart, supersede_apart: the turns of loads apart, whose values a layer stores: see ``Loads``.
+        group_by: sets the rules for groups of keys: see ``Core.group_by``.
         is_used: starts the periodic jobs, at any use of the cache that is neither a look-up nor a write.
     """
 
@@ -66,6 +67,7 @@ class Engine:
         self.load_many = loads.load_many
         self.reconcile = loads.reconcile
         self.get_stale = loads.get_stale
+        self.group_by = parts.core.group_by
         self.is_used = parts.jobs.cache_is_used
 
     # Entries.

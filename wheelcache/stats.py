@@ -536,6 +536,51 @@ def _gain(window: Sequence[int], arm: int) -> float:
     return min(misses, stored) * (1 - _misses(window, arm) / same) / (hits + misses) if same and misses else 0.0
 
 
+GROUP_COUNTS: Final = ("hits", "puts", "loads", "load_seconds")
+"""The counts of a group of keys, before its misses by cause."""
+
+NO_GROUP: Final[Row] = (0,) * (len(GROUP_COUNTS) + 8)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStats:
+    """The statistics of keys of one kind: the pages, the fragments of one name, the sessions, a memoized function, or
+    the keys with the same text up to the first colon. A cache distinguishes 64 groups; all other keys are in the group
+    with an empty name.
+
+    Attributes:
+        hits, puts: look-ups that found a value, and values that were stored. Every 61st counts 61 times.
+        loads, load_seconds: the computations of values, and the time spent in them, in seconds.
+        misses_by_cause: the misses, by the value of their ``MissCause``.
+    """
+
+    hits: int
+    puts: int
+    loads: int
+    load_seconds: float
+    misses_by_cause: Mapping[str, int]
+
+    @property
+    def misses(self) -> int:
+        return sum(self.misses_by_cause.values())
+
+    @property
+    def requests(self) -> int:
+        """The number of look-ups: hits and misses."""
+        return self.hits + self.misses
+
+    @property
+    def hit_ratio(self) -> float:
+        """The share of look-ups that were hits, 0.0 to 1.0; 0.0 without look-ups."""
+        return hit_ratio(self.hits, self.misses)
+
+    @classmethod
+    def of(cls, counts: Row) -> GroupStats:
+        """Return the statistics that have these counts: ``GROUP_COUNTS``, and the misses in the order of ``MISSES``."""
+        first: Any = dict(zip(GROUP_COUNTS, counts, strict=False))
+        return cls(**first, misses_by_cause=dict(zip(MISSES, map(int, counts[len(GROUP_COUNTS) :]), strict=True)))
+
+
 @dataclass(frozen=True, slots=True)
 class Stats:
     """The statistics of a cache since it was made, or since the fork in a child process.
@@ -560,6 +605,13 @@ class Stats:
         refreshes_dropped: background loads, and loads with a timeout, that were not started because the pool was busy.
         evictions: entries that left because the cache was full.
         evicted_weight: the sum of their weights; 0 without a weigher.
+        misses_expired, misses_evicted, misses_deleted, misses_cleared, misses_tag: misses of keys whose entry had
+            expired, was evicted, deleted, removed by ``clear``, or outdated by the drop of a tag.
+        misses_not_stored: misses of keys whose value was refused: it was too heavy, or outdated when it came.
+        misses_other_process: misses of keys that another process had written, or whose entry the store behind did not
+            vouch for.
+        misses_new: misses of keys that were never stored, or left long ago. For keys that left long ago, the causes are
+            estimated from a sample. The sum of the eight counts is ``misses``.
         expirations: entries that expired.
         replacements, deletions, clearings: entries that were replaced by a new value, deleted individually, or removed
             by ``clear``.
@@ -568,6 +620,7 @@ class Stats:
         load_buckets: the histogram of the times of loads and failures: the number for each of ``LOAD_BOUNDS``, and the
             number of longer ones.
         sample: the hit ratios that other sizes, or the other policy, would have.
+        groups: the statistics of groups of keys, by name: see ``GroupStats``.
         store: the statistics of the store behind a near cache; None for any other cache.
         pages: the statistics of the pages of an HTTP cache; None for any other cache.
     """
@@ -589,6 +642,14 @@ class Stats:
     )
     evictions: int = counter()
     evicted_weight: int = counter()
+    misses_expired: int = counter()
+    misses_evicted: int = counter()
+    misses_not_stored: int = counter()
+    misses_deleted: int = counter()
+    misses_cleared: int = counter()
+    misses_tag: int = counter()
+    misses_other_process: int = counter()
+    misses_new: int = counter()
     expirations: int = counter()
     replacements: int = counter()
     deletions: int = counter()
@@ -597,6 +658,7 @@ class Stats:
     weight: int = 0
     load_buckets: Buckets = NO_BUCKETS
     sample: Sample = Sample((0,) * (3 * _WINDOW))
+    groups: Mapping[str, GroupStats] = field(default_factory=dict)
     store: StoreStats | None = None
     pages: PageStats | None = None
 
@@ -629,6 +691,11 @@ class Stats:
     def removals(self) -> dict[str, int]:
         """The numbers of removed entries, by the value of their ``RemovalCause``."""
         return {cause: getattr(self, name) for cause, name in REMOVALS.items()}
+
+    @property
+    def misses_by_cause(self) -> dict[str, int]:
+        """The numbers of misses, by the value of their ``MissCause``."""
+        return {cause: getattr(self, name) for cause, name in MISSES.items()}
 
     def counts(self) -> Row:
         """Return all numbers that only grow, in the order of ``COUNTS``."""
@@ -683,6 +750,18 @@ REMOVALS: Final = {
     "cleared": "clearings",
 }
 """The counters of removed entries, by the value of their ``RemovalCause``."""
+
+MISSES: Final = {
+    "expired": "misses_expired",
+    "evicted": "misses_evicted",
+    "not stored": "misses_not_stored",
+    "deleted": "misses_deleted",
+    "cleared": "misses_cleared",
+    "tag": "misses_tag",
+    "another process": "misses_other_process",
+    "new or long gone": "misses_new",
+}
+"""The counters of misses, by the value of their ``MissCause``."""
 
 STORE_GAUGES: Final = ("breakers", "open_breakers", "trackers", "trusted", "refused_trackers")
 

@@ -97,8 +97,9 @@ GROUP_SAMPLE: Final = 61
 class GroupRule(NamedTuple):
     """A rule by which keys are in groups.
 
-    The keys with the ``prefix`` are in the group named ``name``, followed by the text of the key from there to ``stop``.
-    A key without ``stop`` follows the next rule; with an empty ``stop``, only the name counts. All texts are ASCII.
+    The keys with the ``prefix`` are in the group named ``name``, followed by the text of the key from there to
+    ``stop``. A key without ``stop`` follows the next rule; with an empty ``stop``, only the name counts. All texts are
+    ASCII.
     """
 
     prefix: str
@@ -469,11 +470,11 @@ class Core(Protocol):
         """Count a computation of the value of ``key`` for its group."""
 
     def group_by(self, rules: Iterable[GroupRule]) -> None:
-        """Distinguish groups of keys by the first rule that fits, and begin again to count them.
+        """Distinguish groups of keys by the first rule that fits.
 
-        A tuple of several items that begins with a string is in the group of this string, and a tuple of one item is
-        treated as that item. At most 64 groups, with names of at most 64 characters, are distinguished; all other keys
-        are in the group without a name.
+        A tuple follows the rules for its first item, if that is a string; if the tuple has more items, the end of that
+        string is a stop, too. At most 64 groups, with names of at most 96 characters, are distinguished; all other
+        keys are in the group without a name.
         """
 
     def groups(self) -> list[GroupCounts]:
@@ -495,8 +496,8 @@ class Core(Protocol):
     def gate(self, error: Callable[[], Exception] | None, thread: int = 0) -> None:
         """Shut the gate, or open it with None. While it is shut, a call that would read or write an entry raises
         ``error()``, and changes and counts nothing. Exceptions are a hit of ``find``, ``clear``, ``drain``,
-        ``advance``, ``len``, ``counts`` and the calls whose names begin with ``count``, and the calls of the thread with the identifier ``thread``. To
-        close a core permanently, shut the gate first and then clear."""
+        ``advance``, ``len``, the calls whose names begin with ``count``, and the calls of the thread with the
+        identifier ``thread``. To close a core permanently, shut the gate first and then clear."""
 
     def before_fork(self) -> None:
         """Return when no step is in progress. Until ``after_fork``, no other thread begins one. One thread at a time

@@ -6,7 +6,7 @@
 cdef enum:
     MOST_GROUPS = 64  # group 0 has all other keys
     LOOKED_AT = 128  # characters of a key
-    NAME_SIZE = 64  # of a group's name; a longer one is no group
+    NAME_SIZE = 96  # of a group's name; a longer one is no group
     GROUP_SLOTS = 256  # of the table by name
 
 
@@ -43,7 +43,7 @@ cdef struct KeyGroups:
 
 
 cdef int open_rules(KeyGroups *groups, tuple rules) except -1:
-    """Use other rules, whose bytes the caller keeps. All groups begin again."""
+    """Use other rules, whose bytes the caller keeps."""
     cdef GroupRule *made = <GroupRule *>PyMem_RawCalloc(len(rules) + 1, sizeof(GroupRule))
     cdef Py_ssize_t place
     if made is NULL:
@@ -54,8 +54,6 @@ cdef int open_rules(KeyGroups *groups, tuple rules) except -1:
         made[place].stop = (<bytes>stop)[0] if stop else -1
     PyMem_RawFree(groups.rules)
     groups.rules, groups.rules_count = made, <uint32_t>len(rules)
-    groups.count = 0
-    memset(groups.slots, 0, sizeof(groups.slots))
     return 0
 
 
@@ -75,10 +73,14 @@ cdef inline size_t memory_of_groups(KeyGroups *groups) noexcept:
     return groups.size * sizeof(KeyGroup)
 
 
-cdef inline Py_ssize_t name_text(KeyGroups *groups, PyObject *key, char *name) noexcept:
-    """Write the name of the group of a string, and return its length; 0 if the key is in no group."""
+cdef inline Py_ssize_t name_text(KeyGroups *groups, PyObject *key, bint is_whole, char *name) noexcept:
+    """Write the name of the group of a string, and return its length; 0 if the key is in no group.
+
+    Args:
+        is_whole: whether the end of the string is a stop, too.
+    """
     cdef char text[LOOKED_AT]
-    cdef Py_ssize_t length = min(PyUnicode_GET_LENGTH(<object>key), <Py_ssize_t>LOOKED_AT), at_stop
+    cdef Py_ssize_t length = min(PyUnicode_GET_LENGTH(<object>key), <Py_ssize_t>LOOKED_AT), size
     cdef const char *begin = text
     cdef const char *end
     cdef GroupRule *rule
@@ -87,50 +89,42 @@ cdef inline Py_ssize_t name_text(KeyGroups *groups, PyObject *key, char *name) n
     if likely(PyUnicode_IS_ASCII(<object>key)):
         begin = <const char *>PyUnicode_1BYTE_DATA(<object>key)
     else:
-        for at_stop in range(length):
-            character = PyUnicode_READ_CHAR(<object>key, at_stop)
+        for size in range(length):
+            character = PyUnicode_READ_CHAR(<object>key, size)
             if character > 127:
-                length = at_stop
+                length, is_whole = size, False
                 break
-            text[at_stop] = <char>character
+            text[size] = <char>character
     for number in range(groups.rules_count):
         rule = &groups.rules[number]
         if rule.prefix_length > <size_t>length or memcmp(begin, rule.prefix, rule.prefix_length):
             continue
-        at_stop = rule.prefix_length
+        size = 0
         if rule.stop >= 0:
-            end = <const char *>memchr(begin + at_stop, rule.stop, length - at_stop)
-            if end is NULL:
+            end = <const char *>memchr(begin + rule.prefix_length, rule.stop, length - rule.prefix_length)
+            if end is NULL and not is_whole:
                 continue
-            at_stop = end - begin
-        at_stop -= rule.prefix_length
-        if rule.name_length + at_stop > NAME_SIZE:
+            size = (begin + length if end is NULL else end) - begin - rule.prefix_length
+        if rule.name_length + size > NAME_SIZE:
             return 0
         memcpy(name, rule.name, rule.name_length)
-        memcpy(name + rule.name_length, begin + rule.prefix_length, at_stop)
-        return rule.name_length + at_stop
+        memcpy(name + rule.name_length, begin + rule.prefix_length, size)
+        return rule.name_length + size
     return 0
 
 
 cdef inline Py_ssize_t name_of_group(KeyGroups *groups, PyObject *key, char *name) noexcept:
     """Write the name of the group of a key, and return its length; 0 if the key is in no group."""
     cdef PyObject *first
-    cdef Py_ssize_t length
     if not PyTuple_Check(<object>key):
-        return name_text(groups, key, name) if PyUnicode_CheckExact(<object>key) else 0
+        return name_text(groups, key, False, name) if PyUnicode_CheckExact(<object>key) else 0
     if PyTuple_GET_SIZE(<object>key) == 0:
         return 0
     first = PyTuple_GET_ITEM(<object>key, 0)
     if not PyUnicode_CheckExact(<object>first):
         return 0
-    if PyTuple_GET_SIZE(<object>key) == 1:
-        # Django's backend keeps keys of which Django may warn in tuples.
-        return name_text(groups, first, name)
-    length = PyUnicode_GET_LENGTH(<object>first)
-    if length > NAME_SIZE or not PyUnicode_IS_ASCII(<object>first):
-        return 0
-    memcpy(name, PyUnicode_1BYTE_DATA(<object>first), length)
-    return length
+    # Django's backend keeps keys of which Django may warn in tuples of one item.
+    return name_text(groups, first, PyTuple_GET_SIZE(<object>key) > 1, name)
 
 
 cdef bint grow_groups(KeyGroups *groups) noexcept:

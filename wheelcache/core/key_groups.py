@@ -15,7 +15,7 @@ from wheelcache.core.contract import GROUP_SAMPLE, GroupCounts, GroupRule, MissC
 MOST_GROUPS: Final = 64
 LOOKED_AT: Final = 128
 """Characters of a key."""
-LONGEST_NAME: Final = 64
+LONGEST_NAME: Final = 96
 
 
 class KeyGroup:
@@ -34,11 +34,10 @@ class KeyGroups:
 
     def __init__(self) -> None:
         self.use_rules(())
+        self.start_over()
 
     def use_rules(self, rules: Iterable[GroupRule]) -> None:
-        """Use other rules, and begin again."""
         self._rules = tuple(rules)
-        self.start_over()
 
     def start_over(self) -> None:
         self._groups: dict[str, KeyGroup] = {}
@@ -78,19 +77,18 @@ class KeyGroups:
 
     def _name(self, key: Any) -> str:
         """Return the name of the group of a key; an empty string if it is in no group."""
-        if type(key) is tuple and len(key) > 1:
-            first = key[0]
-            return first if type(first) is str and first.isascii() and len(first) <= LONGEST_NAME else ""
+        is_whole = type(key) is tuple and len(key) > 1
         text = key[0] if type(key) is tuple and key else key
         if type(text) is not str:
             return ""
         text = text[:LOOKED_AT]
         if not text.isascii():
+            is_whole = False
             text = text[: next(place for place, each in enumerate(text) if not each.isascii())]
         for rule in self._rules:
             if text.startswith(rule.prefix):
                 rest, stop, _ = text[len(rule.prefix) :].partition(rule.stop) if rule.stop else ("", "all", "")
-                if stop:
+                if stop or is_whole:
                     name = rule.name + rest
                     return name if len(name) <= LONGEST_NAME else ""
         return ""

@@ -189,6 +189,8 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             and type(self.version) in (int, str)
         )
         self._prefix = default_key_func("", self.key_prefix, self.version) if has_default_keys else None
+        if self._prefix is not None:
+            self.store.group_keys(self._prefix)
 
     def _key(self, key: Any, version: int | None) -> Any:
         """Return the cache's key: the made key, or a tuple that contains it if Django may warn of it."""

@@ -21,6 +21,7 @@ from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, is_bare
 from wheelcache.coherence.notices import Bus
 from wheelcache.coherence.shared_stamps import SharedStamps, Stamps
+from wheelcache.core.contract import GroupRule
 from wheelcache.django_backend.connections import follow, open_transactions
 from wheelcache.django_backend.database_bus import stamps_on_database
 from wheelcache.django_backend.site_settings import cache_in_words, figures_directory
@@ -30,6 +31,17 @@ from wheelcache.leases.locks import MachineLocks, ProcessLocks
 from wheelcache.option_table import DJANGO as OPTIONS
 from wheelcache.option_table import OF_THE_SITE, Options
 from wheelcache.options import SERIALIZER_TAKES
+
+GROUPS: Final = (
+    GroupRule("views.decorators.cache.cache_", "pages", ""),
+    GroupRule("template.cache.", "fragment ", "."),
+    GroupRule("django.contrib.sessions.", "sessions", ""),
+    GroupRule("", "", ":"),
+)
+"""The groups of keys: those that Django makes, and for all others the text up to the first colon."""
+
+MOST_PREFIXES: Final = 8
+"""The key prefixes of one store, of several aliases, whose keys are grouped."""
 
 
 class Store:
@@ -45,7 +57,7 @@ class Store:
     """
 
     __slots__ = (
-        *("cache", "codec", "cull_frequency", "fill_graces", "fill_waits"),
+        *("_prefixes", "cache", "codec", "cull_frequency", "fill_graces", "fill_waits"),
         *("followed", "keeps_atoms", "locks", "max_entries", "settings"),
     )
 
@@ -72,6 +84,14 @@ class Store:
         is_shared = checked["coherence"] is not None
         self.followed = self._followed(checked, None if stamps is None else stamps.bus)
         self.locks = MachineLocks(f"django {name}") if is_shared else ProcessLocks(self.cache.engine.now)
+        self._prefixes: tuple[str, ...] = ()
+
+    def group_keys(self, prefix: str) -> None:
+        """Distinguish groups of the keys that begin with ``prefix``."""
+        prefixes = self._prefixes
+        if prefix not in prefixes and prefix.isascii() and len(prefixes) < MOST_PREFIXES:
+            self._prefixes = prefixes = (*prefixes, prefix)
+            self.cache.engine.group_by([each._replace(prefix=p + each.prefix) for p in prefixes for each in GROUPS])
 
     def _followed(self, checked: Mapping[str, Any], bus: Bus | None) -> FollowedCache | None:
         databases = checked["transactions"]

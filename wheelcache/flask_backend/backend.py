@@ -83,6 +83,7 @@ class WheelCache(EngineBackend):
         )
         # A plain string, even if the option is of a subclass such as an Enum: compiled code accepts no other.
         self._prefix = f"{checked['key_prefix']}"
+        self._group_keys()
         self._max_entries = checked["max_entries"]
         self._max_bytes = checked["max_weight"]
         self._look_up_in(engine)

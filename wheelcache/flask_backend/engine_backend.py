@@ -17,7 +17,7 @@ from flask_caching.backends.base import BaseCache
 from wheelcache.backend_access import BackendAccess, ByPrefix
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
-from wheelcache.core.contract import MISSING, Record
+from wheelcache.core.contract import MISSING, GroupRule, Record
 from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases
@@ -61,6 +61,11 @@ class Begun(NamedTuple):
 
     names: tuple[str, ...]
     since: int
+
+
+GROUPS: Final = (GroupRule("view/", "views", ""), GroupRule("", "", ":"))
+"""The groups of keys: the views of ``cached``, and for all others, such as those of a memoized function, the text up to
+the first colon."""
 
 
 class EngineBackend(BackendAccess, BaseCache):
@@ -107,6 +112,11 @@ class EngineBackend(BackendAccess, BaseCache):
     def is_of_this_process(self) -> bool:
         """Return whether each process has its own entries: ``coherence`` only notifies the others of writes."""
         return True
+
+    def _group_keys(self) -> None:
+        """Distinguish groups of keys, which begin with the key prefix."""
+        if self._prefix is not None and self._prefix.isascii():
+            self._cache.engine.group_by([each._replace(prefix=self._prefix + each.prefix) for each in GROUPS])
 
     def register_teardowns(self, app: Flask) -> None:
         """Make the leases and fills of each app context of ``app`` end with it."""

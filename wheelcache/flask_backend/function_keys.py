@@ -132,7 +132,8 @@ class MemoKeys:
         if cache._get_source_check(self._source_check):
             text += self._source_of_function()
         digest = cache._get_hash_method(self._hash_method)(text.encode(errors="surrogatepass")).hexdigest()
-        return f"{self._name}_{digest[:DIGEST_LENGTH]}{version}", versions
+        # The colon ends the name of the group of keys, for the figures.
+        return f"{self._name}:{digest[:DIGEST_LENGTH]}{version}", versions
 
     def _inspect(self, args: tuple[Any, ...]) -> None:
         """Inspect the signature at the first call. Until then, a function that cannot be inspected is not an error."""

@@ -110,6 +110,7 @@ class TieredCache(EngineBackend):
                 | {"l2": type(l2).__name__}
             ),
         )
+        self._group_keys()
         if prefix == self._l2_prefix:
             # With another prefix, the fast path would find no key.
             self._look_up_in(engine)

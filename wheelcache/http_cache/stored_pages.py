@@ -53,7 +53,7 @@ class StoredPages:
 
     Attributes:
         find: a function: ``find(key)`` returns the Page or the Variants with this key, or None.
-        count_miss: a function: counts a miss of a key, which ``find`` does not, of a page that the application makes now.
+        count_miss: a function: counts a miss of the key of a page, which the application makes now. ``find`` does not.
         is_used: a function: records that the application has run. From now on, requests of operators outdate its pages.
         marks: as given.
     """

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from wheelcache.observability.figures import CacheFigures, Rate, WorkerFigures
-from wheelcache.stats import COUNTERS, LOAD_BOUNDS, STORE_GAUGES, Buckets, PageStats, Stats, StoreStats
+from wheelcache.stats import COUNTERS, LOAD_BOUNDS, MISSES, STORE_GAUGES, Buckets, PageStats, Stats, StoreStats
 
-# Evicted weights are reported as ``evicted_bytes``, if weights are bytes.
-SHOWN: Final = tuple(name for name in COUNTERS if name != "evicted_weight")
+# Evicted weights are reported as ``evicted_bytes``, if weights are bytes, and misses by cause as an object.
+SHOWN: Final = tuple(name for name in COUNTERS if name not in ("evicted_weight", *MISSES.values()))
 
 
 def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any]:
@@ -24,6 +24,7 @@ def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any
         "stale_ratio": stats.stale_ratio if stats.requests else None,
         "load_ms": mean_ms(stats.load_seconds, loads),
         "removals": stats.removals,
+        "misses_by_cause": stats.misses_by_cause,
         "evicted_bytes": stats.evicted_weight if weighs_bytes else None,
         "entries": stats.size,
         "max_entries": figures.max_entries,

@@ -8,9 +8,10 @@ from math import inf
 from typing import Any, Final
 
 from wheelcache.busiest_paths import FULL, NOT_STORED, NamedPaths
+from wheelcache.observability.key_groups import Groups, merged
 from wheelcache.observability.page_paths import FullPage, full_pages, no_paths
 from wheelcache.observability.tables import MINUTE
-from wheelcache.stats import GAUGES, NOTHING, Row, Stats, added, subtracted
+from wheelcache.stats import GAUGES, NOTHING, GroupStats, Row, Stats, added, subtracted
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,7 @@ class Sum:
         gauges: the combined values of ``GAUGES_OF_WORKER``, by name.
         minute: ``LOOKUPS`` of the last minute, and its seconds.
         paths: the paths of pages since the reset.
+        groups: the groups of keys since the reset.
     """
 
     counts: Row = NOTHING
@@ -181,6 +183,7 @@ class Sum:
     pids: frozenset[int] = frozenset()
     minute: Row = (0,) * len(MINUTE)
     paths: NamedPaths = field(default_factory=no_paths)
+    groups: Groups = field(default_factory=dict)
 
     def add(self, other: Sum) -> None:
         self.counts, self.base = added(self.counts, other.counts), added(self.base, other.base)
@@ -199,12 +202,14 @@ class Sum:
         self.cores |= other.cores
         self.pids |= other.pids
         self.paths.merge(other.paths)
+        self.groups = merged(self.groups, other.groups)
         self.minute = (*added(self.minute[:-1], other.minute[:-1]), max(self.minute[-1], other.minute[-1]))
 
     def of_cache(self, name: str) -> CacheFigures:
         """Return the sum as the figures of the cache ``name``."""
         common = self._common()
-        stats = common["stats"]
+        groups = {name: GroupStats.of(row) for name, row in self.groups.items()}
+        stats = common["stats"] = replace(common["stats"], groups=groups)
         if stats.pages is not None:
             pages = replace(stats.pages, **{kind: self.paths.numbers(kind) for kind in (NOT_STORED, FULL)})
             common["stats"] = replace(stats, pages=pages)

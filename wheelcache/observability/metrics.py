@@ -106,6 +106,14 @@ METRICS: Final = (
         if (text := each.metadata.get("description"))
     ),
     Metric(
+        "misses",
+        "request",
+        Kind.COUNTER,
+        "Look-ups that found no value, by cause. Causes of keys that left long ago are estimates.",
+        lambda reading: reading.counted.misses_by_cause,
+        "cause",
+    ),
+    Metric(
         "page_responses",
         "response",
         Kind.COUNTER,

@@ -22,6 +22,7 @@ from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.event_log import EXITED, STARTED, Event, add_events
 from wheelcache.observability.figures_directory import remove_forgotten
 from wheelcache.observability.inquiries import Inquiries, inquiries_in
+from wheelcache.observability.key_groups import Groups, add_groups
 from wheelcache.observability.page_paths import add_paths
 from wheelcache.observability.recorder import Recorder, Steps
 from wheelcache.observability.site_file import PATIENCE, USE, SiteFile
@@ -73,16 +74,17 @@ LAST_PATIENCE: Final = 5.0
 
 
 class _Counted(NamedTuple):
-    """The part of a publication that belongs to one cache: its counts, steps and gauges at that time, and the new
-    occurrences of paths."""
+    """The part of a publication that belongs to one cache: its counts, steps, gauges and groups of keys at that time,
+    and the new occurrences of paths."""
 
     row: Row
     steps: Steps
     gauges: tuple[Any, ...]
     paths: list[Occurrences]
+    groups: Groups
 
 
-_NOTHING: Final = _Counted(NOTHING, {}, (), [])
+_NOTHING: Final = _Counted(NOTHING, {}, (), [], {})
 
 
 class _Batch(NamedTuple):
@@ -209,7 +211,8 @@ class SitePublisher:
                     gauges = tuple(map(storable, recorder.now))
                     pages = each.stats.pages
                     paths = [] if pages is None else pages.unpublished_paths()
-                    parts.append((each, _Counted(recorder.row, dict(recorder.steps), gauges, paths)))
+                    groups = each.stats.groups()
+                    parts.append((each, _Counted(recorder.row, dict(recorder.steps), gauges, paths, groups)))
             self._events += each.events.take()
         return _Batch(parts, list(self._gone), list(self._events), is_listed and bool(parts))
 
@@ -240,6 +243,7 @@ class SitePublisher:
         for publication, counted in batch.publications:
             cache, before = ids[publication.recorder.name], publication.published
             add_paths(db, cache, counted.paths, time)
+            add_groups(db, cache, counted.groups, before.groups)
             if counted.row != before.row:
                 counts.append((TOTAL, 0, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
             for place, row in counted.steps.items():

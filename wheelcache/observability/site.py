@@ -22,6 +22,7 @@ from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.observability.event_log import Event, add_events, events_in
 from wheelcache.observability.figures import COMBINERS, CacheFigures, Sum, WorkerFigures
 from wheelcache.observability.inquiries import add_request
+from wheelcache.observability.key_groups import groups_in
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.page_paths import no_paths, of_site, paths_in
 from wheelcache.observability.publisher import INTERVAL
@@ -285,6 +286,8 @@ class Site:
             found[number].killed = max(found[number].killed, killed)
         for number, paths in paths_in(db).items():
             found[number].paths = paths
+        for number, groups in groups_in(db).items():
+            found[number].groups = groups
         for number, processes, *gauges in db.execute(
             f"SELECT cache, group_concat(DISTINCT process), {_TOGETHER} FROM workers"
             f" WHERE process NOT IN ({', '.join('?' * len(dead))}) GROUP BY cache",
@@ -383,6 +386,7 @@ class Site:
                     given,
                 )
             db.execute(f"DELETE FROM paths WHERE {where}", given)
+            db.execute(f"DELETE FROM groups WHERE {where}", given)
             db.execute(
                 f"INSERT OR REPLACE INTO resets SELECT cache, ? FROM counts WHERE kind = {TOTAL} AND {where}",
                 (now, *given),
@@ -498,6 +502,7 @@ def _own_process(cache: ObservedCache) -> Sum:
     gauges = dict(zip(GAUGES_OF_WORKER, values, strict=True))
     pages = observer.stats.pages
     return Sum(
+        groups=observer.stats.groups(),
         paths=no_paths() if pages is None else of_site(pages.paths()),
         counts=counts,
         since=started,

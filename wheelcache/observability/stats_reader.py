@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any, Final, Protocol
 
@@ -10,14 +11,17 @@ from wheelcache.core.contract import Core, RemovalCause
 from wheelcache.loading.recent_failures import Failure
 from wheelcache.stats import (
     COUNTERS,
+    MISSES,
     NO_PAGES,
     NO_STORE,
     NO_STORE_GAUGES,
     REMOVALS,
+    GroupStats,
     Meter,
     Row,
     Stats,
     StoreStats,
+    whole_parts,
 )
 
 
@@ -55,13 +59,22 @@ class StatsReader:
 
     def __call__(self) -> Stats:
         counts, gauges = self.read()
-        return Stats.of(counts, gauges, has_store=self.store is not None, has_pages=self.pages is not None)
+        stats = Stats.of(counts, gauges, has_store=self.store is not None, has_pages=self.pages is not None)
+        return replace(stats, groups={name: GroupStats.of(row) for name, row in self.groups().items()})
+
+    def groups(self) -> dict[str, Row]:
+        """Return the counts of the groups of keys by name, each as in ``GroupStats.of``."""
+        return {
+            each.name: (each.hits, each.puts, each.loads, whole_parts(each.load_seconds), *each.misses)
+            for each in self._core.groups()
+        }
 
     def read(self) -> tuple[Row, Row]:
         """Return the counts and the gauges of the cache."""
         (loads, seconds, buckets), core = self._loads.read(), self._core.counts()
         values: dict[str, Any] = loads | core._asdict() | {"load_seconds": seconds}
         values.update((name, core.removals[cause]) for cause, name in _REMOVALS)
+        values.update(zip(MISSES.values(), core.causes, strict=True))
         store = None if self.store is None else self.store.stats()
         of_pages = NO_PAGES if self.pages is None else self.pages.row()
         counts = (*_counters(values), *buckets, *(NO_STORE if store is None else store.counts()), *of_pages)

@@ -10,6 +10,7 @@
 - ``resets``: the time when the figures of a cache were reset. Cache 0 stands for all caches.
 - ``paths``: the paths with most responses that were not stored, by reason, and with most variants, by header: see
   ``page_paths``. A reset removes them.
+- ``groups``: the counts of the groups of keys: see ``key_groups``. A reset removes them.
 - ``events``: recent events. ``inquiries`` and ``answers``: see ``inquiries``.
 
 A process that opens the file parses the whole schema. A table with a column for each count takes 50 us, so there is one
@@ -23,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from wheelcache.stats import COUNTS, GAUGES
+from wheelcache.stats import COUNTS, GAUGES, GROUP_COUNTS, MISSES
 
 if TYPE_CHECKING:
     import sqlite3
@@ -64,6 +65,8 @@ GAUGES_OF_WORKER: Final = (*GAUGES, *MINUTE, "peak", "most_entries", "memory", "
 SETTINGS_OF_WORKER: Final = slice(-len(SETTINGS), None)
 """The position of ``SETTINGS`` in ``GAUGES_OF_WORKER``."""
 
+COUNTS_OF_GROUP: Final = (*GROUP_COUNTS, *MISSES.values())
+
 PUBLISHED: Final = "UPDATE caches SET published = ? WHERE id IN"
 
 OF_WORKER: Final = f"counts WHERE kind IN ({WORKER}, {WORKER_RESET}) AND place"
@@ -85,6 +88,8 @@ CREATE TABLE workers (
 CREATE TABLE resets (cache INTEGER PRIMARY KEY, at DEFAULT 0);
 CREATE TABLE paths (
     cache INTEGER, kind TEXT, name BLOB, document DEFAULT '', PRIMARY KEY (cache, kind, name)) WITHOUT ROWID;
+CREATE TABLE groups (
+    cache INTEGER, name TEXT, {_columns(*COUNTS_OF_GROUP)}, PRIMARY KEY (cache, name)) WITHOUT ROWID;
 CREATE TABLE events (at DEFAULT 0, document DEFAULT '');
 CREATE TABLE inquiries (token DEFAULT '', cache BLOB, document DEFAULT '', at DEFAULT 0, until DEFAULT 0);
 CREATE TABLE answers (token DEFAULT '', process INTEGER, document DEFAULT '', until DEFAULT 0);

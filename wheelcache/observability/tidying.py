@@ -56,6 +56,7 @@ _LEFT: Final = (
         AND id NOT IN (SELECT id FROM caches ORDER BY published DESC LIMIT :names)""",
     "DELETE FROM counts WHERE cache NOT IN (SELECT id FROM caches)",
     "DELETE FROM paths WHERE cache NOT IN (SELECT id FROM caches)",
+    "DELETE FROM groups WHERE cache NOT IN (SELECT id FROM caches)",
     "DELETE FROM resets WHERE cache != 0 AND cache NOT IN (SELECT id FROM caches)",
 )
 

@@ -1,0 +1,57 @@
+"""The counts of the groups of keys in the database of a site.
+
+A row has the counts of one group of a cache. Workers add their new counts with each publication, so the counts include
+workers that have exited. Each worker distinguishes ``MOST_GROUPS`` groups; so does the database, which adds the others
+to the group without a name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from wheelcache.observability.tables import COUNTS_OF_GROUP
+from wheelcache.stats import NO_GROUP, Row, added, subtracted
+
+if TYPE_CHECKING:
+    import sqlite3
+
+MOST_GROUPS: Final = 64
+
+Groups = Mapping[str, Row]
+"""The counts of groups by name, each in the order of ``COUNTS_OF_GROUP``."""
+
+
+def add_groups(db: sqlite3.Connection, cache: int, counted: Groups, before: Groups) -> None:
+    """Add the counts since ``before`` to those of a cache."""
+    new = {name: row for name, row in counted.items() if row != before.get(name)}
+    if not new:
+        return
+    known = {name for (name,) in db.execute("SELECT name FROM groups WHERE cache = ?", (cache,))}
+    rows: dict[str, Row] = defaultdict(lambda: NO_GROUP)
+    for name, row in new.items():
+        if name not in known and len(known) > MOST_GROUPS:
+            name = ""
+        known.add(name)
+        rows[name] = added(rows[name], subtracted(row, before.get(name, NO_GROUP)))
+    adds = ", ".join(f"{column} = {column} + excluded.{column}" for column in COUNTS_OF_GROUP)
+    db.executemany(
+        f"INSERT INTO groups VALUES (?, ?{', ?' * len(COUNTS_OF_GROUP)})"
+        f" ON CONFLICT (cache, name) DO UPDATE SET {adds}",
+        [(cache, name, *row) for name, row in rows.items()],
+    )
+
+
+def groups_in(db: sqlite3.Connection) -> dict[int, dict[str, Row]]:
+    """Return the groups of each cache, by its number."""
+    found: dict[int, dict[str, Row]] = defaultdict(dict)
+    for cache, name, *row in db.execute(f"SELECT cache, name, {', '.join(COUNTS_OF_GROUP)} FROM groups"):
+        found[cache][name] = tuple(row)
+    return found
+
+
+def merged(one: Groups, other: Groups) -> dict[str, Row]:
+    """Return the sums of two sets of groups."""
+    names = dict.fromkeys((*one, *other))
+    return {name: added(one.get(name, NO_GROUP), other.get(name, NO_GROUP)) for name in names}
