@@ -1,9 +1,13 @@
 """Why look-ups missed, and the groups of keys, in both cores."""
 
 import random
+from collections import Counter
+from itertools import islice
 
 import pytest
 
+from benchmarks.policy_streams import STREAMS
+from tests.core.conftest import Clock
 from tests.core.implementations import COMPILED, CORES
 from wheelcache.core.contract import GROUP_SAMPLE, GroupRule, MissCause
 
@@ -112,6 +116,36 @@ def test_the_sample_tells_evicted_keys_from_new_ones_long_after_they_left(policy
         counts.append([now - then for now, then in zip(core.counts().causes, before, strict=True)])
     evicted = counts[-1][list(MissCause).index(MissCause.EVICTED)] / sum(counts[-1])
     assert 0.4 < evicted < 0.6, "with the table of all keys alone, it is 0"
+
+
+def shares_of_misses(stream, size):
+    """Return the shares of the causes of misses: as they are, and as a core counts them."""
+    clock = Clock()
+    core = CORES["compiled"](max_entries=size, clock=clock, seed=3)
+    left, true, removed = {}, Counter(), []
+    for time, key, lifetime in islice(stream, 100 * size):
+        clock.now = time
+        core.advance(removed=removed)
+        if core.find(key) is None:
+            left.update((gone, cause.value) for gone, _, cause in removed)
+            true["expired" if core.times(key) else left.get(key, "new or long gone")] += 1
+            removed.clear()
+            core.count_miss(key)
+            core.set(key, 1, lifetime, removed=removed)
+    counts = core.counts()
+    counted = {each.value: count / counts.misses for each, count in zip(MissCause, counts.causes, strict=True)}
+    return {cause: count / counts.misses for cause, count in true.items()}, counted
+
+
+@pytest.mark.compiled
+@pytest.mark.deep
+def test_the_causes_are_right_within_5_points_on_nearly_all_streams():
+    off = {}
+    for name, stream in STREAMS.items():
+        true, counted = shares_of_misses(stream(random.Random(1), 1000), 1000)
+        off[name] = max(abs(true.get(cause, 0.0) - share) for cause, share in counted.items())
+    assert sum(each < 0.05 for each in off.values()) >= 12, off
+    assert max(off.values()) < 0.08, off
 
 
 def test_misses_and_loads_are_counted_for_the_group_of_the_key(make):
