@@ -87,3 +87,16 @@ cdef inline void note_departure(
     for way in range(replaced, 0, -1):
         slots[way] = slots[way - 1]
     slots[0] = name | cause << 8 | (epoch & 15) << 4 | uses
+
+
+cdef inline void note_last(Departed *departed, uint64_t spread, uint32_t cause) noexcept:
+    """Do the same for a key whose uses are not counted: it replaces the one that left first."""
+    cdef uint32_t *slots
+    cdef uint32_t way = 0, name = name_of(spread)
+    if unlikely(departed.slots is NULL) and not allocate_departed(departed):
+        return
+    slots = set_of(departed, spread)
+    while way < WAYS - 1 and slots[way] & NAME != name:
+        way += 1
+    memmove(slots + 1, slots, way * sizeof(uint32_t))
+    slots[0] = name | cause << 8

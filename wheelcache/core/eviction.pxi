@@ -125,17 +125,11 @@ cdef inline void on_remove(Map *map, uint32_t index, Entry *entry, int cause) no
         if entry.flags & HAS_TAGS and are_dropped(map, tags_of(&map.entries, index, entry), False):
             cause = TAG_DROPPED
     if map.policy == LRU:
-        note_gone(&map.past, spread_of(&map.past.sample, entry.hash), 0, 0, cause)
+        note_gone(map, entry.hash, NULL, cause)
         unlink_use(&map.entries, entry)
     else:
-        remove_adaptively(map, index, entry, cause)
-
-
-cdef void remove_adaptively(Map *map, uint32_t index, Entry *entry, int cause) noexcept:
-    cdef Order *order = &map.duel.order
-    cdef uint32_t uses = uses_of(order, place_at(order, index))
-    note_gone(&map.past, spread_of(&map.past.sample, entry.hash), uses, order.epoch, cause)
-    order_remove(order, index)
+        note_gone(map, entry.hash, place_at(&map.duel.order, index), cause)
+        order_remove(&map.duel.order, index)
 
 
 cdef inline void on_delete(Map *map, Py_hash_t hash) noexcept:

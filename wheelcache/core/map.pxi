@@ -224,7 +224,7 @@ cdef Py_ssize_t drop_detached(Map *map, Py_ssize_t budget, Gone *gone) noexcept:
             free_entries(&detached.entries)
             PyMem_RawFree(detached)
         if key is not NULL:
-            note_cause(map, hash_of_plain(key), CLEARED)
+            note_gone(map, hash_of_plain(key), NULL, CLEARED)
             add_removal(gone, key, value, CLEARED)
             dropped += 1
     return dropped

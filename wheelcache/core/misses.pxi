@@ -44,21 +44,26 @@ cdef inline size_t memory_of_past(Past *past) noexcept:
     return memory_of_departed(&past.departed) + memory_of_departed(&past.sampled)
 
 
-cdef inline void note_gone(Past *past, uint64_t spread, uint32_t uses, uint32_t epoch, int cause) noexcept:
-    """Note that a key left, or that its value was refused."""
-    note_departure(&past.departed, spread, uses, epoch, cause + 1)
-    if is_sampled(&past.sample, spread):
-        note_departure(&past.sampled, spread, 0, 0, cause + 1)
+cdef inline void note_gone(Map *map, Py_hash_t hash, Place *place, int cause) noexcept:
+    """Note why there is no entry of a key.
 
-
-cdef void note_cause(Map *map, Py_hash_t hash, int cause) noexcept:
-    """Note why there is no entry of a key, which keeps its uses."""
-    cdef uint32_t epoch = 0, uses = 0
-    cdef uint64_t spread = spread_of(&map.past.sample, hash)
-    if map.policy == ADAPTIVE:
+    Args:
+        place: the place of its entry, which leaves; NULL if the value was refused, or the entry was detached before.
+    """
+    cdef Past *past = &map.past
+    cdef uint64_t spread = spread_of(&past.sample, hash)
+    cdef uint32_t epoch, uses
+    if map.policy == LRU:
+        note_last(&past.departed, spread, cause + 1)
+    else:
         epoch = map.duel.order.epoch
-        uses = uses_of_departed(&map.past.departed, spread, epoch)
-    note_gone(&map.past, spread, uses, epoch, cause)
+        if place is not NULL:
+            uses = uses_of(&map.duel.order, place)
+        else:
+            uses = uses_of_departed(&past.departed, spread, epoch)
+        note_departure(&past.departed, spread, uses, epoch, cause + 1)
+    if is_sampled(&past.sample, spread):
+        note_last(&past.sampled, spread, cause + 1)
 
 
 cdef int cause_of_miss(Map *map, PyObject *key, Py_hash_t hash, double now) except -1:

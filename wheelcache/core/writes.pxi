@@ -35,12 +35,14 @@ cdef inline void prepare_eviction(Map *map) noexcept:
     cdef Entry *entry = at(&map.entries, victim(map))
     prefetch(entry.key)
     prefetch(at(&map.entries, bucket_of(&map.entries, entry.hash)[0]))
+    if likely(map.past.departed.slots is not NULL):
+        prefetch(set_of(&map.past.departed, spread_of(&map.past.sample, entry.hash)))
 
 
 cdef inline int refused(Map *map, uint32_t index, Write *write, int outcome) noexcept:
     """Return the outcome of a value that is not stored, and note it if the key has no entry."""
     if index == 0:
-        note_cause(map, write.hash, NOT_STORED)
+        note_gone(map, write.hash, NULL, NOT_STORED)
     return outcome
 
 
