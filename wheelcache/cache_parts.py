@@ -93,14 +93,13 @@ class CacheParts:
             self.loads.counts.ended(seconds, "loads")
             self.core.count_load(key, seconds)
 
-        self.misses = Misses(self.core, self.stamps, count_load)
-
         def cache_is_used() -> None:
             # Looked up at the call, since the jobs are created after the parts that they read.
             self.jobs.cache_is_used()
             if self.stamps.bus is not None:
                 self.stamps.bus.start()
 
+        self.misses = Misses(self.core, self.stamps, self.keys, cache_is_used, count_load)
         self.writer = EntryWriter(
             name,
             self.core,

@@ -109,22 +109,9 @@ class Engine:
         loads = self._parts.loads
         return loads.load(request) if found is MISSING else loads.refresh(request, found)
 
-    def miss_cause(self, key: Any) -> int:
-        """Return why there is no fresh entry of ``key``, for a later ``count_miss``."""
-        return self._parts.core.miss_cause(self._parts.keys.adapt(key))
-
-    def count_miss(self, key: Any, cause: int = -1) -> None:
-        """Count a miss of ``key``, which ``Cache.find`` does not.
-
-        Args:
-            cause: the ``miss_cause`` when the look-up began, if the key may have been set since.
-        """
-        self._parts.core.count_miss(self._parts.keys.adapt(key), cause)
-        self.is_used()
-
     def misses(self) -> Misses:
-        """Return the notes of the misses that callers may answer by a write. In a coherent cache, a
-        look-up in it notes its miss; otherwise, the layer does."""
+        """Return the part that counts misses, which ``Cache.find`` does not, and notes those that callers may answer by
+        a write. In a coherent cache, a look-up in it notes its miss; otherwise, the layer does."""
         return self._parts.misses
 
     def look_up_leased(

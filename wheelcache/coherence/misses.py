@@ -22,6 +22,7 @@ from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.shared_stamps import canonical
 from wheelcache.core.contract import Core, Seen
 from wheelcache.core.tags import moment
+from wheelcache.keys import KeyProxies
 from wheelcache.runtime.request_scope import NO_MISSES, NotedMisses, running_scope
 
 FILL_WINDOW: Final = 10.0
@@ -48,20 +49,44 @@ class Misses:
     """The misses of one cache that a write may answer. Keys are those of the callers.
 
     Args:
+        keys: adapts the callers' keys to the core.
+        cache_is_used: called for each counted miss.
         count_load: counts the computation of the value of a key, which took a number of seconds.
 
     Attributes:
         scopes: while it is empty, no caller has missed a key, so ``filled`` need not be called.
     """
 
-    __slots__ = ("_core", "_count_load", "_noted", "_stamps", "scopes")
+    __slots__ = ("_cache_is_used", "_core", "_count_load", "_keys", "_noted", "_stamps", "scopes")
 
-    def __init__(self, core: Core, stamps: KeyStamps, count_load: Callable[[Any, float], object]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        stamps: KeyStamps,
+        keys: KeyProxies,
+        cache_is_used: Callable[[], object],
+        count_load: Callable[[Any, float], object],
+    ) -> None:
         self._core = core
         self._stamps = stamps
+        self._keys = keys
+        self._cache_is_used = cache_is_used
         self._count_load = count_load
         self._noted = NotedMisses()
         self.scopes = self._noted.scopes
+
+    def cause(self, key: Any) -> int:
+        """Return why there is no fresh entry of ``key``, for a later ``count``."""
+        return self._core.miss_cause(self._keys.adapt(key))
+
+    def count(self, key: Any, cause: int = -1) -> None:
+        """Count a miss of ``key``.
+
+        Args:
+            cause: the ``cause`` when the look-up began, if the key may have been set since.
+        """
+        self._core.count_miss(self._keys.adapt(key), cause)
+        self._cache_is_used()
 
     def note(self, key: Any) -> None:
         """Note that the running thread or task missed ``key``, and may set it soon."""

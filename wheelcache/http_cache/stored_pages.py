@@ -62,7 +62,7 @@ class StoredPages:
         self, cache: Cache, marks: Marks, normalization: Normalization, query_rules: QueryRules, figures: Figures
     ) -> None:
         self.find: Callable[[str], Any] = cache.find
-        self.count_miss, self.is_used = cache.engine.count_miss, cache.engine.is_used
+        self.count_miss, self.is_used = cache.engine.misses().count, cache.engine.is_used
         self._cache = cache
         self._engine = cache.engine
         self.marks = marks

@@ -224,10 +224,10 @@ class NearCache:
             if missing:
                 self._count_misses_if(not self.fail_safe, missing)
                 # Before the values are stored.
-                causes = {key: self._engine.miss_cause(key) for key in missing} if self.fail_safe else {}
+                causes = {key: self._misses.cause(key) for key in missing} if self.fail_safe else {}
                 found |= yield from self._load_many(missing, lambda keys: self._store.read(partial(read, keys)))
                 for key, cause in causes.items():
-                    self._engine.count_miss(key, cause)
+                    self._misses.count(key, cause)
                 self._store.answered(sum(key in found for key in missing), len(missing))
             return self._without_stale(keys, found)
         except Exception as error:
@@ -531,7 +531,7 @@ class NearCache:
         hit, so it is not certain until the look-up has ended."""
         if is_certain:
             for key in keys:
-                self._engine.count_miss(key)
+                self._misses.count(key)
 
     def _check_may_fail(self, error: Exception) -> None:
         if not self.fail_safe or not self._store.rule.is_outage(error):
