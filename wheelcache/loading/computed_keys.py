@@ -44,7 +44,7 @@ class ComputedKeys:
 
     def start_over(self) -> None:
         """Forget all keys, also in the child of a fork."""
-        self._period = 0
+        self._period: int | None = None
         self._before: tuple[int, ...] = ()
         self._hashes: set[int] = set()
         self._limit = _BITS
@@ -73,9 +73,10 @@ class ComputedKeys:
             time: seconds since 1970.
         """
         period = int(time // PERIOD)
-        if period != self._period:
-            self._before = _smallest(self._hashes.copy()) if period == self._period + 1 else ()
-            self._period, self._limit, self._hashes = period, _BITS, set()
+        if self._period not in (None, period):
+            self._before = _smallest(self._hashes.copy()) if self._period == period - 1 else ()
+            self._limit, self._hashes = _BITS, set()
+        self._period = period
         return period, _smallest({*self._before, *self._hashes.copy()})
 
 
