@@ -2,8 +2,7 @@
 it, applies each piece alone, visits again, and compares the hit ratio with the promise.
 
 The advice comes from the first half of each stream. The hit ratios of the second half are compared, by caches that have
-seen the first. The example site would take a quarter of an hour: its pages take 5 to 28 ms, and advice needs 100,000
-look-ups.
+seen the first. ``manage.py follow_advice`` does the same with the example site.
 """
 
 import argparse
