@@ -11,8 +11,10 @@ from benchmarks.policy_streams import STREAMS
 from tests.core.implementations import CORES
 from tests.observability.processes import start
 from tests.observability.published import only
+from wheelcache import Cache
 from wheelcache.observability.advice import advise, curve, silence
 from wheelcache.observability.figures import Sum
+from wheelcache.observability.site import own_figures
 from wheelcache.observability.tables import GAUGES_OF_WORKER
 from wheelcache.stats import CURVE_SIZES, MISSES, SAMPLE, TINY_LFU, Sample, Stats
 
@@ -165,14 +167,15 @@ def group(hits=0, puts=0, **misses):
     return (hits, puts, 0, 0.0, *by_cause(**misses).values())
 
 
-def about_keys(groups=None, *, hits=50_000, load_seconds=0.0, given=None, gauges=None, **misses):
+def about_keys(groups=None, *, hits=50_000, evictions=3_050, load_seconds=0.0, given=None, gauges=None, **misses):
     """Return the advice for a cache of two workers that gives no reason for advice on its options.
 
     Args:
         misses: the misses of the cache by cause, or if there is one group, of the group and the cache.
     """
     counted = by_cause(**misses)
-    stats = Stats(hits=hits, misses=sum(counted.values()), loads=1000, load_seconds=load_seconds, **counted)
+    counts = {"hits": hits, "misses": sum(counted.values()), "evictions": evictions, **counted}
+    stats = Stats(loads=1000, load_seconds=load_seconds, **counts)
     bounds = {"max_entries": 2 * SIZE, "peak": SIZE, "most_entries": SIZE}
     figures = Sum(
         gauges=dict.fromkeys(GAUGES_OF_WORKER, 0) | bounds | (gauges or {}),
@@ -215,13 +218,17 @@ def test_a_group_that_is_stored_and_never_read_is_named():
     (text,) = about_keys({"audit": {"puts": 6_100}})
     assert text == (
         "the group 'audit' is stored and hardly ever read: about 6,100 values were stored, and no hit was counted. "
-        "Unless these are locks or counters, they only take memory."
+        "Unless these are locks or counters, they only evict other values."
     )
 
 
 @pytest.mark.parametrize("group", [{"puts": 2_989}, {"puts": 6_100, "hits": 61}, {"puts": 6_100, "new": 3_050}])
 def test_an_unread_group_needs_many_stored_values_no_hit_and_few_look_ups(group):
     assert about_keys({"audit": group}) == []
+
+
+def test_an_unread_group_matters_only_if_it_evicts_other_values():
+    assert about_keys({"lock": {"puts": 6_100}}, evictions=3_049) == []
 
 
 def test_a_group_of_keys_that_are_used_once_is_named():
@@ -257,6 +264,53 @@ def test_tags_deletes_and_clears_that_cause_a_fifth_of_the_misses_are_named():
     # Less than three of 100 look-ups.
     assert about_keys(tag=1_500, new=1_500, hits=50_000) == []
     assert about_keys(tag=400, new=500, hits=0) == []
+
+
+def fill(cache, key, **options):
+    if cache.get(key) is None:
+        cache.set(key, 1, **options)
+
+
+def news(cache, number, clock):
+    clock.advance(0.1)
+    fill(cache, f"news:{number % 300}", ttl=10)
+
+
+def audit(cache, number, clock):
+    cache.set(f"audit:{number}", 1)
+
+
+def search(cache, number, clock):
+    fill(cache, f"search:{number}")
+
+
+def drop(cache, number, clock):
+    if number % 300 == 0:
+        cache.delete_tags("all")
+
+
+def count(cache, number, clock):
+    cache.add(f"counter:{number % 50}", 0)
+    cache.incr(f"counter:{number % 50}")
+
+
+@pytest.mark.parametrize(
+    ("use", "advice"),
+    [
+        (news, "a longer lifetime for the group 'news'"),
+        (audit, "the group 'audit' is stored and hardly ever read"),
+        (search, "caching the group 'search' hardly helps at this size"),
+        (drop, "dropped tags cause"),
+        (count, None),
+    ],
+)
+def test_a_cache_in_use_gets_the_advice_that_fits_its_use(use, advice, clock):
+    cache, chance = Cache("site", max_entries=2_000, clock=clock, jitter=0, log_interval=None), random.Random(1)
+    for number in range(20_000):
+        use(cache, number, clock)
+        fill(cache, f"page:{chance.randrange(500)}", tags=("all",))
+    (figures,) = own_figures([cache])
+    assert [each.text.startswith(advice) for each in advise([figures])] == ([True] if advice else [])
 
 
 SAME = {1: (1, 2, 3), 2: (1, 2, 4)}

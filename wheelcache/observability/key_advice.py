@@ -93,10 +93,11 @@ def _on_group(figures: CacheFigures, name: str, group: GroupStats) -> Iterable[s
             f"a longer lifetime for {name} would avoid misses: {expired / misses:.0%} of its misses, and "
             f"{expired / stats.misses:.0%} of all misses, are for values that had expired."
         )
-    if group.puts >= LEAST_UNREAD and not group.hits and misses < group.puts / 2:
+    # Locks and counters are unread as well, but they are deleted or replaced, and evict nothing.
+    if group.puts >= LEAST_UNREAD and not group.hits and misses < group.puts / 2 <= stats.evictions:
         yield (
             f"{name} is stored and hardly ever read: about {group.puts:,} values were stored, and no hit was counted. "
-            "Unless these are locks or counters, they only take memory."
+            "Unless these are locks or counters, they only evict other values."
         )
     elif (
         misses >= max(LEAST_LOOKUPS, LEAST_TURNOVER * figures.peak * figures.workers)
