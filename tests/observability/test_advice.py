@@ -10,8 +10,9 @@ from benchmarks.advice import outcomes
 from benchmarks.policy_streams import STREAMS
 from tests.core.implementations import CORES
 from tests.observability.processes import start
-from tests.observability.published import only
+from tests.observability.published import INTERVAL, look, only
 from wheelcache import Cache
+from wheelcache.loading.computed_keys import PERIOD
 from wheelcache.observability.advice import advise, curve, silence
 from wheelcache.observability.figures import Sum
 from wheelcache.observability.site import own_figures
@@ -390,6 +391,28 @@ def test_workers_publish_whether_they_compute_the_same_keys(tmp_path, is_same):
         assert any("about 50% of the keys that they computed" in text for text in texts) == is_same
     # The samples have left with their workers.
     assert only(path).repeated == 0
+
+
+def compute(cache, clock):
+    for number in range(100):
+        cache.get_or_load(number, lambda: 1)
+
+
+def test_the_keys_of_workers_that_have_been_idle_for_ten_minutes_are_not_compared(another_worker, path, clock):
+    for pid in (4242, 4243):
+        another_worker("pages", pid, use=compute)
+    (found,) = look(path, clock).caches
+    assert found.repeated == 0.5
+    clock.advance(2 * PERIOD)
+    (found,) = look(path, clock).caches
+    assert (found.workers, found.repeated) == (2, 0)
+
+
+def test_two_caches_of_one_process_repeat_nothing(make, path, clock):
+    for cache in (make(), make()):
+        compute(cache, clock)
+    clock.advance(INTERVAL)
+    assert (only(path).workers, only(path).repeated) == (1, 0)
 
 
 STEADY = ("Zipf", "web", "uniform", "flood", "drift", "loop", "recency", "bursts")
