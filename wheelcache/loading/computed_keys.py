@@ -86,7 +86,7 @@ def merged(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
 
 
 def repeated_share(samples: Collection[Sequence[int]]) -> float:
-    """Return the share of the computed keys that another process has computed as well, which a common store could have
+    """Return the share of the computed keys that another process had computed before, which a common store could have
     saved: 0.5 if two processes compute the same keys. A key counts once for each process."""
     limit = min((each[-1] for each in samples if len(each) == SAMPLED), default=_BITS)
     known = [found for each in samples for found in each if found <= limit]

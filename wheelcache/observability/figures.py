@@ -135,8 +135,8 @@ class CacheFigures(Figures):
         published: the time of the last publication, in seconds since 1970; None if there was none.
         cores: the cores that the processes run.
         pids: the numbers of the processes.
-        repeated: the share of the keys which the workers computed in the last 10 to 20 minutes that another worker
-            had computed as well, 0.0 to 1.0.
+        repeated: the share of the keys that the workers computed in the last 10 to 20 minutes and another worker had
+            computed before, 0.0 to 1.0: see ``repeated_share``.
         full_pages: the pages that had too many variants since the reset, those with most of them first.
     """
 

@@ -40,7 +40,7 @@ LEAST_TURNOVER: Final = 2
 """The misses of a group, per entry that the workers have held, before its keys are said to be used once."""
 
 LEAST_REPEATED: Final = 0.3
-"""The share of the computed keys that another worker must have computed as well."""
+"""The share of the computed keys that another worker must have computed before."""
 
 LEAST_LOAD_SECONDS: Final = 0.001
 """The duration of a computation above which a read from a common store is clearly faster, in seconds."""
