@@ -98,8 +98,9 @@ docs: $(VENV)/.docs  ## Build the documentation in .fetched/site; warnings and d
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation is in .fetched/site. To read and search it: python3 -m http.server --directory .fetched/site"
 
-advise: $(VENV)/.dev  ## Give advice for caches that are too small, apply it, and compare the effect with the promise
+advise: $(VENV)/.dev data  ## Give advice for caches that are too small, apply it, and compare the effect with the promise
 	$(BIN)/python -m benchmarks.advice
+	$(MANAGE) follow_advice
 
 bench: $(VENV)/.dev  ## Compare wheelcache with its peers
 	$(BIN)/python -m benchmarks

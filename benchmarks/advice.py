@@ -2,8 +2,7 @@
 it, applies each piece alone, visits again, and compares the hit ratio with the promise.
 
 The advice comes from the first half of each stream. The hit ratios of the second half are compared, by caches that have
-seen the first. The example site would take a quarter of an hour: its pages take 5 to 28 ms, and advice needs 100,000
-look-ups.
+seen the first. ``manage.py follow_advice`` does the same with the example site.
 """
 
 import argparse
@@ -49,7 +48,7 @@ class Visited:
             while core.next_due <= self._now:
                 core.advance()
             if core.find(key) is None:
-                core.count(misses=1)
+                core.count_miss(key)
                 core.set(key, True, lifetime)
             else:
                 hits += 1

@@ -1,5 +1,6 @@
 #!/usr/bin/env python
-"""Runs the commands of the example site: ``migrate``, ``import_cities``, ``runserver``, ``visit``, ``demo``."""
+"""Runs the commands of the example site: ``migrate``, ``import_cities``, ``runserver``, ``visit``, ``demo``,
+``follow_advice``."""
 
 import os
 import sys

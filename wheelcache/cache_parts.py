@@ -92,6 +92,7 @@ class CacheParts:
             # Looked up at the call, as the jobs below are.
             self.loads.counts.ended(seconds, "loads")
             self.core.count_load(key, seconds)
+            self.loads.computed.add(key)
 
         def cache_is_used() -> None:
             # Looked up at the call, since the jobs are created after the parts that they read.
@@ -130,7 +131,7 @@ class CacheParts:
             is_in_use=self.gate.is_in_use,
         )
         self.keeper = self._autosave()
-        stats = StatsReader(self.core, self.loads.counts)
+        stats = StatsReader(self.core, self.loads.counts, self.loads.computed)
         self.actions, in_use = self._actions(), self.gate.is_in_use
         self.before_clear: Callable[[], object] | None = None
         inspector = Inspector(self.core, self.writer.delete_many, self.deletions, self.delete_tags, self.actions)

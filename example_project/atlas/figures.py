@@ -1,5 +1,6 @@
 """Reads the figures of the pages from the database, as plain values that can be cached."""
 
+from collections.abc import Collection
 from heapq import nsmallest
 from typing import Any, Final
 
@@ -33,6 +34,12 @@ def world() -> Figures:
         ),
         "map": dot_map(places, west=-180),
     }
+
+
+def summaries(keys: Collection[int]) -> list[Figures]:
+    """Return the name, the place and the population of each city with one of the primary ``keys``."""
+    columns = ("id", "name", "country_id", "latitude", "longitude", "population")
+    return list(City.objects.filter(pk__in=keys).order_by().values(*columns))
 
 
 def country(found: Country) -> Figures:

@@ -1,7 +1,9 @@
 """The pages, each of which uses another way of caching in Django. They note computed parts in ``request.computed``."""
 
+from typing import Final
+
 from django.conf import settings
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_POST
@@ -11,6 +13,8 @@ from atlas.geography import Distances
 from atlas.middleware import RECENT, AtlasRequest
 from atlas.models import City, Continent, Country
 from wheelcache.django_backend import cache
+
+MOST_SUMMARIES: Final = 100
 
 
 def home(request: AtlasRequest) -> HttpResponse:
@@ -60,6 +64,20 @@ def city(request: AtlasRequest, pk: int) -> HttpResponse:
             "reach_km": figures.NEIGHBOURHOOD_KM,
         },
     )
+
+
+def summaries(request: AtlasRequest) -> JsonResponse:
+    """Return the summaries of the cities with the given ids, for a map. One query reads those that are not cached."""
+    given = [each for each in request.GET.getlist("id")[:MOST_SUMMARIES] if each.isdecimal() and len(each) < 10]
+    keys = {f"summary:{pk}": pk for pk in map(int, given)}
+    found = cache.get_many(keys)
+    missing = [pk for key, pk in keys.items() if key not in found]
+    if missing:
+        request.computed.append(f"{len(missing)} summaries")
+        new = {f"summary:{each['id']}": each for each in figures.summaries(missing)}
+        cache.set_many(new, tags=("cities",))
+        found |= new
+    return JsonResponse({"cities": list(found.values())})
 
 
 def statistics(request: AtlasRequest) -> HttpResponse:

@@ -30,6 +30,7 @@ def test_a_miss_and_the_set_that_follows_are_a_load(make, options):
         assert cache.get(f"k{number}") == "v"
     assert loads(cache) == (3, 3)
     assert 0 <= cache.engine.stats().load_seconds < PATIENCE
+    assert len(cache.engine.observer.stats.computed.recent(0.0)[1]) == 3
 
 
 def test_a_set_without_a_miss_a_second_set_and_one_by_another_thread_are_none(make, in_thread):

@@ -95,6 +95,13 @@ def test_a_page_is_computed_once_and_then_comes_from_the_cache(visitor, path):
     assert [served(visitor.get(path)) for _ in range(3)] == ["MISS", "HIT", "HIT"]
 
 
+def test_the_summaries_of_cities_are_those_of_the_known_ids(visitor):
+    for ids, names in (([1850147], ["Tokyo"]), ([1850147, 2988507, 1, "x", "9" * 30], ["Tokyo", "Paris"])):
+        for _ in range(2):
+            found = visitor.get("/cities/", params={"id": ids}).json()["cities"]
+            assert [each["name"] for each in found] == names
+
+
 def test_a_city_that_is_renamed_in_the_admin_has_its_new_name_in_all_workers_immediately(atlas):
     site = Atlas(Path(atlas.environment["ATLAS_DATABASE"]))
     site.environment |= {
@@ -116,6 +123,7 @@ def test_a_city_that_is_renamed_in_the_admin_has_its_new_name_in_all_workers_imm
         for path in (*paths, "/country/JP/"):
             assert [served(visitor.get(path)) for visitor in visitors for _ in range(2)][1::2] == ["HIT", "HIT"]
         assert [name_of_paris(other.get(path)) for path in paths[:2]] == ["Paris", "Paris"]
+        assert other.get(SUMMARY_OF_PARIS).json()["cities"][0]["name"] == "Paris"
         editor.follow_redirects = True
         for path, changes in (
             ("/admin/login/", {"username": "chief", "password": "chief"}),
@@ -129,6 +137,7 @@ def test_a_city_that_is_renamed_in_the_admin_has_its_new_name_in_all_workers_imm
             assert [served(visitor.get(path)) for path in paths] == ["MISS"] * len(paths)
             assert served(visitor.get("/country/JP/")) == "HIT"
             assert [name_of_paris(visitor.get(path)) for path in paths[:2]] == ["Lutetia", "Lutetia"]
+            assert visitor.get(SUMMARY_OF_PARIS).json()["cities"][0]["name"] == "Lutetia"
 
 
 def name_of_paris(page):
@@ -136,6 +145,7 @@ def name_of_paris(page):
 
 
 PARIS = "/city/2988507/"
+SUMMARY_OF_PARIS = "/cities/?id=2988507"
 
 
 def test_the_home_page_names_the_countries_that_its_visitor_saw_last(visitor, url):

@@ -26,6 +26,7 @@ from wheelcache.loading.adaptive import adaptive_loader, check_has_no_refresh_ah
 from wheelcache.loading.background import BACKGROUND, Background, Handed, MakeContext, stay_with_callers
 from wheelcache.loading.background_loads import BackgroundLoads
 from wheelcache.loading.backoff import Backoff
+from wheelcache.loading.computed_keys import ComputedKeys
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import LoadRequest, Target, untagged
@@ -67,6 +68,7 @@ class Loads:
         turns: the loads in progress, and the refreshes that wait for a thread.
         counts: the counts of the loads.
         failures: the recent exceptions of loaders.
+        computed: a sample of the keys that were loaded recently.
     """
 
     def __init__(
@@ -86,7 +88,8 @@ class Loads:
         self._backoff = Backoff()
         self.counts = Meter(*LOAD_COUNTS)
         self.failures = RecentFailures(cache_is_used)
-        self._results = Results(core, target, self.counts, self._backoff, self.failures)
+        self.computed = ComputedKeys()
+        self._results = Results(core, target, self.counts, self._backoff, self.failures, self.computed)
         self._in_background = BackgroundLoads(
             core, target, self.turns, self._results, self.counts, self._backoff, background_context
         )
@@ -429,6 +432,7 @@ class Loads:
         """Forget the loads and refreshes, whose callers and threads are in the parent process."""
         self.turns.after_fork_in_child()
         self.counts.count_from_zero()
+        self.computed.start_over()
         self.failures.start_over()
 
     def close(self) -> None:

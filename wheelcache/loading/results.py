@@ -10,6 +10,7 @@ from typing import Any, cast
 from wheelcache.core.contract import STORED, Core, Watch
 from wheelcache.loading.adaptive import KEEP, no_previous
 from wheelcache.loading.backoff import Backoff
+from wheelcache.loading.computed_keys import ComputedKeys
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import Loaded, LoadRequest, Stored, Tagged, Target, Unstored
 from wheelcache.loading.steps import Outcome
@@ -24,7 +25,7 @@ class Results:
     """Handles the results of the loads of one cache.
 
     Args:
-        counts, backoff, failures: the records of loads.
+        counts, backoff, failures, computed: the records of loads.
     """
 
     _core: Core
@@ -32,6 +33,7 @@ class Results:
     _counts: Meter
     _backoff: Backoff
     _failures: RecentFailures
+    _computed: ComputedKeys
 
     def loaded(self, turn: Turn, request: LoadRequest, value: Any) -> Outcome:
         """Store the value and end the turn. Return the value, or the error of a weigher."""
@@ -84,6 +86,7 @@ class Results:
         seconds = self._core.now() - request.started
         self._counts.ended(seconds, name)
         self._core.count_load(request.watched, seconds)
+        self._computed.add(request.watched)
 
     def drop_other(self, key: Any, value: Any) -> None:
         """Delete the entry of ``key`` unless its value is known to equal ``value``, which was read from the source."""

@@ -2,7 +2,8 @@
 
 ``advise`` is a function of the figures of the workers. It promises nothing that the figures do not show: neither before
 a worker has had 20 requests per entry without a switch of its policy, nor if the halves of the sample, or the last
-three windows, disagree. It never promises a result for a smaller cache.
+three windows, disagree. It never promises a result for a smaller cache. Advice about keys promises nothing: see
+``key_advice``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 from wheelcache.core.contract import LEAST_CURVE, LEAST_CURVE_IN_PYTHON
 from wheelcache.observability.figures import CacheFigures
+from wheelcache.observability.key_advice import on_keys
 from wheelcache.stats import CURVE_SIZES, TINY_LFU, Sample
 
 LEAST_GAIN: Final = 0.03
@@ -61,6 +63,12 @@ def advise(caches: Iterable[CacheFigures]) -> list[Advice]:
 
 
 def _of_cache(figures: CacheFigures) -> Iterable[Advice]:
+    yield from _on_options(figures)
+    for text in on_keys(figures):
+        yield Advice(figures.name, text, {})
+
+
+def _on_options(figures: CacheFigures) -> Iterable[Advice]:
     sample = figures.stats.sample
     limit = figures.most_entries
     if not sample or not limit or not _is_uniform(figures):

@@ -8,6 +8,8 @@ from math import inf
 from typing import Any, Final
 
 from wheelcache.busiest_paths import FULL, NOT_STORED, NamedPaths
+from wheelcache.loading.computed_keys import repeated_share
+from wheelcache.observability.computed_tables import Samples
 from wheelcache.observability.key_groups import Groups, merged
 from wheelcache.observability.page_paths import FullPage, full_pages, no_paths
 from wheelcache.observability.tables import MINUTE
@@ -133,6 +135,8 @@ class CacheFigures(Figures):
         published: the time of the last publication, in seconds since 1970; None if there was none.
         cores: the cores that the processes run.
         pids: the numbers of the processes.
+        repeated: the share of the keys that the workers computed in the last 10 to 20 minutes and another worker had
+            computed before, 0.0 to 1.0: see ``repeated_share``.
         full_pages: the pages that had too many variants since the reset, those with most of them first.
     """
 
@@ -147,6 +151,7 @@ class CacheFigures(Figures):
     cores: tuple[str, ...]
     pids: tuple[int, ...]
     full_pages: tuple[FullPage, ...]
+    repeated: float
 
     @property
     def fullness(self) -> float | None:
@@ -167,6 +172,7 @@ class Sum:
         minute: ``LOOKUPS`` of the last minute, and its seconds.
         paths: the paths of pages since the reset.
         groups: the groups of keys since the reset.
+        computed: samples of the keys that the processes have computed recently.
     """
 
     counts: Row = NOTHING
@@ -184,6 +190,7 @@ class Sum:
     minute: Row = (0,) * len(MINUTE)
     paths: NamedPaths = field(default_factory=no_paths)
     groups: Groups = field(default_factory=dict)
+    computed: Samples = field(default_factory=dict)
 
     def add(self, other: Sum) -> None:
         self.counts, self.base = added(self.counts, other.counts), added(self.base, other.base)
@@ -203,6 +210,7 @@ class Sum:
         self.pids |= other.pids
         self.paths.merge(other.paths)
         self.groups = merged(self.groups, other.groups)
+        self.computed = self.computed | other.computed
         self.minute = (*added(self.minute[:-1], other.minute[:-1]), max(self.minute[-1], other.minute[-1]))
 
     def of_cache(self, name: str) -> CacheFigures:
@@ -226,6 +234,7 @@ class Sum:
             cores=tuple(sorted(self.cores)),
             pids=tuple(sorted(self.pids)),
             full_pages=full_pages(self.paths),
+            repeated=repeated_share(self.computed.values()),
         )
 
     def of_worker(self, **given: Any) -> WorkerFigures:

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from wheelcache.busiest_paths import Occurrences
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed, FileUnusable
+from wheelcache.loading.computed_keys import NOTHING_COMPUTED, Computed
 from wheelcache.observability.cache_events import CacheEvents
+from wheelcache.observability.computed_tables import put_computed
 from wheelcache.observability.event_log import EXITED, STARTED, Event, add_events
 from wheelcache.observability.figures_directory import remove_forgotten
 from wheelcache.observability.inquiries import Inquiries, inquiries_in
@@ -74,17 +76,18 @@ LAST_PATIENCE: Final = 5.0
 
 
 class _Counted(NamedTuple):
-    """The part of a publication that belongs to one cache: its counts, steps, gauges and groups of keys at that time,
-    and the new occurrences of paths."""
+    """The part of a publication that belongs to one cache: its counts, steps, gauges, groups of keys and sample of
+    computed keys at that time, and the new occurrences of paths."""
 
     row: Row
     steps: Steps
     gauges: tuple[Any, ...]
     paths: list[Occurrences]
     groups: Groups
+    computed: Computed
 
 
-_NOTHING: Final = _Counted(NOTHING, {}, (), [], {})
+_NOTHING: Final = _Counted(NOTHING, {}, (), [], {}, NOTHING_COMPUTED)
 
 
 class _Batch(NamedTuple):
@@ -212,7 +215,8 @@ class SitePublisher:
                     pages = each.stats.pages
                     paths = [] if pages is None else pages.unpublished_paths()
                     groups = each.stats.groups()
-                    parts.append((each, _Counted(recorder.row, dict(recorder.steps), gauges, paths, groups)))
+                    computed = each.stats.computed.recent(recorder.time())
+                    parts.append((each, _Counted(recorder.row, dict(recorder.steps), gauges, paths, groups, computed)))
             self._events += each.events.take()
         return _Batch(parts, list(self._gone), list(self._events), is_listed and bool(parts))
 
@@ -239,7 +243,7 @@ class SitePublisher:
         settings = {each.recorder.name: counted.gauges[SETTINGS_OF_WORKER] for each, counted in batch.publications}
         ids = cache_ids(db, settings, started, first_step, time)
         counts: list[tuple[float, ...]] = []
-        workers = []
+        workers, computed = [], []
         for publication, counted in batch.publications:
             cache, before = ids[publication.recorder.name], publication.published
             add_paths(db, cache, counted.paths, time)
@@ -258,21 +262,25 @@ class SitePublisher:
                     counts.append((WORKER, self.process, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
                 if counted.gauges != before.gauges:
                     workers.append((self.process, publication.number, cache, *counted.gauges))
+                if counted.computed != before.computed:
+                    computed.append((self.process, publication.number, cache, counted.computed))
         add_counts(db, counts)
         put(db, "workers", workers)
+        put_computed(db, computed)
         events = list(batch.events)
         if batch.is_listed:
             thread = batch.publications[0][0].thread()
             put(db, "processes", [(self.process, pid, started, time, thread, IMPLEMENTATION)])
             if batch.gone:
-                rows = ((self.process, number) for number in batch.gone)
-                db.executemany("DELETE FROM workers WHERE process = ? AND number = ?", rows)
+                rows = [(self.process, number) for number in batch.gone]
+                for table in ("workers", "computed"):
+                    db.executemany(f"DELETE FROM {table} WHERE process = ? AND number = ?", rows)
             if not self._has_started:
                 events.append(Event.of(STARTED, started, this_process()))
             gone = [(time, ids[each.recorder.name]) for each, _ in batch.publications if each.is_closed]
         else:
             gone = [(time, number) for number in ids.values()]
-            for where in ("processes WHERE id", "workers WHERE process", OF_WORKER):
+            for where in ("processes WHERE id", "workers WHERE process", "computed WHERE process", OF_WORKER):
                 db.execute(f"DELETE FROM {where} = ?", (self.process,))
         if gone:
             # Without this, the stored time would be up to a minute old: see ``tidy``.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed, FileUnusable
+from wheelcache.observability.computed_tables import computed_in
 from wheelcache.observability.event_log import Event, add_events, events_in
 from wheelcache.observability.figures import COMBINERS, CacheFigures, Sum, WorkerFigures
 from wheelcache.observability.inquiries import add_request
@@ -288,6 +289,8 @@ class Site:
             found[number].paths = paths
         for number, groups in groups_in(db).items():
             found[number].groups = groups
+        for number, samples in computed_in(db, living, self.time).items():
+            found[number].computed = samples
         for number, processes, *gauges in db.execute(
             f"SELECT cache, group_concat(DISTINCT process), {_TOGETHER} FROM workers"
             f" WHERE process NOT IN ({', '.join('?' * len(dead))}) GROUP BY cache",

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from wheelcache.busiest_paths import NamedPaths, Occurrences
 from wheelcache.core.contract import Core, RemovalCause
+from wheelcache.loading.computed_keys import ComputedKeys
 from wheelcache.loading.recent_failures import Failure
 from wheelcache.stats import (
     COUNTERS,
@@ -47,13 +48,15 @@ class StatsReader:
     """Reads the figures of a cache from its core and its loads, and from its store behind or its pages if it has them.
 
     Attributes:
+        computed: a sample of the keys that were loaded recently.
         store: the store behind, or None.
         pages: the pages of an HTTP cache, or None.
     """
 
-    def __init__(self, core: Core, loads: Meter) -> None:
+    def __init__(self, core: Core, loads: Meter, computed: ComputedKeys) -> None:
         self._core = core
         self._loads = loads
+        self.computed = computed
         self.store: ObservedStore | None = None
         self.pages: ObservedPages | None = None
 

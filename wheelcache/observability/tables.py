@@ -11,6 +11,8 @@
 - ``paths``: the paths with most responses that were not stored, by reason, and with most variants, by header: see
   ``page_paths``. A reset removes them.
 - ``groups``: the counts of the groups of keys: see ``key_groups``. A reset removes them.
+- ``computed``: a sample of the keys that each process has computed for each of its caches: see
+  ``loading/computed_keys.py``. It leaves with the row of ``workers``.
 - ``events``: recent events. ``inquiries`` and ``answers``: see ``inquiries``.
 
 A process that opens the file parses the whole schema. A table with a column for each count takes 50 us, so there is one
@@ -84,6 +86,9 @@ CREATE TABLE caches (
 CREATE TABLE processes (id INTEGER PRIMARY KEY, {_columns("pid", "started", "published", "thread", "core")});
 CREATE TABLE workers (
     process INTEGER, number INTEGER, cache INTEGER, {_columns(*GAUGES_OF_WORKER)},
+    PRIMARY KEY (process, number)) WITHOUT ROWID;
+CREATE TABLE computed (
+    process INTEGER, number INTEGER, cache INTEGER, {_columns("period", "hashes")},
     PRIMARY KEY (process, number)) WITHOUT ROWID;
 CREATE TABLE resets (cache INTEGER PRIMARY KEY, at DEFAULT 0);
 CREATE TABLE paths (
