@@ -19,13 +19,13 @@ from wheelcache.observability.dashboard.refusals import BadTarget, NotPublished,
 from wheelcache.observability.dashboard.responses import HEADERS, Request, respond
 from wheelcache.observability.worker_requests import NotPurgeable
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.stats import COUNTERS, REASONS
+from wheelcache.stats import COUNTERS, MISSES, REASONS
 
 TOTALS = {
     *COUNTERS,
-    *("requests", "answered_ratio", "hit_ratio", "stale_ratio", "load_ms", "removals"),
+    *("requests", "answered_ratio", "hit_ratio", "stale_ratio", "load_ms", "removals", "misses_by_cause"),
     *("entries", "max_entries", "bytes", "bytes_are_estimated", "max_bytes", "evicted_bytes"),
-} - {"evicted_weight"}
+} - {"evicted_weight", *MISSES.values()}
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
     *("workers", "history", "times", "cores", "saved", "can_save", "can_inspect", "settings", "store", "pages"),
@@ -117,6 +117,7 @@ def test_the_figures_have_every_key_that_the_page_reads(make):
     assert set(card["now"]) == NOW
     assert set(card["total"]) == TOTALS
     assert set(card["total"]["removals"]) == {"expired", "evicted", "replaced", "deleted", "cleared"}
+    assert set(card["total"]["misses_by_cause"]) == set(MISSES)
     assert set(card["history"]) == HISTORY
     (worker,) = card["workers"]
     assert set(worker) == {
