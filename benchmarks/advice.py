@@ -49,7 +49,7 @@ class Visited:
             while core.next_due <= self._now:
                 core.advance()
             if core.find(key) is None:
-                core.count(misses=1)
+                core.count_miss(key)
                 core.set(key, True, lifetime)
             else:
                 hits += 1
