@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
 
-from wheelcache.busiest_paths import FULL, NOT_STORED, NamedPaths
+from wheelcache.busiest import FULL, NOT_STORED, NamedPaths
 from wheelcache.observability.key_groups import Groups, merged
 from wheelcache.observability.page_paths import FullPage, full_pages, no_paths
 from wheelcache.observability.tables import MINUTE
