@@ -29,7 +29,7 @@ TOTALS = {
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
     *("workers", "history", "times", "cores", "saved", "can_save", "can_inspect", "settings", "store", "pages"),
-    *("recent", "curve"),
+    *("recent", "curve", "groups"),
 }
 NOW = {"answered_ratio", "hit_ratio", "stale_ratio", "requests_per_second"}
 HISTORY = {

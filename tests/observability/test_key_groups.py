@@ -2,6 +2,7 @@
 
 from tests.observability.processes import run
 from tests.observability.published import INTERVAL, look, only
+from wheelcache.codec import size_of
 from wheelcache.core.contract import GROUP_SAMPLE
 
 NEW = "new or long gone"
@@ -9,6 +10,11 @@ NEW = "new or long gone"
 
 def groups(path):
     return only(path).stats.groups
+
+
+def only_pages(path):
+    (found,) = (each for each in look(path).caches if each.name == "pages")
+    return found
 
 
 def test_the_groups_of_all_workers_are_added_also_of_those_that_have_exited(make, path, clock):
@@ -35,6 +41,45 @@ def test_the_groups_of_all_workers_are_added_also_of_those_that_have_exited(make
     user = found["user"]
     assert (user.hits, user.puts, user.loads, user.load_seconds) == (GROUP_SAMPLE, GROUP_SAMPLE, 1, 0.5)
     assert sum(each.misses for each in found.values()) == only(path).stats.misses
+
+
+def test_bytes_and_the_time_of_the_last_hour_are_those_of_the_living_workers(make, path, clock, another_worker):
+    cache, other = make(), make("other")
+    for number in range(20):
+        cache.set(f"user:{number}", "x" * 1000)
+        cache.set(f"city:{number}", 1)
+        other.set(f"user:{number}", {})
+    for each in (cache, other):
+        each.get("user:unknown")
+        each.get("city:unknown")
+    cache.get_or_load("user:loaded", lambda: clock.advance(0.5))
+    clock.advance(2 * INTERVAL)
+    alone, by_reference = (each.group_levels for each in reversed(look(path).caches))
+    assert by_reference == {"user": (None, 0.0)}
+    assert (alone["city"][0] + alone["user"][0], alone["user"][1]) == (only_pages(path).memory, 0.5)
+    assert alone["user"][0] > 20_000 > alone["city"][0] > 0
+
+    def use(there, clock):
+        there.get_or_load("user:1", lambda: clock.advance(2.0))
+
+    another_worker("pages", 4242, use=use)
+    assert only_pages(path).group_levels["user"] == (alone["user"][0], 2.5)
+    cache.close()
+    assert only_pages(path).group_levels["user"] == (0, 2.0)
+
+
+def test_the_bytes_of_groups_are_known_where_entries_are_weighed(make, path, clock):
+    cache = make(max_weight=10**6, weigher=lambda key, value: 10 if key.startswith("user") else 1)
+    weighed = make("weighed", max_weight=10**6, weigher=size_of)
+    for each in (cache, weighed):
+        for number in range(10):
+            each.set(f"user:{number}", "x" * 1000)
+            each.set(f"city:{number}", 1)
+        each.get("user:unknown")
+    clock.advance(2 * INTERVAL)
+    for each in look(path).caches:
+        assert sum(memory for memory, _ in each.group_levels.values()) == each.memory
+        assert each.group_levels["user"][0] > 10_000
 
 
 def test_a_reset_removes_the_groups_and_later_counts_begin_from_zero(make, path, clock):

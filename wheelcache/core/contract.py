@@ -477,6 +477,9 @@ class Core(Protocol):
         keys are in the group without a name.
         """
 
+    def group_name(self, key: Hashable) -> str:
+        """Return the name of the group that ``key`` belongs to by the rules, even if 64 others are distinguished."""
+
     def groups(self) -> list[GroupCounts]:
         """Return the counts of the groups; empty before a key is counted."""
 

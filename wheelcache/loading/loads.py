@@ -26,6 +26,7 @@ from wheelcache.loading.adaptive import adaptive_loader, check_has_no_refresh_ah
 from wheelcache.loading.background import BACKGROUND, Background, Handed, MakeContext, stay_with_callers
 from wheelcache.loading.background_loads import BackgroundLoads
 from wheelcache.loading.backoff import Backoff
+from wheelcache.loading.computing_time import ComputingTime
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import LoadRequest, Target, untagged
@@ -66,6 +67,7 @@ class Loads:
     Attributes:
         turns: the loads in progress, and the refreshes that wait for a thread.
         counts: the counts of the loads.
+        computing: the time spent in loads in the last hour.
         failures: the recent exceptions of loaders.
     """
 
@@ -85,11 +87,16 @@ class Loads:
         self.turns = Turns(core, stamps.watch, stamps.seen)
         self._backoff = Backoff()
         self.counts = Meter(*LOAD_COUNTS)
+        self.computing = ComputingTime(core)
         self.failures = RecentFailures(cache_is_used)
-        self._results = Results(core, target, self.counts, self._backoff, self.failures)
+        self._results = Results(core, target, self.counts, self.computing, self._backoff, self.failures)
         self._in_background = BackgroundLoads(
             core, target, self.turns, self._results, self.counts, self._backoff, background_context
         )
+
+    def count_fill(self, key: Any, seconds: float) -> None:
+        """Count a value of ``key``, a key of the core, that a caller computed in ``seconds`` after a miss."""
+        self._results.count(key, seconds, "loads")
 
     # Requests.
 
@@ -429,6 +436,7 @@ class Loads:
         """Forget the loads and refreshes, whose callers and threads are in the parent process."""
         self.turns.after_fork_in_child()
         self.counts.count_from_zero()
+        self.computing.start_over()
         self.failures.start_over()
 
     def close(self) -> None:

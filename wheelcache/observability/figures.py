@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Final
 
 from wheelcache.busiest import FULL, NOT_STORED, NamedPaths
-from wheelcache.observability.key_groups import Groups, merged
+from wheelcache.observability.key_groups import GroupLevels, Groups, merged, merged_levels
 from wheelcache.observability.page_paths import FullPage, full_pages, no_paths
 from wheelcache.observability.tables import MINUTE
 from wheelcache.stats import GAUGES, NOTHING, GroupStats, Row, Stats, added, subtracted
@@ -134,6 +134,7 @@ class CacheFigures(Figures):
         cores: the cores that the processes run.
         pids: the numbers of the processes.
         full_pages: the pages that had too many variants since the reset, those with most of them first.
+        group_levels: the present state of the groups of keys in living workers, by name.
     """
 
     name: str
@@ -147,6 +148,7 @@ class CacheFigures(Figures):
     cores: tuple[str, ...]
     pids: tuple[int, ...]
     full_pages: tuple[FullPage, ...]
+    group_levels: GroupLevels
 
     @property
     def fullness(self) -> float | None:
@@ -167,6 +169,7 @@ class Sum:
         minute: ``LOOKUPS`` of the last minute, and its seconds.
         paths: the paths of pages since the reset.
         groups: the groups of keys since the reset.
+        group_levels: the present state of the groups.
     """
 
     counts: Row = NOTHING
@@ -184,6 +187,7 @@ class Sum:
     minute: Row = (0,) * len(MINUTE)
     paths: NamedPaths = field(default_factory=no_paths)
     groups: Groups = field(default_factory=dict)
+    group_levels: GroupLevels = field(default_factory=dict)
 
     def add(self, other: Sum) -> None:
         self.counts, self.base = added(self.counts, other.counts), added(self.base, other.base)
@@ -203,6 +207,7 @@ class Sum:
         self.pids |= other.pids
         self.paths.merge(other.paths)
         self.groups = merged(self.groups, other.groups)
+        self.group_levels = merged_levels(self.group_levels, other.group_levels)
         self.minute = (*added(self.minute[:-1], other.minute[:-1]), max(self.minute[-1], other.minute[-1]))
 
     def of_cache(self, name: str) -> CacheFigures:
@@ -226,6 +231,7 @@ class Sum:
             cores=tuple(sorted(self.cores)),
             pids=tuple(sorted(self.pids)),
             full_pages=full_pages(self.paths),
+            group_levels=self.group_levels,
         )
 
     def of_worker(self, **given: Any) -> WorkerFigures:

@@ -1,9 +1,10 @@
-"""Measure the memory that the entries of a cache use: exactly if they are weighed in bytes, otherwise by samples."""
+"""Measure the memory that the entries of a cache use: exactly if they are weighed in bytes, otherwise by samples. The
+memory of each group of keys is estimated from samples in both cases."""
 
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import defaultdict, deque
 from contextlib import suppress
 from random import SystemRandom
 from typing import Final
@@ -34,8 +35,7 @@ def random_entries(core: Core, count: int) -> list[Record]:
 
 
 class MemoryUse(PeriodicJob):
-    """Measures the bytes that entries use with their keys and values. A job of ``periodic_jobs``, unless weights are
-    bytes.
+    """Measures the bytes that entries use with their keys and values. A job of ``periodic_jobs``.
 
     Args:
         core: the entries.
@@ -60,21 +60,24 @@ class MemoryUse(PeriodicJob):
         entries = len(self._core)
         if not entries:
             return 0
-        samples = list(self._samples)
-        if samples and len(samples[-1]) >= entries:
-            samples = samples[-1:]
-        sizes = [size for sample in samples for size in sample]
-        known = [size for size in sizes if size is not None]
-        # The objects to which a mutable value refers are not weighed, and the sum of the others would be misleading.
-        return round(entries * sum(known) / len(known)) if known and len(known) == len(sizes) else None
+        return _estimate(entries, [size for _, size in self._sampled()])
+
+    def by_group(self) -> dict[str, int | None]:
+        """Return the number of bytes of each group of keys in the samples; None as for all entries."""
+        sampled = self._sampled()
+        # Names beyond those that the core distinguishes belong to the group without a name.
+        names = {each.name for each in self._core.groups()}
+        groups: dict[str, list[int | None]] = defaultdict(list)
+        for name, size in sampled:
+            groups[name if name in names else ""].append(size)
+        entries = len(self._core)
+        return {name: _estimate(entries * len(sizes) / len(sampled), sizes) for name, sizes in groups.items()}
 
     def begin(self) -> None:
         """Drop the samples, because the entries are different after a pause."""
         self.start_over()
 
     def run(self) -> None:
-        if self.is_weighed:
-            return
         if self._to_skip > 0:
             self._to_skip -= 1
             return
@@ -83,21 +86,37 @@ class MemoryUse(PeriodicJob):
             self._take_sample()
 
     def start_over(self) -> None:
-        self._samples: deque[list[int | None]] = deque(maxlen=SAMPLES)
+        self._samples: deque[list[tuple[str, int | None]]] = deque(maxlen=SAMPLES)
         self._to_skip = 0
 
     def _take_sample(self) -> None:
         began, seconds = time.thread_time(), 0.0
         sizes = []
         for record in random_entries(self._core, SAMPLE):
-            sizes.append(self._size(record.key, record.value))
+            sizes.append((self._core.group_name(record.key), self._size(record)))
             seconds = time.thread_time() - began
             if seconds > MAX_SECONDS:
                 break
         self._samples.append(sizes)
         self._to_skip = int(seconds / MAX_SECONDS)
 
-    def _size(self, key: object, value: object) -> int | None:
-        if type(value) is not Serialized and not is_immutable(value):
+    def _sampled(self) -> list[tuple[str, int | None]]:
+        """Return the groups and the sizes of the entries in the samples, or in the last one if it has all entries."""
+        samples = list(self._samples)
+        if samples and len(samples[-1]) >= len(self._core):
+            samples = samples[-1:]
+        return [each for sample in samples for each in sample]
+
+    def _size(self, record: Record) -> int | None:
+        if self.is_weighed:
+            return record.weight
+        if type(record.value) is not Serialized and not is_immutable(record.value):
             return None
-        return size_of(key, value, entry_bytes=self._core.entry_bytes)
+        return size_of(record.key, record.value, entry_bytes=self._core.entry_bytes)
+
+
+def _estimate(entries: float, sizes: list[int | None]) -> int | None:
+    """Return the bytes of ``entries`` of the average of ``sizes``."""
+    known = [size for size in sizes if size is not None]
+    # The objects to which a mutable value refers are not weighed, and the sum of the others would be misleading.
+    return round(entries * sum(known) / len(known)) if known and len(known) == len(sizes) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 import weakref
@@ -22,7 +23,7 @@ from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.event_log import EXITED, STARTED, Event, add_events
 from wheelcache.observability.figures_directory import remove_forgotten
 from wheelcache.observability.inquiries import Inquiries, inquiries_in
-from wheelcache.observability.key_groups import Groups, add_groups
+from wheelcache.observability.key_groups import GroupLevels, Groups, add_groups
 from wheelcache.observability.page_paths import add_paths
 from wheelcache.observability.recorder import Recorder, Steps
 from wheelcache.observability.site_file import PATIENCE, USE, SiteFile
@@ -75,16 +76,17 @@ LAST_PATIENCE: Final = 5.0
 
 class _Counted(NamedTuple):
     """The part of a publication that belongs to one cache: its counts, steps, gauges and groups of keys at that time,
-    and the new occurrences of paths."""
+    the new occurrences of paths, and the levels of the groups as a JSON object."""
 
     row: Row
     steps: Steps
     gauges: tuple[Any, ...]
     paths: list[Occurrences]
     groups: Groups
+    levels: str
 
 
-_NOTHING: Final = _Counted(NOTHING, {}, (), [], {})
+_NOTHING: Final = _Counted(NOTHING, {}, (), [], {}, "")
 
 
 class _Batch(NamedTuple):
@@ -211,8 +213,8 @@ class SitePublisher:
                     gauges = tuple(map(storable, recorder.now))
                     pages = each.stats.pages
                     paths = [] if pages is None else pages.unpublished_paths()
-                    groups = each.stats.groups()
-                    parts.append((each, _Counted(recorder.row, dict(recorder.steps), gauges, paths, groups)))
+                    groups, levels = each.stats.groups(), json.dumps(each.group_levels())
+                    parts.append((each, _Counted(recorder.row, dict(recorder.steps), gauges, paths, groups, levels)))
             self._events += each.events.take()
         return _Batch(parts, list(self._gone), list(self._events), is_listed and bool(parts))
 
@@ -256,8 +258,8 @@ class SitePublisher:
                     before = _NOTHING
                 if counted.row != before.row:
                     counts.append((WORKER, self.process, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
-                if counted.gauges != before.gauges:
-                    workers.append((self.process, publication.number, cache, *counted.gauges))
+                if (counted.gauges, counted.levels) != (before.gauges, before.levels):
+                    workers.append((self.process, publication.number, cache, *counted.gauges, counted.levels))
         add_counts(db, counts)
         put(db, "workers", workers)
         events = list(batch.events)
@@ -309,6 +311,7 @@ class Publication(PeriodicJob):
         inquiries: the inquiries and requests of operators to the cache.
         events: the events of the cache.
         stats: reads the figures, of which the paths of pages are published.
+        group_levels: returns the present state of the groups of keys.
         thread: returns the state of the wheel thread.
         is_in_use: returns whether the cache was used and not closed since. If it was not, reading its figures could
             load its snapshot.
@@ -323,6 +326,7 @@ class Publication(PeriodicJob):
     inquiries: Inquiries
     events: CacheEvents
     stats: StatsReader
+    group_levels: Callable[[], GroupLevels]
     thread: Callable[[], str]
     _is_in_use: Callable[[], bool]
     _clock: Clock
