@@ -186,6 +186,31 @@ def test_the_figures_are_those_of_the_cache(make):
     assert worker["total"] == total
 
 
+def test_the_groups_of_keys_are_those_that_took_most_time_first_and_only_in_details(make, clock):
+    cache = make("first")
+    cache.get("city:1")
+    cache.get_or_load("user:1", lambda: clock.advance(2))
+    clock.advance(INTERVAL)
+    document = dashboard(cache, make("second")).figures(["second"])
+    assert {card["name"]: "groups" in card for card in document["caches"]} == {"first": False, "second": True}
+    first, _ = dashboard(cache, make("second")).figures(["first"])["caches"]
+    user, *others = json.loads(json.dumps(first["groups"]))
+    assert [each["name"] for each in others] == ["city", ""]
+    assert set(user.pop("misses_by_cause")) == set(MISSES)
+    assert user.pop("bytes") > 0
+    assert user == {
+        "name": "user",
+        "requests": 1,
+        "hits": 0,
+        "misses": 1,
+        "hit_ratio": 0.0,
+        "puts": 0,
+        "loads": 1,
+        "load_seconds": 2.0,
+        "hour_seconds": 2.0,
+    }
+
+
 def test_a_near_cache_tells_how_the_store_behind_does_in_all_workers(make, another_worker, clock):
     cache = make("copies")
     assert only_card(dashboard(cache).figures())["store"] is None
