@@ -195,7 +195,7 @@ def test_the_groups_of_keys_are_those_that_took_most_time_first_and_only_in_deta
     assert {card["name"]: "groups" in card for card in document["caches"]} == {"first": False, "second": True}
     first, _ = dashboard(cache, make("second")).figures(["first"])["caches"]
     user, *others = json.loads(json.dumps(first["groups"]))
-    assert [each["name"] for each in others] == ["city", ""]
+    assert [each["name"] for each in others] == ["city"]
     assert set(user.pop("misses_by_cause")) == set(MISSES)
     assert user.pop("bytes") > 0
     assert user == {

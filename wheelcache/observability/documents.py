@@ -35,11 +35,13 @@ def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any
 
 
 def groups(figures: CacheFigures) -> list[dict[str, Any]]:
-    """Return the groups of keys, those that took most time to compute first. The group of all other keys has an empty
-    name."""
+    """Return the groups of keys that were used, those that took most time to compute first. The group of all other keys
+    has an empty name."""
     found = []
     for name, each in figures.stats.groups.items():
         memory, hour_seconds = figures.group_levels.get(name, (None, 0.0))
+        if not (each.requests or each.puts or each.loads or memory):
+            continue
         found.append(
             {
                 "name": name,
