@@ -116,9 +116,6 @@ def test_values_that_take_long_to_weigh_do_not_take_more_of_the_time(monkeypatch
         def group_name(self, key):
             return ""
 
-        def groups(self):
-            return []
-
         def scan(self, start):
             return self
 
