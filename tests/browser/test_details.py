@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.browser.axe import violations
 from tests.browser.page import SOON
 from tests.waiting import until
 
@@ -171,6 +172,7 @@ def test_the_groups_of_keys_are_sorted_by_the_time_spent_computing_and_by_any_co
     page.look_again()
     assert until(lambda: [name for name, *_ in rows()] == ["new", "user", "other", evil], SOON)
     assert page.all("main img") == []
+    assert violations(page.driver) == []
     page.show(site.card(groups=[]))
     assert not page.find('[data-part="groups"]').is_displayed()
 
