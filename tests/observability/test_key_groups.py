@@ -68,6 +68,16 @@ def test_bytes_and_the_time_of_the_last_hour_are_those_of_the_living_workers(mak
     assert only_pages(path).group_levels["user"] == (0, 2.0)
 
 
+def test_the_time_of_the_last_hour_ends_also_in_a_worker_that_is_idle(make, path, clock):
+    cache = make()
+    cache.get_or_load("user:1", lambda: clock.advance(0.5), ttl=5)
+    for seconds, expected in ((60, 0.5), (2 * 3600, 0.0)):
+        clock.advance(seconds)
+        (found,) = look(path, clock).caches
+        assert found.group_levels["user"][1] == expected
+        assert found.stats.groups["user"].load_seconds == 0.5
+
+
 def test_the_bytes_of_groups_are_known_where_entries_are_weighed(make, path, clock):
     cache = make(max_weight=10**6, weigher=lambda key, value: 10 if key.startswith("user") else 1)
     weighed = make("weighed", max_weight=10**6, weigher=size_of)

@@ -58,17 +58,23 @@ def groups_in(db: sqlite3.Connection) -> dict[int, dict[str, Row]]:
     return found
 
 
-def levels_in(db: sqlite3.Connection, dead: Sequence[int]) -> dict[int, GroupLevels]:
+def levels_in(db: sqlite3.Connection, dead: Sequence[int], since: float) -> dict[int, GroupLevels]:
     """Return the sums of the levels over all workers of each cache, by its number.
 
     Args:
         dead: the numbers of the processes to leave out.
+        since: an hour ago. A process that has published nothing since then is idle, and has computed nothing.
     """
     found: dict[int, GroupLevels] = defaultdict(dict)
-    for cache, document in db.execute(
-        f"SELECT cache, groups FROM workers WHERE process NOT IN ({', '.join('?' * len(dead))})", dead
+    for cache, document, published in db.execute(
+        "SELECT cache, groups, published FROM workers JOIN processes ON id = process"
+        f" WHERE process NOT IN ({', '.join('?' * len(dead))})",
+        dead,
     ):
-        levels = {name: (memory, seconds) for name, (memory, seconds) in json.loads(document).items()}
+        is_at_work = published > since
+        levels = {
+            name: (memory, seconds if is_at_work else 0.0) for name, (memory, seconds) in json.loads(document).items()
+        }
         found[cache] = merged_levels(found[cache], levels)
     return found
 

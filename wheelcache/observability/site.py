@@ -288,7 +288,7 @@ class Site:
             found[number].paths = paths
         for number, groups in groups_in(db).items():
             found[number].groups = groups
-        for number, levels in levels_in(db, dead).items():
+        for number, levels in levels_in(db, dead, self.time - HOUR).items():
             found[number].group_levels = levels
         for number, processes, *gauges in db.execute(
             f"SELECT cache, group_concat(DISTINCT process), {_TOGETHER} FROM workers"
