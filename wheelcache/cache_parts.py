@@ -88,19 +88,16 @@ class CacheParts:
         self.leases = FillTurns(self.core, self.stamps, self.driver.clock)
         self.gate = Gate(name, self.core)
 
-        def count_load(key: Any, seconds: float) -> None:
-            # Looked up at the call, as the jobs below are.
-            self.loads.counts.ended(seconds, "loads")
-            self.core.count_load(key, seconds)
-            self.loads.computed.add(key)
-
         def cache_is_used() -> None:
             # Looked up at the call, since the jobs are created after the parts that they read.
             self.jobs.cache_is_used()
             if self.stamps.bus is not None:
                 self.stamps.bus.start()
 
-        self.misses = Misses(self.core, self.stamps, self.keys, cache_is_used, count_load)
+        def count_fill(key: Any, seconds: float) -> None:
+            self.loads.count_fill(key, seconds)
+
+        self.misses = Misses(self.core, self.stamps, self.keys, cache_is_used, count_fill)
         self.writer = EntryWriter(
             name,
             self.core,
@@ -134,10 +131,20 @@ class CacheParts:
         stats = StatsReader(self.core, self.loads.counts, self.loads.computed)
         self.actions, in_use = self._actions(), self.gate.is_in_use
         self.before_clear: Callable[[], object] | None = None
-        inspector = Inspector(self.core, self.writer.delete_many, self.deletions, self.delete_tags, self.actions)
+        inspector = Inspector(
+            self.core, self.loads.computing, self.writer.delete_many, self.deletions, self.delete_tags, self.actions
+        )
         with _naming("figures_dir"):
             self.observer = Observer(
-                options, self.core, stats, self.loads.failures, self.driver, self.actions, inspector, in_use
+                options,
+                self.core,
+                stats,
+                self.loads.failures,
+                self.loads.computing,
+                self.driver,
+                self.actions,
+                inspector,
+                in_use,
             )
         jobs = self.observer.jobs if self.keeper is None else [*self.observer.jobs, self.keeper]
         self.idle_checker = IdleChecker(stats, self.writer.expect_first_write, lambda: not self.loads.is_idle)

@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Any, Final, TextIO
 
 from wheelcache.errors import FileUnusable
-from wheelcache.observability import console, entry_commands, operator_commands, snapshot_commands
+from wheelcache.observability import console, entry_commands, miss_tables, operator_commands, snapshot_commands
 from wheelcache.observability.console import CommandFailed
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.worker_requests import NotPurgeable
@@ -76,6 +76,7 @@ def add_commands(parser: ArgumentParser) -> None:
     add("clear", "ask all workers to clear their entries", cache)
     purge = add("purge", "remove the pages of a URL, of a directory or of a host, in all workers", cache)
     purge.add_argument("target", metavar="URL", help="a URL, a directory (https://example.com/news/*) or a host")
+    add("misses", "show why look-ups miss, and the groups of keys that cost most", cache, as_json)
     add("advise", "print the changes of the options that would clearly help, and their effect", cache, as_json)
     add("reset", "reset the figures to zero, here and on the dashboard", cache)
     add("inspect", "list the snapshots, their age, and whether they are whole", as_json)
@@ -112,9 +113,9 @@ def run(options: Mapping[str, Any], framework: Framework, out: TextIO, *, styled
     action, as_json = options["action"], options["json"]
     if action is not None and options["watch"] is not None:
         raise CommandFailed(f"--watch is only for the figures: leave it out of {action}.")
-    if as_json and action not in (None, "inspect", "advise", *entry_commands.ACTIONS):
+    if as_json and action not in (None, "inspect", "advise", "misses", *entry_commands.ACTIONS):
         raise CommandFailed(
-            f"--json is only for the figures, advise, inspect and the entries: leave it out of {action}."
+            f"--json is only for the figures, misses, advise, inspect and the entries: leave it out of {action}."
         )
     if action == "why":
         framework.explain(options["target"], options["header"], out)
@@ -139,6 +140,8 @@ def run(options: Mapping[str, Any], framework: Framework, out: TextIO, *, styled
             operator_commands.purge(caches, name, options["target"], out)
         elif action == "clear":
             operator_commands.clear(caches, name, out)
+        elif action == "misses":
+            miss_tables.show(caches, name, out, as_json=as_json, styled=styled)
         elif action == "advise":
             console.advise(caches, name, out, as_json=as_json)
         elif action == "reset":

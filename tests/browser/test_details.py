@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.browser.axe import violations
 from tests.browser.page import SOON
 from tests.waiting import until
 
@@ -93,7 +94,7 @@ def test_workers_are_sorted_by_the_column_that_is_clicked_and_stay_so(page, site
     assert (entries.text, rows()) == ("Entries", [1, 2, 3])
     entries.click()
     assert rows() == [2, 1, 3]
-    assert page.find('[aria-sort="descending"]').text.startswith("Entries")
+    assert page.find('.workers [aria-sort="descending"]').text.startswith("Entries")
     workers[2]["total"]["entries"] = 1000
     site.figures["caches"][0]["workers"] = workers
     page.look_again()
@@ -102,6 +103,78 @@ def test_workers_are_sorted_by_the_column_that_is_clicked_and_stay_so(page, site
     assert rows() == [1, 2, 3]
     page.find('.workers [aria-sort="none"] button').click()
     assert rows() == [3, 2, 1]
+
+
+CAUSES = ("expired", "evicted", "not stored", "deleted", "cleared", "tag", "another process", "new or long gone")
+
+
+def causes(**numbers):
+    return {**dict.fromkeys(CAUSES, 0), **{name.replace("_", " "): number for name, number in numbers.items()}}
+
+
+def group(name, load_seconds=0.0, misses=None, **figures):
+    misses = causes() if misses is None else misses
+    total = sum(misses.values())
+    return {
+        "name": name,
+        "requests": total,
+        "hits": 0,
+        "misses": total,
+        "misses_by_cause": misses,
+        "puts": 0,
+        "loads": 0,
+        "hit_ratio": None,
+        "load_seconds": load_seconds,
+        "hour_seconds": 0.0,
+        "bytes": None,
+        **figures,
+    }
+
+
+def test_the_misses_are_shown_by_cause(page, site):
+    page.show(site.card(total={"misses": 4, "misses_by_cause": causes(expired=3, another_process=1)}))
+    section = page.find('[data-part="misses"]')
+    assert section.text.splitlines() == [
+        *("Why look-ups miss", "Expired", "3", "Written by another process", "1"),
+        "None: new or long gone, evicted, deleted, cleared, tag dropped, not stored",
+        "The causes of keys that left long ago are estimates.",
+    ]
+    bars = [page.run("return arguments[0].style.inlineSize", each) for each in page.all('[data-part="misses"] .bar i')]
+    assert sorted(bars) == ["0%"] * 6 + ["25%", "75%"]
+
+
+def test_the_groups_of_keys_are_sorted_by_the_time_spent_computing_and_by_any_column(page, site):
+    evil = "<img src=x onerror=alert(1)>"
+    misses = causes(expired=3, evicted=1)
+    groups = [
+        group("", 0.5, causes(new_or_long_gone=2)),
+        group("user", 3.0, misses, requests=10, hit_ratio=0.6, loads=4, hour_seconds=1.5, bytes=2048),
+        group(evil, 1.0, causes(tag=1), requests=1),
+    ]
+    page.show(site.card(groups=groups))
+
+    def rows():
+        return [[cell.text for cell in row.find_elements("css selector", "th, td")] for row in page.all("[data-group]")]
+
+    nothing = "\N{EN DASH}"
+    user = ["user", "10", "60.0%", "expired 75.0%", "4", "3 s", "1.5 s", "≈2 KiB"]
+    assert rows() == [
+        user,
+        [evil, "1", nothing, "tag 100%", "0", "1 s", "0 s", nothing],
+        ["other", "2", nothing, "new or long gone 100%", "0", "0.5 s", "0 s", nothing],
+    ]
+    assert page.text('.groups [aria-sort="descending"]') == "Time computing"
+    page.find(".groups thead th:nth-child(1) button").click()
+    assert [name for name, *_ in rows()] == [evil, "other", "user"]
+    page.find(".groups thead th:nth-child(2) button").click()
+    assert [name for name, *_ in rows()] == ["user", "other", evil]
+    site.figures["caches"][0]["groups"] = [group("new", misses=causes(expired=100)), *groups]
+    page.look_again()
+    assert until(lambda: [name for name, *_ in rows()] == ["new", "user", "other", evil], SOON)
+    assert page.all("main img") == []
+    assert violations(page.driver) == []
+    page.show(site.card(groups=[]))
+    assert not page.find('[data-part="groups"]').is_displayed()
 
 
 def test_without_shared_figures_there_is_no_reset_and_the_page_says_that_a_worker_shows_itself(page, site):

@@ -13,7 +13,8 @@ LARGEST = {"heads": ["Key", "Size", "Time left", "Workers"], "text": "The larges
 
 
 def answer(**parts):
-    return {"is_over": True, "text": "", "failures": [], "heads": [], "rows": [], "workers": 1, "latest": {}, **parts}
+    empty = {"text": "", "failures": [], "heads": [], "rows": [], "latest": {}, "computed": []}
+    return {"is_over": True, "workers": 1, **empty, **parts}
 
 
 def found(**parts):
@@ -106,12 +107,17 @@ def test_a_refusal_is_shown(form, site):
 def test_a_sample_shows_any_key_as_text_and_finds_it_by_a_click(form, site):
     rows = [[key, 1000, "never expires", 1] for key in (*KEYS, "session…")]
     latest = dict.fromkeys(KEYS, 2)
-    looks = [[{"token": "t"}, answer(**LARGEST, rows=rows, latest=latest, workers=2)] for _ in range(5)]
+    computed = [[key, 90.5] for key in (*KEYS, "session…")]
+    looks = [
+        [{"token": "t"}, answer(**LARGEST, rows=rows, latest=latest, computed=computed, workers=2)] for _ in range(5)
+    ]
     site.answers = [each for look in looks for each in look]
     form.find('[data-part="sample"]').click()
     assert until(lambda: state(form) == "The largest", SOON)
     assert [key for key, *_ in cells(form, "found")] == [*KEYS, "session…"]
     assert cells(form, "hottest") == [[key, "100%"] for key in KEYS]
+    assert cells(form, "computed") == [[key, "90.5 s"] for key in (*KEYS, "session…")]
+    assert len(form.all('[data-part="computed"] tbody button')) == len(KEYS)
     assert "the share of 10 looks" in form.text('[data-part="hottest"] caption')
     assert form.all("main img") == []
     assert form.run("return document.documentElement.scrollWidth <= innerWidth")
@@ -123,6 +129,7 @@ def test_a_sample_shows_any_key_as_text_and_finds_it_by_a_click(form, site):
     assert until(lambda: state(form) == "Present in 1 of 1 workers", SOON)
     assert site.posted[0] == "kind=key&text=two%0Alines&action=find&cache=pages"
     assert not form.find('[data-part="hottest"]').is_displayed()
+    assert not form.find('[data-part="computed"]').is_displayed()
 
 
 def test_another_search_replaces_one_that_waits(form, site):

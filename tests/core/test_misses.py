@@ -169,6 +169,7 @@ def test_misses_and_loads_are_counted_for_the_group_of_the_key(make):
         core.count_miss(key)
     named = {"fragment side": 2, "fragment head": 1, "sessions": 1, "user": 2, "function": 1, "city": 1}
     assert misses(core) == {**named, "": len(keys) - sum(named.values())}
+    assert Counter(map(core.group_name, keys)) == misses(core)
     core.count_load(":1:user:9", 0.5)
     core.count_load(":1:user:9", 0.25)
     (user,) = [group for group in core.groups() if group.name == "user"]
@@ -220,5 +221,6 @@ def test_both_cores_name_groups_alike():
         key = chance.choice([text, (text,), (text, 1), (":1:" + text, 1), ":1:" + text, ":1:template.cache." + text])
         for core in cores:
             core.count_miss(key)
+        assert len({core.group_name(key) for core in cores}) == 1
     found = [sorted(core.groups()) for core in cores]
     assert all(each == found[0] for each in found)

@@ -14,7 +14,7 @@ import wheelcache
 from tests.http_cache.site import Response
 from tests.memory import traced
 from tests.observability.published import INTERVAL, Site, only
-from wheelcache.busiest_paths import LONGEST, PLACES, BusiestPaths, readable
+from wheelcache.busiest import LONGEST, PLACES, SpaceSaving, readable
 from wheelcache.http_cache.figures import Figures
 from wheelcache.http_cache.reasons import refusal
 from wheelcache.http_cache.variants import MOST_VARIANTS
@@ -40,7 +40,7 @@ def refuse(figures, reason, **numbers):
 
 @given(st.lists(st.integers(0, 60).map(lambda number: f"/{number * number // 40}"), max_size=600))
 def test_the_counts_bound_the_occurrences_and_no_frequent_path_is_missing(paths):
-    busiest, true = BusiestPaths(), Counter(paths)
+    busiest, true = SpaceSaving(), Counter(paths)
     for each in paths:
         busiest.add(each)
     assert len(busiest.places) == min(PLACES, len(true))
@@ -70,7 +70,7 @@ def test_the_paths_take_less_than_256_kib_whatever_strangers_request():
             reason = chance.choice([*REASONS, f"made up {number % 500}"])
             figures.refused(refusal(reason), path)
             figures.variants_full(path, f"x-{number % 100}")
-        taken = traced(__file__, "*/wheelcache/busiest_paths.py", "*/wheelcache/http_cache/figures.py")
+        taken = traced(__file__, "*/wheelcache/busiest.py", "*/wheelcache/http_cache/figures.py")
     finally:
         tracemalloc.stop()
     assert taken < 256 * 1024

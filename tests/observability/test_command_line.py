@@ -33,7 +33,10 @@ def test_an_invalid_command_line_is_a_usage_error(command, capsys, arguments, co
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--json", "save"], "--json is only for the figures, advise, inspect and the entries: leave it out of save."),
+        (
+            ["--json", "save"],
+            "--json is only for the figures, misses, advise, inspect and the entries: leave it out of save.",
+        ),
         (["--watch", "3", "clear"], "--watch is only for the figures: leave it out of clear."),
         (["--watch"], "--watch needs a terminal, and the output is not one: leave --watch out."),
         (["save"], "No cache has snapshots: set the option snapshot to a directory."),
@@ -44,7 +47,7 @@ def test_a_command_that_cannot_be_run_is_refused(command, arguments, reason):
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["--json"], ["keys"], ["advise"], ["clear"], ["reset"], ["purge", "example.com"]]
+    "arguments", [[], ["--json"], ["keys"], ["misses"], ["advise"], ["clear"], ["reset"], ["purge", "example.com"]]
 )
 def test_without_a_worker_a_command_names_the_places_where_it_looked(command, path, arguments):
     assert command(*arguments)[1].startswith(f"No worker of this site publishes figures. Looked in {path}, as user ")
@@ -119,6 +122,66 @@ def test_advice_is_for_all_workers_together(another_worker, command, monkeypatch
     (found, *_) = command("advise", "--cache", "pages", "--json")[0]
     assert (found["cache"], found["change"], found["promised"]) == ("pages", {"max_entries": 10_000}, 1.0)
     assert all("adaptive" in other for other in others)
+
+
+def lose_keys(cache, clock):
+    """Miss keys that expired, that are new, and that a stranger made up; compute one."""
+    cache.set("user:1", "value", 10)
+    clock.advance(11)
+    for key in ("user:1", "user:1", "user:2", "\x1b[31m[bold]:1"):
+        cache.get(key)
+    cache.get_or_load("city:1", lambda: clock.advance(1.5))
+
+
+def test_misses_are_shown_by_cause_and_by_group(another_worker, command):
+    for pid in (4242, 4243):
+        another_worker("pages", pid, use=lose_keys)
+    another_worker("unused", 4244, entries=1)
+    shown, reason = command("misses", "--cache", "pages")
+    assert reason is None
+    first, *lines = [line.rstrip() for line in shown.splitlines()]
+    assert first == "Cache 'pages': 10 of 10 look-ups missed"
+    rows = [line.split() for line in lines]
+    assert ["new", "or", "long", "gone", "6", "60.0%"] in rows
+    assert ["expired", "4", "40.0%"] in rows
+    assert ["city", "2", "0.0%", "new", "or", "long", "gone", "100.0%", "2", "3.0", "3.0"] in [row[:11] for row in rows]
+    user = next(row for row in rows if row[:1] == ["user"])
+    assert user[:8] == ["user", "6", "0.0%", "expired", "66.7%", "0", "0.0", "0.0"]
+    assert "\x1b" not in shown
+    assert "(other)" not in shown, "all keys are in groups"
+    assert r"\x1b[31m[bold]" in shown
+    assert command("misses")[0].endswith("Cache 'unused': 0 of 0 look-ups missed\n")
+
+
+def test_misses_are_printed_as_json(another_worker, command):
+    another_worker("pages", 4242, use=lose_keys)
+    ((found,), reason) = command("misses", "--json")
+    assert reason is None
+    assert (found["cache"], found["requests"], found["misses"]) == ("pages", 5, 5)
+    assert {cause: n for cause, n in found["misses_by_cause"].items() if n} == {"expired": 2, "new or long gone": 3}
+    city, *others = found["groups"]
+    assert (city["name"], city["loads"], city["load_seconds"], city["hour_seconds"]) == ("city", 1, 1.5, 1.5)
+    assert {each["name"]: each["misses"] for each in others} == {"user": 3, "\x1b[31m[bold]": 1}
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_numbers_of_groups_are_whole_in_a_narrow_terminal(another_worker, command, monkeypatch, width):
+    another_worker("pages", 4242, use=lambda cache, _: [cache.get(f"{'long' * 20}:{each}") for each in range(1234)])
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown, _ = command("misses")
+    assert max(map(len, shown.splitlines())) <= width
+    assert "1,234" in shown.partition("group of")[2]
+    assert "…" not in shown
+
+
+def test_the_last_misses_are_shown_when_no_worker_is_left(make, clock, command):
+    cache = make()
+    cache.get("user:1")
+    clock.advance(5)
+    cache.close()
+    shown, reason = command("misses")
+    assert shown.startswith("Cache 'pages': 1 of 1 look-ups missed")
+    assert reason.startswith("No worker of this site publishes figures.")
 
 
 def test_without_rich_only_tables_are_missing(worker, command, monkeypatch):

@@ -19,17 +19,17 @@ from wheelcache.observability.dashboard.refusals import BadTarget, NotPublished,
 from wheelcache.observability.dashboard.responses import HEADERS, Request, respond
 from wheelcache.observability.worker_requests import NotPurgeable
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.stats import COUNTERS, REASONS
+from wheelcache.stats import COUNTERS, MISSES, REASONS
 
 TOTALS = {
     *COUNTERS,
-    *("requests", "answered_ratio", "hit_ratio", "stale_ratio", "load_ms", "removals"),
+    *("requests", "answered_ratio", "hit_ratio", "stale_ratio", "load_ms", "removals", "misses_by_cause"),
     *("entries", "max_entries", "bytes", "bytes_are_estimated", "max_bytes", "evicted_bytes"),
-} - {"evicted_weight"}
+} - {"evicted_weight", *MISSES.values()}
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
     *("workers", "history", "times", "cores", "saved", "can_save", "can_inspect", "settings", "store", "pages"),
-    *("recent", "curve"),
+    *("recent", "curve", "groups"),
 }
 NOW = {"answered_ratio", "hit_ratio", "stale_ratio", "requests_per_second"}
 HISTORY = {
@@ -117,6 +117,7 @@ def test_the_figures_have_every_key_that_the_page_reads(make):
     assert set(card["now"]) == NOW
     assert set(card["total"]) == TOTALS
     assert set(card["total"]["removals"]) == {"expired", "evicted", "replaced", "deleted", "cleared"}
+    assert set(card["total"]["misses_by_cause"]) == set(MISSES)
     assert set(card["history"]) == HISTORY
     (worker,) = card["workers"]
     assert set(worker) == {
@@ -183,6 +184,31 @@ def test_the_figures_are_those_of_the_cache(make):
     (worker,) = card["workers"]
     assert (worker["pid"], worker["is_this"]) == (os.getpid(), True)
     assert worker["total"] == total
+
+
+def test_the_groups_of_keys_are_those_that_took_most_time_first_and_only_in_details(make, clock):
+    cache = make("first")
+    cache.get("city:1")
+    cache.get_or_load("user:1", lambda: clock.advance(2))
+    clock.advance(INTERVAL)
+    document = dashboard(cache, make("second")).figures(["second"])
+    assert {card["name"]: "groups" in card for card in document["caches"]} == {"first": False, "second": True}
+    first, _ = dashboard(cache, make("second")).figures(["first"])["caches"]
+    user, *others = json.loads(json.dumps(first["groups"]))
+    assert [each["name"] for each in others] == ["city"]
+    assert set(user.pop("misses_by_cause")) == set(MISSES)
+    assert user.pop("bytes") > 0
+    assert user == {
+        "name": "user",
+        "requests": 1,
+        "hits": 0,
+        "misses": 1,
+        "hit_ratio": 0.0,
+        "puts": 0,
+        "loads": 1,
+        "load_seconds": 2.0,
+        "hour_seconds": 2.0,
+    }
 
 
 def test_a_near_cache_tells_how_the_store_behind_does_in_all_workers(make, another_worker, clock):

@@ -113,6 +113,9 @@ def test_values_that_take_long_to_weigh_do_not_take_more_of_the_time(monkeypatch
         def __len__(self):
             return 1000
 
+        def group_name(self, key):
+            return ""
+
         def scan(self, start):
             return self
 

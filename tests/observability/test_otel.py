@@ -17,6 +17,7 @@ COUNTER, LEVEL, GAUGE = "counter", "up-down counter", "gauge"
 INSTRUMENTS = {
     "wheelcache.requests": (COUNTER, "{request}", {"cache", "result"}),
     "wheelcache.puts": (COUNTER, "{entry}", {"cache"}),
+    "wheelcache.misses": (COUNTER, "{request}", {"cache", "cause"}),
     "wheelcache.removals": (COUNTER, "{entry}", {"cache", "cause"}),
     "wheelcache.evicted_bytes": (COUNTER, "By", {"cache"}),
     "wheelcache.loads": (COUNTER, "{load}", {"cache"}),

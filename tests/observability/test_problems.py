@@ -3,7 +3,7 @@
 import pytest
 
 from tests.observability.test_dashboard import dashboard
-from wheelcache.busiest_paths import FULL
+from wheelcache.busiest import FULL
 from wheelcache.http_cache.variants import MOST_VARIANTS
 from wheelcache.observability import problems as module
 from wheelcache.observability.event_log import KILLED, Event

@@ -30,13 +30,14 @@ from wheelcache.core import IMPLEMENTATION
 from wheelcache.http_cache.figures import Figures
 from wheelcache.observability.prometheus import Collector
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.stats import LOAD_BOUNDS, Meter
+from wheelcache.stats import LOAD_BOUNDS, MISSES, Meter
 
 ROOT = Path(__file__).parents[2]
 
 METRICS = {
     "wheelcache_requests_total": ("counter", {"cache", "result"}),
     "wheelcache_puts_total": ("counter", {"cache"}),
+    "wheelcache_misses_total": ("counter", {"cache", "cause"}),
     "wheelcache_removals_total": ("counter", {"cache", "cause"}),
     "wheelcache_evicted_bytes_total": ("counter", {"cache"}),
     "wheelcache_load_seconds": ("histogram", {"cache"}),
@@ -193,6 +194,8 @@ def test_values_are_those_of_the_cache(make_exported, scrape, clock):
     assert (scraped("requests_total", result="hit"), scraped("requests_total", result="miss")) == (7, 6)
     removals = {cause.value: scraped("removals_total", cause=cause.value) for cause in RemovalCause}
     assert removals == stats.removals
+    assert {cause: scraped("misses_total", cause=cause) for cause in MISSES} == stats.misses_by_cause
+    assert sum(stats.misses_by_cause.values()) == 6
     assert scraped("puts_total") == stats.puts == 4 + 15
     assert scraped("evicted_bytes_total") == stats.evicted_weight > 0
     assert min(removals["evicted"], removals["replaced"], removals["deleted"]) > 0

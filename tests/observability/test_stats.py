@@ -14,11 +14,13 @@ from tests.loading.harness import load_many
 from tests.waiting import THREADS, until
 from wheelcache import Cache, RemovalCause, caches
 from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.core.contract import MissCause
 from wheelcache.core.tally import Tally
 from wheelcache.stats import (
     COUNTERS,
     COUNTS,
     LOAD_BOUNDS,
+    MISSES,
     NOTHING,
     REASONS,
     SAMPLE,
@@ -44,7 +46,7 @@ STORES = st.builds(StoreStats, NUMBERS, NUMBERS, CALLS, CALLS, *[NUMBERS] * 4)
 PAGES = st.builds(PageStats, *[NUMBERS] * 7, st.dictionaries(st.sampled_from([*REASONS, "made up"]), NUMBERS))
 STATS = st.builds(
     Stats,
-    **{each.name: NUMBERS for each in fields(Stats) if each.name not in ("load_buckets", "sample", "store", "pages")},
+    **dict.fromkeys((*COUNTERS, "size", "weight"), NUMBERS),
     load_buckets=BUCKETS,
     sample=st.builds(Sample, st.tuples(*[NUMBERS] * len(SAMPLE))),
     store=st.none() | STORES,
@@ -54,7 +56,7 @@ STATS = st.builds(
 
 def test_counters_and_gauges_and_buckets_are_all_there_is():
     names = {each.name for each in fields(Stats)}
-    assert names == {*COUNTERS, "size", "weight", "load_buckets", "sample", "store", "pages"}
+    assert names == {*COUNTERS, "size", "weight", "load_buckets", "sample", "groups", "store", "pages"}
     assert len(Stats().load_buckets) == len(LOAD_BOUNDS) + 1
     assert len(set(COUNTS)) == len(Stats().counts()) == len(NOTHING)
 
@@ -95,9 +97,11 @@ def test_what_was_counted_in_between_is_a_difference_and_gauges_are_what_they_ar
     assert (Stats() - one).store is None
 
 
-def test_removals_have_every_cause_by_its_value():
+def test_removals_and_misses_have_every_cause_by_its_value():
     stats = Stats(expirations=1, evictions=2, replacements=3, deletions=4, clearings=5)
     assert stats.removals == {cause.value: number for number, cause in enumerate(RemovalCause, 1)}
+    stats = Stats(**{name: number for number, name in enumerate(MISSES.values())})
+    assert stats.misses_by_cause == {cause.value: number for number, cause in enumerate(MissCause)}
 
 
 # Times of loads.

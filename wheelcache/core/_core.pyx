@@ -292,6 +292,11 @@ cdef class CompiledCore:
         open_rules(&self.map.groups, encoded)
         self.group_rules = encoded
 
+    def group_name(self, key):
+        cdef char name[NAME_SIZE]
+        cdef Py_ssize_t length = name_of_group(&self.map.groups, <PyObject *>key, name)
+        return name[:length].decode("ascii")
+
     def groups(self):
         return [GroupCounts(*each) for each in groups_of(&self.map)]
 

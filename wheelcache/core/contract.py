@@ -293,8 +293,9 @@ class Core(Protocol):
     one), ``max_entries`` and ``max_weight`` (int >= 1 or None), ``jitter`` (0 <= jitter < 1), ``max_jitter``
     (seconds), ``interval`` (seconds per tick), ``clock`` and ``stamps`` (see ``use_clock`` and ``use_stamps``). Ticks
     without timers cost nothing. Times up to ``interval * 2**52`` either way are distinguished; a clock beyond that
-    raises a ValueError. A caller that holds a lock may use ``times``, ``watch``, ``counts``, ``count_hit``, ``now``,
-    ``len`` and the attributes. ``sys.getsizeof`` includes the entries, without their keys and values.
+    raises a ValueError. A caller that holds a lock may use ``times``, ``watch``, ``counts``, ``groups``,
+    ``count_hit``, ``now``, ``len`` and the attributes. ``sys.getsizeof`` includes the entries, without their keys and
+    values.
 
     Attributes:
         next_due: the time at which ``advance`` has work: ``-inf`` while detached entries or a sweep that has begun are
@@ -477,6 +478,9 @@ class Core(Protocol):
         string is a stop, too. At most 64 groups, with names of at most 96 characters, are distinguished; all other
         keys are in the group without a name.
         """
+
+    def group_name(self, key: Hashable) -> str:
+        """Return the name of the group that ``key`` belongs to by the rules, even if 64 others are distinguished."""
 
     def groups(self) -> list[GroupCounts]:
         """Return the counts of the groups; empty before a key is counted."""

@@ -67,7 +67,7 @@ class KeyGroups:
     def _of(self, key: Hashable) -> KeyGroup:
         if not self._groups:
             self._groups[""] = KeyGroup()
-        name = self._name(key)
+        name = self.name(key)
         if name not in self._groups:
             if len(self._groups) > MOST_GROUPS:
                 name = ""
@@ -75,7 +75,7 @@ class KeyGroups:
                 self._groups[name] = KeyGroup()
         return self._groups[name]
 
-    def _name(self, key: Any) -> str:
+    def name(self, key: Any) -> str:
         """Return the name of the group of a key; an empty string if it is in no group."""
         is_whole = type(key) is tuple and len(key) > 1
         text = key[0] if type(key) is tuple and key else key

@@ -248,6 +248,10 @@ class PythonCore:
         with self._lock:
             self._groups.use_rules(rules)
 
+    def group_name(self, key: Hashable) -> str:
+        with self._lock:
+            return self._groups.name(key)
+
     def groups(self) -> list[GroupCounts]:
         with self._lock:
             return self._groups.read()

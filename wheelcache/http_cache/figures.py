@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Any, Final
 
-from wheelcache.busiest_paths import FULL, LONGEST, NOT_STORED, NamedPaths, Occurrences
+from wheelcache.busiest import FULL, LONGEST, NOT_STORED, NamedPaths, Occurrences
 from wheelcache.http_cache.reasons import Refusal
 from wheelcache.runtime.shared_objects import lazy_lock
 from wheelcache.stats import MOST_REASONS, REASONS, PageStats, Row

@@ -27,6 +27,7 @@ from wheelcache.loading.background import BACKGROUND, Background, Handed, MakeCo
 from wheelcache.loading.background_loads import BackgroundLoads
 from wheelcache.loading.backoff import Backoff
 from wheelcache.loading.computed_keys import ComputedKeys
+from wheelcache.loading.computing_time import ComputingTime
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import LoadRequest, Target, untagged
@@ -67,6 +68,7 @@ class Loads:
     Attributes:
         turns: the loads in progress, and the refreshes that wait for a thread.
         counts: the counts of the loads.
+        computing: the time spent in loads in the last hour.
         failures: the recent exceptions of loaders.
         computed: a sample of the keys that were loaded recently.
     """
@@ -87,12 +89,17 @@ class Loads:
         self.turns = Turns(core, stamps.watch, stamps.seen)
         self._backoff = Backoff()
         self.counts = Meter(*LOAD_COUNTS)
+        self.computing = ComputingTime(core)
         self.failures = RecentFailures(cache_is_used)
         self.computed = ComputedKeys()
-        self._results = Results(core, target, self.counts, self._backoff, self.failures, self.computed)
+        self._results = Results(core, target, self.counts, self.computing, self.computed, self._backoff, self.failures)
         self._in_background = BackgroundLoads(
             core, target, self.turns, self._results, self.counts, self._backoff, background_context
         )
+
+    def count_fill(self, key: Any, seconds: float) -> None:
+        """Count a value of ``key``, a key of the core, that a caller computed in ``seconds`` after a miss."""
+        self._results.count(key, seconds, "loads")
 
     # Requests.
 
@@ -433,6 +440,7 @@ class Loads:
         self.turns.after_fork_in_child()
         self.counts.count_from_zero()
         self.computed.start_over()
+        self.computing.start_over()
         self.failures.start_over()
 
     def close(self) -> None:

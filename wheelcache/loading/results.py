@@ -11,6 +11,7 @@ from wheelcache.core.contract import STORED, Core, Watch
 from wheelcache.loading.adaptive import KEEP, no_previous
 from wheelcache.loading.backoff import Backoff
 from wheelcache.loading.computed_keys import ComputedKeys
+from wheelcache.loading.computing_time import ComputingTime
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import Loaded, LoadRequest, Stored, Tagged, Target, Unstored
 from wheelcache.loading.steps import Outcome
@@ -25,15 +26,16 @@ class Results:
     """Handles the results of the loads of one cache.
 
     Args:
-        counts, backoff, failures, computed: the records of loads.
+        counts, computing, computed, backoff, failures: the records of loads.
     """
 
     _core: Core
     _target: Target
     _counts: Meter
+    _computing: ComputingTime
+    _computed: ComputedKeys
     _backoff: Backoff
     _failures: RecentFailures
-    _computed: ComputedKeys
 
     def loaded(self, turn: Turn, request: LoadRequest, value: Any) -> Outcome:
         """Store the value and end the turn. Return the value, or the error of a weigher."""
@@ -83,10 +85,17 @@ class Results:
         return self._target.store(turn.key, value, ttl, grace, cast("Watch", turn.watch), request.names)
 
     def _count(self, request: LoadRequest, name: str) -> None:
-        seconds = self._core.now() - request.started
+        self.count(request.watched, self._core.now() - request.started, name)
+
+    def count(self, key: Any, seconds: float, name: str) -> None:
+        """Count a load of ``key``, a key of the core, that took ``seconds``, under ``name``."""
+        # The time is negative if a test has moved the clock back.
+        seconds = max(0.0, seconds)
         self._counts.ended(seconds, name)
-        self._core.count_load(request.watched, seconds)
-        self._computed.add(request.watched)
+        # Before the time of the group, whose sum before a period is recorded.
+        self._computing.add(key, seconds)
+        self._core.count_load(key, seconds)
+        self._computed.add(key)
 
     def drop_other(self, key: Any, value: Any) -> None:
         """Delete the entry of ``key`` unless its value is known to equal ``value``, which was read from the source."""

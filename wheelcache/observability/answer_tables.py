@@ -98,6 +98,14 @@ def tags(answers: Given) -> AnswerTable:
     return AnswerTable("", ["Entries", "Tag"], rows, not rows)
 
 
+def most_expensive(answers: Given) -> list[list[Any]]:
+    """Return the keys in the samples of all workers that took most time to compute, with the seconds."""
+    found: Counter[str] = Counter()
+    for _, each in answers:
+        found.update(each.get("computed", {}))
+    return [[key, seconds] for key, seconds in found.most_common(LISTED)]
+
+
 def largest(answers: Given) -> AnswerTable:
     """Return the largest entries in the samples of all workers."""
     found: dict[str, list[Any]] = {}

@@ -23,7 +23,8 @@ null. More keys may be added.
   ``requests_per_second``.
 - Since the reset or the start: ``answered_ratio``, ``hit_ratio``, ``stale_ratio``, ``requests``, ``hits``,
   ``stale_hits``, ``misses``, ``puts``, ``evictions``, ``evicted_bytes``, ``expirations``, ``loads``,
-  ``load_failures``, ``load_ms`` (the average load) and ``stampedes_prevented``.
+  ``load_failures``, ``load_ms`` (the average load), ``stampedes_prevented`` and ``misses_by_cause`` (an object; the
+  causes of keys that left long ago are estimates). The command ``misses`` also shows the groups of keys.
 - At present: ``entries``, ``max_entries``, ``bytes``, ``max_bytes`` and ``bytes_are_estimated`` (true if the cache has
   no bound in bytes).
 - ``store``: the store behind a near cache, or null. It has ``hits`` and ``misses`` (look-ups without a copy for which

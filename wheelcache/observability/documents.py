@@ -34,6 +34,26 @@ def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any
     }
 
 
+def groups(figures: CacheFigures) -> list[dict[str, Any]]:
+    """Return the groups of keys that were used, those that took most time to compute first. The group of all other keys
+    has an empty name."""
+    found = []
+    for name, each in figures.stats.groups.items():
+        memory, hour_seconds = figures.group_levels.get(name, (None, 0.0))
+        if not (each.requests or each.puts or each.loads or memory):
+            continue
+        found.append(
+            {
+                "name": name,
+                **_values(each, "requests", "hits", "misses", "puts", "loads", "load_seconds", "misses_by_cause"),
+                "hit_ratio": each.hit_ratio if each.requests else None,
+                "hour_seconds": hour_seconds,
+                "bytes": memory,
+            }
+        )
+    return sorted(found, key=lambda each: (-each["load_seconds"], -each["misses"], each["name"]))
+
+
 def last_minute(rate: Rate) -> dict[str, float | None]:
     return _values(rate, "answered_ratio", "hit_ratio", "stale_ratio", "requests_per_second")
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
 
-from wheelcache.busiest_paths import FULL, NOT_STORED, NamedPaths
+from wheelcache.busiest import FULL, NOT_STORED, NamedPaths
 from wheelcache.loading.computed_keys import repeated_share
 from wheelcache.observability.computed_tables import Samples
-from wheelcache.observability.key_groups import Groups, merged
+from wheelcache.observability.key_groups import GroupLevels, Groups, merged, merged_levels
 from wheelcache.observability.page_paths import FullPage, full_pages, no_paths
 from wheelcache.observability.tables import MINUTE
 from wheelcache.stats import GAUGES, NOTHING, GroupStats, Row, Stats, added, subtracted
@@ -138,6 +138,7 @@ class CacheFigures(Figures):
         repeated: the share of the keys that the workers computed in the last 10 to 20 minutes and another worker had
             computed before, 0.0 to 1.0: see ``repeated_share``.
         full_pages: the pages that had too many variants since the reset, those with most of them first.
+        group_levels: the present state of the groups of keys in living workers, by name.
     """
 
     name: str
@@ -152,6 +153,7 @@ class CacheFigures(Figures):
     pids: tuple[int, ...]
     full_pages: tuple[FullPage, ...]
     repeated: float
+    group_levels: GroupLevels
 
     @property
     def fullness(self) -> float | None:
@@ -173,6 +175,7 @@ class Sum:
         paths: the paths of pages since the reset.
         groups: the groups of keys since the reset.
         computed: samples of the keys that the processes have computed recently.
+        group_levels: the present state of the groups.
     """
 
     counts: Row = NOTHING
@@ -191,6 +194,7 @@ class Sum:
     paths: NamedPaths = field(default_factory=no_paths)
     groups: Groups = field(default_factory=dict)
     computed: Samples = field(default_factory=dict)
+    group_levels: GroupLevels = field(default_factory=dict)
 
     def add(self, other: Sum) -> None:
         self.counts, self.base = added(self.counts, other.counts), added(self.base, other.base)
@@ -211,6 +215,7 @@ class Sum:
         self.paths.merge(other.paths)
         self.groups = merged(self.groups, other.groups)
         self.computed = self.computed | other.computed
+        self.group_levels = merged_levels(self.group_levels, other.group_levels)
         self.minute = (*added(self.minute[:-1], other.minute[:-1]), max(self.minute[-1], other.minute[-1]))
 
     def of_cache(self, name: str) -> CacheFigures:
@@ -235,6 +240,7 @@ class Sum:
             pids=tuple(sorted(self.pids)),
             full_pages=full_pages(self.paths),
             repeated=repeated_share(self.computed.values()),
+            group_levels=self.group_levels,
         )
 
     def of_worker(self, **given: Any) -> WorkerFigures:

@@ -26,7 +26,8 @@ these keys:
 - "purge" (``target``, of an HTTP cache): ``purged``, the number of pages.
 - "save": ``file``, the path of the snapshot; null if the cache could not be saved, which is logged.
 - "sample": ``entries``, their number; ``sampled``, the number of entries in a sample; ``largest``, lists of the key,
-  bytes and seconds left of the largest in the sample; and ``recent``, the keys that were used last.
+  bytes and seconds left of the largest in the sample; ``recent``, the keys that were used last; and ``computed``, an
+  object with the seconds that were at least spent computing the values of the most expensive keys in the last hour.
 
 If ``hides_sessions`` is true, a ``pattern`` is compared with the part of a key that ends with the word "session". So no
 number of matches shows a part of the key of a session, which is as good as a login.
@@ -58,6 +59,7 @@ from wheelcache.core.contract import BATCH, Core, Record
 from wheelcache.errors import FileUnusable
 from wheelcache.glob_pattern import matcher
 from wheelcache.keys import callers_tags, matching, text_of, unwrap
+from wheelcache.loading.computing_time import ComputingTime
 from wheelcache.observability.event_log import DELETED, INSPECTED
 from wheelcache.observability.memory_use import random_entries
 from wheelcache.observability.site_file import SiteFile, lives
@@ -119,6 +121,7 @@ class Inspector:
     """Answers inquiries about the entries of one cache.
 
     Args:
+        computing: the time spent in loads in the last hour.
         delete_many: deletes keys, and returns the number of existing ones.
         deletions: deletes the keys that a function selects from lists of the callers' keys: see ``CacheParts``.
         delete_tags: deletes the entries of tags.
@@ -126,6 +129,7 @@ class Inspector:
     """
 
     _core: Core
+    _computing: ComputingTime
     _delete_many: Callable[[Iterable[Any]], int]
     _deletions: Callable[[Callable[[list[Any]], Iterable[Any]]], Iterator[int]]
     _delete_tags: Callable[[Iterable[str]], object]
@@ -212,7 +216,15 @@ class Inspector:
             "sampled": count,
             "largest": nlargest(LISTED, found.values(), key=itemgetter(1)),
             "recent": [*dict.fromkeys(map(_listed, reversed(self._core.keys(LATEST))))],
+            "computed": self._computed(),
         }
+
+    def _computed(self) -> dict[str, float]:
+        found: Counter[str] = Counter()
+        for key, seconds in self._computing.by_key().items():
+            # The keys of all sessions have the same text.
+            found[_listed(key)] += seconds
+        return dict(found.most_common(LISTED))
 
     def _sampled(self) -> Iterator[Record]:
         """Return the entries of a sample, perhaps some of them twice: all of them in a small cache."""

@@ -1,12 +1,14 @@
-"""Measure the memory that the entries of a cache use: exactly if they are weighed in bytes, otherwise by samples."""
+"""Measure the memory that the entries of a cache use: exactly if they are weighed in bytes, otherwise by samples. The
+memory of each group of keys is estimated from samples in both cases."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Collection
 from contextlib import suppress
 from random import SystemRandom
-from typing import Final
+from typing import Final, NamedTuple
 
 from wheelcache.codec import is_immutable, size_of
 from wheelcache.core.access import Serialized
@@ -33,9 +35,15 @@ def random_entries(core: Core, count: int) -> list[Record]:
     return core.scan(start=start).step(count)
 
 
+class _Weighed(NamedTuple):
+    """Some entries, and the sum of their bytes; None if one of them is unknown."""
+
+    entries: int
+    size: int | None
+
+
 class MemoryUse(PeriodicJob):
-    """Measures the bytes that entries use with their keys and values. A job of ``periodic_jobs``, unless weights are
-    bytes.
+    """Measures the bytes that entries use with their keys and values. A job of ``periodic_jobs``.
 
     Args:
         core: the entries.
@@ -58,23 +66,25 @@ class MemoryUse(PeriodicJob):
         if self.is_weighed:
             return self._core.weight
         entries = len(self._core)
-        if not entries:
-            return 0
-        samples = list(self._samples)
-        if samples and len(samples[-1]) >= entries:
-            samples = samples[-1:]
-        sizes = [size for sample in samples for size in sample]
-        known = [size for size in sizes if size is not None]
-        # The objects to which a mutable value refers are not weighed, and the sum of the others would be misleading.
-        return round(entries * sum(known) / len(known)) if known and len(known) == len(sizes) else None
+        return _estimate(entries, self._sampled().values()) if entries else 0
+
+    def by_group(self) -> dict[str, int | None]:
+        """Return the number of bytes of each group of keys in the samples; None as for all entries."""
+        sampled = self._sampled()
+        # Names beyond those that the core distinguishes belong to the group without a name.
+        names = {each.name for each in self._core.groups()}
+        groups: dict[str, _Weighed] = {}
+        for name, weighed in sampled.items():
+            _add(groups, name if name in names else "", weighed)
+        number = sum(each.entries for each in groups.values())
+        share = len(self._core) / number if number else 0.0
+        return {name: _estimate(share * each.entries, [each]) for name, each in groups.items()}
 
     def begin(self) -> None:
         """Drop the samples, because the entries are different after a pause."""
         self.start_over()
 
     def run(self) -> None:
-        if self.is_weighed:
-            return
         if self._to_skip > 0:
             self._to_skip -= 1
             return
@@ -83,21 +93,47 @@ class MemoryUse(PeriodicJob):
             self._take_sample()
 
     def start_over(self) -> None:
-        self._samples: deque[list[int | None]] = deque(maxlen=SAMPLES)
+        self._samples: deque[dict[str, _Weighed]] = deque(maxlen=SAMPLES)
         self._to_skip = 0
 
     def _take_sample(self) -> None:
         began, seconds = time.thread_time(), 0.0
-        sizes = []
+        sample: dict[str, _Weighed] = {}
         for record in random_entries(self._core, SAMPLE):
-            sizes.append(self._size(record.key, record.value))
+            _add(sample, self._core.group_name(record.key), _Weighed(1, self._size(record)))
             seconds = time.thread_time() - began
             if seconds > MAX_SECONDS:
                 break
-        self._samples.append(sizes)
+        self._samples.append(sample)
         self._to_skip = int(seconds / MAX_SECONDS)
 
-    def _size(self, key: object, value: object) -> int | None:
-        if type(value) is not Serialized and not is_immutable(value):
+    def _sampled(self) -> dict[str, _Weighed]:
+        """Return the entries in the samples, or in the last one if it has all entries, by the name of their group."""
+        samples = list(self._samples)
+        if samples and sum(each.entries for each in samples[-1].values()) >= len(self._core):
+            return samples[-1]
+        found: dict[str, _Weighed] = {}
+        for sample in samples:
+            for name, weighed in sample.items():
+                _add(found, name, weighed)
+        return found
+
+    def _size(self, record: Record) -> int | None:
+        if self.is_weighed:
+            return record.weight
+        if type(record.value) is not Serialized and not is_immutable(record.value):
             return None
-        return size_of(key, value, entry_bytes=self._core.entry_bytes)
+        return size_of(record.key, record.value, entry_bytes=self._core.entry_bytes)
+
+
+def _add(groups: dict[str, _Weighed], name: str, more: _Weighed) -> None:
+    entries, size = groups.get(name, (0, 0))
+    groups[name] = _Weighed(entries + more.entries, None if size is None or more.size is None else size + more.size)
+
+
+def _estimate(entries: float, weighed: Collection[_Weighed]) -> int | None:
+    """Return the bytes of ``entries`` of the average size of the weighed ones."""
+    sizes = [each.size for each in weighed if each.size is not None]
+    # The objects to which a mutable value refers are not weighed, and the sum of the others would be misleading.
+    known = sizes and len(sizes) == len(weighed)
+    return round(entries * sum(sizes) / sum(each.entries for each in weighed)) if known else None

@@ -9,10 +9,12 @@ from typing import Any
 
 from wheelcache.codec import size_of
 from wheelcache.core.contract import Core
+from wheelcache.loading.computing_time import ComputingTime
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.event_log import MAX_EVENTS, Event, merged
 from wheelcache.observability.inquiries import Inquiries, Inspector
+from wheelcache.observability.key_groups import GroupLevels
 from wheelcache.observability.memory_use import MemoryUse
 from wheelcache.observability.publisher import INTERVAL, Publication, publisher_of
 from wheelcache.observability.recorder import Recorder, State
@@ -21,6 +23,7 @@ from wheelcache.observability.stats_reader import ObservedPages, ObservedStore, 
 from wheelcache.observability.tables import encoded
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.runtime.wheel_driver import WheelDriver
+from wheelcache.stats import whole_parts
 
 
 class Observer:
@@ -31,6 +34,7 @@ class Observer:
         core: the entries of the cache.
         stats: reads the figures.
         failures: the exceptions that loaders raised.
+        computing: the time spent in loads in the last hour.
         driver: advances the core.
         actions: the functions that run the requests of operators, by action.
         is_in_use: returns whether the cache was used and not closed since.
@@ -50,6 +54,7 @@ class Observer:
         core: Core,
         stats: StatsReader,
         failures: RecentFailures,
+        computing: ComputingTime,
         driver: WheelDriver,
         actions: Mapping[str, Callable[..., object]],
         inspector: Inspector,
@@ -58,6 +63,7 @@ class Observer:
         self._options = options
         self._driver = driver
         self._actions = actions
+        self._computing = computing
         self.stats = stats
         name, directory = options.name, options.figures_dir
         self.keeps_history = options.sample_interval is not None
@@ -72,7 +78,7 @@ class Observer:
             inquiries = Inquiries(encoded(name), inspector)
             publisher, thread, clock = publisher_of(directory), self.thread, driver.clock
             self.publication = Publication(
-                publisher, self.recorder, inquiries, self.events, stats, thread, is_in_use, clock
+                publisher, self.recorder, inquiries, self.events, stats, self.group_levels, thread, is_in_use, clock
             )
         self.jobs = list(self._all_jobs())
 
@@ -92,6 +98,11 @@ class Observer:
             has_store=self.stats.store is not None,
             has_pages=self.stats.pages is not None,
         )
+
+    def group_levels(self) -> GroupLevels:
+        """Return the present state of the groups of keys, by name."""
+        memory, computing = self.memory_use.by_group(), self._computing.by_group()
+        return {name: (memory.get(name, 0), whole_parts(computing.get(name, 0.0))) for name in {*memory, *computing}}
 
     def run(self, action: str, *arguments: Any) -> Any:
         """Run a request of an operator in this process, and return its result. Cache events do not record it."""
@@ -122,9 +133,8 @@ class Observer:
         if options.log_interval is not None:
             yield StatsLog(options.name, options.log_interval, self._driver.clock, self.stats)
         if self.keeps_history or self.publication is not None:
-            if options.weigher is not size_of:
-                # First, because the other jobs use the result.
-                yield self.memory_use
+            # First, because the other jobs use the result.
+            yield self.memory_use
             yield self.recorder
         if self.publication is not None:
             yield self.publication

@@ -3,7 +3,7 @@ with most variants that were removed, by header or cookie.
 
 A row has the paths of one reason or header, as a JSON object of counts, errors and times of the last occurrence.
 Workers add their new occurrences with each publication, so the paths include workers that have exited. Both the workers
-and the database keep ``busiest_paths.PLACES`` paths of each.
+and the database keep ``busiest.PLACES`` paths of each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from wheelcache.busiest_paths import FULL, NOT_STORED, BusiestPaths, NamedPaths, Occurrences, readable
+from wheelcache.busiest import FULL, NOT_STORED, NamedPaths, Occurrences, SpaceSaving, readable
 from wheelcache.observability.tables import encoded, put
 from wheelcache.stats import REASONS
 
@@ -55,7 +55,7 @@ def add_paths(db: sqlite3.Connection, cache: int, occurrences: Iterable[Occurren
             (known,) = db.execute("SELECT count(*) FROM paths WHERE cache = ? AND kind = ?", key[:2]).fetchone()
             if known >= MOST_NAMES[kind]:
                 continue
-        busiest = BusiestPaths()
+        busiest: SpaceSaving[str] = SpaceSaving()
         with suppress(TypeError, ValueError):
             busiest = _busiest("{}" if found is None else found[0])
         for each in new:
@@ -99,13 +99,13 @@ def _site_name(kind: str, name: str) -> str:
     return "other" if kind == NOT_STORED and name not in REASONS else name
 
 
-def _busiest(document: str) -> BusiestPaths:
+def _busiest(document: str) -> SpaceSaving[str]:
     """Return the paths of a row.
 
     Raises:
         TypeError, ValueError: if ``document`` is malformed.
     """
-    busiest = BusiestPaths()
+    busiest: SpaceSaving[str] = SpaceSaving()
     places = dict(json.loads(document))
     busiest.places = {str(path): (int(count), int(error), float(at)) for path, (count, error, at) in places.items()}
     return busiest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 import weakref
@@ -15,7 +16,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from wheelcache.busiest_paths import Occurrences
+from wheelcache.busiest import Occurrences
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.loading.computed_keys import NOTHING_COMPUTED, Computed
@@ -24,7 +25,7 @@ from wheelcache.observability.computed_tables import put_computed
 from wheelcache.observability.event_log import EXITED, STARTED, Event, add_events
 from wheelcache.observability.figures_directory import remove_forgotten
 from wheelcache.observability.inquiries import Inquiries, inquiries_in
-from wheelcache.observability.key_groups import Groups, add_groups
+from wheelcache.observability.key_groups import GroupLevels, Groups, add_groups
 from wheelcache.observability.page_paths import add_paths
 from wheelcache.observability.recorder import Recorder, Steps
 from wheelcache.observability.site_file import PATIENCE, USE, SiteFile
@@ -77,17 +78,18 @@ LAST_PATIENCE: Final = 5.0
 
 class _Counted(NamedTuple):
     """The part of a publication that belongs to one cache: its counts, steps, gauges, groups of keys and sample of
-    computed keys at that time, and the new occurrences of paths."""
+    computed keys at that time, the new occurrences of paths, and the levels of the groups as a JSON object."""
 
     row: Row
     steps: Steps
     gauges: tuple[Any, ...]
     paths: list[Occurrences]
     groups: Groups
+    levels: str
     computed: Computed
 
 
-_NOTHING: Final = _Counted(NOTHING, {}, (), [], {}, NOTHING_COMPUTED)
+_NOTHING: Final = _Counted(NOTHING, {}, (), [], {}, "", NOTHING_COMPUTED)
 
 
 class _Batch(NamedTuple):
@@ -214,9 +216,10 @@ class SitePublisher:
                     gauges = tuple(map(storable, recorder.now))
                     pages = each.stats.pages
                     paths = [] if pages is None else pages.unpublished_paths()
-                    groups = each.stats.groups()
+                    groups, levels = each.stats.groups(), json.dumps(each.group_levels())
                     computed = each.stats.computed.recent(recorder.time())
-                    parts.append((each, _Counted(recorder.row, dict(recorder.steps), gauges, paths, groups, computed)))
+                    now = _Counted(recorder.row, dict(recorder.steps), gauges, paths, groups, levels, computed)
+                    parts.append((each, now))
             self._events += each.events.take()
         return _Batch(parts, list(self._gone), list(self._events), is_listed and bool(parts))
 
@@ -260,8 +263,8 @@ class SitePublisher:
                     before = _NOTHING
                 if counted.row != before.row:
                     counts.append((WORKER, self.process, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
-                if counted.gauges != before.gauges:
-                    workers.append((self.process, publication.number, cache, *counted.gauges))
+                if (counted.gauges, counted.levels) != (before.gauges, before.levels):
+                    workers.append((self.process, publication.number, cache, *counted.gauges, counted.levels))
                 if counted.computed != before.computed:
                     computed.append((self.process, publication.number, cache, counted.computed))
         add_counts(db, counts)
@@ -317,6 +320,7 @@ class Publication(PeriodicJob):
         inquiries: the inquiries and requests of operators to the cache.
         events: the events of the cache.
         stats: reads the figures, of which the paths of pages are published.
+        group_levels: returns the present state of the groups of keys.
         thread: returns the state of the wheel thread.
         is_in_use: returns whether the cache was used and not closed since. If it was not, reading its figures could
             load its snapshot.
@@ -331,6 +335,7 @@ class Publication(PeriodicJob):
     inquiries: Inquiries
     events: CacheEvents
     stats: StatsReader
+    group_levels: Callable[[], GroupLevels]
     thread: Callable[[], str]
     _is_in_use: Callable[[], bool]
     _clock: Clock

@@ -23,7 +23,7 @@ from wheelcache.observability.computed_tables import computed_in
 from wheelcache.observability.event_log import Event, add_events, events_in
 from wheelcache.observability.figures import COMBINERS, CacheFigures, Sum, WorkerFigures
 from wheelcache.observability.inquiries import add_request
-from wheelcache.observability.key_groups import groups_in
+from wheelcache.observability.key_groups import groups_in, levels_in
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.page_paths import no_paths, of_site, paths_in
 from wheelcache.observability.publisher import INTERVAL
@@ -291,6 +291,8 @@ class Site:
             found[number].groups = groups
         for number, samples in computed_in(db, living, self.time).items():
             found[number].computed = samples
+        for number, levels in levels_in(db, dead, self.time - HOUR).items():
+            found[number].group_levels = levels
         for number, processes, *gauges in db.execute(
             f"SELECT cache, group_concat(DISTINCT process), {_TOGETHER} FROM workers"
             f" WHERE process NOT IN ({', '.join('?' * len(dead))}) GROUP BY cache",
@@ -506,6 +508,7 @@ def _own_process(cache: ObservedCache) -> Sum:
     pages = observer.stats.pages
     return Sum(
         groups=observer.stats.groups(),
+        group_levels=observer.group_levels(),
         paths=no_paths() if pages is None else of_site(pages.paths()),
         counts=counts,
         since=started,

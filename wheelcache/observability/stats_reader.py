@@ -6,7 +6,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any, Final, Protocol
 
-from wheelcache.busiest_paths import NamedPaths, Occurrences
+from wheelcache.busiest import NamedPaths, Occurrences
 from wheelcache.core.contract import Core, RemovalCause
 from wheelcache.loading.computed_keys import ComputedKeys
 from wheelcache.loading.recent_failures import Failure

@@ -6,7 +6,7 @@
   time of a reset.
 - ``caches``: the names, the settings that were published last, and the time since which there are counts.
 - ``processes``: the processes that publish.
-- ``workers``: the gauges of each cache in each process.
+- ``workers``: the gauges of each cache in each process, and the state of its groups of keys: see ``key_groups``.
 - ``resets``: the time when the figures of a cache were reset. Cache 0 stands for all caches.
 - ``paths``: the paths with most responses that were not stored, by reason, and with most variants, by header: see
   ``page_paths``. A reset removes them.
@@ -85,7 +85,7 @@ CREATE TABLE caches (
     id INTEGER PRIMARY KEY, name BLOB UNIQUE, {_columns("since", "first_step", *SETTINGS, "published")});
 CREATE TABLE processes (id INTEGER PRIMARY KEY, {_columns("pid", "started", "published", "thread", "core")});
 CREATE TABLE workers (
-    process INTEGER, number INTEGER, cache INTEGER, {_columns(*GAUGES_OF_WORKER)},
+    process INTEGER, number INTEGER, cache INTEGER, {_columns(*GAUGES_OF_WORKER)}, groups DEFAULT '{{}}',
     PRIMARY KEY (process, number)) WITHOUT ROWID;
 CREATE TABLE computed (
     process INTEGER, number INTEGER, cache INTEGER, {_columns("period", "hashes")},

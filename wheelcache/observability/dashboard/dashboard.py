@@ -391,6 +391,7 @@ def _details(figures: CacheFigures, site: Site, day: bool) -> dict[str, Any]:
         "workers": [_worker(each) for each in site.workers(name)],
         "cores": list(figures.cores),
         "curve": curve(figures.stats.sample),
+        "groups": documents.groups(figures),
         "history": {
             "step": seconds,
             "at": [start + seconds for start in shown],

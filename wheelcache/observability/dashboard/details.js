@@ -30,6 +30,19 @@ const WORKER_VALUES = [
   (worker) => worker.lag,
 ];
 
+const groupName = ({ name }) => name || "other";
+
+/** Returns the most frequent cause of a group's misses with its share, or nothing. */
+function mainCause({ misses_by_cause: causes, misses }) {
+  const [[cause, number]] = Object.entries(causes).sort(([, one], [, other]) => other - one);
+  return number ? `${cause} ${percent(number / misses)}` : "";
+}
+
+/** The numbers and texts by which the columns of the groups are sorted. */
+const GROUP_VALUES = [groupName, (group) => group.requests, (group) => group.hit_ratio ?? -1, mainCause,
+  (group) => group.loads, (group) => group.load_seconds, (group) => group.hour_seconds, (group) => group.bytes ?? -1];
+const TIME_COMPUTING = 5; // the column by which groups are sorted at first
+
 /** The ordinary distance from the median of all workers, by column: hit ratio, look-ups per second, entries, lag. */
 const ORDINARY = new Map([[3, () => 0.1], [5, (median) => Math.max(1, median / 2)],
   [7, (median) => Math.max(100, median / 2)], [9, () => 1]]);
@@ -115,6 +128,8 @@ export class Details {
     this.reasons = new BusiestPaths(part(this.root, "reasons"));
     this.full = new BusiestPaths(part(this.root, "full"));
     this.charts = new Charts(this.root, name);
+    this.groups = new SortedTable(part(this.root, "groups"), GROUP_VALUES,
+      (name) => node("tr", { "data-group": name }), TIME_COMPUTING);
     this.workers = part(this.root, "workers");
     this.table = new SortedTable(this.workers, WORKER_VALUES, (pid) => node("tr", { "data-worker": pid }));
   }
@@ -137,6 +152,7 @@ export class Details {
     this.workers.dataset.seen = "true";
     this.showNow(cache, since, at);
     this.showTotals(cache);
+    this.showGroups(cache.groups);
     this.showCurve(cache);
     this.showStore(cache);
     this.showPages(cache);
@@ -225,13 +241,32 @@ export class Details {
     // Assume that each hit saved a load of average duration.
     const loads = total.loads + total.load_failures;
     this.write("saved_seconds", loads ? `≈${duration(total.hits * total.load_seconds / loads)}` : NOTHING);
-    const sum = Object.values(total.removals).reduce((a, b) => a + b, 0);
-    for (const [cause, n] of Object.entries(total.removals)) {
-      this.write(cause, count(n));
-      fillBar(this.figures.get(cause).nextElementSibling.firstElementChild, n / (sum || 1));
-    }
+    this.showBars(total.removals, (cause) => cause);
+    this.showBars(total.misses_by_cause, (cause) => `misses_${cause.replaceAll(" ", "_")}`);
     this.write("evicted_bytes", total.evicted_bytes === null ? NOTHING : bytes(total.evicted_bytes));
     this.figures.get("evicted_bytes").parentElement.toggleAttribute("data-absent", total.evicted_bytes === null);
+  }
+
+  /** Shows a number and a bar for each cause, in the figures that ``figureOf`` names. */
+  showBars(numbers, figureOf) {
+    const sum = Object.values(numbers).reduce((a, b) => a + b, 0);
+    for (const [cause, n] of Object.entries(numbers)) {
+      this.write(figureOf(cause), count(n));
+      fillBar(this.figures.get(figureOf(cause)).nextElementSibling.firstElementChild, n / (sum || 1));
+    }
+  }
+
+  /** Shows the groups of keys. Their names come from keys, and so perhaps from strangers: they are only ever texts. */
+  showGroups(groups) {
+    part(this.root, "groups").hidden = !groups.length;
+    this.groups.show(groups.map((group) => [group.name, group]));
+    for (const group of groups) {
+      const row = this.groups.rows.get(group.name);
+      fillRow(row, [groupName(group), count(group.requests), unless(group.hit_ratio, percent), mainCause(group) || NOTHING,
+        count(group.loads), duration(group.load_seconds), duration(group.hour_seconds),
+        group.bytes === null ? NOTHING : `≈${bytes(group.bytes)}`]);
+      set(row.cells[0], { title: group.name ? "" : "Keys of no group, and of groups beyond 64" });
+    }
   }
 
   /** Shows the percentiles of the last minute and hour. */

@@ -106,6 +106,7 @@ def answers(site: Site, token: str, inquiry: Document, at: float) -> dict[str, A
         ``is_over``: whether no more answers are expected. ``text``: the progress, or the answers, in a sentence.
         ``failures``: sentences about workers without an answer. ``heads`` and ``rows``: a table. ``workers``: the
         number of workers that answered. ``latest``: in a sample, the number of workers by key that used it last.
+        ``computed``: in a sample, the most expensive keys, and the seconds that were spent at least.
     """
     pids = {int(number): pid for number, pid in inquiry["asked"].items()}
     given = answers_to(site, pids, token)
@@ -126,4 +127,5 @@ def answers(site: Site, token: str, inquiry: Document, at: float) -> dict[str, A
         "rows": table.rows,
         "workers": len(given.good),
         "latest": Counter(key for _, answer in given.good for key in answer.get("recent", ())),
+        "computed": answer_tables.most_expensive(given.good),
     }

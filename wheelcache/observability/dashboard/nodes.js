@@ -66,9 +66,10 @@ export class SortedTable {
    * @param {Element} root the element that contains the table
    * @param {Function[]} values for each column, returns the number or text by which an item is sorted
    * @param {Function} make returns the row of a new item
+   * @param {?number} column the column by which the items are sorted at first; null for the order of the server
    */
-  constructor(root, values, make) {
-    Object.assign(this, { values, make, items: [], rows: new Map(), column: null, reversed: false });
+  constructor(root, values, make, column = null) {
+    Object.assign(this, { values, make, column, items: [], rows: new Map(), reversed: false });
     this.body = root.querySelector("tbody");
     this.heads = [...root.querySelectorAll("thead th")];
     this.heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => this.sortBy(column)));

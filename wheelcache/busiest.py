@@ -1,17 +1,17 @@
-"""Finds the paths that occur most often, in bounded memory, no matter how many other paths a stranger requests.
+"""Finds the paths or keys that occur most often, in bounded memory, no matter how many others a stranger requests.
 
 This is the space-saving algorithm of Metwally, Agrawal and El Abbadi ("Efficient Computation of Frequent and Top-k
-Elements in Data Streams", 2005). There are a few places. A new path takes the place of the path with the lowest count,
-and continues that count; the count at that moment is the *error* of the new path. So the count is an upper bound, and
-the count minus the error is a lower bound. A path with more than one in ``PLACES`` of all occurrences has a place.
+Elements in Data Streams", 2005). There are a few places. A new item takes the place of the item with the lowest count,
+and continues that count; the count at that moment is the *error* of the new item. So the count is an upper bound, and
+the count minus the error is a lower bound. An item with more than one in ``PLACES`` of all occurrences has a place.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
 PLACES: Final = 20
@@ -28,28 +28,29 @@ FULL: Final = "full_variants"
 Names = Mapping[str, Mapping[str, int]]
 """Numbers by name and path."""
 
+Item = TypeVar("Item", bound=Hashable)
 
 Place = tuple[int, int, float]
-"""The count and the error of a path, and a mark: the count that was published, in a worker; the time of the last
-occurrence, in the database of a site. A named tuple would take three times as long to make."""
+"""The count and the error of an item, and a mark. The mark of a path is the count that was published, in a worker; the
+time of the last occurrence, in the database of a site. A named tuple would take three times as long to make."""
 
 
-class BusiestPaths:
-    """The paths that occur most often in one stream.
+class SpaceSaving(Generic[Item]):
+    """The items that occur most often in one stream.
 
     Attributes:
-        places: the places by path.
+        places: the places by item.
     """
 
     __slots__ = ("places",)
 
     def __init__(self) -> None:
-        self.places: dict[str, Place] = {}
+        self.places: dict[Item, Place] = {}
 
-    def add(self, path: str, number: int = 1, mark: float | None = None) -> None:
-        """Add ``number`` occurrences of ``path``, and raise its mark to ``mark``."""
-        count, error, old_mark = self.places.get(path) or self._new_place()
-        self.places[path] = (count + number, error, old_mark if mark is None else max(mark, old_mark))
+    def add(self, item: Item, number: int = 1, mark: float | None = None) -> None:
+        """Add ``number`` occurrences of ``item``, and raise its mark to ``mark``."""
+        count, error, old_mark = self.places.get(item) or self._new_place()
+        self.places[item] = (count + number, error, old_mark if mark is None else max(mark, old_mark))
 
     def _new_place(self) -> Place:
         if len(self.places) < PLACES:
@@ -57,9 +58,9 @@ class BusiestPaths:
         least, _, _ = self.places.pop(min(self.places, key=self.places.__getitem__))
         return least, least, least
 
-    def numbers(self) -> dict[str, int]:
-        """Return lower bounds of the occurrences of each path, in descending order."""
-        numbers = {path: count - error for path, (count, error, _) in self.places.items()}
+    def numbers(self) -> dict[Item, int]:
+        """Return lower bounds of the occurrences of each item, in descending order."""
+        numbers = {item: count - error for item, (count, error, _) in self.places.items()}
         return dict(sorted(numbers.items(), key=itemgetter(1), reverse=True))
 
 
@@ -91,7 +92,7 @@ class NamedPaths:
 
     def __init__(self, most_names: Mapping[str, int]) -> None:
         self._most_names = most_names
-        self.found: dict[tuple[str, str], BusiestPaths] = {}
+        self.found: dict[tuple[str, str], SpaceSaving[str]] = {}
 
     def add(self, kind: str, name: str, path: str, number: int = 1, mark: float | None = None) -> None:
         """Add occurrences of ``path`` to the stream ``name``."""
@@ -99,7 +100,7 @@ class NamedPaths:
         if busiest is None:
             if sum(each == kind for each, _ in self.found) >= self._most_names[kind]:
                 return
-            busiest = self.found[kind, name] = BusiestPaths()
+            busiest = self.found[kind, name] = SpaceSaving()
         busiest.add(path, number, mark)
 
     def merge(self, other: NamedPaths) -> None:

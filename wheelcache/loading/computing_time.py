@@ -1,0 +1,110 @@
+"""The time spent computing values in the last hour, by key and by group of keys.
+
+Keys are sampled by time: each further millisecond of computing is recorded for the key whose load completes it. So a
+load of several milliseconds is recorded in full, and of many short loads, a few stand for all. A load usually takes
+0.2 us longer, and 3 us if it is recorded, which happens once per millisecond of computing at most.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Hashable, Mapping
+from math import floor
+from typing import Final, NamedTuple
+
+from wheelcache.busiest import SpaceSaving
+from wheelcache.core.contract import Core
+from wheelcache.keys import KeyProxy
+from wheelcache.runtime.shared_objects import acquiring
+
+QUANTUM: Final = 0.001
+"""The time in seconds that is recorded at once."""
+
+HOUR: Final = 3600.0
+
+PERIOD: Final = 600.0
+"""Seconds for which loads are recorded together. The answers cover an hour and at most one period more."""
+
+PERIODS: Final = int(HOUR / PERIOD) + 1
+
+LONGEST: Final = 1024
+"""Characters of a key that is a string, of which the rest is cut off."""
+
+
+class _Period(NamedTuple):
+    """The loads since ``start``, in seconds on the clock of the core.
+
+    Attributes:
+        keys: the milliseconds by key.
+        before: the seconds that were spent on each group before the period.
+    """
+
+    start: float
+    keys: SpaceSaving[Hashable]
+    before: Mapping[str, float]
+
+
+class ComputingTime:
+    """The time spent computing the values of one cache, in the last hour."""
+
+    __slots__ = ("_core", "_left", "_lock", "_periods")
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Forget all loads, also in the child of a fork, where a lost thread may hold the lock."""
+        self._lock = threading.Lock()
+        self._left = QUANTUM
+        self._periods: deque[_Period] = deque(maxlen=PERIODS)
+
+    def add(self, key: Hashable, seconds: float) -> None:
+        """Record that the value of ``key``, a key of the core, was computed in ``seconds``. Any thread may call
+        this."""
+        # A thread may overwrite what another one subtracts. Then a sample comes later.
+        self._left -= seconds
+        if self._left <= 0.0:
+            # If another thread holds the lock, or a finalizer in this thread loads a value, the next load is recorded.
+            (acquired,) = acquiring(self._lock, 0.0)
+            try:
+                if acquired:
+                    self._record(key)
+            finally:
+                if acquired:
+                    self._lock.release()
+
+    def by_key(self) -> Counter[Hashable]:
+        """Return the least number of seconds that were spent on each of the most expensive keys."""
+        found: Counter[Hashable] = Counter()
+        with self._lock:
+            for period in self._last_hour():
+                found.update(period.keys.numbers())
+        return Counter({key: number * QUANTUM for key, number in found.items()})
+
+    def by_group(self) -> dict[str, float]:
+        """Return the seconds that were spent on each group of keys."""
+        with self._lock:
+            periods = self._last_hour()
+        if not periods:
+            return {}
+        before = periods[0].before
+        return {each.name: each.load_seconds - before.get(each.name, 0.0) for each in self._core.groups()}
+
+    def _record(self, key: Hashable) -> None:
+        number = floor(-self._left / QUANTUM) + 1
+        self._left += number * QUANTUM
+        now = self._core.now()
+        if not self._periods or now >= self._periods[-1].start + PERIOD:
+            before = {each.name: each.load_seconds for each in self._core.groups()}
+            self._periods.append(_Period(now, SpaceSaving(), before))
+        if type(key) is str:
+            key = key[:LONGEST]
+        # A reference to a proxy would keep the caller's objects alive.
+        if type(key) is not KeyProxy:
+            self._periods[-1].keys.add(key, number)
+
+    def _last_hour(self) -> list[_Period]:
+        begin = self._core.now() - HOUR
+        return [each for each in self._periods if each.start + PERIOD > begin]
