@@ -144,9 +144,9 @@ def test_misses_are_shown_by_cause_and_by_group(another_worker, command):
     rows = [line.split() for line in lines]
     assert ["new", "or", "long", "gone", "6", "60.0%"] in rows
     assert ["expired", "4", "40.0%"] in rows
-    assert ["city", "2", "0.0%", "new", "or", "long", "gone", "100.0%", "2", "3.0", "3.0"] in [row[:11] for row in rows]
+    assert ["city", "2", "-", "new", "or", "long", "gone", "100.0%", "2", "3.0", "3.0"] in [row[:11] for row in rows]
     user = next(row for row in rows if row[:1] == ["user"])
-    assert user[:8] == ["user", "6", "0.0%", "expired", "66.7%", "0", "0.0", "0.0"]
+    assert user[:8] == ["user", "6", "-", "expired", "66.7%", "0", "0.0", "0.0"]
     assert "\x1b" not in shown
     assert "(other)" not in shown, "all keys are in groups"
     assert r"\x1b[31m[bold]" in shown

@@ -203,12 +203,27 @@ def test_the_groups_of_keys_are_those_that_took_most_time_first_and_only_in_deta
         "requests": 1,
         "hits": 0,
         "misses": 1,
-        "hit_ratio": 0.0,
+        "hit_ratio": None,
         "puts": 0,
         "loads": 1,
         "load_seconds": 2.0,
         "hour_seconds": 2.0,
     }
+
+
+def test_the_hit_ratio_of_a_group_is_shown_when_its_sampled_hits_are_enough(make):
+    cache = make("first")
+    for number in range(305):
+        cache.set(f"user:{number}", 1)
+        cache.get(f"user:{number}")
+        cache.get(f"missing:{number}")
+    (card,) = dashboard(cache).figures()["caches"]
+    assert {each["name"]: each["hit_ratio"] for each in card["groups"]} == {"user": None, "missing": None}
+    for number in range(305):
+        cache.get(f"user:{number}")
+        cache.get(f"missing:{number}")
+    (card,) = dashboard(cache).figures()["caches"]
+    assert {each["name"]: each["hit_ratio"] for each in card["groups"]} == {"user": 1.0, "missing": 0.0}
 
 
 def test_a_near_cache_tells_how_the_store_behind_does_in_all_workers(make, another_worker, clock):

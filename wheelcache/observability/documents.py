@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Final
 
+from wheelcache.core.contract import GROUP_SAMPLE
 from wheelcache.observability.figures import CacheFigures, Rate, WorkerFigures
 from wheelcache.stats import COUNTERS, LOAD_BOUNDS, MISSES, STORE_GAUGES, Buckets, PageStats, Stats, StoreStats
 
 # Evicted weights are reported as ``evicted_bytes``, if weights are bytes, and misses by cause as an object.
 SHOWN: Final = tuple(name for name in COUNTERS if name not in ("evicted_weight", *MISSES.values()))
+
+
+LEAST_REQUESTS: Final = 10 * GROUP_SAMPLE
+"""The look-ups of a group from which its hit ratio is shown. With fewer, a chance decides whether its hits are counted:
+a group with 60 hits and one miss would often have 0%."""
 
 
 def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any]:
@@ -46,7 +52,7 @@ def groups(figures: CacheFigures) -> list[dict[str, Any]]:
             {
                 "name": name,
                 **_values(each, "requests", "hits", "misses", "puts", "loads", "load_seconds", "misses_by_cause"),
-                "hit_ratio": each.hit_ratio if each.requests else None,
+                "hit_ratio": each.hit_ratio if each.requests >= LEAST_REQUESTS else None,
                 "hour_seconds": hour_seconds,
                 "bytes": memory,
             }
