@@ -85,21 +85,25 @@ def test_the_threads_that_wait_for_the_read_of_an_interrupted_one_read_for_thems
 
 @contextmanager
 def time_limit(package):
-    """A signal whose handler raises TimeLimit, as soon as the main thread is inside ``package``."""
+    """A signal whose handler raises TimeLimit, as soon as the main thread is inside ``package``.
+
+    If a finalizer runs at that moment, Python only prints the exception, so the signal comes again.
+    """
     main, over = threading.main_thread().ident, threading.Event()
 
-    def raise_time_limit(*_):
-        raise TimeLimit
+    def raise_time_limit(_, frame):
+        if is_inside(frame):
+            raise TimeLimit
 
-    def is_inside():
-        frame = sys._current_frames()[main]
+    def is_inside(frame):
         while frame is not None and not frame.f_globals.get("__name__", "").startswith(f"{package}."):
             frame = frame.f_back
         return frame is not None
 
     def send():
-        if until(lambda: over.is_set() or is_inside()) and not over.is_set():
+        while until(lambda: over.is_set() or is_inside(sys._current_frames()[main])) and not over.is_set():
             signal.pthread_kill(main, signal.SIGUSR1)
+            over.wait(1)
 
     before = signal.signal(signal.SIGUSR1, raise_time_limit)
     sender = threading.Thread(target=send)
