@@ -49,9 +49,10 @@ _QUOTED: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 LONGEST_LANGUAGES: Final = 500
 """Characters. Django ignores the rest of a longer field."""
 _LANGUAGE: Final = (
-    rb"[ \t]*(?:[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*|\*)(?:[ \t]*;[ \t]*q=(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?))?[ \t]*"
+    rb"(?:[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*|\*)(?:[ \t]*;[ \t]*q=(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?))?"
 )
-_LANGUAGES: Final = re.compile(rb"%s(?:,%s)*" % (_LANGUAGE, _LANGUAGE))
+# Without spaces at both ends: some servers pass them on, and Django then ignores the field.
+_LANGUAGES: Final = re.compile(rb"%s(?:[ \t]*,[ \t]*%s)*" % (_LANGUAGE, _LANGUAGE))
 
 Raw = tuple[bytes | str | None, ...]
 """The values of header fields as a server gives them: bytes in ASGI, text in WSGI, None for an absent field."""
