@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from contextlib import suppress
 from itertools import count
 
 from django.contrib import messages
@@ -129,6 +130,7 @@ READS = {
     "whether a header is there": lambda request: (
         "HTTP_X_FLAVOR" in request.META and dict.get(request.META, "HTTP_X_FLAVOR")
     ),
+    "whether a header can be deleted": lambda request: deleted(request.META, "HTTP_X_FLAVOR"),
     "a header by item": lambda request: request.headers["x-flavor"] if "X-Flavor" in request.headers else None,
     "the browser": lambda request: request.META.get("HTTP_USER_AGENT"),
     "the environ": lambda request: getattr(request, "environ", request.META).get("HTTP_X_FLAVOR"),
@@ -164,6 +166,13 @@ DETAILS = {
     "META": "reads all headers",
     "an entry that only the server knows": "reads SSL_CLIENT_S_DN",
 }
+
+
+def deleted(meta, name):
+    with suppress(KeyError):
+        flavor = dict.get(meta, name)
+        del meta[name]
+        return flavor
 
 
 def scope_of(request):

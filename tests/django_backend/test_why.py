@@ -73,6 +73,14 @@ def test_a_stored_page_and_a_parameter_that_no_code_reads(ask):
     )
 
 
+def test_a_link_of_a_stranger_does_not_control_the_terminal(ask):
+    answer = ask("/plain?%1B%5D0;evil%07=1")
+    assert answer[-1] == (
+        "The application did not read the query parameters \\x1b]0;evil\\x07. If they never change the page, set "
+        r"ignore_query=['\x1b]0;evil\x07']."
+    )
+
+
 def test_a_page_of_the_session_depends_on_it(ask):
     dependencies = "the cookie csrftoken, the cookie sessionid (the session)"
     assert f"It depends on {dependencies}, and is stored once for each combination of their values." in ask("/visitor")

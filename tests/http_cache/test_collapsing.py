@@ -8,7 +8,7 @@ import pytest
 from tests.http_cache.site import AsgiSite, Response, WsgiSite
 from tests.waiting import PATIENCE, until
 from wheelcache.http_cache import pages
-from wheelcache.http_cache.wsgi import renewal_pool
+from wheelcache.http_cache.wsgi import RENEWALS, renewal_pool
 
 CLIENTS = 100
 USUAL = [(b"cache-control", b"max-age=60")]
@@ -405,6 +405,30 @@ def test_no_thread_waits_long_for_a_page_that_may_replace_an_error(clock):
     assert until(lambda: not renewal_pool.pending)
     assert site.get().body == b"new"
     assert site.runs == 2
+    site.cache.cache.close()
+
+
+def test_no_thread_waits_long_for_a_page_although_all_renewals_are_slow(clock, caplog):
+    """Not even for a page whose renewal has not begun."""
+    site = WsgiSite(clock, serve_stale_after=0.01, stale_if_error=60)
+    targets = [f"/{number}" for number in range(RENEWALS + 2)]
+    for target in targets:
+        site.get(target)
+    clock.advance(60)
+    may_answer = threading.Event()
+
+    def respond(request):
+        assert may_answer.wait(PATIENCE)
+        return Response(b"new")
+
+    site.respond = respond
+    answers = []
+    join(in_threads(2, lambda: answers.extend(site.get(target) for target in targets)))
+    assert {(answer.body, answer.detail) for answer in answers} == {(b"page", "hit; ttl=0; detail=slow")}
+    assert "Pages are not renewed" in caplog.text
+    may_answer.set()
+    assert until(lambda: not renewal_pool.pending)
+    assert until(lambda: {site.get(target).body for target in targets} == {b"new"})
     site.cache.cache.close()
 
 

@@ -42,6 +42,9 @@ PAIRS = [
     *((COUNTRY, "DE", other) for other in ("DE,", ",DE", "DE ,", "de", "DE,,", '"DE"', "D\xa0E", "DE\xa0")),
     *((COUNTRY, "DE, AT", other) for other in ("DE,AT", "DE ,AT", "DE,  AT", "DE, AT,")),
     *((LANGUAGE, "de", other) for other in (",de", "d e", "de,?", "de;q=x", "de;q", "de\xa0", "de,\xe9", "de;q=0")),
+    # Uvicorn and uWSGI pass on the spaces at the end of a line.
+    *((LANGUAGE, "de", other) for other in ("de ", "de\t", " de")),
+    (OURS, "de, en;q=0.5", "de, en;q=0.5 "),
     *(
         (OURS, "de", other)
         for other in (",de", "d e", "de,?", "?,de", "x y,de", f"{LONG}, de", f"de, {LONG}", "de-\xe9")

@@ -215,6 +215,10 @@ def test_an_absent_header_differs_from_an_empty_one(site):
         ({"accept-language": "en;q=0.5, de"}, {"accept-language": "en, de"}),
         ({"accept-encoding": "gzip"}, {"accept-encoding": "br"}),
         ({"accept-encoding": "gzip"}, {"accept-encoding": "gzip;q=0"}),
+        # For Werkzeug, the others accept no coding.
+        ({"accept-encoding": "gzip"}, {"accept-encoding": "gzip;q=2"}),
+        ({"accept-encoding": "gzip"}, {"accept-encoding": "gzip;q=1e0"}),
+        ({"accept-encoding": "gzip"}, {"accept-encoding": "gzip;level=1"}),
         ({"accept-encoding": "gzip"}, {}),
         ({"cookie": "a=1"}, {"cookie": "a=2"}),
         ({"user-agent": "a, b"}, {"user-agent": "a,b"}),

@@ -101,6 +101,14 @@ def test_tags_counts_the_entries_of_each_tag(worker, command):
     assert command("tags", "z")[1] == "No worker has such entries in the cache 'pages'."
 
 
+def test_a_terminal_shows_the_characters_of_a_stranger_that_could_control_it_as_escapes(worker, command):
+    key, tag = "page \x1b]0;evil\x07\n\u202e\x9b2J \udcff café", "\x1b[2J"
+    worker({key: (1, None, tag)})
+    assert command("keys") == ("page \\x1b]0;evil\\x07\\n\\u202e\\x9b2J \\udcff café\n", None)
+    assert command("tags") == ("1\t\\x1b[2J\n", None)
+    assert command("keys", "--json")[0]["workers"][0]["keys"] == [key]
+
+
 @pytest.mark.parametrize(
     ("target", "what"),
     [

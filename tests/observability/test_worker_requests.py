@@ -272,7 +272,12 @@ def test_old_purges_are_removed(purged, path, clock, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "target", ["", "  ", "/news/", "news/", "http://", "https:///news", "http://[", "a/b", "?a", "a" * 9999]
+    "target",
+    [
+        *("", "  ", "/news/", "news/", "http://", "https:///news", "http://[", "a/b", "?a", "a" * 9999),
+        *("https://example.com/news?page=/*", "https://example.com/news#/*", f"https://example.com/{'é' * 250}/*"),
+        *("https://example.com/" + 8 * "a/" + "*", "https://example.com/\udcff"),
+    ],
 )
 def test_only_a_url_or_a_host_can_be_purged(target):
     with pytest.raises(NotPurgeable, match=r"purge takes an absolute URL, .*, or a host, .*, not '"):

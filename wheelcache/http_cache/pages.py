@@ -144,13 +144,14 @@ class Pages:
                 self.figures.count("collapsed")
             return answer
         now = self.clock()
-        if ended is None and wait.stale is not None:
+        is_cancelled = ended is End.AGAIN
+        if wait.stale is not None and (ended is None or is_cancelled):
+            # It may not even have begun: all threads may be busy with other pages.
             return self._slow(wait.stale, request, now)
         if ended is None and wait.is_overdue:
             self._forget(wait.awaited, now)
-        is_cancelled = ended is End.AGAIN
         if now < wait.until and (is_cancelled or answer.key != wait.turn.key):
-            return self._with_turn(request, answer, wait.until, after_cancellation=is_cancelled)
+            return self._with_turn(request, answer, wait.until)
         return self._run(request, answer, self._begin(request, answer.key, now, may_wait=False))
 
     def queue_renewal(self, key: str) -> Turn | None:
@@ -183,20 +184,8 @@ class Pages:
                 "that have expired."
             )
 
-    def _with_turn(
-        self,
-        request: Request,
-        answer: Reply | Run | Forward | _Miss,
-        until: float,
-        *,
-        after_cancellation: bool = False,
-    ) -> Decision:
-        """Return an answer, or for a miss, whether the request leads a run or waits for one until a time.
-
-        Args:
-            after_cancellation: whether the request must run the application itself if it leads, since a run in the
-                background may not have begun.
-        """
+    def _with_turn(self, request: Request, answer: Reply | Run | Forward | _Miss, until: float) -> Decision:
+        """Return an answer, or for a miss, whether the request leads a run or waits for one until a time."""
         if not isinstance(answer, _Miss):
             return answer
         miss, now = answer, self.clock()
@@ -211,7 +200,7 @@ class Pages:
             # Another run has ended between the look-up and the claim.
             turn.end(End.AGAIN)
             return self._with_turn(request, self._answer(request, None), until)
-        if turn is None or (leads and (page is None or after_cancellation)):
+        if turn is None or (leads and page is None):
             return self._run(request, miss, turn)
         awaited = turn.waits_on or turn
         patience = inf if page is None else self._settings.serve_stale_after or 0.0

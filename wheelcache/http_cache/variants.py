@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -46,12 +45,15 @@ _SAFE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]{0,%d}" % LONGEST_FIELD)
 _COOKIE_NAME: Final = re.compile(rb"[!#-'*+.^-z|~0-9A-Z-]+")
 _QUOTED: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
+_WEIGHT: Final = re.compile(rb"[qQ]=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
+
 LONGEST_LANGUAGES: Final = 500
 """Characters. Django ignores the rest of a longer field."""
 _LANGUAGE: Final = (
-    rb"[ \t]*(?:[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*|\*)(?:[ \t]*;[ \t]*q=(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?))?[ \t]*"
+    rb"(?:[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*|\*)(?:[ \t]*;[ \t]*q=(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?))?"
 )
-_LANGUAGES: Final = re.compile(rb"%s(?:,%s)*" % (_LANGUAGE, _LANGUAGE))
+# Without spaces at both ends: some servers pass them on, and Django then ignores the field.
+_LANGUAGES: Final = re.compile(rb"%s(?:[ \t]*,[ \t]*%s)*" % (_LANGUAGE, _LANGUAGE))
 
 Raw = tuple[bytes | str | None, ...]
 """The values of header fields as a server gives them: bytes in ASGI, text in WSGI, None for an absent field."""
@@ -154,21 +156,21 @@ class Normalization:
 
 
 def accepted_encodings(raw: bytes) -> list[bytes]:
-    """Return the content codings that a client accepts, among those that applications choose from."""
-    weights = {}
+    """Return the content codings that a client accepts, among those that applications choose from.
+
+    A coding with an invalid weight is not accepted. Frameworks differ about it: the response of one that uses the
+    coding is not stored.
+    """
+    accepted = {}
     for member in members([raw]):
-        coding, _, parameters = member.partition(b";")
-        weights[coding.strip().lower()] = _weight(parameters)
-    return [coding for coding in ENCODINGS if weights.get(coding, weights.get(b"*", 0.0)) > 0.0]
+        coding, has_weight, weight = member.partition(b";")
+        accepted[coding.strip().lower()] = not has_weight or _is_positive(weight)
+    return [coding for coding in ENCODINGS if accepted.get(coding, accepted.get(b"*", False))]
 
 
-def _weight(parameters: bytes) -> float:
-    name, _, number = parameters.replace(b" ", b"").lower().partition(b"=")
-    if name != b"q":
-        return 1.0
-    with suppress(ValueError):
-        return float(number)
-    return 0.0
+def _is_positive(weight: bytes) -> bool:
+    match = _WEIGHT.fullmatch(weight.strip(b" \t"))
+    return match is not None and float(match[1]) > 0
 
 
 @dataclass(eq=False, slots=True)

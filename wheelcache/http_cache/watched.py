@@ -34,7 +34,7 @@ cache itself."""
 
 FROM_CLIENT: Final = ("HTTP_", "CONTENT_", "REMOTE_")
 
-READS_ONE: Final = ("__getitem__", "__contains__", "get", "getlist", "pop", "setdefault")
+READS_ONE: Final = ("__getitem__", "__delitem__", "__contains__", "get", "getlist", "pop", "setdefault")
 READS_ALL: Final = (
     *("__iter__", "__reversed__", "__len__", "__eq__", "__ne__", "__or__", "__ror__", "__repr__", "__reduce_ex__"),
     *("__copy__", "__deepcopy__", "copy", "deepcopy", "items", "keys", "lists", "listvalues", "popitem", "to_dict"),

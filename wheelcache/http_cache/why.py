@@ -17,7 +17,7 @@ from wheelcache.http_cache.local_requests import Answer, parts_of
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.query import TRACKING, QueryRules
 from wheelcache.http_cache.variants import COOKIE, SOME_COOKIE
-from wheelcache.observability.console import CommandFailed
+from wheelcache.observability.console import CommandFailed, printable
 from wheelcache.observability.publisher import publish_nothing
 from wheelcache.stats import BYPASSING, REASONS
 
@@ -69,7 +69,7 @@ def run(
             raise CommandFailed(
                 f"The application of this site is not behind an HTTP cache. Add these lines:\n\n{how_to_wrap}"
             )
-        out.writelines(f"{line}\n" for line in explained(url, first, ask(url, headers)))
+        out.writelines(f"{printable(line)}\n" for line in explained(url, first, ask(url, headers)))
     except CommandFailed:
         raise
     except Exception:

@@ -204,7 +204,8 @@ class WsgiCache:
         finally:
             wait.turn.leave()
         # Unless a thread has begun it.
-        _abandon_first(queued)
+        if _abandon_first(queued):
+            self._pages.renewals_are_late()
         return self._pages.decide_after_wait(request, wait)
 
     # Runs without a client, in a thread of the pool.
@@ -245,9 +246,12 @@ class WsgiCache:
         return False
 
 
-def _abandon_first(queued: list[Run]) -> None:
+def _abandon_first(queued: list[Run]) -> bool:
+    """Abandon a queued run. Return whether it was still queued."""
     with suppress(IndexError):
         queued.pop().abandoned()
+        return True
+    return False
 
 
 class _Exchange:

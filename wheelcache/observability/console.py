@@ -318,6 +318,13 @@ HEADINGS: Final[Mapping[str, Callable[[Figures], str]]] = {
 """The columns: headings and formatters."""
 
 
+def printable(text: str) -> str:
+    """Return a text in which each character that could control a terminal is an escape sequence of Python."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def console_for(out: TextIO, styled: bool) -> Console:
     """Return a console of Rich. Its width is unlimited if ``out`` is not a terminal, unless COLUMNS is set.
 

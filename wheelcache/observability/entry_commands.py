@@ -2,7 +2,7 @@
 ``flask wheelcache ...`` share this.
 
 Keys are shown and given as the cache stores them, in Django with KEY_PREFIX and VERSION: ``:1:user:7``. No value is
-shown unless it is asked for.
+shown unless it is asked for. Keys may contain a stranger's text, such as the path of a page: see ``printable``.
 
 ``--json`` prints one document, to which keys may be added: ``cache``, its name; ``at``, in seconds since 1970; and
 ``workers``, a list with an object for each worker: ``pid``, and the keys of its answer, which ``inquiries`` describes.
@@ -16,7 +16,7 @@ from typing import Any, Final, TextIO
 
 from wheelcache.observability import answer_tables
 from wheelcache.observability.answer_tables import KEYS_HAVE_PREFIXES, AnswerTable
-from wheelcache.observability.console import CommandFailed, nothing_found, user_name
+from wheelcache.observability.console import CommandFailed, nothing_found, printable, user_name
 from wheelcache.observability.inquiries import Document, ask, note
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.site import Own, Site
@@ -38,6 +38,8 @@ TTL_COLUMNS: Final = 3
 """The columns of the table of an entry that ``ttl`` shows: the worker, whether it has the entry, and the time left."""
 
 FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "Key": printable,
+    "Tag": printable,
     "Worker": "process {}".format,
     "Time left": lambda left: left if isinstance(left, str) else f"{left:.1f} s left",
     "Size": "{:,} bytes".format,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from wheelcache.options import shown
 
@@ -51,6 +51,9 @@ def check_purgeable(target: str) -> None:
 
 def _is_url(target: str) -> bool:
     parts = urlsplit(target)
-    directory = parts.path.removesuffix("*")
-    is_shallow = directory.count("/") <= MOST_DIRECTORIES and len(directory) <= LONGEST_DIRECTORY
-    return bool(parts.netloc) and (is_shallow or not target.endswith("/*"))
+    path = unquote_to_bytes(parts.path)
+    if not target.endswith("/*"):
+        return bool(parts.netloc)
+    directory = path.removesuffix(b"*")
+    is_shallow = directory.count(b"/") <= MOST_DIRECTORIES and len(directory) <= LONGEST_DIRECTORY
+    return bool(parts.netloc) and is_shallow and not (parts.query or parts.fragment)
