@@ -135,16 +135,21 @@ class FollowingAccess:
         return None
 
     def _own_fill(self, cache_key: Any, key: Any, *version: int | None) -> Fill | None:
-        """Return the value that an immediate call on ``key`` acts on, if the transaction has set it. Otherwise, make
-        the entry of the shared cache visible, after deleting it if the transaction has."""
+        """Return the value that an immediate call on ``key`` acts on, if the transaction has set it. Otherwise, delete
+        the entry of the shared cache if the transaction has."""
         found = self._in_overlay(cache_key)
         if type(found) is Fill:
             return found
-        overlay = self.overlay(key) if found is HIDDEN else None
-        if overlay is not None:
+        if found is HIDDEN and self.overlay(key) is not None:
             self.delete_now([key], *version)
-            overlay.reveal(cache_key)
         return None
+
+    def _made(self, cache_key: Any, key: Any) -> None:
+        """Show the entry of the shared cache that an immediate call has made, also if the transaction had deleted its
+        key. Until then, the commit deletes it: others may have loaded the old value again."""
+        overlay = self.overlay(key) if self._in_overlay(cache_key) is HIDDEN else None
+        if overlay is not None:
+            overlay.reveal(cache_key)
 
     def _get_in_transaction(self, key: Any, default: Any, version: int | None) -> Any:
         cache_key = self._key(key, version)

@@ -140,6 +140,57 @@ def test_a_thread_does_not_see_the_values_of_an_ended_thread_whose_identifier_it
     assert seen == [None]
 
 
+@pytest.mark.parametrize("first", ["set", "get_or_set"])
+def test_a_value_that_is_set_after_a_fill_in_the_same_block_removes_the_values_of_others(cache, others, first):
+    def fill():
+        assert cache.get("key") is None
+        cache.set("key", "from before the commit")
+
+    with transaction.atomic():
+        assert cache.get("key") is None
+        getattr(cache, first)("key", "from before the change of its data")
+        cache.set("key", "new")
+        others(fill)
+    assert others(cache.get, "key") in (None, "new")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda cache: cache.touch("key", 100),
+        lambda cache: cache.incr("key"),
+        lambda cache: cache.decr("key"),
+    ],
+)
+def test_an_immediate_call_that_finds_nothing_keeps_the_delete_of_the_block(cache, others, call):
+    cache.set("key", 1)
+    with transaction.atomic():
+        cache.delete("key")
+        with suppress(Undone), transaction.atomic():
+            with suppress(ValueError):
+                assert not call(cache)
+            raise Undone
+        others(cache.get_or_set, "key", lambda: 1)
+        assert cache.get("key") is None
+    assert others(cache.get, "key") is None
+
+
+def test_an_add_that_others_precede_keeps_the_delete_of_the_block(cache, others, monkeypatch):
+    cache.set("key", "old")
+    delete_now = type(cache).delete_now
+
+    def delete_before_others(*args):
+        monkeypatch.setattr(type(cache), "delete_now", delete_now)
+        delete_now(*args)
+        others(cache.get_or_set, "key", lambda: "old")
+
+    with transaction.atomic():
+        cache.delete("key")
+        monkeypatch.setattr(type(cache), "delete_now", delete_before_others)
+        assert not cache.add("key", "new")
+    assert others(cache.get, "key") is None
+
+
 @pytest.mark.parametrize("deletes", [("delete", "key-{}"), ("delete_pattern", "key-{}*"), ("delete_tags", "tag-{}")])
 def test_many_deletes_remove_nothing_else_from_the_cache_and_the_store_behind(deletes):
     name, text = deletes
