@@ -207,6 +207,15 @@ def test_add_and_inc_are_visible_in_the_transaction_that_has_deleted_the_key(db,
     assert others(cache.get_many, "added", "count") == [1, 1]
 
 
+def test_a_set_replaces_the_entry_that_inc_has_made_in_the_same_transaction(db, cache, others):
+    begin(db)
+    assert cache.get("count") is None
+    assert cache.cache.inc("count") == 1
+    cache.set("count", 7)
+    db.session.commit()
+    assert others(cache.get, "count") in (None, 7)
+
+
 def test_an_add_that_others_precede_keeps_the_delete_of_the_transaction(db, cache, others, monkeypatch):
     cache.set("key", "old")
     begin(db)

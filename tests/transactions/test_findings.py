@@ -191,6 +191,17 @@ def test_an_add_that_others_precede_keeps_the_delete_of_the_block(cache, others,
     assert others(cache.get, "key") is None
 
 
+@pytest.mark.parametrize("look", ["get", "get_many"])
+def test_a_set_replaces_the_entry_that_an_immediate_call_has_made_in_the_same_block(cache, others, look):
+    with transaction.atomic():
+        assert not getattr(cache, look)("key" if look == "get" else ["key"])
+        assert cache.add("key", "added")
+        cache.set("key", "set")
+        assert cache.get("key") == "set"
+        assert others(cache.get, "key") == "added"
+    assert others(cache.get, "key") in (None, "set")
+
+
 @pytest.mark.parametrize("deletes", [("delete", "key-{}"), ("delete_pattern", "key-{}*"), ("delete_tags", "tag-{}")])
 def test_many_deletes_remove_nothing_else_from_the_cache_and_the_store_behind(deletes):
     name, text = deletes

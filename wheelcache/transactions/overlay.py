@@ -210,12 +210,16 @@ class Overlay:
             self._missed.clear()
         self._missed.add(key)
 
+    def forget_miss(self, key: Any) -> None:
+        """Let the next set of ``key`` be a write."""
+        self._missed.discard(key)
+
     def set(self, key: Any, fill: Fill, origin: Any) -> None:
         """Set a value. The first set after a miss is a fill. Any other is a write, which invalidates: ``origin`` is
         that of the delete."""
         top = self.layers[-1]
         if key in self._missed:
-            self._missed.discard(key)
+            self.forget_miss(key)
         else:
             top.deleted[key] = origin
         top.revealed.discard(key)
