@@ -152,9 +152,9 @@ class FollowingAccess:
     def _made(self, cache_key: Any, key: Any) -> None:
         """Show the entry of the shared cache that an immediate call has made, also if the transaction had deleted its
         key. Until then, the commit deletes it: others may have loaded the old value again."""
-        overlay = self.overlay(key) if self._in_overlay(cache_key) is HIDDEN else None
-        if overlay is not None:
-            overlay.reveal(cache_key)
+        if self._in_overlay(cache_key) is HIDDEN and self.overlay(key) is not None:
+            for overlay in self._open_overlays():
+                overlay.reveal(cache_key)
 
     def _get_in_transaction(self, key: Any, default: Any, version: int | None) -> Any:
         cache_key = self._key(key, version)
@@ -182,10 +182,11 @@ class FollowingAccess:
 
 
 def _find(overlays: list[Overlay], cache_key: Any) -> Any:
-    for overlay in overlays:
+    for place, overlay in enumerate(overlays):
         found = overlay.find(cache_key)
         if found is not None:
-            return found
+            is_dropped = type(found) is Fill and any(newer.has_dropped(found.tags) for newer in overlays[:place])
+            return HIDDEN if is_dropped else found
     return None
 
 

@@ -105,6 +105,43 @@ def test_a_tag_that_an_outer_transaction_has_dropped_is_dropped_in_the_inner_one
             assert "key" not in cache_of_both
 
 
+def test_a_tag_that_an_inner_transaction_has_dropped_hides_a_value_of_the_outer_one(other, cache_of_both):
+    cache = cache_of_both
+    with transaction.atomic():
+        cache.set("key", "old", tags=["tag"])
+        with transaction.atomic(using=other):
+            cache.delete_tags("tag")
+            assert cache.get("key") is None
+            assert "key" not in cache
+            assert cache.get_many(["key"]) == {}
+            assert cache.get_or_set("key", lambda: "new", tags=["tag"]) == "new"
+        assert cache.get("key") == "new"
+
+
+@pytest.mark.parametrize("change", ["delete", "set"])
+def test_an_add_in_an_inner_transaction_is_visible_after_a_change_in_the_outer_one(other, cache_of_both, change):
+    cache = cache_of_both
+    cache.set("key", "old")
+    with transaction.atomic():
+        getattr(cache, change)("key", *["of the outer"] * (change == "set"))
+        with transaction.atomic(using=other):
+            cache.delete("key")
+            assert cache.add("key", "new")
+            assert cache.get("key") == "new"
+        assert cache.get("key") == "new"
+    assert cache.get("key") == "new"
+
+
+def test_a_clear_in_an_inner_transaction_is_repeated_at_the_commit_of_the_outer_one(other, cache_of_both, others):
+    cache = cache_of_both
+    cache.set("key", "old")
+    with transaction.atomic():
+        with transaction.atomic(using=other):
+            cache.clear()
+        assert others(cache.get_or_set, "key", lambda: "from before the commit") == "from before the commit"
+    assert cache.get("key") is None
+
+
 def test_a_transaction_of_a_database_that_only_another_cache_follows_does_not_delay_the_values(other, others):
     one, another = (
         {"BACKEND": WHEEL, "LOCATION": alias, "OPTIONS": {**FOLLOWS, "TRANSACTIONS": [alias]}}
