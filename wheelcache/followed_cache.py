@@ -125,26 +125,36 @@ class FollowingAccess:
 
     def _in_overlay(self, cache_key: Any) -> Any:
         """Return the Fill that the running transaction sees, HIDDEN, or None if the shared cache must be asked."""
+        return _find(self._open_overlays(), cache_key)
+
+    def _open_overlays(self) -> list[Overlay]:
+        """Return the overlays of the open transactions, as far as there are any, the newest first."""
         followed = self._followed
-        if followed.overlays:
-            for transaction in reversed(followed.open_transactions()):
-                overlay = transaction.find_overlay(followed)
-                found = None if overlay is None else overlay.find(cache_key)
-                if found is not None:
-                    return found
-        return None
+        if not followed.overlays:
+            return []
+        found = [transaction.find_overlay(followed) for transaction in reversed(followed.open_transactions())]
+        return [overlay for overlay in found if overlay is not None]
 
     def _own_fill(self, cache_key: Any, key: Any, *version: int | None) -> Fill | None:
-        """Return the value that an immediate call on ``key`` acts on, if the transaction has set it. Otherwise, make
-        the entry of the shared cache visible, after deleting it if the transaction has."""
-        found = self._in_overlay(cache_key)
+        """Return the value that an immediate call on ``key`` acts on, if the transaction has set it. Otherwise, delete
+        the entry of the shared cache if the transaction has."""
+        overlays = self._open_overlays()
+        found = _find(overlays, cache_key)
         if type(found) is Fill:
             return found
-        overlay = self.overlay(key) if found is HIDDEN else None
-        if overlay is not None:
+        for overlay in overlays:
+            # A later set does not answer an earlier miss: it replaces the entry of this call.
+            overlay.forget_miss(cache_key)
+        if found is HIDDEN and self.overlay(key) is not None:
             self.delete_now([key], *version)
-            overlay.reveal(cache_key)
         return None
+
+    def _made(self, cache_key: Any, key: Any) -> None:
+        """Show the entry of the shared cache that an immediate call has made, also if the transaction had deleted its
+        key. Until then, the commit deletes it: others may have loaded the old value again."""
+        if self._in_overlay(cache_key) is HIDDEN and self.overlay(key) is not None:
+            for overlay in self._open_overlays():
+                overlay.reveal(cache_key)
 
     def _get_in_transaction(self, key: Any, default: Any, version: int | None) -> Any:
         cache_key = self._key(key, version)
@@ -156,9 +166,8 @@ class FollowingAccess:
 
     def _hides_entry(self, cache_key: Any, key: Any = None) -> bool:
         """Return whether a transaction has dropped a tag of the entry that was found in the shared cache."""
-        for transaction in self._followed.open_transactions():
-            overlay = transaction.find_overlay(self._followed)
-            if overlay is not None and overlay.drops_tags and self.overlay(key) is not None:
+        for overlay in self._open_overlays():
+            if overlay.drops_tags and self.overlay(key) is not None:
                 record = self._cache.engine.peek(cache_key)
                 if record is None or overlay.has_dropped(callers_tags(record.tags)):
                     return True
@@ -170,6 +179,15 @@ class FollowingAccess:
         engine = self._cache.engine
         expires_at = inf if ttl is None else engine.now() + ttl
         return Fill(origin, stored, expires_at, names, engine.weigh(cache_key, stored))
+
+
+def _find(overlays: list[Overlay], cache_key: Any) -> Any:
+    for place, overlay in enumerate(overlays):
+        found = overlay.find(cache_key)
+        if found is not None:
+            is_dropped = type(found) is Fill and any(newer.has_dropped(found.tags) for newer in overlays[:place])
+            return HIDDEN if is_dropped else found
+    return None
 
 
 def computed(stored: Any, ttl: float | None, policy: LoadPolicy) -> tuple[Any, float | None]:

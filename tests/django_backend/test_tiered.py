@@ -197,6 +197,14 @@ def test_a_touch_and_a_timeout_of_zero_reach_the_cache_behind_and_leave_no_copy(
     assert tier.get("k") is tier.behind.get("k") is None
 
 
+def test_keys_of_the_caller_that_are_one_key_have_one_value(tier):
+    cache = tier().backend
+    cache.set(1, ["one"])
+    for _ in range(2):
+        assert cache.get_many([1, "1", "none"]) == {1: ["one"], "1": ["one"]}
+        assert asyncio.run(cache.aget_many([1, "1"])) == {1: ["one"], "1": ["one"]}
+
+
 def test_a_none_is_copied_as_any_value(tier):
     tier = tier()
     tier.set("k", None)

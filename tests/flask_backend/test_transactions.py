@@ -196,6 +196,43 @@ def test_add_and_inc_are_immediate_unless_the_transaction_has_set_the_key(db, ca
     assert cache.get_many("added", "count", "own") == [1, 1, None]
 
 
+def test_add_and_inc_are_visible_in_the_transaction_that_has_deleted_the_key(db, cache, others):
+    cache.set_many({"added": 7, "count": 7})
+    begin(db)
+    cache.delete_many("added", "count")
+    assert cache.add("added", 1)
+    assert cache.cache.inc("count") == 1
+    assert cache.get_many("added", "count") == [1, 1]
+    db.session.commit()
+    assert others(cache.get_many, "added", "count") == [1, 1]
+
+
+def test_a_set_replaces_the_entry_that_inc_has_made_in_the_same_transaction(db, cache, others):
+    begin(db)
+    assert cache.get("count") is None
+    assert cache.cache.inc("count") == 1
+    cache.set("count", 7)
+    db.session.commit()
+    assert others(cache.get, "count") in (None, 7)
+
+
+def test_an_add_that_others_precede_keeps_the_delete_of_the_transaction(db, cache, others, monkeypatch):
+    cache.set("key", "old")
+    begin(db)
+    cache.delete("key")
+    delete_now = type(cache.cache).delete_now
+
+    def delete_before_others(*args):
+        delete_now(*args)
+        others(cache.set, "key", "old")
+
+    with monkeypatch.context() as patches:
+        patches.setattr(type(cache.cache), "delete_now", delete_before_others)
+        assert not cache.add("key", "new")
+    db.session.commit()
+    assert others(cache.get, "key") is None
+
+
 def test_a_request_that_ends_without_a_commit_leaves_no_value(app, db, cache, others):
     @app.route("/<int:rolls_back>")
     def view(rolls_back):

@@ -105,6 +105,43 @@ def test_a_tag_that_an_outer_transaction_has_dropped_is_dropped_in_the_inner_one
             assert "key" not in cache_of_both
 
 
+def test_a_tag_that_an_inner_transaction_has_dropped_hides_a_value_of_the_outer_one(other, cache_of_both):
+    cache = cache_of_both
+    with transaction.atomic():
+        cache.set("key", "old", tags=["tag"])
+        with transaction.atomic(using=other):
+            cache.delete_tags("tag")
+            assert cache.get("key") is None
+            assert "key" not in cache
+            assert cache.get_many(["key"]) == {}
+            assert cache.get_or_set("key", lambda: "new", tags=["tag"]) == "new"
+        assert cache.get("key") == "new"
+
+
+@pytest.mark.parametrize("change", ["delete", "set"])
+def test_an_add_in_an_inner_transaction_is_visible_after_a_change_in_the_outer_one(other, cache_of_both, change):
+    cache = cache_of_both
+    cache.set("key", "old")
+    with transaction.atomic():
+        getattr(cache, change)("key", *["of the outer"] * (change == "set"))
+        with transaction.atomic(using=other):
+            cache.delete("key")
+            assert cache.add("key", "new")
+            assert cache.get("key") == "new"
+        assert cache.get("key") == "new"
+    assert cache.get("key") == "new"
+
+
+def test_a_clear_in_an_inner_transaction_is_repeated_at_the_commit_of_the_outer_one(other, cache_of_both, others):
+    cache = cache_of_both
+    cache.set("key", "old")
+    with transaction.atomic():
+        with transaction.atomic(using=other):
+            cache.clear()
+        assert others(cache.get_or_set, "key", lambda: "from before the commit") == "from before the commit"
+    assert cache.get("key") is None
+
+
 def test_a_transaction_of_a_database_that_only_another_cache_follows_does_not_delay_the_values(other, others):
     one, another = (
         {"BACKEND": WHEEL, "LOCATION": alias, "OPTIONS": {**FOLLOWS, "TRANSACTIONS": [alias]}}
@@ -138,6 +175,68 @@ def test_a_thread_does_not_see_the_values_of_an_ended_thread_whose_identifier_it
         gc.enable()
         gc.collect()
     assert seen == [None]
+
+
+@pytest.mark.parametrize("first", ["set", "get_or_set"])
+def test_a_value_that_is_set_after_a_fill_in_the_same_block_removes_the_values_of_others(cache, others, first):
+    def fill():
+        assert cache.get("key") is None
+        cache.set("key", "from before the commit")
+
+    with transaction.atomic():
+        assert cache.get("key") is None
+        getattr(cache, first)("key", "from before the change of its data")
+        cache.set("key", "new")
+        others(fill)
+    assert others(cache.get, "key") in (None, "new")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda cache: cache.touch("key", 100),
+        lambda cache: cache.incr("key"),
+        lambda cache: cache.decr("key"),
+    ],
+)
+def test_an_immediate_call_that_finds_nothing_keeps_the_delete_of_the_block(cache, others, call):
+    cache.set("key", 1)
+    with transaction.atomic():
+        cache.delete("key")
+        with suppress(Undone), transaction.atomic():
+            with suppress(ValueError):
+                assert not call(cache)
+            raise Undone
+        others(cache.get_or_set, "key", lambda: 1)
+        assert cache.get("key") is None
+    assert others(cache.get, "key") is None
+
+
+def test_an_add_that_others_precede_keeps_the_delete_of_the_block(cache, others, monkeypatch):
+    cache.set("key", "old")
+    delete_now = type(cache).delete_now
+
+    def delete_before_others(*args):
+        monkeypatch.setattr(type(cache), "delete_now", delete_now)
+        delete_now(*args)
+        others(cache.get_or_set, "key", lambda: "old")
+
+    with transaction.atomic():
+        cache.delete("key")
+        monkeypatch.setattr(type(cache), "delete_now", delete_before_others)
+        assert not cache.add("key", "new")
+    assert others(cache.get, "key") is None
+
+
+@pytest.mark.parametrize("look", ["get", "get_many"])
+def test_a_set_replaces_the_entry_that_an_immediate_call_has_made_in_the_same_block(cache, others, look):
+    with transaction.atomic():
+        assert not getattr(cache, look)("key" if look == "get" else ["key"])
+        assert cache.add("key", "added")
+        cache.set("key", "set")
+        assert cache.get("key") == "set"
+        assert others(cache.get, "key") == "added"
+    assert others(cache.get, "key") in (None, "set")
 
 
 @pytest.mark.parametrize("deletes", [("delete", "key-{}"), ("delete_pattern", "key-{}*"), ("delete_tags", "tag-{}")])

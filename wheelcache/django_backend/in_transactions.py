@@ -79,9 +79,13 @@ class InTransactions(FollowingAccess):
     def add(
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> bool:
-        if self._own_fill(self._key(key, version), key, version) is not None:
+        cache_key = self._key(key, version)
+        if self._own_fill(cache_key, key, version) is not None:
             return False
-        return super().add(key, value, timeout, version, tags=tags)  # type: ignore[misc,no-any-return]
+        is_added: bool = super().add(key, value, timeout, version, tags=tags)  # type: ignore[misc]
+        if is_added:
+            self._made(cache_key, key)
+        return is_added
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         value = super()._get_missed(key, MISSING if default is MISSING else NOTHING, version)  # type: ignore[misc]
@@ -250,14 +254,19 @@ class InTransactions(FollowingAccess):
             return type(found) is Fill
         return super().has_key(key, version) and not self._hides_entry(cache_key, key)  # type: ignore[misc]
 
-    def incr(self, key: Any, delta: int = 1, version: int | None = None, **given: Any) -> int:
-        fill = self._own_fill(self._key(key, version), key, version)
+    def incr(self, key: Any, delta: int = 1, version: int | None = None, *, ignore_key_check: bool = False) -> int:
+        cache_key = self._key(key, version)
+        fill = self._own_fill(cache_key, key, version)
         if fill is None:
-            return super().incr(key, delta, version, **given)  # type: ignore[misc,no-any-return]
+            if not ignore_key_check:
+                return super().incr(key, delta, version)  # type: ignore[misc,no-any-return]
+            total: int = super().incr(key, delta, version, ignore_key_check=True)  # type: ignore[misc]
+            self._made(cache_key, key)
+            return total
         total = self._decode(fill.value) + delta
         left = fill.seconds_left(self._cache.engine.now())
         self._replace(key, fill, self._encode(total), left, version)
-        return total  # type: ignore[no-any-return]
+        return total
 
     def set_many(
         self,

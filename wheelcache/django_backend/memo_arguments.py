@@ -138,8 +138,11 @@ def _is_exact(value: Any) -> bool:
 
 def _frozen_fields(value: Any) -> tuple[Any, ...] | None:
     """Return the fields by which a frozen dataclass is compared; None if ``value`` is no such object."""
-    params = vars(type(value)).get("__dataclass_params__")
-    if params is None or not (params.frozen and params.eq):
+    kind = type(value)
+    # A subclass that is no dataclass itself inherits the comparison.
+    owner = next((each for each in kind.__mro__ if "__dataclass_params__" in vars(each)), kind)
+    params = vars(owner).get("__dataclass_params__")
+    if params is None or not (params.frozen and params.eq) or kind.__eq__ is not owner.__eq__:
         return None
     return tuple(getattr(value, each.name) for each in dataclasses.fields(value) if each.compare)
 

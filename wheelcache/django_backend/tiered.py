@@ -401,7 +401,9 @@ class TieredCache(WheelCache):
     delete, adelete = twins(_delete)
 
     def _get_many(self, keys: Iterable[Any], version: int | None = None) -> StepsTo[dict[Any, Any]]:
-        originals = {self._key(key, version): key for key in keys}
+        cache_keys = {key: self._key(key, version) for key in keys}
+        # Two of the caller's keys, such as 1 and "1", may be one key.
+        originals = {cache_key: key for key, cache_key in cache_keys.items()}
         l2 = yield self._l2_by_driver
 
         def read(missing: list[Any]) -> Any:
@@ -420,7 +422,7 @@ class TieredCache(WheelCache):
             found = yield from self._level.get_many(originals, read)
         for cache_key in originals.keys() - found.keys():
             self._level.missed(cache_key)
-        return {key: self._decode(found[cache_key]) for cache_key, key in originals.items() if cache_key in found}
+        return {key: self._decode(found[cache_key]) for key, cache_key in cache_keys.items() if cache_key in found}
 
     get_many, aget_many = twins(_get_many)
 

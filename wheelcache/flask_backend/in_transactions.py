@@ -93,14 +93,22 @@ class InTransactions(FollowingAccess):
         return True
 
     def add(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
-        if self._own_fill(self._cache_key(key), key) is not None:
+        cache_key = self._cache_key(key)
+        if self._own_fill(cache_key, key) is not None:
             return False
-        return super().add(key, value, timeout, tags=tags)  # type: ignore[misc,no-any-return]
+        is_added: bool = super().add(key, value, timeout, tags=tags)  # type: ignore[misc]
+        if is_added:
+            self._made(cache_key, key)
+        return is_added
 
     def inc(self, key: str, delta: int = 1) -> Any:
-        fill = self._own_fill(self._cache_key(key), key)
+        cache_key = self._cache_key(key)
+        fill = self._own_fill(cache_key, key)
         if fill is None:
-            return super().inc(key, delta)  # type: ignore[misc]
+            total = super().inc(key, delta)  # type: ignore[misc]
+            if total is not None:
+                self._made(cache_key, key)
+            return total
         total = (self._decode(fill.value) or 0) + delta
         left = fill.seconds_left(self._cache.engine.now())
         return total if self._set_in_overlay(key, self._encode(total), left, fill.tags) else None

@@ -210,11 +210,17 @@ class Overlay:
             self._missed.clear()
         self._missed.add(key)
 
+    def forget_miss(self, key: Any) -> None:
+        """Let the next set of ``key`` be a write."""
+        self._missed.discard(key)
+
     def set(self, key: Any, fill: Fill, origin: Any) -> None:
-        """Set a value. A set of a key that the transaction did not miss is a write, which invalidates: ``origin`` is
+        """Set a value. The first set after a miss is a fill. Any other is a write, which invalidates: ``origin`` is
         that of the delete."""
         top = self.layers[-1]
-        if key not in self._missed:
+        if key in self._missed:
+            self.forget_miss(key)
+        else:
             top.deleted[key] = origin
         top.revealed.discard(key)
         top.fills.pop(key, None)
@@ -229,7 +235,7 @@ class Overlay:
         self._show(key, HIDDEN)
 
     def reveal(self, key: Any) -> None:
-        """Show the entry of the cache again, after it was deleted there, and will be written."""
+        """Show the entry of the cache again, which was written there after the transaction had deleted its key."""
         for layer in self.layers:
             layer.deleted.pop(key, None)
         self.layers[-1].fills.pop(key, None)
@@ -323,6 +329,7 @@ class Overlay:
     def add(self, upper: Overlay) -> None:
         """Add the changes of a transaction that was committed within this one."""
         self.others.since = min(self.others.since, upper.others.since)
+        self.origin = upper.origin
         self.layers[-1].merge(upper.changes())
         self._look_through()
 

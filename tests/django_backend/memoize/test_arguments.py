@@ -133,6 +133,10 @@ class OtherFilter:
     owner: object
 
 
+class Subclass(Filter):
+    """Is compared as its base class, but not equal to an instance of that."""
+
+
 class Color(Enum):
     RED = 1
     GREEN = 2
@@ -159,7 +163,8 @@ DISTINCT = {
     "models in dataclasses": [Filter(User(pk=7, username="ada")), Filter(User(pk=8, username="ada"))],
     "databases": [on_database("one"), on_database("two"), on_database("one", 8)],
     "databases in dataclasses": [Filter(on_database("one")), Filter((on_database("two"),)), Filter(Filter(User(pk=7)))],
-    "dataclasses": [Filter(1), OtherFilter(1), Filter((1,)), Filter("1"), Filter(None)],
+    "databases in subclasses": [Subclass(on_database("one")), Subclass(on_database("two")), Filter(on_database("one"))],
+    "dataclasses": [Filter(1), Subclass(1), OtherFilter(1), Filter((1,)), Filter("1"), Filter(None)],
     "enums": [Color.RED, Color.GREEN, Access.READ | Access.WRITE, Access.READ, 7],
     "functions": [len, max, locmem, tiered, Filter, OtherFilter],
     "texts": ["a", "b", "'a'", b"a", ("a",), (("a",),), frozenset("a"), "['a']"],
@@ -182,7 +187,7 @@ def test_arguments_that_are_equal_share_a_value(any_site):
     load = memoize(60)(lambda value: count())
     equal = [(Row(1), Row(1)), (frozenset("ab"), frozenset("ba")), (mark_safe("a"), mark_safe("a"))]
     equal += [(Filter(1, "a"), Filter(1, "b")), (on_database("default"), User(pk=7))]
-    equal += [(Filter(on_database("two")), Filter(on_database("two")))]
+    equal += [(each(on_database("two")), each(on_database("two"))) for each in (Filter, Subclass)]
     for number, (one, other) in enumerate(equal, 1):
         assert load(one) == load(other) == [number]
 
