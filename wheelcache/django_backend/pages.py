@@ -70,7 +70,8 @@ def page_cache(**options: Any) -> HTTPCache:
         options: those of ``HTTPCache``.
 
     Raises:
-        ImproperlyConfigured: if ``PageMiddleware`` is not the first of ``MIDDLEWARE``.
+        ImproperlyConfigured: if ``PageMiddleware`` is not the first of ``MIDDLEWARE``, or if ``session_cookies`` does
+            not contain the cookie of Django's session.
         TypeError, ValueError: see ``HTTPCache``. Code in ``ignore_reads_by`` is imported if Django's apps are loaded,
             otherwise at the first request.
     """
@@ -90,6 +91,12 @@ def page_cache(**options: Any) -> HTTPCache:
             **options,
         }
     )
+    named = cache.pages.storing.settings.sessions.names
+    if settings.SESSION_COOKIE_NAME.encode() not in named:
+        raise ImproperlyConfigured(
+            f"session_cookies must contain {settings.SESSION_COOKIE_NAME!r}, the SESSION_COOKIE_NAME of the site, not "
+            f"only {sorted(map(bytes.decode, named))!r}"
+        )
     if apps.ready:
         cache.pages.storing.settings.ignored.load()
     return cache

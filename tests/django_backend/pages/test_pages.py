@@ -90,6 +90,14 @@ def test_the_cache_insists_on_its_companion(settings, middleware):
         page_cache()
 
 
+@pytest.mark.parametrize("sessions", [[], ["jwt"]])
+def test_the_cookie_of_the_session_must_be_known(site_settings, sessions):
+    site_settings.SESSION_COOKIE_NAME = "shop"
+    with pytest.raises(ImproperlyConfigured, match="session_cookies must contain 'shop'"):
+        page_cache(session_cookies=sessions, cookies=["theme"])
+    page_cache(session_cookies=[*sessions, "shop"]).cache.close()
+
+
 @pytest.mark.parametrize(
     ("middleware", "complaint"),
     [
