@@ -310,3 +310,13 @@ def test_the_option_must_be_a_bool():
     )
     with pytest.raises(TypeError, match=r"transactions must be True or False, not \['default'\]"):
         Cache(app)
+
+
+@pytest.mark.parametrize("wrong", [{"graec": 5}, {"grace": -1}, {"load_timeout": "x"}, {"fail_safe": True}])
+def test_a_transaction_accepts_no_other_options_of_get_or_load(db, cache, wrong):
+    with pytest.raises((TypeError, ValueError)) as outside:
+        cache.cache.get_or_load("key", lambda: 1, **wrong)
+    begin(db)
+    with pytest.raises((TypeError, ValueError), match=next(iter(wrong))) as within:
+        cache.cache.get_or_load("key", lambda: 1, **wrong)
+    assert type(within.value) is type(outside.value)

@@ -415,3 +415,13 @@ hold()
 caches["default"].clear()
 gevent.spawn(hold).get()
 """
+
+
+@pytest.mark.parametrize("alias", ["wheel"])
+@pytest.mark.parametrize("wrong", [{"graec": 5}, {"grace": -1}, {"load_timeout": "x"}, {"fail_safe": True}])
+def test_a_block_accepts_no_other_options_of_get_or_set(cache, wrong):
+    with pytest.raises((TypeError, ValueError)) as outside:
+        cache.get_or_set("key", 1, **wrong)
+    with transaction.atomic(), pytest.raises((TypeError, ValueError), match=next(iter(wrong))) as within:
+        cache.get_or_set("key", 1, **wrong)
+    assert type(within.value) is type(outside.value)

@@ -203,15 +203,19 @@ class InTransactions(FollowingAccess):
         timeout: Any,
         version: int | None,
         *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        load_timeout: float | None = None,
         negative_ttl: float | None = None,
         tags: Iterable[str] = NO_TAGS,
-        **others: Any,
     ) -> Steps:
-        """Do the same as ``get_or_set`` within a transaction: the caller computes the value by itself, and keeps it."""
+        """Do the same as ``get_or_set`` within a transaction: the caller computes the value by itself, and keeps it.
+        The options about other callers are only checked."""
         overlay, value = self.overlay(key), self.get(key, NOTHING, version)
         if value is not NOTHING or overlay is None:
             return value, None
-        policy = load_policy(others.get("grace"), None, False, negative_ttl, None)
+        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
         loader, cache_key = default if callable(default) else lambda: default, self._key(key, version)
         ttl = timeout if callable(timeout) else self._ttl(timeout)
         load = adaptive_loader(cache_key, loader, ttl, policy, no_entry, encode=self._encode, decode=self._decode)

@@ -167,13 +167,28 @@ class InTransactions(FollowingAccess):
     def get_or_load(
         self, key: str, loader: Callable[..., Any], timeout: Any = None, *, tags: Iterable[str] = NO_TAGS, **given: Any
     ) -> Any:
-        overlay = self.overlay()
-        if overlay is None:
+        if self.overlay() is None:
             return super().get_or_load(key, loader, timeout, tags=tags, **given)  # type: ignore[misc]
+        return self._load_alone(key, loader, timeout, tags, **given)
+
+    def _load_alone(
+        self,
+        key: str,
+        loader: Callable[..., Any],
+        timeout: Any,
+        tags: Iterable[str],
+        *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        load_timeout: float | None = None,
+        negative_ttl: float | None = None,
+    ) -> Any:
+        """Do the same as ``get_or_load`` within a transaction. The options about other callers are only checked."""
         value = self.get(key, MISSING)
         if value is not MISSING:
             return value
-        policy = load_policy(given.get("grace"), None, False, given.get("negative_ttl"), None)
+        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
         ttl = timeout if callable(timeout) else self._ttl(timeout)
         load = adaptive_loader(
             self._cache_key(key), loader, ttl, policy, no_entry, encode=self._encode, decode=self._decode
