@@ -56,6 +56,13 @@ def test_another_process_has_the_same_hashes():
     assert len(sample_of(keys)) == len(keys)
 
 
+@pytest.mark.parametrize("key", [10**5000, ("f", 10**5000)], ids=["int", "in a tuple"])
+def test_a_value_is_loaded_even_if_python_refuses_to_write_the_int_in_its_key(key):
+    cache = Cache("pages", log_interval=None)
+    assert cache.get_or_load(key, lambda: "value") == "value"
+    assert cache.get(key) == "value"
+
+
 def test_keys_with_a_repr_in_python_are_left_out():
     class Key:
         def __repr__(self):

@@ -1,7 +1,9 @@
 """The time spent computing in the last hour, by key and by group of keys."""
 
+import gc
 import random
 import threading
+from weakref import ref
 
 import pytest
 
@@ -70,15 +72,29 @@ def test_the_most_expensive_keys_are_found_among_any_number_of_others(load, comp
     assert 90 < found["expensive"] <= 100.001
 
 
-def test_a_long_key_is_cut_and_the_object_in_an_unusual_one_is_not_kept(load, computing):
-    class Unusual:
+@pytest.mark.parametrize("key", ["x" * 100_000, b"x" * 100_000, ("f", "x" * 100_000)])
+def test_a_long_key_is_cut(load, computing, key):
+    load(key, 1.0)
+    (text,) = computing.by_key()
+    assert len(text) < 2000
+
+
+def test_the_objects_in_a_key_are_not_kept(load, computing):
+    class Usual:
+        pass
+
+    class Unusual(Usual):
         def __hash__(self):
             return 1
 
-    load("x" * 100_000, 1.0)
-    load(KeyProxies().adapt(Unusual()), 1.0)
-    (key,) = computing.by_key()
-    assert len(key) < 2000
+    usual, unusual = Usual(), Unusual()
+    load(("f", usual), 1.0)
+    load(KeyProxies().adapt(unusual), 1.0)
+    gone = [ref(usual), ref(unusual)]
+    del usual, unusual
+    gc.collect()
+    assert [each() for each in gone] == [None, None]
+    assert computing.by_key() == {}
 
 
 def test_threads_record_at_the_same_time(load, computing, together):

@@ -14,6 +14,8 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 from zlib import crc32
 
+from wheelcache.keys import text_of
+
 SAMPLED: Final = 64
 """Keys in a sample. The standard deviation of the estimated share of common keys is then about 4 points."""
 
@@ -50,13 +52,11 @@ class ComputedKeys:
         self._limit = _BITS
 
     def add(self, key: Any) -> None:
-        """Note that the value of a core's key was computed. Keys of other types than those of ``_PORTABLE`` and tuples
-        of these are left out: other processes may show them differently, and their ``repr`` may be Python code."""
-        if type(key) is not str:
-            if not _is_portable(key):
-                return
-            key = repr(key)
-        found = crc32(key.encode("utf-8", "surrogatepass")) * _SPREAD & _BITS
+        """Note that the value of a core's key was computed. Keys without a portable text are left out."""
+        text = portable_text(key)
+        if text is None:
+            return
+        found = crc32(text.encode("utf-8", "surrogatepass")) * _SPREAD & _BITS
         if found <= self._limit:
             hashes = self._hashes
             hashes.add(found)
@@ -91,6 +91,19 @@ def repeated_share(samples: Collection[Sequence[int]]) -> float:
     limit = min((each[-1] for each in samples if len(each) == SAMPLED), default=_BITS)
     known = [found for each in samples for found in each if found <= limit]
     return 1 - len(set(known)) / len(known) if known else 0.0
+
+
+def portable_text(key: Any) -> str | None:
+    """Return a core's key as a text that is the same in every process. Return None for keys of other types than those
+    of ``_PORTABLE`` and tuples of these: other processes may show them differently, and their ``repr`` may be Python
+    code."""
+    if type(key) is str:
+        return key
+    try:
+        return text_of(key) if _is_portable(key) else None
+    except ValueError:
+        # Python refuses to write an int of more than 4,300 digits.
+        return None
 
 
 def _smallest(hashes: set[int]) -> tuple[int, ...]:

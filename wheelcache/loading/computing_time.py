@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from wheelcache.busiest import SpaceSaving
 from wheelcache.core.contract import Core
-from wheelcache.keys import KeyProxy
+from wheelcache.loading.computed_keys import portable_text
 from wheelcache.runtime.shared_objects import acquiring
 
 QUANTUM: Final = 0.001
@@ -29,19 +29,19 @@ PERIOD: Final = 600.0
 PERIODS: Final = int(HOUR / PERIOD) + 1
 
 LONGEST: Final = 1024
-"""Characters of a key that is a string, of which the rest is cut off."""
+"""Characters after which the text of a key is cut off."""
 
 
 class _Period(NamedTuple):
     """The loads since ``start``, in seconds on the clock of the core.
 
     Attributes:
-        keys: the milliseconds by key.
+        keys: the milliseconds by the text of the key.
         before: the seconds that were spent on each group before the period.
     """
 
     start: float
-    keys: SpaceSaving[Hashable]
+    keys: SpaceSaving[str]
     before: Mapping[str, float]
 
 
@@ -75,9 +75,10 @@ class ComputingTime:
                 if acquired:
                     self._lock.release()
 
-    def by_key(self) -> Counter[Hashable]:
-        """Return the least number of seconds that were spent on each of the most expensive keys."""
-        found: Counter[Hashable] = Counter()
+    def by_key(self) -> Counter[str]:
+        """Return the least number of seconds that were spent on each of the most expensive keys, by their texts. Keys
+        without a portable text are left out."""
+        found: Counter[str] = Counter()
         with self._lock:
             for period in self._last_hour():
                 found.update(period.keys.numbers())
@@ -99,11 +100,10 @@ class ComputingTime:
         if not self._periods or now >= self._periods[-1].start + PERIOD:
             before = {each.name: each.load_seconds for each in self._core.groups()}
             self._periods.append(_Period(now, SpaceSaving(), before))
-        if type(key) is str:
-            key = key[:LONGEST]
-        # A reference to a proxy would keep the caller's objects alive.
-        if type(key) is not KeyProxy:
-            self._periods[-1].keys.add(key, number)
+        # A reference to the key would keep the caller's objects, or any number of bytes, long after its entry left.
+        text = portable_text(key)
+        if text is not None:
+            self._periods[-1].keys.add(text[:LONGEST], number)
 
     def _last_hour(self) -> list[_Period]:
         begin = self._core.now() - HOUR
