@@ -5,6 +5,7 @@ import warnings
 from functools import partial
 
 import pytest
+from django.contrib.sessions.backends.cache import KEY_PREFIX as SESSIONS
 from django.core.cache import CacheKeyWarning, InvalidCacheKey
 from django.core.cache.backends.base import BaseCache, default_key_func
 from django.utils.functional import SimpleLazyObject, lazystr
@@ -189,6 +190,26 @@ def test_any_key_prefix_is_djangos(make, clock, prefix):
             assert cache.get("key") == 1
         # It makes every key bad.
         assert [each.category for each in warned] == [CacheKeyWarning] * (prefix == "my site")
+
+
+def groups(cache):
+    """Return the names of the groups that had misses."""
+    return {name for name, group in engine(cache).stats().groups.items() if group.misses}
+
+
+def test_the_keys_of_django_are_in_groups_without_their_prefix_and_version(make):
+    cache = make(KEY_PREFIX="shop", VERSION=2)
+    names = ("template.cache.side.1f", "views.decorators.cache.cache_page..GET.1f", "user:7", "plain")
+    for key in (*names, f"{SESSIONS}secret"):
+        cache.get(key)
+    assert groups(cache) == {"fragment side", "pages", "user", "sessions", ""}
+
+
+@pytest.mark.parametrize("params", [{"KEY_FUNCTION": lambda key, *_: f"{key}:1"}, {"KEY_PREFIX": "shop:é"}])
+def test_a_key_of_another_form_is_in_no_group_since_it_may_show_the_key_of_a_session(make, params):
+    cache = make(**params)
+    cache.get(f"{SESSIONS}secret")
+    assert groups(cache) == {""}
 
 
 def test_a_custom_key_function_makes_every_key(make, clock):

@@ -191,6 +191,23 @@ def test_a_fragment_is_rendered_once_for_what_it_varies_on(make_app, clock, call
     assert client.get("/b").text == "<b>b 2</b>"
 
 
+# Figures.
+
+
+def test_views_fragments_and_other_keys_are_in_groups(make_app):
+    app, cache = make_app(CACHE_KEY_PREFIX="shop:")
+    app.add_url_rule("/", "view", cache.cached(query_string=True)(lambda: "page"))
+    source = "{% cache 10, 'side', 'a:b' %}{% endcache %}"
+    app.add_url_rule("/fragment", "fragment", lambda: flask.render_template_string(source))
+    for path in ("/?a=1", "/fragment"):
+        app.test_client().get(path)
+    with app.app_context():
+        for key in ("user:7", "plain"):
+            cache.get(key)
+    found = engine(cache.cache).stats().groups
+    assert {name for name, group in found.items() if group.misses} == {"views", "fragments", "user", ""}
+
+
 # Apps.
 
 

@@ -85,6 +85,9 @@ class Store:
         self.followed = self._followed(checked, None if stamps is None else stamps.bus)
         self.locks = MachineLocks(f"django {name}") if is_shared else ProcessLocks(self.cache.engine.now)
         self._prefixes: tuple[str, ...] = ()
+        # A key of another form, such as one of KEY_FUNCTION, is in no group: it may have the secret key of a session
+        # before a colon.
+        self.cache.engine.group_by(())
 
     def group_keys(self, prefix: str) -> None:
         """Distinguish groups of the keys that begin with ``prefix``."""

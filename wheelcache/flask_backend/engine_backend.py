@@ -63,9 +63,13 @@ class Begun(NamedTuple):
     since: int
 
 
-GROUPS: Final = (GroupRule("view/", "views", ""), GroupRule("", "", ":"))
-"""The groups of keys: the views of ``cached``, and for all others, such as those of a memoized function, the text up to
-the first colon."""
+GROUPS: Final = (
+    GroupRule("view/", "views", ""),
+    GroupRule("_template_fragment_cache_", "fragments", ""),
+    GroupRule("", "", ":"),
+)
+"""The groups of keys: the views of ``cached``; the fragments of templates, in whose keys nothing ends the name; and for
+all others, such as those of a memoized function, the text up to the first colon."""
 
 
 class EngineBackend(BackendAccess, BaseCache):
