@@ -549,7 +549,8 @@ class GroupStats:
     with an empty name.
 
     Attributes:
-        hits, puts: look-ups that found a value, and values that were stored. Every 61st counts 61 times.
+        hits, puts: look-ups that found a value, fresh or stale, and values that were stored. Every 61st hit of a fresh
+            value, and every 61st stored value, counts 61 times.
         loads, load_seconds: the computations of values, and the time spent in them, in seconds.
         misses_by_cause: the misses, by the value of their ``MissCause``.
     """

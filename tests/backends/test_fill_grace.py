@@ -9,6 +9,7 @@ import pytest
 from tests.backends.adapters import ADAPTERS
 from tests.backends.tiers import TIERS
 from tests.waiting import PATIENCE, until_waiting
+from wheelcache.core.contract import GROUP_SAMPLE
 from wheelcache.runtime.request_scope import end_request
 
 LONG = 1000
@@ -125,6 +126,7 @@ def test_the_first_get_after_the_end_misses_and_the_others_get_the_old_value_unt
     assert in_thread(cache.get, "key").result(PATIENCE) == NEW
     stats = cache.engine.stats()
     assert (stats.stale_hits, stats.coalesced) == (3, 0)
+    assert stats.groups[""].hits % GROUP_SAMPLE == 3, "stale hits are hits of the group of their key"
 
 
 def test_a_caller_that_may_not_wait_gets_the_old_value_too(cache, clock, in_thread):

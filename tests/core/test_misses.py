@@ -202,6 +202,15 @@ def test_hits_and_stored_values_of_groups_are_sampled_in_time(make):
     assert 99 * GROUP_SAMPLE <= group.hits <= 100 * GROUP_SAMPLE
 
 
+def test_every_stale_hit_is_a_hit_of_its_group_only(make):
+    core = make()
+    core.group_by([GroupRule("", "", ":")])
+    for _ in range(3):
+        core.count_stale_hit("user:1")
+    assert {group.name: group.hits for group in core.groups()} == {"": 0, "user": 3}
+    assert core.counts().hits == 0
+
+
 def test_other_rules_are_for_later_counts(make):
     core = make()
     core.group_by([GroupRule("", "", ":")])

@@ -8,6 +8,7 @@ import pytest
 from tests.loading.harness import Held, assert_counts, returns, unreached
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import MissingKey, RemovalCause
+from wheelcache.core.contract import GROUP_SAMPLE
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
@@ -40,6 +41,7 @@ def test_a_stampede_on_a_stale_value_is_served_and_refreshes_once(cache, clock, 
     assert until(lambda: cache.get("k") == "new")
     assert loader.calls == 1
     assert (cache.stats().stale_hits, cache.stats().refreshes) == (32, 1)
+    assert cache.stats().groups[""].hits % GROUP_SAMPLE == 32, "stale hits are hits of the group of their key"
 
 
 @pytest.mark.parametrize(

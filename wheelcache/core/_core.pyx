@@ -266,6 +266,9 @@ cdef class CompiledCore:
         if self.map.hits == self.map.groups.next_hit:
             sample_hit(&self.map, <PyObject *>key)
 
+    def count_stale_hit(self, key):
+        count_stale_hit(&self.map, <PyObject *>key)
+
     def miss_cause(self, key):
         return self.cause(key, hash_of(<PyObject *>key))
 

@@ -113,7 +113,7 @@ class GroupCounts(NamedTuple):
 
     Attributes:
         name: empty for the keys of no group.
-        hits, puts: estimates: see GROUP_SAMPLE.
+        hits, puts: estimates, see GROUP_SAMPLE, and the exact number of stale hits.
         load_seconds: the time spent in ``loads``.
         misses: the misses by cause, in the order of ``MissCause``.
     """
@@ -456,6 +456,9 @@ class Core(Protocol):
 
     def count_hit(self, key: Hashable) -> None:
         """Count a look-up that ended with a value for which the caller waited."""
+
+    def count_stale_hit(self, key: Hashable) -> None:
+        """Count a look-up that ended with a stale value as a hit of the group of ``key``, and not in ``counts``."""
 
     def miss_cause(self, key: Hashable) -> int:
         """Return why there is no fresh and current entry of ``key``, as the place of a ``MissCause``. NEW stands for

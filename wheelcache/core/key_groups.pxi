@@ -176,6 +176,12 @@ cdef void sample_hit(Map *map, PyObject *key) noexcept:
         group.hits += EVERY
 
 
+cdef void count_stale_hit(Map *map, PyObject *key) noexcept:
+    cdef KeyGroup *group = group_of(&map.groups, key)
+    if group is not NULL:
+        group.hits += 1
+
+
 cdef void sample_put(Map *map, PyObject *key) noexcept:
     cdef KeyGroup *group = group_of(&map.groups, key)
     map.groups.next_put = map.puts + EVERY

@@ -42,9 +42,9 @@ class KeyGroups:
     def start_over(self) -> None:
         self._groups: dict[str, KeyGroup] = {}
 
-    def hit(self, key: Hashable) -> None:
-        """Count a sampled hit."""
-        self._of(key).hits += GROUP_SAMPLE
+    def hit(self, key: Hashable, number: int = GROUP_SAMPLE) -> None:
+        """Count a sampled hit, or ``number`` hits."""
+        self._of(key).hits += number
 
     def put(self, key: Hashable) -> None:
         """Count a sampled stored value."""

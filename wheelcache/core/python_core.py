@@ -221,6 +221,10 @@ class PythonCore:
         if not next(self._hits) % GROUP_SAMPLE:
             self._sample_hit(key)
 
+    def count_stale_hit(self, key: Hashable) -> None:
+        with self._lock:
+            self._groups.hit(key, 1)
+
     def miss_cause(self, key: Hashable) -> int:
         now = self._clock()
         with self._lock:

@@ -319,6 +319,7 @@ class LeasedReads:
         if record is None:
             return MISSING
         self._counts.add("stale_hits")
+        self._core.count_stale_hit(key)
         return record.value
 
 

@@ -184,13 +184,18 @@ class Loads:
     def get_stale(self, key: Hashable, grace: float) -> Any:
         """Return the old value of ``key`` during an outage of its source, or MISSING: one within ``grace`` seconds past
         its TTL, which it was stored with, or from a past epoch of trust."""
-        record = self._core.peek(self._keys.adapt(key))
+        key = self._keys.adapt(key)
+        record = self._core.peek(key)
         if record is None or self._core.now() >= min(record.times.expires_at, record.times.fresh_until + grace):
             return MISSING
         if not record.times.is_current and self._stamps.reports_writes:
             return MISSING
-        self.counts.add("stale_hits")
+        self._count_stale_hit(key)
         return record.value
+
+    def _count_stale_hit(self, key: Any) -> None:
+        self.counts.add("stale_hits")
+        self._core.count_stale_hit(key)
 
     # A look-up.
 
@@ -328,7 +333,7 @@ class Loads:
             return MISSING
         request.fresh_until = record.times.fresh_until
         request.is_counted = request.is_hit = True
-        self.counts.add("stale_hits")
+        self._count_stale_hit(request.watched)
         return record.value
 
     def _timed_out(self, request: LoadRequest) -> Outcome:
