@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.near_cache.stores import MISSING, Down, held, near_cache
+from tests.near_cache.stores import FAIL_SAFE, MISSING, Down, held, near_cache
 from tests.waiting import PATIENCE, THREADS, until, until_waiting, waiting
 from wheelcache.loading.steps import drive, drive_async
 
@@ -88,6 +88,16 @@ def test_copies_are_hits_everything_else_is_a_miss_and_nothing_a_failed_load(nea
     near.get("none")
     stats = near.copies.stats()
     assert (stats.hits, stats.misses, stats.load_failures) == (3, 4, 0)
+
+
+@pytest.mark.parametrize("options", [{}, FAIL_SAFE], ids=["", "fail_safe"])
+@pytest.mark.parametrize("trusted", [False, True])
+def test_the_copy_that_a_look_up_brings_does_not_change_the_cause_of_its_miss(make, store, trusted, options):
+    near = make(tracked=True, trusted=trusted, **options)
+    store.values = {"a": 1, "b": 2}
+    near.get("a")
+    near.get_many(["b"])
+    assert near.copies.stats().misses_by_cause["new or long gone"] == 2
 
 
 # Values of loaders.

@@ -198,7 +198,7 @@ def test_a_group_whose_values_expire_too_early_is_named():
         "values that had expired."
     )
     (text,) = about_keys({"": EXPIRES}, expired=8_000, new=8_000)
-    assert text.startswith("a longer lifetime for its keys without a group would")
+    assert text.startswith("a longer lifetime for the group of all other keys would")
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,10 @@ class KeyGroups:
 
     def name(self, key: Any) -> str:
         """Return the name of the group of a key; an empty string if it is in no group."""
-        is_whole = type(key) is tuple and len(key) > 1
-        text = key[0] if type(key) is tuple and key else key
+        # Also a named tuple. Its methods may be Python code, and so may the class that ``isinstance`` reads.
+        is_tuple = issubclass(type(key), tuple)
+        is_whole = is_tuple and tuple.__len__(key) > 1
+        text = tuple.__getitem__(key, 0) if is_tuple and tuple.__len__(key) else key
         if type(text) is not str:
             return ""
         text = text[:LOOKED_AT]

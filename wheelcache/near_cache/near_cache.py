@@ -44,6 +44,9 @@ Fills = Mapping[Any, Computation | CommittedValue]
 NO_FILLS: Final[Fills] = MappingProxyType({})
 """The computations of the values that a write stores, by their keys."""
 
+NO_CAUSES: Final[Mapping[Any, int]] = MappingProxyType({})
+"""The causes of misses of keys that were not set since their look-ups began."""
+
 
 def _nothing() -> None:
     """Do nothing: there is no tracking to start or stop."""
@@ -224,10 +227,9 @@ class NearCache:
             if missing:
                 self._count_misses_if(not self.fail_safe, missing)
                 # Before the values are stored.
-                causes = {key: self._misses.cause(key) for key in missing} if self.fail_safe else {}
+                causes = self._causes(missing) if self.fail_safe else {}
                 found |= yield from self._load_many(missing, lambda keys: self._store.read(partial(read, keys)))
-                for key, cause in causes.items():
-                    self._misses.count(key, cause)
+                self._count_misses_if(self.fail_safe, missing, causes)
                 self._store.answered(sum(key in found for key in missing), len(missing))
             return self._without_stale(keys, found)
         except Exception as error:
@@ -501,8 +503,10 @@ class NearCache:
             finally:
                 self._count_misses_if(not leaves_misses or found != {}, keys)
             return _all_untagged(found)
+        # Before the copies are stored.
+        causes = self._causes(keys)
         found = yield from self._load_many(keys, read)
-        self._count_misses_if(not leaves_misses or found != {}, keys)
+        self._count_misses_if(not leaves_misses or found != {}, keys, causes)
         return self._without_stale(keys, found)
 
     def _without_stale(self, keys: list[Any], found: dict[Any, Any]) -> dict[Any, Any]:
@@ -526,12 +530,19 @@ class NearCache:
             return 0.0
         return max(0.0, copy.times.expires_at - self._past_end + grace - copy.times.fresh_until)
 
-    def _count_misses_if(self, is_certain: bool, keys: list[Any]) -> None:
+    def _causes(self, keys: list[Any]) -> dict[Any, int]:
+        return {key: self._misses.cause(key) for key in keys}
+
+    def _count_misses_if(self, is_certain: bool, keys: list[Any], causes: Mapping[Any, int] = NO_CAUSES) -> None:
         """Count misses of ``keys`` if ``is_certain``. With ``fail_safe``, a look-up that fails may still become a stale
-        hit, so it is not certain until the look-up has ended."""
+        hit, so it is not certain until the look-up has ended.
+
+        Args:
+            causes: the causes when the look-ups began, of keys that may have been set since.
+        """
         if is_certain:
             for key in keys:
-                self._misses.count(key)
+                self._misses.count(key, causes.get(key, -1))
 
     def _check_may_fail(self, error: Exception) -> None:
         if not self.fail_safe or not self._store.rule.is_outage(error):

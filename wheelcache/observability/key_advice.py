@@ -62,7 +62,7 @@ def on_keys(figures: CacheFigures) -> Iterable[str]:
         return
     yield from _on_invalidations(figures.stats)
     for name, group in sorted(figures.stats.groups.items()):
-        yield from _on_group(figures, f"the group {name!r}" if name else "its keys without a group", group)
+        yield from _on_group(figures, f"the group {name!r}" if name else "the group of all other keys", group)
     if figures.stats.pages is None:
         yield from _on_repetitions(figures)
 
