@@ -130,7 +130,7 @@ class Misses:
         seconds = (moment() - since) / 1e9
         if seconds > LONGEST:
             return 0
-        self._count_load(key, seconds)
+        self._count_load(self._keys.adapt(key), seconds)
         return since
 
     def forget(self) -> None:
