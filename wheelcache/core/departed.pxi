@@ -1,7 +1,7 @@
-# The uses of keys that left, and why they did, in sets of 8 slots of 4 bytes: half a line of a processor's cache. A set is in the order of
-# departure. A new key replaces the one with the fewest uses, of several the one that left first, so a flood of keys that
-# are used once replaces only its own kind. The hash of a key is mixed with a secret before: nobody can choose keys that
-# share a set.
+# The uses of keys that left, and why they did, in sets of 8 slots of 4 bytes: half a line of a processor's cache. A
+# set is in the order of departure. A new key replaces the one with the fewest uses, of several the one that left first,
+# so a flood of keys that are used once replaces only its own kind. The hash of a key is mixed with a secret before:
+# nobody can choose keys that share a set.
 
 cdef enum:
     WAYS = 8
@@ -11,7 +11,9 @@ cdef enum:
 cdef uint32_t NAME = 0xFFFFF000
 
 cdef struct Departed:
-    uint32_t *slots  # NULL until a key leaves. The name, 4 bits of cause (see misses.pxi), 4 bits of epoch, 4 bits of uses; 0 if free
+    # NULL until a key leaves. A slot has the name, 4 bits of cause (see misses.pxi), 4 bits of epoch and 4 bits of
+    # uses; 0 if it is free.
+    uint32_t *slots
     uint32_t sets
 
 
@@ -42,21 +44,8 @@ cdef inline uint32_t aged(uint32_t uses, uint32_t epoch, uint32_t now) noexcept:
     return uses >> ((now - epoch) & 15)
 
 
-cdef inline uint32_t uses_of_departed(Departed *departed, uint64_t spread, uint32_t epoch) noexcept:
-    cdef uint32_t *slots
-    cdef uint32_t way, slot, name = name_of(spread)
-    if departed.slots is NULL:
-        return 0
-    slots = set_of(departed, spread)
-    for way in range(WAYS):
-        slot = slots[way]
-        if slot & NAME == name and slot:
-            return aged(slot & 15, slot >> 4 & 15, epoch)
-    return 0
-
-
-cdef inline uint32_t cause_of_departed(Departed *departed, uint64_t spread) noexcept:
-    """Return the cause that was noted for a key; 0 if none is known."""
+cdef inline uint32_t slot_of_departed(Departed *departed, uint64_t spread) noexcept:
+    """Return the slot of a key; 0 if there is none."""
     cdef uint32_t *slots
     cdef uint32_t way, name = name_of(spread)
     if departed.slots is NULL:
@@ -64,8 +53,18 @@ cdef inline uint32_t cause_of_departed(Departed *departed, uint64_t spread) noex
     slots = set_of(departed, spread)
     for way in range(WAYS):
         if slots[way] & NAME == name and slots[way]:
-            return slots[way] >> 8 & 15
+            return slots[way]
     return 0
+
+
+cdef inline uint32_t uses_of_departed(Departed *departed, uint64_t spread, uint32_t epoch) noexcept:
+    cdef uint32_t slot = slot_of_departed(departed, spread)
+    return aged(slot & 15, slot >> 4 & 15, epoch)
+
+
+cdef inline uint32_t cause_of_departed(Departed *departed, uint64_t spread) noexcept:
+    """Return the cause that was noted for a key; 0 if none is known."""
+    return slot_of_departed(departed, spread) >> 8 & 15
 
 
 cdef inline void note_departure(

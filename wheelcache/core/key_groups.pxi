@@ -1,7 +1,7 @@
 # The groups of keys: keys of one kind, such as the fragments of one name, by rules of the backend: see
-# contract.GroupRule. Misses count exactly; of the hits and of the stored values, every 61st counts 61 times. A sample in
-# time is right for hot keys, which a sample of the keys is not. 61 is a prime, so that a page that always reads as many
-# keys is not always sampled at the same one.
+# contract.GroupRule. Misses count exactly; of the hits and of the stored values, every 61st counts 61 times. A sample
+# in time is right for hot keys, which a sample of the keys is not. 61 is a prime, so that a page that always reads as
+# many keys is not always sampled at the same one.
 
 cdef enum:
     MOST_GROUPS = 64  # group 0 has all other keys

@@ -1,7 +1,7 @@
-# Why look-ups miss. A departed key leaves a fingerprint with the cause: in one table of as many slots as there are places
-# for entries, and one key of 32 in addition in a table of half as many slots, which therefore goes back 16 times further.
-# A miss of which the first table knows nothing counts under the cause of a sampled one: it is apportioned, so that each
-# miss counts once and no count ever falls. Without the sample, the causes were 12 to 50 points off.
+# Why look-ups miss. A departed key leaves a fingerprint with the cause: in one table of as many slots as there are
+# places for entries, and one key of 32 in addition in a table of half as many slots, which therefore goes back 16 times
+# further. A miss of which the first table knows nothing counts under the cause of a sampled one: it is apportioned, so
+# that each miss counts once and no count ever falls. Without the sample, the causes were 12 to 50 points off.
 
 cdef enum:
     # In the order of contract.MissCause. The first ones are the causes of removals.

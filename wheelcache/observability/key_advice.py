@@ -57,7 +57,7 @@ _INVALIDATIONS: Final = {
 
 def on_keys(figures: CacheFigures) -> Iterable[str]:
     """Yield the sentences that follow the name of the cache. There are none about the copies of a near cache: the
-    store behind them may answer their misses, and other machines may read what is stored."""
+    store behind them may answer their misses, and other machines may read the stored values."""
     if figures.stats.store is not None:
         return
     yield from _on_invalidations(figures.stats)
