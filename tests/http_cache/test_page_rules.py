@@ -30,6 +30,17 @@ from wheelcache.http_cache.page_rules import NO_RULE, PageRule, PageRules, bypas
         ("a.example/*", "a.example.org", "/", False),
         ("a.example:8000/*", "a.example:8000", "/", True),
         ("*/x", "a.example", "/x", True),
+        ("/*a*b", "a.example", "/ab", True),
+        ("/a*ab", "a.example", "/ab", False),
+        ("/*ab*b*", "a.example", "/ab", False),
+        ("/**/x", "a.example", "//x", True),
+        ("*//x", "a.example", "//x", True),
+        ("localhost/x", "localhost", "/x", True),
+        ("LocalHost:8000/x", "localhost:8000", "/x", True),
+        ("[::1]/x", "[::1]", "/x", True),
+        ("//intranet/*", "intranet", "/x", True),
+        ("//intranet/*", "a.example", "/x", False),
+        ("//intranet/*", "a.example", "//intranet/x", False),
     ],
 )
 def test_a_pattern_matches_the_path_or_the_host_and_the_path(pattern, host, path, matches):
@@ -61,6 +72,13 @@ def test_of_each_kind_the_first_matching_rule_counts():
         ([("/x", bypass)], r"rules\[0\], for '/x', must have ttl"),
         ([("example.com", ttl(1))], r"rules\[0\] must have a pattern of a path, or .*, not 'example.com'"),
         ([("", ttl(1))], r"rules\[0\] must have a pattern"),
+        (
+            [("news/*", ttl(1))],
+            r"rules\[0\] must have a pattern that begins with a slash or a host, not 'news/\*': '/news/\*' is a path, and "
+            r"'//news/\*' begins with the host 'news'",
+        ),
+        ([("api*/x", ttl(1))], r"rules\[0\] must have a pattern that begins with a slash or a host"),
+        ([("//intranet", ttl(1))], r"rules\[0\] must have a pattern of a path, or of a host and a path"),
         ([("https://example.com/", ttl(1))], r"rules\[0\] must have a pattern of .* without scheme and query"),
         ([("/x?page=*", ttl(1))], r"rules\[0\] must have a pattern of .* without scheme and query"),
     ],

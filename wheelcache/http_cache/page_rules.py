@@ -2,8 +2,9 @@
 
 >>> rules = [("/static-pages/*", ttl(3600)), ("/account/*", bypass()), ("api.example.com/*", grace(30))]
 
-A pattern that begins with a slash applies to every host; others begin with a host. ``*`` matches any text, also with
-slashes, and no other character is special. Of the rules of each kind, the first that matches counts.
+A pattern that begins with a slash applies to every host. Others begin with a host: ``*``, ``localhost``, an address in
+brackets, or a name with a dot or a port. Another host has two slashes before it: ``//intranet/*``. ``*`` matches any
+text, also with slashes, and no other character is special. Of the rules of each kind, the first that matches counts.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from wheelcache import glob_pattern, options
+from wheelcache import options
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class PageRules:
 
 ACCEPTED: Final = 'such as ("/news/*", ttl(60)), ("/account/*", bypass()) or ("api.example.com/*", grace(30))'
 
-Matcher = Callable[[str], object]
+Matcher = Callable[[str], bool]
 
 
 def _checked(name: str, given: Any) -> tuple[Matcher, Matcher, PageRule]:
@@ -98,16 +99,46 @@ def _checked(name: str, given: Any) -> tuple[Matcher, Matcher, PageRule]:
     if not isinstance(rule, PageRule):
         accepted = "ttl(seconds), bypass() or grace(seconds)"
         raise TypeError(f"{name}, for {options.shown(pattern)}, must have {accepted}, not {options.shown(rule)}")
-    host, slash, path = pattern.partition("/")
+    host, slash, path = pattern.removeprefix("//").partition("/")
     if not slash or "://" in pattern or "?" in pattern:
         raise ValueError(
             f"{name} must have a pattern of a path, or of a host and a path, without scheme and query: {ACCEPTED}, "
             f"not {options.shown(pattern)}"
         )
+    if not (pattern.startswith("/") or _is_host(host.lower())):
+        raise ValueError(
+            f"{name} must have a pattern that begins with a slash or a host, not {options.shown(pattern)}: "
+            f"{options.shown('/' + pattern)} is a path, and {options.shown('//' + pattern)} begins with the host "
+            f"{options.shown(host)}"
+        )
     return _matcher(host.lower() or "*"), _matcher(slash + path), rule
 
 
+def _is_host(text: str) -> bool:
+    """Return whether the text before the first slash of a pattern looks like a host, not like a directory."""
+    return text in ("*", "localhost") or "." in text or ":" in text
+
+
 def _matcher(pattern: str) -> Matcher:
+    """Return a function that returns whether a text matches a pattern.
+
+    The first place of the part between two stars is as good as any later one, so a text is read once.
+    """
     # Keys have one character for each byte.
-    parts = pattern.encode().decode("latin-1").split("*")
-    return glob_pattern.matcher("*".join(map(glob_pattern.escaped, parts)))
+    first, *others = pattern.encode().decode("latin-1").split("*")
+    if not others:
+        return first.__eq__
+    *middle, last = others
+
+    def matches(text: str) -> bool:
+        if not (text.startswith(first) and text.endswith(last)):
+            return False
+        start, end = len(first), len(text) - len(last)
+        for part in middle:
+            start = text.find(part, start, end)
+            if start < 0:
+                return False
+            start += len(part)
+        return start <= end
+
+    return matches
