@@ -2,11 +2,12 @@
 drivers."""
 
 import random
+import re
 
 import pytest
 
 from tests.http_cache import users
-from tests.http_cache.site import AsgiSite, Response
+from tests.http_cache.site import AsgiSite, Request, Response
 from wheelcache.http_cache import bypass
 from wheelcache.http_cache.keys import page_key
 from wheelcache.http_cache.request import KEYED_HEADERS
@@ -214,11 +215,6 @@ def test_an_absent_header_differs_from_an_empty_one(site):
         ({"accept-language": "en, de"}, {"accept-language": "de, en"}),
         ({"accept-language": "en;q=0.5, de"}, {"accept-language": "en, de"}),
         ({"accept-encoding": "gzip"}, {"accept-encoding": "br"}),
-        ({"accept-encoding": "gzip"}, {"accept-encoding": "gzip;q=0"}),
-        # For Werkzeug, the others accept no coding.
-        ({"accept-encoding": "gzip"}, {"accept-encoding": "gzip;q=2"}),
-        ({"accept-encoding": "gzip"}, {"accept-encoding": "gzip;q=1e0"}),
-        ({"accept-encoding": "gzip"}, {"accept-encoding": "gzip;level=1"}),
         ({"accept-encoding": "gzip"}, {}),
         ({"cookie": "a=1"}, {"cookie": "a=2"}),
         ({"user-agent": "a, b"}, {"user-agent": "a,b"}),
@@ -244,8 +240,7 @@ def test_requests_with_different_needs_get_different_variants(site, one, other):
     ("one", "other"),
     [
         ({"accept-language": "en,de;q=0.5"}, {"accept-language": "EN, de; q=0.5"}),
-        ({"accept-encoding": "gzip, br"}, {"accept-encoding": "br;q=0.9,gzip;q=0.5, identity"}),
-        ({"accept-encoding": "br, deflate, gzip, zstd"}, {"accept-encoding": "*"}),
+        ({"accept-encoding": "gzip, br"}, {"accept-encoding": "br,gzip, identity"}),
     ],
 )
 def test_requests_with_the_same_needs_share_a_variant(site, one, other):
@@ -255,14 +250,34 @@ def test_requests_with_the_same_needs_share_a_variant(site, one, other):
     assert site.runs == 1
 
 
-def test_a_coding_that_the_client_does_not_accept_is_not_stored(site):
-    # As GZipMiddleware of Django answers to ``gzip;q=0``.
+@pytest.mark.parametrize("spelling", ["*", "GZIP", "Gzip", "gzip;q=0", "gzip, *;q=0.1", "x-gzip", "gzip," * 60])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_request_with_an_unusual_accept_encoding_changes_no_page_of_others(site, spelling, when):
+    # As GZipMiddleware of Django: frameworks disagree about these spellings, and a plain list means the same to all.
+    def respond(request):
+        compresses = re.search(r"\bgzip\b", request.headers.get("accept-encoding", "")) is not None
+        headers = {**USUAL, "vary": "Accept-Encoding", **({"content-encoding": "gzip"} if compresses else {})}
+        return Response(b"zip" if compresses else b"plain", headers)
+
+    site.respond = respond
+    usual = [{"accept-encoding": "gzip, br"}, {"accept-encoding": "br"}, {}]
+    if when == "after":
+        assert [site.get(headers=headers).body for headers in usual] == [b"zip", b"plain", b"plain"]
+    unusual = {"accept-encoding": spelling}
+    expected = respond(Request("GET", "/", "", unusual, None)).body
+    assert [site.get(headers=unusual).body for _ in range(3)] == [expected] * 3
+    assert [site.get(headers=headers).body for headers in usual] == [b"zip", b"plain", b"plain"]
+    assert site.runs == 6
+    assert site.stats().stored == 3
+
+
+@pytest.mark.parametrize("accepted", ["br", "x-gzip"])
+def test_a_coding_that_the_client_does_not_accept_is_not_stored(site, accepted):
     site.respond = lambda request: Response(b"zip", {**USUAL, "vary": "Accept-Encoding", "content-encoding": "gzip"})
-    site.get(headers={"accept-encoding": "gzip;q=0"})
+    site.get(headers={"accept-encoding": accepted})
     assert site.stats().not_stored == {"encoding": 1}
     for _ in range(4):
         site.get(headers={"accept-encoding": "gzip"})
-    # The second run shows that the page can be stored after all.
     assert site.runs == 2
 
 

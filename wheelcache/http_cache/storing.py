@@ -167,7 +167,7 @@ class Storing:
         encoding = single(page.headers, b"content-encoding")
         if encoding is None or b"accept-encoding" not in page.fields:
             return False
-        return encoding.lower() not in accepted_encodings(request.value(b"accept-encoding") or b"")
+        return encoding.lower() not in (accepted_encodings(request.value(b"accept-encoding") or b"") or ())
 
     def store(self, request: Request, page: Page, notes: PageNotes, since: int) -> Refusal | None:
         """Store a page whose body is complete.

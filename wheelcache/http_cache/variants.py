@@ -8,8 +8,8 @@ A page may also depend on single cookies. A field is therefore either a header (
 (``b"cookie theme"``; no name of a header contains a space).
 
 The key of a variant has the values as they were sent, because only the application knows which of them mean the same.
-There are two exceptions, for which every browser has another spelling: Accept-Encoding and a valid Accept-Language.
-Normalizing them takes some microseconds, so a ``Variants`` remembers the keys for recent values.
+There are two exceptions, for which every browser has another spelling: a plain Accept-Encoding and a valid
+Accept-Language. Normalizing them takes some microseconds, so a ``Variants`` remembers the keys for recent values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from functools import lru_cache
 from itertools import count
 from typing import Final
 
-from wheelcache.http_cache.headers import members
 from wheelcache.http_cache.keys import SEPARATOR, digest
 
 MOST_VARIANTS: Final = 32
@@ -38,14 +37,15 @@ SOME_COOKIE: Final = b"cookie ;"
 """The field that stands for whether there are cookies at all. No name of a cookie contains a semicolon."""
 ENCODINGS: Final = (b"br", b"deflate", b"gzip", b"zstd")
 """The content codings that applications choose from."""
+KNOWN_ENCODINGS: Final = frozenset([*ENCODINGS, b"identity", b"compress", b"dcb", b"dcz"])
+LONGEST_ENCODINGS: Final = 200
+"""Bytes. Browsers send less than 40."""
 
 LONGEST_FIELD: Final = 4096
 _SAFE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]{0,%d}" % LONGEST_FIELD)
 
 _COOKIE_NAME: Final = re.compile(rb"[!#-'*+.^-z|~0-9A-Z-]+")
 _QUOTED: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
-
-_WEIGHT: Final = re.compile(rb"[qQ]=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 LONGEST_LANGUAGES: Final = 500
 """Characters. Django ignores the rest of a longer field."""
@@ -135,7 +135,10 @@ class Normalization:
                     return None
                 value = (b"some" if sent else None) if field == SOME_COOKIE else sent.get(field[len(b"cookie ") :])
             elif value is not None and field == b"accept-encoding":
-                value = b",".join(accepted_encodings(value))
+                accepted = accepted_encodings(value)
+                if accepted is None:
+                    return None
+                value = b",".join(accepted)
             elif value is not None and field == b"accept-language":
                 value = self._language(value)
             found.append(value)
@@ -155,22 +158,17 @@ class Normalization:
         return b",".join(wishes)
 
 
-def accepted_encodings(raw: bytes) -> list[bytes]:
+def accepted_encodings(raw: bytes) -> list[bytes] | None:
     """Return the content codings that a client accepts, among those that applications choose from.
 
-    A coding with an invalid weight is not accepted. Frameworks differ about it: the response of one that uses the
-    coding is not stored.
+    Return None for anything but a plain list, such as ``gzip, deflate, br``. Frameworks read weights, stars, capitals and
+    other names differently: Django finds gzip in ``pack200-gzip``, but not in ``GZIP``. If such a spelling had the key
+    of a plain list, one request could turn compression off for all.
     """
-    accepted = {}
-    for member in members([raw]):
-        coding, has_weight, weight = member.partition(b";")
-        accepted[coding.strip().lower()] = not has_weight or _is_positive(weight)
-    return [coding for coding in ENCODINGS if accepted.get(coding, accepted.get(b"*", False))]
-
-
-def _is_positive(weight: bytes) -> bool:
-    match = _WEIGHT.fullmatch(weight.strip(b" \t"))
-    return match is not None and float(match[1]) > 0
+    if len(raw) > LONGEST_ENCODINGS:
+        return None
+    named = {member.strip(b" \t") for member in raw.split(b",")} if raw else set()
+    return [coding for coding in ENCODINGS if coding in named] if named <= KNOWN_ENCODINGS else None
 
 
 @dataclass(eq=False, slots=True)
