@@ -3,7 +3,7 @@
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
@@ -188,7 +188,7 @@ class AsgiSite(Site):
             "http_version": "1.1",
             "method": method,
             "scheme": "http",
-            "path": unquote(path),
+            "path": unquote_to_bytes(path.encode("latin-1")).decode(errors="replace"),
             "raw_path": path.encode("latin-1"),
             "query_string": query.encode("latin-1"),
             "root_path": "",

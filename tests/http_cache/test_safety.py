@@ -459,6 +459,25 @@ def test_the_path_of_a_scope_without_the_raw_path_is_not_decoded_again(asgi):
     assert asgi.get("/A").body == b"/A"
 
 
+def test_a_path_that_a_middleware_in_front_of_the_cache_has_changed_is_the_path_of_the_page(clock):
+    site = AsgiSite(clock, rules=[("/de/private", bypass())])
+    site.respond = lambda request: Response(request.path.encode(), USUAL)
+    whole = site.scope
+    site.scope = lambda *parts: {**whole(*parts), "path": "/de" + whole(*parts)["path"].removeprefix("/x")}
+    for target, body in (("/a", b"/de/a"), ("/x/a", b"/de/a"), ("/b%2Fc", b"/de/b/c"), ("/b", b"/de/b")):
+        assert site.get(target).body == body
+    assert site.runs == 3
+    assert site.get("/x/private").detail == 'fwd=bypass; detail="rule of the site"'
+    assert site.cache.purge("http://example.com/de/a") == 1
+    site.cache.cache.close()
+
+
+def test_paths_that_are_not_utf_8_have_pages_of_their_own(asgi):
+    asgi.respond = lambda request: Response(repr(asgi.runs).encode(), USUAL)
+    assert len({asgi.get(target).body for target in ("/%ff", "/%fe", "/%EF%BF%BD", "/%ff")}) == 3
+    assert asgi.cache.purge("http://example.com/%fe") == 1
+
+
 def test_a_rule_applies_to_a_path_that_begins_with_the_letters_of_its_root(clock):
     site = AsgiSite(clock, rules=[("/a/*", bypass())])
     whole = site.scope
