@@ -34,6 +34,8 @@ REFUSED = {
     "headers": lambda: dict(flask.request.headers),
     "environ": lambda: {**flask.request.environ},
     "protocol": lambda: flask.request.environ.get("SERVER_PROTOCOL"),
+    "port-of-the-server": lambda: flask.request.server,
+    "port-of-the-server-in-environ": lambda: flask.request.environ["SERVER_PORT"],
     "address-before-the-proxy": lambda: flask.request.environ["werkzeug.proxy_fix.orig"]["REMOTE_ADDR"],
 }
 DETAILS = {

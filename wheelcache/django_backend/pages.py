@@ -11,7 +11,8 @@ count, since Django reports whether the page depends on them, by ``Vary: Cookie`
 
 Before any middleware runs, Django has read the method, the path, the script name, the scheme, and ``Content-Type``,
 with whose charset it decodes the query. They are in the key of every page. Under ASGI it has also copied the addresses
-of the client and the server into ``request.META``, which is watched like ``request.scope``.
+of the client and the server into ``request.META``, which is watched like ``request.scope``. Nothing watches the
+receivers of ``request_started``, which run before that.
 """
 
 from __future__ import annotations
@@ -48,11 +49,10 @@ COMPANION: Final = "wheelcache.django_backend.pages.PageMiddleware"
 ENDS: Final = frozenset(part for part in convert_exception_to_response.__code__.co_consts if isinstance(part, CodeType))
 """The two functions around each middleware and around the view, for sync and for async code."""
 
-IN_THE_KEY: Final = frozenset(
-    ("type", "asgi", "method", "scheme", "path", "query_string", "root_path", "server", NOTES_KEY)
-)
-"""Entries of a scope that are in the key of every page, or the same for all requests of a server. ``state`` is not: an
-application in front of the cache may keep the visitor in it."""
+IN_THE_KEY: Final = frozenset(("type", "asgi", "method", "scheme", "path", "query_string", "root_path", NOTES_KEY))
+"""Entries of a scope that are in the key of every page, or the same for all requests of a server. ``server`` is not: one
+server may listen on an internal port, too. Nor is ``state``: an application in front of the cache may keep the visitor
+in it."""
 
 SETS_COOKIE: Final = "CSRF_COOKIE_NEEDS_UPDATE"
 """The entry of META that Django sets when the page gets a CSRF token, until the response sets its cookie."""

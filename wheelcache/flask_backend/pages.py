@@ -7,7 +7,8 @@ address or on all cookies, are not stored. Flask reads the cookie of the session
 count, since Flask adds ``Vary: Cookie`` to pages that use the session.
 
 Werkzeug reads some parts when it makes the request object: the method, the scheme, the path, the script name, the query
-and the address of the server, which are in the key of every page, and the address of the client, which is watched.
+which are in the key of every page, and the addresses of the server and the client, which are watched. It also reads
+the server's address for a request without a host, of which no page is stored.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from types import FrameType
 from typing import Any, Final, TypeVar, cast
 
 from flask import Flask, Response, current_app, g, make_response, request
+from werkzeug import wsgi
 from werkzeug.datastructures import EnvironHeaders, ImmutableMultiDict
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import map as routing
+from werkzeug.sansio import request as sansio_request
 from werkzeug.test import run_wsgi_app
 from werkzeug.utils import cached_property
 from werkzeug.wrappers import Request
@@ -39,6 +42,10 @@ ENDS: Final = frozenset([Flask.wsgi_app.__code__, Flask.dispatch_request.__code_
 
 READ_BY_ROUTING: Final = ("HTTP_CONNECTION", "QUERY_STRING")
 """Entries of the environ that Werkzeug reads to find the view of a URL."""
+
+SERVER: Final = ("SERVER_NAME", "SERVER_PORT")
+READ_SERVER: Final = frozenset([wsgi.get_host.__module__, sansio_request.__name__])
+"""The modules of Werkzeug that read the server's address in case that a request has no host."""
 
 PAGES: Final = "wheelcache.pages"
 """The key of the HTTP caches of an app in its ``extensions``."""
@@ -146,7 +153,8 @@ def _collect_tags(response: Response) -> Response:
 
 class _Watch(Watch):
     def is_own(self, what: str, reader: FrameType) -> bool:
-        return super().is_own(what, reader) or _makes_error(reader)
+        looks_for_host = what in SERVER and reader.f_globals.get("__name__") in READ_SERVER
+        return looks_for_host or super().is_own(what, reader) or _makes_error(reader)
 
 
 def _makes_error(reader: FrameType) -> bool:
@@ -182,6 +190,7 @@ class _Watched(Request):
 
     remote_addr = _WatchedAttribute("REMOTE_ADDR")
     query_string = _WatchedAttribute("QUERY_STRING")
+    server = _WatchedAttribute("SERVER_NAME")
 
     def __init__(self, environ: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         super().__init__(environ, *args, **kwargs)

@@ -35,8 +35,8 @@ LASTING: Final = frozenset([TOO_LONG, FILE, WRITE, EXTENSION, TRAILERS])
 """Reasons that will hold for the next response of the page as well, although its headers do not show them."""
 
 OF_THE_VISITOR: Final = frozenset([UNSAFE, ENCODING])
-"""Reasons that hold only for requests with such headers. They leave no mark: a stranger could otherwise keep a page from
-being stored for all."""
+"""Reasons that hold only for requests with such headers. They leave no mark: a stranger could otherwise keep a page
+from being stored for all."""
 
 BODY: Final = refusal("body", "request with a body")
 ERROR: Final = refusal("error", "the application failed")

@@ -161,9 +161,9 @@ class Normalization:
 def accepted_encodings(raw: bytes) -> list[bytes] | None:
     """Return the content codings that a client accepts, among those that applications choose from.
 
-    Return None for anything but a plain list, such as ``gzip, deflate, br``. Frameworks read weights, stars, capitals and
-    other names differently: Django finds gzip in ``pack200-gzip``, but not in ``GZIP``. If such a spelling had the key
-    of a plain list, one request could turn compression off for all.
+    Return None for anything but a plain list, such as ``gzip, deflate, br``. Frameworks read weights, stars, capitals
+    and other names differently: Django finds gzip in ``pack200-gzip``, but not in ``GZIP``. If such a spelling had the
+    key of a plain list, one request could turn compression off for all.
     """
     if len(raw) > LONGEST_ENCODINGS:
         return None

@@ -23,14 +23,14 @@ from wheelcache.http_cache.variants import cookies, environ_name
 IN_THE_KEY: Final = frozenset(
     (
         *("REQUEST_METHOD", "SCRIPT_NAME", "PATH_INFO", "QUERY_STRING", "HTTP_HOST"),
-        *("SERVER_NAME", "SERVER_PORT", "SERVER_SOFTWARE", "GATEWAY_INTERFACE", "werkzeug.request"),
+        *("SERVER_SOFTWARE", "GATEWAY_INTERFACE", "werkzeug.request"),
         *map(environ_name, CONDITIONS),
         *map(environ_name, BYPASSING),
         *map(environ_name, KEYED_HEADERS),
     )
 )
 """Entries of an environ that are in the key of every page, the same for all requests of a server, or answered by the
-cache itself."""
+cache itself. The server's address is none of them: one server may listen on an internal port, too."""
 
 FROM_CLIENT: Final = ("HTTP_", "CONTENT_", "REMOTE_")
 
