@@ -74,7 +74,7 @@ def test_of_each_kind_the_first_matching_rule_counts():
         ([("", ttl(1))], r"rules\[0\] must have a pattern"),
         (
             [("news/*", ttl(1))],
-            r"rules\[0\] must have a pattern that begins .*, not 'news/\*': '/news/\*' is a path, and '//news/\*' begins with",
+            r"rules\[0\] must have a pattern .*, not 'news/\*': '/news/\*' is a path, and '//news/\*' begins with",
         ),
         ([("api*/x", ttl(1))], r"rules\[0\] must have a pattern that begins with a slash or a host"),
         ([("//intranet", ttl(1))], r"rules\[0\] must have a pattern of a path, or of a host and a path"),

@@ -50,7 +50,7 @@ ENDS: Final = frozenset(part for part in convert_exception_to_response.__code__.
 """The two functions around each middleware and around the view, for sync and for async code."""
 
 IN_THE_KEY: Final = frozenset(("type", "asgi", "method", "scheme", "path", "query_string", "root_path", NOTES_KEY))
-"""Entries of a scope that are in the key of every page, or the same for all requests of a server. ``server`` is not: one
+"""Entries of a scope that are in the key of every page, or the same for all requests of a server. ``server`` is not: a
 server may listen on an internal port, too. Nor is ``state``: an application in front of the cache may keep the visitor
 in it."""
 

@@ -72,11 +72,11 @@ class QueryRules:
         if not (may_have_ignored or (self._sorts and "&" in query)):
             return query
         parameters = query.split("&")
-        named = zip(_names(parameters), parameters, strict=True)
+        named = [*zip(_names(parameters), parameters, strict=True)]
         if may_have_ignored:
-            named = (pair for pair in named if not self._is_ignored(pair[0]))
+            named = [pair for pair in named if not self._is_ignored(pair[0])]
         if self._sorts:
-            named = sorted(named, key=itemgetter(0))
+            named.sort(key=itemgetter(0))
         return "&".join([parameter for _, parameter in named])
 
     def _is_ignored(self, name: str) -> bool:
