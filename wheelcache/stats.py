@@ -332,6 +332,11 @@ REASONS: Final[Mapping[str, Reason]] = {
         "reads SERVER_PROTOCOL",
         "reads the whole scope",
     ),
+    "changed inside": _reason(
+        "The page depends on a part of the request that a middleware between the cache and the framework has changed.",
+        "Put the cache directly around the application of the framework, and this middleware around the cache.",
+        "changed by a middleware inside the cache: X-Country",
+    ),
     "encoding": _reason(
         "The response has a content coding that the visitor does not accept.",
         "Compress only with a coding that Accept-Encoding of the request names.",

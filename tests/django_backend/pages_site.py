@@ -279,7 +279,23 @@ def rendered(request, template):
     return HttpResponse(loader.get_template(template).render({}, request))
 
 
+@for_a_minute
+def seen(request, country=""):
+    """Show each part of the request that a middleware inside the cache may change."""
+    parts = (country, request.get_host(), request.headers.get("X-Country"), request.COOKIES.get("theme"))
+    return HttpResponse(f"{parts} {request.body} {request.GET.urlencode()}")
+
+
+@for_a_minute
+def seen_own(request):
+    """Show an item that such a middleware may add."""
+    return HttpResponse(str(scope_of(request).get("site.country")))
+
+
 urlpatterns = [
+    path("seen", seen),
+    path("seen-own", seen_own),
+    path("<country>/seen", seen),
     path("numbered", numbered),
     path("url", url),
     path("media-type", media_type),

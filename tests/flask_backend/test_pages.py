@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import random
 from itertools import count
 
 import flask
@@ -10,6 +11,7 @@ from jinja2 import FileSystemLoader
 from werkzeug.exceptions import NotFound
 from werkzeug.middleware.proxy_fix import ProxyFix
 
+from tests.http_cache.middleware import SHOWN, VISITORS, ByCookie, assert_that_each_visitor_gets_their_page, target_of
 from tests.http_cache.page_tags import PageTags
 from tests.http_cache.site import EPOCH, WsgiSite, answer_of, hits, is_stored
 from tests.http_cache.why import traced
@@ -61,13 +63,13 @@ READ = {
 
 
 class FlaskSite(WsgiSite):
-    def __init__(self, clock, app_class=flask.Flask, **options):
+    def __init__(self, clock, app_class=flask.Flask, middleware=lambda app: ProxyFix(app, x_host=1), **options):
         self.cache = HTTPCache(
             **{"clock": clock, "wall_clock": lambda: EPOCH + clock(), "figures_dir": None, **options}
         )
         app = app_class(__name__)
         app.secret_key = "not secret"
-        app.wsgi_app = ProxyFix(app.wsgi_app, x_host=1)
+        app.wsgi_app = middleware(app.wsgi_app)
         self.cache.init_app(app)
         self.app = app
 
@@ -101,6 +103,19 @@ class FlaskSite(WsgiSite):
         @self.cache.cached(60)
         def reads(what):
             return f"{ {**READ, **REFUSED}[what]()!r} {next(numbers)}"
+
+        @app.get("/seen")
+        @app.get("/<country>/seen")
+        @self.cache.cached(60)
+        def seen(country=""):
+            request = flask.request
+            parts = (country, request.host, request.headers.get("X-Country"), request.cookies.get("theme"))
+            return f"{parts} {request.get_data()} {request.args.to_dict()}"
+
+        @app.get("/seen-own")
+        @self.cache.cached(60)
+        def seen_own():
+            return str(flask.request.environ.get("site.country"))
 
         @app.get("/login/<name>")
         def login(name):
@@ -191,6 +206,15 @@ def test_a_response_with_a_cache_control_of_its_own_keeps_it(site):
 def test_cookies_and_browsers_that_no_code_reads_make_no_variants(site):
     first = site.get("/cached", {"Cookie": "_ga=1", "User-Agent": "a"})
     assert site.get("/cached", {"Cookie": "_ga=2", "User-Agent": "b", "Connection": "close"}).body == first.body
+
+
+@pytest.mark.parametrize("part", SHOWN)
+def test_each_visitor_gets_the_page_of_the_request_that_middleware_makes(make_site, part):
+    site = make_site(middleware=lambda app: ByCookie(app, part))
+    reason = f"changed by a middleware inside the cache: {SHOWN[part]}"
+    assert site.get(target_of(part), VISITORS[1]).detail.endswith(f'detail="{reason}"')
+    hits = assert_that_each_visitor_gets_their_page(site, part, random.Random(part))
+    assert (hits > 0) is (part != "own")
 
 
 @pytest.mark.parametrize("what", READ)

@@ -17,7 +17,8 @@ receivers of ``request_started``, which run before that.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from io import BytesIO
 from types import CodeType
 from typing import Any, Final, cast
 
@@ -25,7 +26,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.apps import apps
 from django.conf import settings
 from django.contrib.sessions import middleware as sessions
-from django.core.exceptions import ImproperlyConfigured
+from django.core.exceptions import ImproperlyConfigured, RequestDataTooBig
 from django.core.handlers.exception import convert_exception_to_response
 from django.http import HttpRequest, QueryDict
 from django.http.request import HttpHeaders
@@ -40,9 +41,14 @@ from wheelcache.cache import Cache
 from wheelcache.django_backend.request_context import page_tags
 from wheelcache.django_backend.site_settings import figures_directory
 from wheelcache.http_cache import HTTPCache
+from wheelcache.http_cache.asgi import App as AsgiApp
+from wheelcache.http_cache.asgi import AsgiCache
 from wheelcache.http_cache.headers import cache_tags
+from wheelcache.http_cache.inside import compare, watched_asgi, watched_wsgi
 from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
 from wheelcache.http_cache.watched import Watch, WatchedCookies, WatchedEnviron, WatchedParameters, watched
+from wheelcache.http_cache.wsgi import App as WsgiApp
+from wheelcache.http_cache.wsgi import WsgiCache
 
 COMPANION: Final = "wheelcache.django_backend.pages.PageMiddleware"
 
@@ -58,10 +64,23 @@ SETS_COOKIE: Final = "CSRF_COOKIE_NEEDS_UPDATE"
 """The entry of META that Django sets when the page gets a CSRF token, until the response sets its cookie."""
 
 
+class _PageCache(HTTPCache):
+    """The HTTP cache of a Django site."""
+
+    def wsgi(self, app: WsgiApp) -> WsgiCache:
+        return super().wsgi(watched_wsgi(app))
+
+    def asgi(self, app: AsgiApp) -> AsgiCache:
+        return super().asgi(watched_asgi(app))
+
+
 def page_cache(**options: Any) -> HTTPCache:
     """Return the HTTP cache of this site, for ``wsgi.py`` and ``asgi.py``.
 
     >>> application = page_cache(stale_while_revalidate=30).wsgi(get_wsgi_application())
+
+    Put other WSGI or ASGI middleware around the cache. What middleware inside it reads and changes counts as a
+    dependency of all pages.
 
     A page depends on the cookies of the session and of CSRF protection if its ``Vary`` names ``Cookie``, and on each
     cookie that was read while it was made. Other cookies, such as those of analytics, make no variants of it.
@@ -82,7 +101,7 @@ def page_cache(**options: Any) -> HTTPCache:
             "site. Visitors would get pages in the language of others."
         )
     own = [settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME]
-    cache = HTTPCache(
+    cache = _PageCache(
         **{
             "cookies": own,
             "session_cookies": [settings.SESSION_COOKIE_NAME],
@@ -182,13 +201,18 @@ class _Watched(_Tagged):
         # A thread keeps the language and the time zone of an earlier request if nothing deactivates them.
         self._language, self._zone = get_language(), timezone.get_current_timezone_name()
         watch = Watch(notes, ENDS, _own_reads())
-        environ = request.META
+        # Without the watch that is on an environ with middleware around Django.
+        environ = dict.copy(request.META)
+        if notes.given is not None:
+            _compare(watch, request, notes.given, environ)
+        # This call makes the notes complete. Later reads are added, including reads by a streamed body.
+        notes.vary_on()
         request.COOKIES = _Cookies(request.COOKIES, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
         if notes.traces is not None:
             parameters: Any = _Parameters(request.GET.urlencode(), encoding=request.encoding)
             parameters.begin(notes.traces)
             request.GET = parameters
-        self._meta = request.META = meta = _Meta(environ, watch)
+        self._meta = request.META = meta = _Meta(request.META, watch)
         request.headers = _Headers(meta, environ)
         if hasattr(request, "environ"):
             request.environ = meta
@@ -220,6 +244,23 @@ class _Watched(_Tagged):
         if response.streaming and hasattr(request, "session") and not varies:
             # The body may still read the session, and no Vary would name it.
             notes.refuse("streaming", "streamed, and may use the session")
+
+
+def _compare(watch: Watch, request: HttpRequest, given: Mapping[str, Any], environ: dict[str, Any]) -> None:
+    """Compare a request with the one at the cache, whose environ or scope is ``given``."""
+    if not hasattr(request, "scope"):
+        compare(watch, given, environ)
+        return
+    at_cache, scheme = type(request)(given, BytesIO()).META, "wsgi.url_scheme"  # type: ignore[call-arg]
+    seen_scheme = request.scope.get("scheme", "http")
+    compare(watch, {**at_cache, scheme: given.get("scheme", "http")}, {**environ, scheme: seen_scheme})
+    try:
+        has_body = request.body != b""
+    except RequestDataTooBig:
+        has_body = True
+    if has_body:
+        # The request at the cache has none.
+        watch.refuse_changed("body")
 
 
 def _chooses_languages() -> bool:

@@ -31,6 +31,7 @@ from werkzeug.wrappers import Request
 
 from wheelcache import http_cache, options
 from wheelcache.flask_backend.app_contexts import figures_directory
+from wheelcache.http_cache.inside import compare, watched_wsgi
 from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
 from wheelcache.http_cache.watched import Watch, WatchedCookies, WatchedEnviron, WatchedParameters, watched
 
@@ -89,7 +90,10 @@ class HTTPCache(http_cache.HTTPCache):
         self._is_ready = False
 
     def init_app(self, app: Flask) -> None:
-        """Put the cache in front of ``app``. Call it after other changes of ``app.wsgi_app``.
+        """Put the cache in front of ``app``. Call it before other changes of ``app.wsgi_app``.
+
+        Then the key of a page is made from the request that the app sees. What middleware inside the cache reads and
+        changes counts as a dependency of all pages.
 
         Raises:
             ValueError: if ``session_cookies`` does not contain the cookie of the app's session.
@@ -115,7 +119,7 @@ class HTTPCache(http_cache.HTTPCache):
         app.request_class = type("WatchedRequest", (_Watched, app.request_class), attributes)
         app.before_request_funcs.setdefault(None, []).insert(0, _offer_tags)
         app.after_request_funcs.setdefault(None, []).insert(0, _collect_tags)
-        app.wsgi_app = self.wsgi(app.wsgi_app)  # type: ignore[method-assign]
+        app.wsgi_app = self.wsgi(watched_wsgi(app.wsgi_app))  # type: ignore[method-assign]
 
     def cached(self, seconds: float) -> Callable[[View], View]:
         """Decorate a view, so that its responses may be stored for ``seconds`` by this cache and by browsers.
@@ -199,6 +203,10 @@ class _Watched(Request):
             return
         notes.ignored.load()
         watch = _Watch(notes, ENDS, self._own)
+        if notes.given is not None:
+            compare(watch, notes.given, dict.copy(environ))
+        # This call makes the notes complete. Later reads are added, including reads by a streamed body.
+        notes.vary_on()
         self.cookies = _Cookies(self.cookies, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
         if notes.traces is not None:
             self.args = parameters = _Parameters(self.args)

@@ -13,8 +13,8 @@ without arguments if the page depends on nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from wheelcache.http_cache.reads import NOTHING_IGNORED, IgnoredReads, Reads
 from wheelcache.http_cache.reasons import Refusal, refusal
@@ -31,6 +31,7 @@ class PageNotes:
         fields: request headers and cookies on which the page depends, in addition to those that its Vary names.
         refused: the reason why the page must not be stored; None if it may be.
         is_keyed: whether the application called ``vary_on``.
+        given: the environ or the scope that middleware inside the cache has received; None if there is none.
         tags: the tags of the page, to which the application may add: see ``HTTPCache.delete_tags``.
         ignored, traces: for companions, which read the request on behalf of the application: the reads that do not
             count, and the record of those that do, None unless a developer has asked for it.
@@ -40,11 +41,17 @@ class PageNotes:
     fields: frozenset[bytes] = frozenset()
     refused: Refusal | None = None
     is_keyed = False
+    given: Mapping[str, Any] | None = None
 
     def __init__(self, ignored: IgnoredReads = NOTHING_IGNORED, traces: Reads | None = None) -> None:
         self.tags: set[str] = set()
         self.ignored = ignored
         self.traces = traces
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing has been noted yet."""
+        return not self.fields and self.refused is None
 
     def vary_on(self, *, headers: Iterable[str] = (), cookies: Iterable[str] = ()) -> None:
         """Make the page depend on these request headers and cookies.

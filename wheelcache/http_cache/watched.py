@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.reads import Reads, caller
+from wheelcache.http_cache.reasons import refusal
 from wheelcache.http_cache.request import BYPASSING, KEYED_HEADERS
 from wheelcache.http_cache.rules import CONDITIONS
 from wheelcache.http_cache.stored_pages import UNUSUAL_COOKIES
@@ -38,13 +39,15 @@ READS_ONE: Final = ("__getitem__", "__delitem__", "__contains__", "get", "getlis
 READS_ALL: Final = (
     *("__iter__", "__reversed__", "__len__", "__eq__", "__ne__", "__or__", "__ror__", "__repr__", "__reduce_ex__"),
     *("__copy__", "__deepcopy__", "copy", "deepcopy", "items", "keys", "lists", "listvalues", "popitem", "to_dict"),
-    "values",
+    *("values", "__add__", "__mul__", "__rmul__", "count", "index"),
 )
-"""The methods of ``dict`` and of Werkzeug's ``MultiDict`` that read one item and all items."""
+"""The methods of ``dict``, ``list``, ``tuple`` and Werkzeug's ``MultiDict`` that read one item and all items."""
+
+SOME_COOKIES: Final = "whether there are cookies"
 
 
 def watched(base: type, plain: Callable[[Any], Any] | None = None) -> Callable[[type], type]:
-    """Return a decorator for subclasses of ``base``, a kind of dict, whose reads call ``note`` and ``note_all``.
+    """Return a decorator for subclasses of ``base``, a container, whose reads call ``note`` and ``note_all``.
 
     Args:
         plain: makes the copies and pickles of an object, without the watch; None if ``base`` can.
@@ -90,15 +93,17 @@ class Watch:
         ends: the code with which the framework calls a middleware or a view: see ``reads``.
         own: parts that the framework itself reads for every page, each with the globals of the module that does. These
             reads do not count: the framework's Vary reports whether the page depends on the part.
+
+    Attributes:
+        changed: the parts that middleware inside the cache has changed: see ``inside``.
     """
 
     def __init__(self, notes: PageNotes, ends: Collection[CodeType], own: Mapping[str, Mapping[str, Any]]) -> None:
         self.notes = notes
         self.own = own
         self.noted: set[str] = set()
+        self.changed: frozenset[str] = frozenset()
         self._ends = ends
-        # This call makes the notes complete. Later reads are added, including reads by a streamed body.
-        notes.vary_on()
 
     def counts(self, what: str) -> bool:
         """Return whether the read of a part is to be noted, and record which code reads it.
@@ -110,12 +115,17 @@ class Watch:
         if what in self.noted and notes.traces is None:
             return False
         reader = caller()
-        if self.is_own(what, reader) or notes.ignored.contain(what, reader, self._ends):
+        ends = self.ends(reader)
+        if self.is_own(what, reader) or notes.ignored.contain(what, reader, ends):
             return False
         self.noted.add(what)
         if notes.traces is not None:
-            notes.traces.add(_shown(what), reader, self._ends)
+            notes.traces.add(_shown(what), reader, ends)
         return True
+
+    def ends(self, reader: FrameType) -> Collection[CodeType]:
+        """Return the code at which the layer of the code that reads ends."""
+        return self._ends
 
     def is_own(self, what: str, reader: FrameType) -> bool:
         """Return whether the framework reads a part that it reads for every page."""
@@ -125,6 +135,21 @@ class Watch:
         """Keep the page from being stored because of a read, if the read counts."""
         if self.counts(what):
             self.notes.refuse(reason, f"reads {_shown(what)}")
+
+    def refuse_changed(self, what: str) -> None:
+        """Keep the page from being stored because it depends on a part that middleware has changed.
+
+        This replaces other reasons, which the middleware may have caused by the same reads.
+        """
+        self.notes.refused = refusal("changed inside", f"changed by a middleware inside the cache: {_shown(what)}")
+
+    def has_changed(self, what: str) -> bool:
+        """Return whether middleware has changed a part that is read. If the read counts, the page is not stored."""
+        if what not in self.changed:
+            return False
+        if self.counts(what):
+            self.refuse_changed(what)
+        return True
 
 
 def _shown(what: str) -> str:
@@ -148,7 +173,8 @@ class WatchedCookies(dict[str, str]):
         super().__init__(found)
 
     def note(self, name: str) -> None:
-        if self._watch.counts(f"cookie {name}"):
+        what = f"cookie {name}"
+        if not self._watch.has_changed(what) and self._watch.counts(what):
             self._watch.notes.vary_on(cookies=[name])
 
     def note_all(self) -> None:
@@ -156,7 +182,7 @@ class WatchedCookies(dict[str, str]):
 
     def __bool__(self) -> bool:
         # Django's ``cache_page`` asks this for every page that it stores.
-        if self._watch.counts("whether there are cookies"):
+        if not self._watch.has_changed(SOME_COOKIES) and self._watch.counts(SOME_COOKIES):
             self._watch.notes.vary_on_presence_of_cookies()
         return dict.__len__(self) > 0
 
@@ -168,18 +194,20 @@ class WatchedEnviron(dict[str, Any]):
     def __init__(self, environ: dict[str, Any], watch: Watch) -> None:
         self.watch = watch
         self._environ = environ
-        super().__init__(environ)
+        super().__init__(dict.copy(environ))
 
     def note(self, name: str) -> None:
         watch = self.watch
-        if name in IN_THE_KEY:
+        if name.startswith("REMOTE_"):
+            watch.refuse("client address", name)
+        elif name not in watch.noted and watch.has_changed(name):
+            return
+        elif name in IN_THE_KEY:
             if name == "QUERY_STRING" and watch.notes.traces is not None and not watch.is_own(name, caller()):
                 watch.notes.traces.unread.clear()
         elif name.startswith("HTTP_") or name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
             if watch.counts(name):
                 watch.notes.vary_on(headers=[name.removeprefix("HTTP_").replace("_", "-")])
-        elif name.startswith("REMOTE_"):
-            watch.refuse("client address", name)
         elif not (name in watch.noted or name.startswith(("wsgi.", "wheelcache.")) or self._is_of_the_process(name)):
             watch.refuse("environ", name)
 
