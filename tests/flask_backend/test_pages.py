@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import random
 from itertools import count
 
 import flask
@@ -209,11 +208,11 @@ def test_cookies_and_browsers_that_no_code_reads_make_no_variants(site):
 
 
 @pytest.mark.parametrize("part", SHOWN)
-def test_each_visitor_gets_the_page_of_the_request_that_middleware_makes(make_site, part):
+def test_each_visitor_gets_the_page_of_the_request_that_middleware_makes(make_site, clock, part):
     site = make_site(middleware=lambda app: ByCookie(app, part))
     reason = f"changed by a middleware inside the cache: {SHOWN[part]}"
     assert site.get(target_of(part), VISITORS[1]).detail.endswith(f'detail="{reason}"')
-    hits = assert_that_each_visitor_gets_their_page(site, part, random.Random(part))
+    hits = assert_that_each_visitor_gets_their_page(site, part, clock)
     assert (hits > 0) is (part != "own")
 
 

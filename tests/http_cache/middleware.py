@@ -4,6 +4,7 @@ There is one for each part of a request. A visitor without the cookie is left as
 """
 
 import io
+import random
 from http.cookies import SimpleCookie
 
 
@@ -116,14 +117,14 @@ def target_of(part):
     return "/seen-own" if part == "own" else "/seen"
 
 
-def assert_that_each_visitor_gets_their_page(site, part, chance, requests=60):
+def assert_that_each_visitor_gets_their_page(site, part, clock, requests=60):
     """Make requests of random visitors, whose pages differ. Return the number of hits."""
-    bodies, hits = {}, 0
+    bodies, hits, chance = {}, 0, random.Random(part)
     for _ in range(requests):
         visitor = chance.choice(VISITORS)
         response = site.get(target_of(part), visitor)
         # A second after a page was not stored, the next may be.
-        site.clock.advance(1)
+        clock.advance(1)
         hits += response.detail.startswith("hit")
         assert bodies.setdefault(str(visitor), response.body) == response.body
     assert len(bodies) == len({*bodies.values()}) == len(VISITORS)

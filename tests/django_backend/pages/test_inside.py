@@ -1,7 +1,5 @@
 """Middleware between the cache and Django, which changes requests."""
 
-import random
-
 import pytest
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
@@ -48,8 +46,8 @@ def by_cookie(part, **options):
 
 @pytest.mark.parametrize("interface", ["wsgi", "asgi"])
 @pytest.mark.parametrize("part", SHOWN)
-def test_each_visitor_gets_the_page_of_the_request_that_middleware_makes(make_site, part, interface):
-    hits = assert_that_each_visitor_gets_their_page(make_site(**by_cookie(part)[interface]), part, random.Random(part))
+def test_each_visitor_gets_the_page_of_the_request_that_middleware_makes(make_site, clock, part, interface):
+    hits = assert_that_each_visitor_gets_their_page(make_site(**by_cookie(part)[interface]), part, clock)
     # Of the visitors without the cookie. Under ASGI, middleware that looks for a cookie reads all headers.
     assert (hits > 0) is (interface == "wsgi" and part != "own")
 
