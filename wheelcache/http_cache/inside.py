@@ -37,11 +37,12 @@ HANDLERS: Final = frozenset(
 """The functions by which a server calls a framework, with their modules."""
 
 TRUSTED: Final = (
-    *("werkzeug.middleware", "starlette.middleware", "uvicorn.middleware"),
+    *("werkzeug.middleware", "uvicorn.middleware"),
     *("sentry_sdk", "opentelemetry", "newrelic", "ddtrace", "elasticapm"),
 )
 """Packages whose reads do not count: they observe requests, or change only items that a keyed header explains and the
-address of the client, which no stored page reads."""
+address of the client, which no stored page reads. Starlette is not among them: it puts a copy of the headers into the
+scope, which hides the reads of middleware inside it."""
 
 ALWAYS_READ: Final = frozenset(
     (
