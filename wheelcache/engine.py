@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from typing import Any, Final
 
 from wheelcache.cache_parts import CacheParts
@@ -76,10 +77,14 @@ class Engine:
         """Return the weight of an entry of ``key`` and ``value``; 0 without a weigher."""
         return self._parts.writer.weigh(self._parts.keys.adapt(key), value)
 
-    def evict_to(self, size: int) -> None:
-        """Evict the least recently used entries until at most ``size``, an int >= 0, are left. Load no snapshot."""
+    def evict_to(self, size: int, *, weight: float = inf) -> None:
+        """Evict the least recently used entries until at most ``size``, an int >= 0, are left, and their weights are at
+        most ``weight`` together. Load no snapshot."""
+        core, writer = self._parts.core, self._parts.writer
         with suppress(Unloaded):
-            self._parts.writer.evict_to(whole("size", size))
+            writer.evict_to(whole("size", size))
+            while core.weight > weight and len(core):
+                writer.evict_to(len(core) - 1)
 
     def clear_for(self, by: str | None) -> None:
         """Clear the cache, and record the clear among the recent events.

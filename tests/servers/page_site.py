@@ -11,6 +11,9 @@ from wheelcache.http_cache import NOTES_KEY, HTTPCache
 SECONDS = float(os.environ["SLOW_SECONDS"])
 """That a slow page takes."""
 
+LARGE = b"x" * 2**24
+"""More than the operating system keeps for a client that does not read."""
+
 begun = []
 runs = []
 
@@ -50,11 +53,19 @@ async def plain_asgi(scope, receive, send):
     if scope["path"].startswith("/slow"):
         begun.append(scope["path"])
         await asyncio.sleep(SECONDS)
+    if scope["path"].startswith("/large"):
+        runs.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"max-age=60")]})
+        await send({"type": "http.response.body", "body": b'"', "more_body": True})
+        for first in range(0, len(LARGE), 2**16):
+            await send({"type": "http.response.body", "body": LARGE[first : first + 2**16], "more_body": True})
+        await send({"type": "http.response.body", "body": b'"'})
+        return
     sent, body = answer(scope["path"], headers, scope.get(NOTES_KEY))
     fields = [(name.encode(), value.encode()) for name, value in sent.items()]
     await send({"type": "http.response.start", "status": 200, "headers": fields})
     await send({"type": "http.response.body", "body": body})
 
 
-pages = HTTPCache()
+pages = HTTPCache(max_body=32 << 20)
 wsgi, asgi = pages.wsgi(plain_wsgi), pages.asgi(plain_asgi)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.http_cache.users import requests
 from tests.servers.process import Fleet
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 SERVERS = {
     "granian": [
@@ -25,6 +25,8 @@ SERVERS = {
 }
 SECONDS = 2.0
 """That the application needs for a slow page."""
+LARGE = 2**24
+"""Bytes of a large page: more than the operating system keeps for a client that does not read."""
 CLIENTS = 8
 REQUESTS = {"granian": 10_000, "uvicorn": 20_000, "gunicorn": 10_000}
 """As many for WSGI as for ASGI."""
@@ -66,6 +68,25 @@ def test_mixed_requests_of_two_users_never_mix_their_pages(serve, name):
         assert bodies == [user for _, headers in part for user in headers.values()]
     # Half of the paths have pages that can be stored.
     assert server("runs") < REQUESTS[name] * 0.7
+
+
+def test_a_visitor_does_not_wait_for_a_client_that_does_not_read(serve):
+    server = serve("uvicorn")
+    runs = server("runs")
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", server.port))
+        slow.sendall(b"GET /large HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % server.port)
+        assert until(lambda: server("runs") == runs + 1)
+        assert len(server("large")) == LARGE
+        # After a wait in vain, the visitor would have caused a run.
+        assert server("runs") == runs + 1
+        slow.settimeout(PATIENCE)
+        received = 0
+        while received < LARGE:
+            data = slow.recv(2**20)
+            assert data
+            received += len(data)
 
 
 @pytest.mark.parametrize("name", SERVERS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from contextlib import suppress
 from contextvars import Context
 from time import monotonic
 from typing import Any, Final, cast
@@ -21,6 +22,7 @@ from wheelcache.http_cache.page import status_line
 from wheelcache.http_cache.pages import Decision, Pages, Selected, Wait
 from wheelcache.http_cache.query import QueryRules
 from wheelcache.http_cache.reads import WHY, Reads
+from wheelcache.http_cache.recorded_client import Message, RecordedClient, Send
 from wheelcache.http_cache.replies import Renewal, Reply
 from wheelcache.http_cache.request import KEYED_HEADERS, NOBODY, SPECIAL_HEADERS, extra_of_key, named_headers
 from wheelcache.http_cache.rules import CONDITIONS
@@ -28,9 +30,7 @@ from wheelcache.http_cache.run import BODY, EXTENSION, INCOMPLETE, TRAILERS, For
 from wheelcache.http_cache.variants import COOKIE, Raw, Variants, is_safe
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 logger = logging.getLogger("wheelcache")
@@ -229,10 +229,9 @@ class _Exchange:
     def __init__(self, run: Run, receive: Receive, send: Send) -> None:
         self._run = run
         self._receive = receive
-        self._client = send
+        self._client = RecordedClient(run, send)
         self._has_started = False
         self._is_answered = False
-        self._is_client_lost = False
         self._gave_up: asyncio.Event | None = None
 
     async def run(self, app: App, scope: Scope) -> None:
@@ -250,11 +249,21 @@ class _Exchange:
         except Exception:
             reply = None if self._has_started else run.failed()
             if reply is None:
+                await self._finish()
                 raise
-            await _send(self._client, reply)
+            await _send(self._client.send, reply)
+        else:
+            await self._finish()
         finally:
-            # The application may have returned without a complete response.
             run.give_up(INCOMPLETE)
+            self._client.close()
+
+    async def _finish(self) -> None:
+        """Send the rest of a response that the application has left incomplete."""
+        self._run.give_up(INCOMPLETE)
+        # The client may have disconnected.
+        with suppress(OSError):
+            await self._client.flush()
 
     async def _receive_from_client(self) -> Message:
         """Receive for the application. A client that disconnects ends neither a run for which other requests wait nor a
@@ -280,8 +289,8 @@ class _Exchange:
             self._record(message)
         if not run.is_recording and self._gave_up is not None:
             self._gave_up.set()
-        if not self._is_answered and not self._is_client_lost:
-            await self._to_client(self._client(message))
+        if not self._is_answered:
+            await self._client.send(message)
 
     async def _started(self, message: Message) -> Message:
         """Report the beginning of the response. Return the message to send, unless the cache has replied."""
@@ -294,7 +303,7 @@ class _Exchange:
             run.give_up(TRAILERS)
         if reply is not None:
             self._is_answered = True
-            await self._to_client(_send(self._client, reply))
+            await _send(self._client.send, reply)
         return {**message, "headers": without(headers, NOT_SENT) + run.announcement.headers}
 
     def _record(self, message: Message) -> None:
@@ -305,15 +314,6 @@ class _Exchange:
                 run.ended()
         elif message["type"].startswith("http.response."):
             run.give_up(EXTENSION)
-
-    async def _to_client(self, sending: Awaitable[None]) -> None:
-        try:
-            await sending
-        except OSError:
-            # Servers may raise this if the client has disconnected. The run goes on for the page.
-            if not self._run.is_recording:
-                raise
-            self._is_client_lost = True
 
 
 def _forwarding(forward: Forward, send: Send) -> Send:

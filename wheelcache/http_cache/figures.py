@@ -26,7 +26,11 @@ MOST_NAMES: Final = {NOT_STORED: 20, FULL: 8}
 
 
 class Figures:
-    """Counts the responses of an HTTP cache."""
+    """Counts the responses of an HTTP cache.
+
+    Attributes:
+        unsent: the bytes of recorded responses that their clients have not received yet.
+    """
 
     def __init__(self) -> None:
         self._lock = lazy_lock()
@@ -35,6 +39,7 @@ class Figures:
         self._reasons: Counter[str] = Counter()
         self._paths = NamedPaths(MOST_NAMES)
         self._new_paths: deque[tuple[str, str, str]] = deque()
+        self.unsent = 0
         self.served = self._sizes.append
         """Count a response from a fresh page; the argument is the size of its body."""
 
@@ -126,6 +131,7 @@ class Figures:
 
     def after_fork_in_child(self) -> None:
         self._lock.forget()
+        self.unsent = 0
         self._sizes.clear()
         self._new_paths.clear()
         self._counts = Counter()

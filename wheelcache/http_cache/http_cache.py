@@ -123,9 +123,10 @@ class HTTPCache:
         query_rules = QueryRules(ignore_query, sort=sort_query)
         self._query_rules = query_rules if ignore_query or sort_query else None
         shared = options.coherence("coherence", coherence) is not None
+        max_bytes = options.count("max_bytes", max_bytes)
         self.cache = Cache(
             name,
-            max_weight=options.count("max_bytes", max_bytes),
+            max_weight=max_bytes,
             weigher=weigh,
             jitter=0.0,
             figures_dir=figures_dir,
@@ -134,7 +135,7 @@ class HTTPCache:
         )
         figures = Figures()
         marks = Marks()
-        stored = StoredPages(self.cache, marks, normalization, query_rules, figures)
+        stored = StoredPages(self.cache, max_bytes, marks, normalization, query_rules, figures)
         turns = self.cache.engine.keep_pages(
             figures, clock, purge=stored.purge_target, before_clear=partial(stored.purge, ALL)
         )

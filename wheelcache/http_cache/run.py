@@ -208,6 +208,13 @@ class Run:
             turn.end(End.AGAIN)
         self.is_recording = False
 
+    def keep_unsent(self, size: int) -> bool:
+        """See ``StoredPages.keep_unsent``."""
+        return self._storing.stored.keep_unsent(size)
+
+    def sent(self, size: int) -> None:
+        self._storing.stored.sent(size)
+
     @property
     def fields(self) -> frozenset[bytes]:
         """The request headers and cookies on which the stored page depends."""

@@ -47,6 +47,7 @@ class StoredPages:
 
     Args:
         cache: contains the pages and the variants, with the weigher ``weigh``.
+        max_bytes: the maximum size of all pages together, in bytes.
         marks: the marks of pages that could not be stored.
         normalization: turns values of headers into parts of keys.
         query_rules: normalizes the queries of URLs, as those of requests.
@@ -59,12 +60,19 @@ class StoredPages:
     """
 
     def __init__(
-        self, cache: Cache, marks: Marks, normalization: Normalization, query_rules: QueryRules, figures: Figures
+        self,
+        cache: Cache,
+        max_bytes: int,
+        marks: Marks,
+        normalization: Normalization,
+        query_rules: QueryRules,
+        figures: Figures,
     ) -> None:
         self.find: Callable[[str], Any] = cache.find
         self.count_miss, self.is_used = cache.engine.misses().count, cache.engine.is_used
         self._cache = cache
         self._engine = cache.engine
+        self._max_bytes = max_bytes
         self.marks = marks
         self._normalization = normalization
         self._query_rules = query_rules
@@ -74,7 +82,9 @@ class StoredPages:
     def put(self, request: Request, page: Page) -> Refusal | None:
         """Store a page that a run has made since ``page.since``. Return None if it was stored, otherwise the reason."""
         with self._lock.get():
-            return self._put(request, page)
+            why = self._put(request, page)
+            self._make_room()
+            return why
 
     def _put(self, request: Request, page: Page) -> Refusal | None:
         key, own = request.key, page_tags(request.host, request.path, request.query)
@@ -128,6 +138,29 @@ class StoredPages:
         """Return whether another page was stored in place of ``page``. Unlike ``find``, this counts no hit."""
         record = self._engine.peek(key)
         return record is not None and record.value is not page
+
+    # The unsent bytes of responses that are recorded.
+
+    def keep_unsent(self, size: int) -> bool:
+        """Count bytes that a client has not received yet in ``max_bytes``. Return False if there is no room for them.
+
+        They take at most half of it: otherwise, clients that do not read could keep all pages out.
+        """
+        with self._lock.get():
+            if self._figures.unsent + size > self._max_bytes // 2:
+                return False
+            self._figures.unsent += size
+            self._make_room()
+            return True
+
+    def sent(self, size: int) -> None:
+        """Count bytes no longer that ``keep_unsent`` has counted."""
+        with self._lock.get():
+            self._figures.unsent -= size
+
+    def _make_room(self) -> None:
+        if self._figures.unsent:
+            self._engine.evict_to(len(self._cache), weight=self._max_bytes - self._figures.unsent)
 
     # Removing.
 

@@ -88,9 +88,9 @@ class Observer:
 
     def state(self) -> State:
         """Return the state of the cache that is not part of its counts."""
-        options = self._options
+        options, memory = self._options, self.memory_use()
         return State(
-            memory=self.memory_use(),
+            memory=None if memory is None else memory + self.stats.unsent,
             lag=self._driver.lag,
             max_entries=options.max_entries,
             max_weight=options.max_weight,

@@ -37,6 +37,8 @@ class ObservedStore(Protocol):
 class ObservedPages(Protocol):
     """The pages of an HTTP cache, as its observers see them."""
 
+    @property
+    def unsent(self) -> int: ...
     def row(self) -> Row: ...
     def paths(self) -> NamedPaths: ...
     def unpublished_paths(self) -> list[Occurrences]: ...
@@ -82,7 +84,13 @@ class StatsReader:
         of_pages = NO_PAGES if self.pages is None else self.pages.row()
         counts = (*_counters(values), *buckets, *(NO_STORE if store is None else store.counts()), *of_pages)
         of_store = NO_STORE_GAUGES if store is None else store.gauges()
-        return counts, (len(self._core), self._core.weight, *self._core.sample(), *of_store)
+        weight = self._core.weight + self.unsent
+        return counts, (len(self._core), weight, *self._core.sample(), *of_store)
+
+    @property
+    def unsent(self) -> int:
+        """The bytes of responses that are counted with the pages until their clients have received them."""
+        return 0 if self.pages is None else self.pages.unsent
 
 
 _REMOVALS: Final = tuple((RemovalCause(cause), name) for cause, name in REMOVALS.items())
