@@ -33,7 +33,7 @@ from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
 from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.request import untagged
-from wheelcache.loading.steps import DRIVE, ByDriver, Steps, StepsTo, drive, result, run, run_async, then, twins
+from wheelcache.loading.steps import DRIVE, ByDriver, Steps, StepsTo, drive, run, run_async, then, twins
 from wheelcache.near_cache.computations import CommittedValue
 from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.late_values import remove_own
@@ -462,14 +462,18 @@ class TieredCache(WheelCache):
             )
         )
 
+    def load_missed(self, *args: Any, **given: Any) -> Any:
+        """Do a ``get_or_set`` after a ``get`` that missed, which counts the look-up."""
+        return run(self._load_missed(*args, **given))
+
+    async def aload_missed(self, *args: Any, **given: Any) -> Any:
+        return await run_async(self._load_missed(*args, **given))
+
     def _load_missed(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Steps:
-        """Do a ``get_or_set`` after a ``get`` that missed, which counts the look-up."""
         begun, ttl = self._store_tags.begin(tags), timeout if callable(timeout) else self._ttl(timeout)
         return self._get_or_add(begun, key, default, ttl, version)
-
-    load_missed, aload_missed = twins(_load_missed, result)
 
     def _has_key(self, key: Any, version: int | None = None) -> StepsTo[Any]:
         # Its value shows whether its tags were dropped.
