@@ -9,6 +9,8 @@ from pkgutil import resolve_name
 import pytest
 import yaml
 
+from wheelcache.stats import MISSES
+
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
 
@@ -26,6 +28,12 @@ def test_the_tables_in_the_reference_are_current(tmp_path):
     outdated = [name for name, text in pages.items() if (copy / "reference" / name).read_text() != text]
     assert outdated == [], "run make reference"
     assert all("| --- |" in pages[name] for name in ("django.md", "flask.md", "metrics.md", "figures.md"))
+
+
+def test_the_reference_of_the_metrics_names_all_causes_of_misses():
+    # Across the ends of lines.
+    text = " ".join((REFERENCE / "metrics.md").read_text().split())
+    assert [cause for cause in MISSES if f"`{cause}`" not in text.partition("that of a miss is")[2]] == []
 
 
 def test_the_reference_names_classes_functions_and_members_that_exist():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from wheelcache import options
@@ -70,6 +70,23 @@ class BackendAccess(PrefixAccess):
             return default
         return self._decode(stored)
 
+    def _note_misses(self, keys: Iterable[Any]) -> None:
+        """Note the misses of many keys of the cache, unless the look-up has noted them."""
+        if self._notes_misses:
+            for cache_key in keys:
+                self._misses.note(cache_key)
+
+    def _computed(self, keys: Collection[Any]) -> None:
+        """Count the computations that end with a write of the caller's ``keys``, if these have the usual prefix."""
+        if self._scopes_with_misses and self._prefix is not None:
+            for key in keys:
+                self._misses.computed(f"{self._prefix}{key!s}", len(keys))
+
+    def _computed_since(self, cache_key: Any, together: int = 1) -> int:
+        """Count the computation that ends with a write of a key of the cache, unless it was counted. Return its moment;
+        0 if it is not known."""
+        return self._misses.computed(cache_key, together) if self._scopes_with_misses else 0
+
     def delete_tags(self, *tags: str) -> None:
         """Delete every entry that was stored with one of the tags and has the key prefix of this object, in O(1) per
         tag.
@@ -121,6 +138,7 @@ class BackendAccess(PrefixAccess):
         return bool(store(cache_key, stored, ttl, grace=grace, exact=not jitter, tags=tags, since=since) & STORED)
 
     def _add_new(self, cache_key: Any, stored: Any, ttl: float | None, tags: tuple[str, ...] = ()) -> bool:
+        since = self._computed_since(cache_key)
         if _is_over(ttl):
             if cache_key in self._cache:
                 return False
@@ -130,7 +148,7 @@ class BackendAccess(PrefixAccess):
         self._make_room((cache_key,))
         if not tags:
             return self._cache.add(cache_key, stored, ttl)
-        store, since = self._cache.engine.set, self._misses.since(cache_key)
+        store = self._cache.engine.set
         return bool(store(cache_key, stored, ttl, exact=True, mode=ABSENT, tags=tags, since=since) & STORED)
 
     def _store_many(
@@ -147,6 +165,7 @@ class BackendAccess(PrefixAccess):
         Args:
             originals: the caller's keys by the keys of the cache.
         """
+        since = {key: self._computed_since(key, len(stored)) for key in stored}
         if _is_over(ttl):
             self._cache.delete_many(stored)
             return []
@@ -154,11 +173,10 @@ class BackendAccess(PrefixAccess):
         graces = {key: self._fill_grace(originals[key]) for key in stored} if self._fill_graces else {}
         if not (tags or graces):
             return self._cache.set_many(stored, ttl, jitter=jitter)
-        since = self._misses.since
         return [
             key
             for key, value in stored.items()
-            if not self._store(key, value, ttl, tags, since(key), graces.get(key, 0.0), jitter=jitter)
+            if not self._store(key, value, ttl, tags, since[key], graces.get(key, 0.0), jitter=jitter)
         ]
 
     def _make_room(self, keys: Iterable[Any]) -> None:

@@ -94,10 +94,7 @@ class CacheParts:
             if self.stamps.bus is not None:
                 self.stamps.bus.start()
 
-        def count_fill(key: Any, seconds: float) -> None:
-            self.loads.count_fill(key, seconds)
-
-        self.misses = Misses(self.core, self.stamps, self.keys, cache_is_used, count_fill)
+        self.misses = Misses(self.core, self.stamps, self.keys, cache_is_used)
         self.writer = EntryWriter(
             name,
             self.core,
@@ -113,6 +110,7 @@ class CacheParts:
             cache_is_used=cache_is_used,
         )
         self.loads = Loads(self.core, self.writer, self.stamps, self.keys, cache_is_used, options.background_context)
+        self.misses.loads = self.loads
         self.groups = Groups()
         self.leased_reads = LeasedReads(
             self.core, self.gate.check, self.leases, self.stamps, self.misses, self.writer, self.loads.counts
@@ -177,7 +175,7 @@ class CacheParts:
             self.gate.open()
         if self.misses.scopes:
             # A later ``set`` by this caller does not answer an earlier miss.
-            self.misses.forget()
+            self.misses.outdate_all()
         return sum([self.writer.drop_tag(name) for name in names])
 
     def key_batches(self) -> Iterator[list[Any]]:

@@ -115,8 +115,9 @@ class Engine:
         return loads.load(request) if found is MISSING else loads.refresh(request, found)
 
     def misses(self) -> Misses:
-        """Return the part that counts misses, which ``Cache.find`` does not, and notes those that callers may answer by
-        a write. In a coherent cache, a look-up in it notes its miss; otherwise, the layer does."""
+        """Return the part that counts misses, which ``Cache.find`` does not, notes those that callers may answer by a
+        write, and counts their computations. In a coherent cache, a look-up in it notes its miss; otherwise, the layer
+        does."""
         return self._parts.misses
 
     def look_up_leased(

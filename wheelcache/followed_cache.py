@@ -161,8 +161,21 @@ class FollowingAccess:
         found = self._in_overlay(cache_key)
         if type(found) is Fill:
             return self._decode(found.value)
-        value = NOTHING if found is HIDDEN else self._get_shared(key, NOTHING, version)
-        return default if value is NOTHING or self._hides_entry(cache_key, key) else value
+        if found is not HIDDEN:
+            value = self._get_shared(key, NOTHING, version)
+            if value is NOTHING:
+                return default
+            if not self._hides_entry(cache_key, key):
+                return value
+        # The set that may follow is no fill: other callers have another value.
+        self._misses.begin(cache_key)
+        return default
+
+    def _count_computation(self, cache_key: Any) -> None:
+        """Count the computation of a value that the transaction sets."""
+        if self._scopes_with_misses:
+            self._misses.computed(cache_key)
+            self._misses.take(cache_key)
 
     def _hides_entry(self, cache_key: Any, key: Any = None) -> bool:
         """Return whether a transaction has dropped a tag of the entry that was found in the shared cache."""

@@ -601,9 +601,10 @@ class Stats:
             found a value within its TTL, or found none.
         stale_hits: look-ups that returned a value past its TTL, within its grace. They are neither hits nor misses.
         puts: values that were stored, including loaded ones, but not values restored from a snapshot.
-        loads, load_failures: loaders that returned, loaders that raised. The time between a miss of a backend's ``get``
-            and the ``set`` that follows counts as a load as well, and so does a successful read of the store behind. A
-            failed one counts in ``store`` only.
+        loads, load_failures: computations of values that returned, and that raised, each of which counts once: calls of
+            a loader, and the time between a miss of a backend's ``get`` or ``get_many`` and the first ``set``, ``add``
+            or ``set_many`` of the key that follows within 60 seconds in the same thread, task or request. Reads of the
+            store behind count in ``store`` only, and a value that is given instead of a loader counts as no load.
         load_seconds: the time spent in loads, including failed ones, in seconds.
         load_timeouts: callers that did not wait for the end of a load.
         coalesced: callers that received a value that another caller was computing: stampedes prevented.

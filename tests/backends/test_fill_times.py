@@ -14,6 +14,7 @@ import pytest
 from tests.engines import engine
 from tests.memory import traced
 from tests.waiting import PATIENCE
+from wheelcache.coherence import misses
 
 
 def loads(cache):
@@ -31,6 +32,17 @@ def test_a_miss_and_the_set_that_follows_are_a_load(make, options):
     assert loads(cache) == (3, 3)
     assert 0 <= cache.engine.stats().load_seconds < PATIENCE
     assert len(cache.engine.observer.stats.computed.recent(0.0)[1]) == 3
+
+
+def test_values_that_are_set_together_share_the_time_of_their_computation(make, monkeypatch):
+    now = [misses.moment()]
+    monkeypatch.setattr(misses, "moment", lambda: now[0])
+    cache = make()
+    cache.get_many(["a", "b", "c", "d"])
+    now[0] += 2 * 10**9
+    cache.set_many(dict.fromkeys("abcd", 1))
+    assert loads(cache) == (4, 4)
+    assert cache.engine.stats().load_seconds == 2
 
 
 def test_a_set_without_a_miss_a_second_set_and_one_by_another_thread_are_none(make, in_thread):

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.waiting import PATIENCE, until, until_waiting, waiting
+from wheelcache.runtime.request_scope import end_request
 
 LONG = 1000
 """Seconds of a fill_wait that ends after any test: a result within PATIENCE did not wait for it."""
@@ -133,6 +134,29 @@ ASKS = {
     "load": lambda cache: cache.load("key", lambda: 1),
     "clear": lambda cache: cache.clear(),
 }
+
+
+OUTDATES = {
+    "a tag was dropped": lambda cache, theirs, in_thread: in_thread(cache.backend.delete_tags, "a").result(PATIENCE),
+    "another process has set it": lambda cache, theirs, in_thread: theirs.set("k", "newer"),
+}
+
+
+@pytest.mark.usefixtures("own_stamps")
+@pytest.mark.parametrize("outdate", OUTDATES.values(), ids=OUTDATES)
+def test_a_value_that_is_outdated_when_it_is_set_ends_the_lease(make, in_thread, outdate):
+    given = {"name": "lease of an outdated value", "coherence": "host", "fill_wait": LONG}
+    cache, theirs = make(**given), make(**given, max_entries=7)
+    assert cache.get("k") is None
+    waiter = in_thread(cache.get, "k", "computes it now")
+    until_waiting()
+    outdate(cache, theirs, in_thread)
+    cache.backend.set("k", "outdated", tags=["a"])
+    is_leased = cache.engine.engine.is_leased(cache.key("k"))
+    # If the lease had not ended, the waiter would wait for its end.
+    end_request()
+    assert waiter.result(PATIENCE) == "computes it now"
+    assert not is_leased
 
 
 @pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS)

@@ -55,7 +55,10 @@ def test_advice_is_below_the_problems_and_the_curve_among_the_figures_of_a_cache
     curve = [{"size": 0.5, "hit_ratio": 0.4, "error": 0.02}, {"size": 1.0, "hit_ratio": 0.5, "error": 0.0}]
     page.show(site.card(curve=curve), advice=["Cache 'pages': <b>grow</b>."], problems=[])
     assert [each.text for each in page.all("#advice li")] == ["Cache 'pages': <b>grow</b>."]
-    assert page.find("[data-part=curve]").text.split("\n") == ["\u00d7 0.5", "40.0% ± 2", "\u00d7 1", "50.0% ± 0"]
+    assert page.find("[data-part=curve]").text.split("\n") == [
+        *("\u00d7 0.5", "40.0% ± 2 points"),
+        *("\u00d7 1", "50.0% ± 0 points"),
+    ]
     site.figures["advice"] = []
     site.figures["caches"][0]["curve"] = []
     page.look_again()

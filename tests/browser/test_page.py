@@ -155,6 +155,47 @@ def test_axe_finds_no_violation_on_a_phone_in_a_dialog_and_without_caches(page, 
     assert violations(page.driver) == []
 
 
+@pytest.mark.parametrize("width", [360, 480, 768, 900, 1024, 1100, 1280, 1600, 1920])
+def test_at_any_width_headings_are_whole_names_are_not_broken_and_no_tile_is_alone(page, site, width):
+    metrics = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    group = {**GROUP, "name": "report"}
+    stores = [full_card(site, "tiered")["store"], None]
+    cards = [{**full_card(site, f"cache {n}"), "groups": [group], "store": store} for n, store in enumerate(stores)]
+    for card in cards:
+        card["recent"] |= {"failures": 12, "store_errors": 3, "evictions_per_second": 1234.5}
+    page.show(*cards, problems=[])
+    for card in cards:
+        page.select(card["name"])
+        shown = page.run(LAYOUT)
+        assert shown["wider"] == []
+        assert shown["lines"] == [1]
+        assert shown["tiles"].count(1) in (0, len(shown["tiles"])) or shown["tiles"][0] == 1
+
+
+GROUP = {
+    **dict.fromkeys(("requests", "hits", "misses", "puts", "loads", "bytes"), 123_456),
+    **dict.fromkeys(("load_seconds", "hour_seconds"), 4567.0),
+    "hit_ratio": 0.547,
+    "misses_by_cause": {"new or long gone": 50, "written by another process": 10},
+}
+
+LAYOUT = """
+    const shown = (selector) => [...document.querySelectorAll(selector)].filter((each) => each.offsetWidth);
+    const edges = (node) => node.getBoundingClientRect();
+    const isWider = (node) => edges(node).left < edges(node.parentElement).left - 1
+      || edges(node).right > edges(node.parentElement).right + 1;
+    const lineHeight = (node) => parseFloat(getComputedStyle(node).lineHeight);
+    const rows = new Map();
+    for (const tile of shown(".now > .tile")) rows.set(edges(tile).top, (rows.get(edges(tile).top) ?? 0) + 1);
+    return {
+      wider: shown("#overview thead button").filter(isWider).map((each) => each.textContent),
+      lines: shown(".groups tbody th").map((each) => Math.round(each.clientHeight / lineHeight(each))),
+      tiles: [...rows.values()],
+    };
+"""
+
+
 def printed(page):
     """Return the text of each printed page."""
     sent = page.driver.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})["data"]

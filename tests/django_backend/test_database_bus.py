@@ -106,6 +106,31 @@ def test_a_fill_outdates_no_values_of_other_machines(pair, server):
     assert payloads(server) == before
 
 
+COUNTED = """
+from tests.backends.test_load_counts import FLOWS, DjangoSite
+
+def counted():
+    site = DjangoSite()
+    site.backend, found = cache, {}
+    cache.close()
+    for flow in FLOWS:
+        cache.clear()
+        site.run(flow)
+        found[flow.__name__] = site.loads() - site.calls
+    return found
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"TRANSACTIONS": True}, {"tiered": True}, {"FILL_WAIT": 5}], ids=repr)
+def test_each_computation_is_one_load(machines, options):
+    process = machines.process("counts", **options)
+    process("call_command('createcachetable', verbosity=0)")
+    process.loads()
+    process(COUNTED)
+    found = process("counted()")
+    assert found == dict.fromkeys(found, 0)
+
+
 def test_a_notice_of_a_block_is_seen_if_and_only_if_it_commits(pair):
     a, b = pair
     b.loads("rolled back")

@@ -198,6 +198,14 @@ def test_a_range_of_another_version_is_not_combined_with_the_page(tagged):
     assert tagged.get(headers={"range": "bytes=0-1", "if-range": 'W/"a"'}).status == 200
 
 
+@pytest.mark.parametrize("condition", ['W/"a"', '"a"'])
+def test_a_weak_etag_never_lets_a_client_combine_a_range_with_its_part(site, condition):
+    site.respond = answering({"cache-control": "max-age=60", "etag": 'W/"a"'}, b"0123456789")
+    site.get()
+    answer = site.get(headers={"range": "bytes=0-1", "if-range": condition})
+    assert (answer.status, answer.body, site.runs) == (200, b"0123456789", 1)
+
+
 def test_a_range_of_an_unknown_page_is_left_to_the_application(site):
     site.respond = answering({"cache-control": "max-age=60", "content-range": "bytes 0-1/4"}, b"pa", 206)
     assert site.get(headers={"range": "bytes=0-1"}).status == 206

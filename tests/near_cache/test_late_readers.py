@@ -82,6 +82,21 @@ def coherent_pair(tmp_path, clock):
     ]
 
 
+def test_a_write_after_a_lease_that_found_its_value_outdates_the_computations_of_others(tmp_path, clock, store):
+    """The caller has computed nothing, so its write is no fill."""
+    caches = coherent_pair(tmp_path, clock)
+    ours, theirs = [Calls(NearCache(cache, TIMEOUT, OutageRule(store)), store) for cache in caches]
+    assert theirs.get("k") is MISSING
+    theirs.near.missed("k")
+    store.values["k"] = "set meanwhile"
+    assert ours.lease("k") == "set meanwhile"
+    ours.set("k", "newest", fills=ours.near.fills(["k"], TIMEOUT))
+    theirs.set("k", "older", fills=theirs.near.fills(["k"], TIMEOUT), dropped=None)
+    assert store.values["k"] == "newest"
+    for cache in caches:
+        cache.close()
+
+
 def test_a_value_that_was_read_before_a_write_of_another_process_is_not_for_callers_of_a_later_lease(
     tmp_path, clock, store, pool
 ):

@@ -186,6 +186,16 @@ def test_what_is_read_while_tracking_is_lost_is_served_in_an_outage_only_within_
     assert in_an_outage(near) is MISSING
 
 
+def test_a_value_that_is_read_while_tracking_is_lost_is_no_current_copy(make, store, read):
+    """It may be outdated already: no report of a write drops it."""
+    near = make(tracked=True, trusted=False, **FAIL_SAFE)
+    store.values["k"] = "read"
+    assert read(near) == "read"
+    assert "k" not in near.copies
+    store.error = Down("gone")
+    assert read(near) == "read"
+
+
 def test_copies_outlive_repeated_losses_of_tracking(near, store):
     store.values = {f"k{number}": number for number in range(30)}
     for number in range(0, 30, 2):

@@ -4,8 +4,8 @@ A caller that misses a key computes its value and sets it. Most sites load value
 template fragments, with ``@cached`` and ``@memoize`` of Flask-Caching, and in their own code. The note of the miss
 answers three questions about such a ``set``:
 
-- How long did the computation take? A backend counts it as a load. The loads of a loader that is passed to the cache
-  are timed separately.
+- How long did the computation take? A backend counts it as a load, once: the first write of the key ends the
+  computation. The loads of a loader that is passed to the cache are counted and timed by ``loading.results``.
 - Was a tag of the value dropped since the miss? If so, the value is not stored.
 - In a coherent cache: is this a fill? The source of the value did not change, so a fill does not notify the other
   processes, and it is dropped if another process wrote the key since the miss. Any other write invalidates their
@@ -14,9 +14,9 @@ answers three questions about such a ``set``:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.shared_stamps import canonical
@@ -34,8 +34,8 @@ LONGEST: Final = 60.0
 """Seconds. A ``set`` that comes later after a miss is not attributed to it."""
 
 PLAIN_LENGTH: Final = 250
-"""Characters. The note of a longer key, or of a key that is not a string, contains its 16-byte digest instead, if other
-processes write the key, and is omitted otherwise: such keys are rare, and could occupy any number of bytes."""
+"""Characters. A longer key, or a key that is not a string, is noted by its 16-byte digest: such keys are rare, and
+could occupy any number of bytes."""
 
 Answered = tuple[Seen | None, int]
 """The miss that a write answers: the words that its slot of the stamps showed, None if the write is no fill, and its
@@ -45,19 +45,60 @@ INVALIDATES: Final[Answered] = (None, 0)
 """The value of a write that answers no miss."""
 
 
+class Miss:
+    """The note of one miss.
+
+    Args:
+        seen: the words in the slot of the key; None if the write that answers the miss is no fill.
+        missed_at: the time of the miss on the clock of the core.
+        began: the moment of the miss.
+
+    Attributes:
+        source: see ``Note``.
+        began: 0 after the computation was counted.
+        since: the moment of the miss; 0 after it was outdated.
+    """
+
+    __slots__ = ("began", "missed_at", "seen", "since", "source")
+
+    def __init__(self, source: Hashable, seen: Seen | None, missed_at: float, began: int) -> None:
+        self.source = source
+        self.seen = seen
+        self.missed_at = missed_at
+        self.began = self.since = began
+
+    def outdate(self) -> None:
+        self.seen, self.since = None, 0
+
+
+class LoadCounts(Protocol):
+    """Counts the loads of one cache, by the keys of its core."""
+
+    def count(self, key: Any, seconds: float) -> None:
+        """Count a value that a caller computed in ``seconds``."""
+
+    def compute(self, key: Any, loader: Any) -> Any:
+        """Return the steps to the result of ``loader``, which counts."""
+
+    def leave_out(self, is_left_out: Callable[[Any], bool]) -> None:
+        """Do not count the loads of keys for which ``is_left_out`` is true."""
+
+
 class Misses:
     """The misses of one cache that a write may answer. Keys are those of the callers.
 
     Args:
         keys: adapts the callers' keys to the core.
         cache_is_used: called for each counted miss.
-        count_load: counts the computation of the value of a key, which took a number of seconds.
 
     Attributes:
-        scopes: while it is empty, no caller has missed a key, so ``filled`` need not be called.
+        loads: counts the computations.
+        scopes: while it is empty, no caller has missed a key, so ``computed`` need not be called.
     """
 
-    __slots__ = ("_cache_is_used", "_core", "_count_load", "_keys", "_noted", "_stamps", "scopes")
+    __slots__ = ("_cache_is_used", "_core", "_keys", "_noted", "_stamps", "loads", "scopes")
+
+    loads: LoadCounts
 
     def __init__(
         self,
@@ -65,13 +106,11 @@ class Misses:
         stamps: KeyStamps,
         keys: KeyProxies,
         cache_is_used: Callable[[], object],
-        count_load: Callable[[Any, float], object],
     ) -> None:
         self._core = core
         self._stamps = stamps
         self._keys = keys
         self._cache_is_used = cache_is_used
-        self._count_load = count_load
         self._noted = NotedMisses()
         self.scopes = self._noted.scopes
 
@@ -92,66 +131,102 @@ class Misses:
         """Note that the running thread or task missed ``key``, and may set it soon."""
         stamps = self._stamps
         if stamps.reports_writes:
-            self._noted.add(_noted_key(key), (stamps.source, stamps.seen(key), moment(), self._core.now()))
-        elif type(key) is str and len(key) <= PLAIN_LENGTH:
-            self._noted.add(key, (None, None, moment(), 0.0))
+            self._add(key, Miss(stamps.source, stamps.seen(key), self._core.now(), moment()))
+        else:
+            self.begin(key)
+
+    def begin(self, key: Any) -> None:
+        """Note that the running thread or task will compute the value of ``key``. A later write of it is no fill."""
+        self._add(key, Miss(None, None, 0.0, moment()))
 
     def since(self, key: Any) -> int:
         """Return the moment at which the running thread or task missed ``key``; 0 if it did not, or long ago."""
-        if not self.scopes:
-            return 0
-        note = self._noted.get(_noted_key(key))
-        return 0 if note is None else self._answered(note)[1]
+        miss = self._find(key, self._noted.get)
+        return 0 if miss is None else _recent(miss.since)
 
     def take(self, key: Any) -> Answered:
         """Remove and return the miss of ``key`` that a write answers; INVALIDATES if there is none."""
-        if not self.scopes:
+        miss = self._find(key, self._noted.take)
+        if miss is None:
             return INVALIDATES
-        note = self._noted.take(_noted_key(key))
-        return INVALIDATES if note is None else self._answered(note)
-
-    def take_fill(self, key: Any) -> Answered:
-        """Do the same in a coherent cache. In others, no write is a fill: ``filled`` removes the miss."""
-        return self.take(key) if self._stamps.reports_writes else INVALIDATES
-
-    def filled(self, key: Any) -> int:
-        """Count the computation that ends with a ``set`` of ``key`` by the running thread or task. Return its moment.
-
-        The miss is removed, in a coherent cache by the ``take_fill`` of the ``set``.
-        """
-        scope = running_scope()
-        if scope is None or (scope.parent is None and key not in scope.misses.get(self._noted, NO_MISSES)):
-            # Most sets are of other keys than those that were missed, and this saves them 0.1 us.
-            return 0
-        note = (self._noted.get if self._stamps.reports_writes else self._noted.take)(key)
-        if note is None:
-            return 0
-        since: int = note[2]
-        seconds = (moment() - since) / 1e9
-        if seconds > LONGEST:
-            return 0
-        self._count_load(self._keys.adapt(key), seconds)
-        return since
-
-    def forget(self) -> None:
-        """Remove the notes of the running thread or task, after the cache was cleared or a tag was dropped: a later
-        ``set`` answers none of them.
-
-        The notes of other caches with the same stamps are removed, too: this has outdated all computations.
-        """
-        self._noted.forget(self._stamps.source)
-
-    def _answered(self, note: Any) -> Answered:
-        source, seen, since, missed_at = note
-        if seen is not None and (source != self._stamps.source or self._core.now() - missed_at > FILL_WINDOW):
+        seen = miss.seen
+        if seen is not None and (miss.source != self._stamps.source or self._core.now() - miss.missed_at > FILL_WINDOW):
             # The words in the slots of other stamps say nothing about those of the present ones.
             seen = None
-        return seen, since if moment() - since <= LONGEST * 1e9 else 0
+        return seen, _recent(miss.since)
+
+    def computed(self, key: Any, together: int = 1) -> int:
+        """Count the computation of ``key`` by the running thread or task, which ends with a write of a value. Return
+        its moment; 0 if it is not known, or long ago.
+
+        The miss is removed, in a coherent cache by the ``take`` of the write. Until then, further calls count nothing.
+
+        Args:
+            together: the number of values that were computed in the same time, which they share.
+        """
+        scope = running_scope()
+        if scope is None or (
+            # Most sets are of other keys than those that were missed, and this saves them 0.5 us.
+            scope.parent is None
+            and type(key) is str
+            and len(key) <= PLAIN_LENGTH
+            and key not in scope.misses.get(self._noted, NO_MISSES)
+        ):
+            return 0
+        miss = self._find(key, self._noted.get if self._stamps.reports_writes else self._noted.take)
+        if miss is None:
+            return 0
+        began, miss.began = miss.began, 0
+        if _recent(began):
+            self.loads.count(self._keys.adapt(key), (moment() - began) / 1e9 / together)
+        return _recent(miss.since)
+
+    def compute(self, key: Any, loader: Any) -> Any:
+        """Return the steps to the result of ``loader``, by which the caller computes a value of ``key`` for itself. It
+        counts as a load, and a later write ends no other computation."""
+        key = self._keys.adapt(key)
+        self.take(key)
+        return self.loads.compute(key, loader)
+
+    def outdate(self, key: Any) -> None:
+        """Let the next write of ``key`` by the running thread or task, which deletes or changes an entry, be no fill of
+        an earlier miss. It still ends the computation."""
+        miss = self._find(key, self._noted.get)
+        if miss is not None:
+            miss.outdate()
+
+    def outdate_all(self) -> None:
+        """Do the same for all keys, after the cache was cleared or a tag was dropped.
+
+        This includes the notes of other caches with the same stamps: all computations are outdated.
+        """
+        self._noted.outdate(self._stamps.source)
+
+    def _add(self, key: Any, miss: Miss) -> None:
+        noted_key = _noted_key(key)
+        if noted_key is not None:
+            self._noted.add(noted_key, miss)
+
+    def _find(self, key: Any, find: Callable[[Hashable], Any]) -> Miss | None:
+        """Return the result of ``find``, or None without a call if the running scope has no misses."""
+        scope = running_scope() if self.scopes else None
+        if scope is None or (scope.parent is None and not scope.misses.get(self._noted)):
+            return None
+        return find(_noted_key(key))  # type: ignore[no-any-return]
 
 
-def _noted_key(key: Any) -> str | bytes:
-    """Return ``key`` in a form of bounded size, which is the same for equal keys."""
+def _recent(since: int) -> int:
+    """Return a moment; 0 if it is long ago."""
+    return since if moment() - since <= LONGEST * 1e9 else 0
+
+
+def _noted_key(key: Any) -> str | bytes | None:
+    """Return ``key`` in a form of bounded size, which is the same for equal keys; None if it has no such form, as only
+    keys that are not coherent."""
     if type(key) is str and len(key) <= PLAIN_LENGTH:
         return key
-    text = repr(key if isinstance(key, str) else canonical(key))
+    try:
+        text = repr(key if isinstance(key, str) else canonical(key))
+    except TypeError:
+        return None
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -400,9 +400,7 @@ cdef class PrefixAccess:
         """Return the value of ``key``, or ``default`` if it is missing or expired."""
         if self._overlays is not None and PySet_GET_SIZE(self._overlays):
             found = self.in_overlay(key, version)
-            if found is HIDDEN:
-                return default
-            if found is LAYERED:
+            if found is HIDDEN or found is LAYERED:
                 return self._get_in_transaction(key, default, version)
             if found is not MISSING:
                 return self._loads(found) if type(found) is SERIALIZED else found
@@ -410,7 +408,8 @@ cdef class PrefixAccess:
 
     cdef object in_overlay(self, object key, object version):
         """Return the stored form of a value of the running transaction; HIDDEN if it has deleted the key, MISSING if
-        the shared entry is visible, and LAYERED if only Python code can find out."""
+        the shared entry is visible, and LAYERED if only Python code can find out. Python code handles the first, too:
+        it notes the miss."""
         cdef list overlays = self._of_thread.overlays
         cdef object fill
         if not overlays:

@@ -224,6 +224,8 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
     ) -> bool:
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if version is None and not self._culls and tags is NO_TAGS:
+            if self._scopes_with_misses:
+                self._computed((key,))
             is_stored = self._add_at_once(key, value, ttl)
             if is_stored is not None:
                 return is_stored
@@ -299,7 +301,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         ):
             if self._scopes_with_misses and self._prefix is not None:
                 # Some keys are missed and never set. They must not make all sets take the slow path.
-                self._misses.filled(f"{self._prefix}{key!s}")
+                self._misses.computed(f"{self._prefix}{key!s}")
             is_stored = self._set_at_once(key, value, ttl)
             if is_stored is not None:
                 return is_stored
@@ -310,7 +312,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
     ) -> bool:
         """Set a value without the fast path. If this were a part of ``set``, the closures would add 45 ns to 310 ns."""
         cache_key = self._key(key, version)
-        missed_at = self._misses.filled(cache_key) if self._scopes_with_misses else 0
+        missed_at = self._computed_since(cache_key)
         since = since or missed_at
         if ttl is not None and ttl <= 0:
             return self._cache.delete(cache_key)
@@ -325,6 +327,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
 
     def _set_existing(self, key: Any, value: Any, ttl: float | None, version: int | None) -> bool:
         cache_key = self._key(key, version)
+        self._computed_since(cache_key)
         if ttl is not None and ttl <= 0:
             return self._cache.delete(cache_key)
         return self._cache.engine.replace(cache_key, self._encode(value), ttl, self._fill_grace(key))
@@ -347,9 +350,13 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         keys = list(keys)
         values = self._get_many_at_once(keys) if version is None else None
         if values is not None:
-            return {key: value for key, value in zip(keys, values, strict=True) if value is not MISSING}
+            found = {key: value for key, value in zip(keys, values, strict=True) if value is not MISSING}
+            if len(found) < len(keys):
+                self._note_misses(f"{self._prefix}{key}" for key in keys if key not in found)
+            return found
         cache_keys = [(key, self._key(key, version)) for key in keys]
         found = self._cache.get_many([cache_key for _, cache_key in cache_keys])
+        self._note_misses(cache_key for _, cache_key in cache_keys if cache_key not in found)
         return {key: self._decode(found[cache_key]) for key, cache_key in cache_keys if cache_key in found}
 
     def _get_or_set(
@@ -398,12 +405,15 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
                 decode=self._decode,
             )
             policy = policy.with_fill_grace(self._fill_grace(key))
+            is_computed = callable(default)
             if is_over:
-                stored, error = yield from call(load)
+                self._misses.count(cache_key)
+                stored, error = yield from self._misses.compute(cache_key, load) if is_computed else call(load)
             else:
                 seconds = None if callable(ttl) else ttl
                 names = self._tag_names(tags)
                 request = engine.request(cache_key, load, seconds, policy, names)
+                request.is_computed = is_computed
                 stored, error = yield from engine.load(request, stored)
             if error is not None:
                 return None, error
@@ -445,9 +455,10 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         tags: Iterable[str] = NO_TAGS,
     ) -> list[Any]:
         ttl = self._ttl(timeout)
-        is_usual = version is None and tags is NO_TAGS and not (self._culls or self._fill_graces)
-        if is_usual and self._set_many_at_once(data, ttl):
-            return []
+        if version is None and tags is NO_TAGS and not (self._culls or self._fill_graces):
+            self._computed(data)
+            if self._set_many_at_once(data, ttl):
+                return []
         names = self._tag_names(tags)
         originals = {self._key(key, version): key for key in data}
         stored = {cache_key: self._encode(data[key]) for cache_key, key in originals.items()}

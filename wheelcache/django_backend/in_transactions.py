@@ -25,8 +25,8 @@ from wheelcache.django_backend.request_context import page_tags
 from wheelcache.followed_cache import NOTHING, FollowingAccess, computed, no_entry, with_calls
 from wheelcache.keys import callers_tags, text_of
 from wheelcache.loading.adaptive import adaptive_loader
-from wheelcache.loading.policy import LoadPolicy, load_policy
-from wheelcache.loading.steps import InSteps, Steps, drive, drive_async, result
+from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
+from wheelcache.loading.steps import Steps, drive, drive_async, result
 from wheelcache.transactions.overlay import Fill, Overlay
 
 IMMEDIATE: Final = (SESSIONS, "throttle_", "allauth", "axes-")
@@ -115,6 +115,8 @@ class InTransactions(FollowingAccess):
         overlay = self.overlay(key)
         if overlay is None:
             return self._set_shared(key, value, timeout, version, nx=nx, xx=xx, tags=tags)  # type: ignore[no-any-return]
+        if not nx:
+            self._count_computation(self._key(key, version))
         if xx:
             check_xx(nx=nx, tags=tags)
             if not self.has_key(key, version):
@@ -179,7 +181,10 @@ class InTransactions(FollowingAccess):
             elif key in shared and not self._hides_entry(self._key(key, version), key):
                 values[key] = shared[key]
             else:
-                overlay.missed(self._key(key, version))
+                cache_key = self._key(key, version)
+                if found is HIDDEN or key in shared:
+                    self._misses.begin(cache_key)
+                overlay.missed(cache_key)
         return values
 
     def get_or_set(
@@ -216,26 +221,49 @@ class InTransactions(FollowingAccess):
         if value is not NOTHING or overlay is None:
             return value, None
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
-        loader, cache_key = default if callable(default) else lambda: default, self._key(key, version)
+        return (yield from self._compute_alone(overlay, key, default, timeout, version, policy, tags))
+
+    def _load_missed(
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+    ) -> Steps:
+        overlay = self.overlay(key)
+        if overlay is None:
+            return super()._load_missed(key, default, timeout, version, tags=tags)  # type: ignore[misc,no-any-return]
+        return self._compute_alone(overlay, key, default, timeout, version, PLAIN, tags)
+
+    def _compute_alone(
+        self,
+        overlay: Overlay,
+        key: Any,
+        default: Any,
+        timeout: Any,
+        version: int | None,
+        policy: LoadPolicy,
+        tags: Iterable[str],
+    ) -> Steps:
+        cache_key = self._key(key, version)
+        loader = default if callable(default) else lambda: default
         ttl = timeout if callable(timeout) else self._ttl(timeout)
         load = adaptive_loader(cache_key, loader, ttl, policy, no_entry, encode=self._encode, decode=self._decode)
+        steps = self._misses.compute(cache_key, load) if callable(default) else load.steps()
         origin, names = (self, key, version), options.tags("tags", tags)
         seconds = None if callable(ttl) else ttl
-        stored, error = yield from self.compute(overlay, cache_key, load, seconds, policy, origin, names)
+        stored, error = yield from self.compute(overlay, cache_key, steps, seconds, policy, origin, names)
         return (None, error) if error is not None else (self._decode(stored), None)
 
     def compute(
         self,
         overlay: Overlay,
         cache_key: Any,
-        load: InSteps,
+        steps: Steps,
         ttl: float | None,
         policy: LoadPolicy,
         origin: tuple[Any, ...],
         tags: tuple[str, ...],
     ) -> Steps:
-        """Return the steps to the stored form of a value that is computed within a transaction, which keeps it."""
-        stored, error = yield from load.steps()
+        """Return the steps to the stored form of a value that ``steps`` compute within a transaction, which keeps
+        it."""
+        stored, error = yield from steps
         if error is not None:
             return None, error
         stored, ttl = computed(stored, ttl, policy)

@@ -149,6 +149,7 @@ class _Place(Protocol):
         count: Callable[[bool], object],
         tags: TagsOf,
         has_previous: bool,
+        found: Any,
     ) -> Steps:
         """Return the steps to the value of a call, found or computed.
 
@@ -157,6 +158,7 @@ class _Place(Protocol):
             count: receives whether the value was found.
             tags: returns the tags of the value.
             has_previous: whether ``call`` receives the previous value.
+            found: the result of ``find``; MISSING if it was not called, or with arguments as they are.
         """
 
     def delete(self, parts: tuple[Any, ...]) -> bool:
@@ -225,11 +227,11 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
     def tags(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
         return () if settings.tags_of is None else settings.tags_of(*args, **kwargs)
 
-    def steps(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
-        made = checked_parts(args, kwargs)
+    def steps(args: tuple[Any, ...], kwargs: dict[str, Any], found: Any) -> Steps:
+        made, bound = checked_parts(args, kwargs), partial(call, args, kwargs)
         if instances is not None:
             instances.missed(args)
-        return find_place().steps(made, partial(call, args, kwargs), count, partial(tags, args, kwargs), has_previous)
+        return find_place().steps(made, bound, count, partial(tags, args, kwargs), has_previous, found)
 
     memoized: Any
     if is_async(function):
@@ -243,7 +245,7 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
                 # The arguments cannot be a key. ``steps`` raises an error that explains this.
                 found = MISSING
             if found is MISSING or always_looks:
-                return await run_async(steps(args, kwargs))
+                return await run_async(steps(args, kwargs, found))
             next(hit)
             return restore(found) if type(found) is Serialized else found
 
@@ -257,7 +259,7 @@ def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
             except TypeError:
                 found = MISSING
             if found is MISSING or always_looks:
-                return result(drive(steps(args, kwargs)))
+                return result(drive(steps(args, kwargs, found)))
             next(hit)
             return restore(found) if type(found) is Serialized else found
 
@@ -324,13 +326,16 @@ class _InMemory:
         count: Callable[[bool], object],
         tags: TagsOf,
         has_previous: bool,
+        found: Any,
     ) -> Steps:
+        engine, key = self._cache.engine, (self.group, *parts)
         if self._ttl is not None and not callable(self._ttl) and self._ttl <= 0:
             count(False)
-            outcome: Outcome = yield Call(partial(call, previous=None) if has_previous else call)
+            loader = partial(call, previous=None) if has_previous else call
+            outcome: Outcome = yield from engine.misses().compute(key, loader)
             return outcome
-        engine, key = self._cache.engine, (self.group, *parts)
-        found = self.find(key, MISSING)
+        if found is MISSING:
+            found = self.find(key, MISSING)
         if found is not MISSING and not engine.needs_refresh(key, found, self._ttl, self._policy):
             count(True)
             return self._codec.decode(found), None
@@ -345,7 +350,8 @@ class _InMemory:
             count(False)
             overlay.missed(key)
             origin, ttl = (self, key, None), None if callable(self._ttl) else self._ttl
-            stored, error = yield from self._backend.compute(overlay, key, load, ttl, self._policy, origin, tags())
+            steps = engine.misses().compute(key, load)
+            stored, error = yield from self._backend.compute(overlay, key, steps, ttl, self._policy, origin, tags())
             return (None, error) if error is not None else (self._codec.decode(stored), None)
         ttl, names = None if callable(self._ttl) else self._ttl, self._tag_names(tags())
         request = engine.request(key, load, ttl, self._policy, names)
@@ -415,6 +421,7 @@ class _Elsewhere:
         count: Callable[[bool], object],
         tags: TagsOf,
         has_previous: bool,
+        found: Any,
     ) -> Steps:
         backend, version = self._backend, self._settings.version
         if isinstance(backend, DummyCache):
@@ -433,7 +440,7 @@ class _Elsewhere:
         if isinstance(backend, TieredCache):
             load = (lambda *, previous: call(previous=previous)) if has_previous else call
             given = {"version": version, "tags": tags()}
-            outcome: Outcome = yield Call(lambda: here.get_or_set(key, load, self._settings.timeout, **given))
+            outcome: Outcome = yield Call(lambda: here.load_missed(key, load, self._settings.timeout, **given))
             return outcome
         value, error = yield Call(partial(call, previous=None) if has_previous else call)
         if error is None:

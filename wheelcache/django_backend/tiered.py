@@ -458,8 +458,22 @@ class TieredCache(WheelCache):
                 self._fill_grace(key),
                 begun.names,
                 partial(driver, begun.begin(l2)),
+                is_computed=callable(default),
             )
         )
+
+    def load_missed(self, *args: Any, **given: Any) -> Any:
+        """Do a ``get_or_set`` after a ``get`` that missed, which counts the look-up."""
+        return run(self._load_missed(*args, **given))
+
+    async def aload_missed(self, *args: Any, **given: Any) -> Any:
+        return await run_async(self._load_missed(*args, **given))
+
+    def _load_missed(
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+    ) -> Steps:
+        begun, ttl = self._store_tags.begin(tags), timeout if callable(timeout) else self._ttl(timeout)
+        return self._get_or_add(begun, key, default, ttl, version)
 
     def _has_key(self, key: Any, version: int | None = None) -> StepsTo[Any]:
         # Its value shows whether its tags were dropped.
@@ -590,6 +604,6 @@ class TieredCache(WheelCache):
 
 for _name in (
     *("aadd", "aset", "atouch", "adelete", "aset_many", "adelete_many", "adelete_tags", "adelete_pattern"),
-    *("aincr", "aget_or_set", "aclear"),
+    *("aincr", "aget_or_set", "aload_missed", "aclear"),
 ):
     setattr(TieredCache, _name, awaits_notices(getattr(TieredCache, _name)))

@@ -32,7 +32,7 @@ from wheelcache.flask_backend.engine_backend import (
 from wheelcache.flask_backend.in_transactions import following
 from wheelcache.loading.adaptive import adaptive_loader
 from wheelcache.loading.policy import PLAIN, load_policy
-from wheelcache.loading.steps import InSteps, Steps, call, drive, result
+from wheelcache.loading.steps import InSteps, Steps, drive, result
 from wheelcache.option_table import FLASK as OPTIONS
 from wheelcache.runtime.exit_signals import exit_on_sigterm
 
@@ -167,7 +167,8 @@ class WheelCache(EngineBackend):
                 *(cache_key, loader, ttl, policy, engine.peek), encode=self._encode, decode=self._decode
             )
             if is_over:
-                return self._decode(result(drive(call(load))))  # type: ignore[no-any-return]
+                self._misses.count(cache_key)
+                return self._decode(result(drive(self._misses.compute(cache_key, load))))  # type: ignore[no-any-return]
             seconds, names = None if callable(ttl) else ttl, self._tag_names(tags)
             request = engine.request(cache_key, load, seconds, policy, names)
             stored = result(drive(engine.load(request, stored)))
@@ -221,9 +222,11 @@ class WheelCache(EngineBackend):
             return [self.get(key) for key in keys]
         values = self._get_many_at_once(keys)
         if values is not None:
+            self._note_misses(self._cache_key(key) for key, value in zip(keys, values, strict=True) if value is MISSING)
             return [None if value is MISSING else value for value in values]
         cache_keys = [self._cache_key(key) for key in keys]
         found = self._cache.get_many(cache_keys)
+        self._note_misses(cache_key for cache_key in cache_keys if cache_key not in found)
         return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
@@ -234,7 +237,7 @@ class WheelCache(EngineBackend):
             tags: at most 64 non-empty strings, with each of which ``delete_tags`` removes the entry.
         """
         ttl = self._ttl(timeout)
-        since = self._misses.filled(f"{self._prefix}{key}") if self._scopes_with_misses else 0
+        since = self._misses.computed(f"{self._prefix}{key}") if self._scopes_with_misses else 0
         grace = self._fill_grace(key) if self._fill_graces else 0.0
         is_stored = self._set_at_once(key, value, ttl) if tags is NO_TAGS and not grace else None
         if is_stored is None:
@@ -248,7 +251,11 @@ class WheelCache(EngineBackend):
         The timeout is used exactly, without jitter. ``tags`` is as for ``set``.
         """
         ttl = self._ttl(timeout)
-        is_stored = self._add_at_once(key, value, ttl) if tags is NO_TAGS else None
+        is_stored = None
+        if tags is NO_TAGS:
+            if self._scopes_with_misses:
+                self._computed((key,))
+            is_stored = self._add_at_once(key, value, ttl)
         if is_stored is None:
             return self._add_new(self._cache_key(key), self._encode(value), ttl, self._tag_names(tags))
         return is_stored
@@ -260,8 +267,10 @@ class WheelCache(EngineBackend):
         ttl = self._ttl(timeout)
         # The values of a memoized function are found only as long as its version exists, so a version has no jitter.
         has_versions = any(map(is_memoize_version, mapping))
-        if not (has_versions or self._fill_graces) and tags is NO_TAGS and self._set_many_at_once(mapping, ttl):
-            return list(mapping)
+        if not (has_versions or self._fill_graces) and tags is NO_TAGS:
+            self._computed(mapping)
+            if self._set_many_at_once(mapping, ttl):
+                return list(mapping)
         names = self._tag_names(tags)
         originals = {self._cache_key(key): key for key in mapping}
         stored = {cache_key: self._encode(mapping[key]) for cache_key, key in originals.items()}

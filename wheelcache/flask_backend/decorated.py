@@ -248,16 +248,16 @@ class Computation:
         if begun is None:
             value, error = yield Call(partial(compute, _keep_nothing))
         elif self._need is Need.FORCED:
-            value, error = yield Call(partial(compute, keep))
+            value, error = yield from self._backend.compute(self._key, compute, keep)
         else:
             share = self._backend.compute_once if self._need is TO_BE_COMPUTED else self._backend.compute_apart
             value, error = yield from share(self._key, compute, begun)
             if isinstance(error, LoadDeadlock) and not self._has_begun:
                 # This call is part of the computation of a value with the same key, and that value will be kept.
-                value, error = yield Call(partial(compute, _keep_nothing))
+                value, error = yield from self._backend.compute(self._key, compute, _keep_nothing)
             elif value is NOT_SHARED:
                 keep.keywords["begun"] = self._decorated.begin(self._backend, self._args, self._kwargs)
-                value, error = yield Call(partial(compute, keep))
+                value, error = yield from self._backend.compute(self._key, compute, keep)
         if error is None and self._decorated.is_view and isinstance(value, HTTPException):
             return None, value
         return value, error

@@ -103,6 +103,8 @@ class EngineBackend(BackendAccess, BaseCache):
         # cachelib converts it to an int; fractions are kept here.
         self.default_timeout = default_timeout  # type: ignore[assignment]
         self._use_cache(engine, fill_waits, fill_graces)
+        # Their values are made, and not computed by the site.
+        self._misses.loads.leave_out(is_memoize_version)
         # Every key is stored as it is.
         self._max_key_length = 0
         self.settings = settings
@@ -169,6 +171,11 @@ class EngineBackend(BackendAccess, BaseCache):
         loader = InSteps(partial(computed.steps, compute, keep, look))
         load = self._cache.engine.load_apart(self._cache_key(key), loader, None, policy, begun.names)
         return computed.outcome((yield from load))
+
+    def compute(self, key: str, compute: Compute, keep: Keep) -> Steps:
+        """Return the steps to a newly computed value, which other callers do not wait for."""
+        steps: Steps = self._misses.compute(self._cache_key(key), partial(compute, keep))
+        return steps
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: Any) -> None:
         """Set a computed value."""
@@ -246,7 +253,7 @@ class Computed:
         """Return the steps of the caller that computes the value."""
         found = look()
         if found is not MISSING:
-            return Unstored(found), None
+            return Unstored(found, is_computed=False), None
         value, error = yield Call(partial(compute, keep))
         if error is not None:
             return None, error

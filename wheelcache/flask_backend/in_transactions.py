@@ -80,6 +80,7 @@ class InTransactions(FollowingAccess):
         overlay = self.overlay()
         if overlay is None:
             return self._set_shared(key, value, timeout, tags=tags)  # type: ignore[no-any-return]
+        self._count_computation(self._cache_key(key))
         return self._set_in_overlay(key, self._encode(value), self._ttl(timeout), self._tag_names(tags))
 
     def _set_in_overlay(self, key: str, stored: Any, ttl: float | None, names: tuple[str, ...]) -> bool:
@@ -193,7 +194,8 @@ class InTransactions(FollowingAccess):
         load = adaptive_loader(
             self._cache_key(key), loader, ttl, policy, no_entry, encode=self._encode, decode=self._decode
         )
-        stored, seconds = computed(result(drive(load.steps())), None if callable(ttl) else ttl, policy)
+        steps = self._misses.compute(self._cache_key(key), load)
+        stored, seconds = computed(result(drive(steps)), None if callable(ttl) else ttl, policy)
         if seconds is None or seconds > 0:
             self._set_in_overlay(key, stored, seconds, self._tag_names(tags))
         return self._decode(stored)
@@ -218,7 +220,7 @@ class InTransactions(FollowingAccess):
     def _compute_alone(self, key: str, compute: Compute, begun: Any) -> Steps:
         computed = Computed(cast(EngineBackend, self))
         loader = InSteps(partial(computed.steps, compute, partial(self.keep, key, begun=begun)))
-        return computed.outcome((yield from loader.steps()))
+        return computed.outcome((yield from self._misses.compute(self._cache_key(key), loader)))
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: Any) -> None:
         if self.overlay() is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from math import ceil
 from typing import Any, Final, NamedTuple, TypeVar
@@ -298,7 +298,7 @@ class TieredCache(EngineBackend):
         )
         return added and not are_outdated(fills)
 
-    def _fills(self, cache_keys: Iterable[str], timeout: Timeout) -> Fills:
+    def _fills(self, cache_keys: Collection[str], timeout: Timeout) -> Fills:
         return self._level.fills(cache_keys, _seconds(self._timeout(timeout)))
 
     def _undo(self, begun: TaggedWrite, written: Mapping[str, Any]) -> Callable[[str], None]:

@@ -266,7 +266,7 @@ class LeasedReads:
                     self._core.count_hit(key)
                     self._counts.add("coalesced")
                     # A later set by this caller does not answer this miss.
-                    self._misses.take_fill(key)
+                    self._misses.take(key)
                     return value
             except BaseException:
                 # Twice: the second call completes an interrupted one.
@@ -308,7 +308,7 @@ class LeasedReads:
         if found is not MISSING:
             # It may be written again before the waiters receive it, so they look it up themselves.
             self._leases.found(key, scope)
-            self._misses.take_fill(key)
+            self._misses.take(key)
         return found
 
     def _stale(self, key: Any, grace: float, leader: Any, scope: RequestScope) -> Any:

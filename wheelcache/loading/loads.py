@@ -97,9 +97,23 @@ class Loads:
             core, target, self.turns, self._results, self.counts, self._backoff, background_context
         )
 
-    def count_fill(self, key: Any, seconds: float) -> None:
+    # Loads outside of turns.
+
+    def leave_out(self, is_left_out: Callable[[Any], bool]) -> None:
+        """Do not count the loads of the core's keys for which ``is_left_out`` is true: a layer makes their values."""
+        self._results.is_left_out = is_left_out
+
+    def count(self, key: Any, seconds: float) -> None:
         """Count a value of ``key``, a key of the core, that a caller computed in ``seconds`` after a miss."""
         self._results.count(key, seconds, "loads")
+
+    def compute(self, key: Any, loader: Loader) -> Steps:
+        """Run a loader by which the caller computes a value of ``key``, a key of the core, for itself. It counts as a
+        load."""
+        started = self._core.now()
+        value, error = yield from call(loader)
+        self._results.computed(key, self._core.now() - started, error)
+        return value, error
 
     # Requests.
 

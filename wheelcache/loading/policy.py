@@ -24,8 +24,8 @@ class LoadPolicy:
         negative_ttl: the TTL of a value that is None, in seconds; None for the TTL of all other values.
         is_for_waiters: decides whether the waiters of a load receive an error of its loader. Otherwise they look again.
             None if they receive every ``Exception``.
-        is_counted_by_store: decides whether an error of a loader, which reads a store, is counted as an error of the
-            store and not as a failed load. None if every error is a failed load.
+        is_counted_by_store: given for a loader that reads a store, which counts its reads: a read is no load. Decides
+            whether an error is counted as one of the store, too, and not as a failed load. None for other loaders.
         max_ttl: returns the most seconds for which the loaded value of a key may be fresh; 0.0 if the value must not be
             stored. None for no limit beyond the TTL.
         past_end: seconds past the end that ``max_ttl`` shows, or past the TTL if it shows none, for which a value stays

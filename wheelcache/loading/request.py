@@ -34,6 +34,7 @@ class LoadRequest:
         is_hit: whether the look-up was a hit: the value was found after its key was claimed, or a stale value was
             served.
         leaves_miss: whether the caller counts the miss if the load returns MISSING.
+        is_computed: whether the value is computed, which counts as a load, and not found, or given by the caller.
         given_up: whether the caller's timeout has passed.
         may_wait: whether the caller may wait for other loads of the key.
         started: the time on the cache's clock at which its own load began.
@@ -52,6 +53,7 @@ class LoadRequest:
     cause: int = 0
     is_hit: bool = False
     leaves_miss: bool = False
+    is_computed: bool = True
     given_up: bool = False
     may_wait: bool = True
     started: float = 0.0
@@ -60,10 +62,15 @@ class LoadRequest:
 
 @dataclass(frozen=True, slots=True)
 class Unstored:
-    """The result of a loader that only passes a value on: the leader and every waiter receive ``value``, it counts as a
-    load, and nothing is stored."""
+    """The result of a loader that only passes a value on: the leader and every waiter receive ``value``, and nothing is
+    stored.
+
+    Attributes:
+        is_computed: False if the loader has found the value instead of computing it, so that it counts as no load.
+    """
 
     value: Any
+    is_computed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Any, cast
@@ -27,6 +28,9 @@ class Results:
 
     Args:
         counts, computing, computed, backoff, failures: the records of loads.
+
+    Attributes:
+        is_left_out: decides whether the loads of a key of the core are not counted; None if all are counted.
     """
 
     _core: Core
@@ -36,12 +40,14 @@ class Results:
     _computed: ComputedKeys
     _backoff: Backoff
     _failures: RecentFailures
+    is_left_out: Callable[[Any], bool] | None = None
 
     def loaded(self, turn: Turn, request: LoadRequest, value: Any) -> Outcome:
         """Store the value and end the turn. Return the value, or the error of a weigher."""
         stored: Stored | None = None
         try:
             if isinstance(value, Unstored):
+                request.is_computed &= value.is_computed
                 value = value.value
             else:
                 if isinstance(value, Loaded):
@@ -85,10 +91,16 @@ class Results:
         return self._target.store(turn.key, value, ttl, grace, cast("Watch", turn.watch), request.names)
 
     def _count(self, request: LoadRequest, name: str) -> None:
+        # A store counts its reads itself.
+        if name == "loads" and not (request.is_computed and request.policy.is_counted_by_store is None):
+            return
         self.count(request.watched, self._core.now() - request.started, name)
 
     def count(self, key: Any, seconds: float, name: str) -> None:
-        """Count a load of ``key``, a key of the core, that took ``seconds``, under ``name``."""
+        """Count a load of ``key``, a key of the core, that took ``seconds``, under ``name``. Every load is counted
+        here."""
+        if self.is_left_out is not None and self.is_left_out(key):
+            return
         # The time is negative if a test has moved the clock back.
         seconds = max(0.0, seconds)
         self._counts.ended(seconds, name)
@@ -96,6 +108,12 @@ class Results:
         self._computing.add(key, seconds)
         self._core.count_load(key, seconds)
         self._computed.add(key)
+
+    def computed(self, key: Any, seconds: float, error: BaseException | None) -> None:
+        """Count a load of ``key`` that a caller made for itself, and that ended after ``seconds``."""
+        self.count(key, seconds, "loads" if error is None else "load_failures")
+        if error is not None:
+            self._failures.note(error)
 
     def drop_other(self, key: Any, value: Any) -> None:
         """Delete the entry of ``key`` unless its value is known to equal ``value``, which was read from the source."""

@@ -14,7 +14,7 @@ The backends pass functions that call the store. ``outage_rule`` decides which o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -173,12 +173,13 @@ class NearCache:
 
     def missed(self, key: Any) -> None:
         """Note that the running thread or task missed ``key``: its next write of it answers the miss."""
-        if self._engine.reports_writes:
-            self._misses.note(key)
+        self._misses.note(key)
 
-    def fills(self, keys: Iterable[Any], ttl: float | None) -> Fills:
+    def fills(self, keys: Collection[Any], ttl: float | None) -> Fills:
         """Return the computations that end with a ``set`` of ``keys`` by the running thread or task. A value that
-        expires immediately is a delete, and ends none."""
+        expires immediately is a delete, and its computation needs no check. Count them as loads."""
+        for key in keys:
+            self._misses.computed(key, len(keys))
         computations = self.computations.answered_by(keys)
         return NO_FILLS if ttl is not None and ttl <= 0 else computations
 
@@ -311,7 +312,7 @@ class NearCache:
         def load() -> Steps:
             value, error = yield from call(loader)
             # The loaded value is not a copy of the store's value.
-            return Unstored(value), error
+            return value if isinstance(value, Unstored) else Unstored(value), error
 
         return self._engine.load_apart(key, InSteps(load), self.timeout, self.policy_of(key, grace), tags)
 
@@ -334,6 +335,8 @@ class NearCache:
         grace: float,
         tags: tuple[str, ...],
         begin: Callable[[], Any],
+        *,
+        is_computed: bool = True,
     ) -> Steps:
         """Return the result of ``read()``. If it is MISSING, return the result of ``loader()``, which is stored by
         ``add`` and shared by concurrent callers.
@@ -341,6 +344,7 @@ class NearCache:
         Args:
             tags: the tags of the value in the cache of the copies.
             begin: called before ``loader`` if there are tags.
+            is_computed: see ``LoadRequest``.
         """
 
         load = adaptive_loader(key, loader, None, PLAIN, self.previous, decode=codec.decode)
@@ -348,19 +352,18 @@ class NearCache:
         def compute() -> Steps:
             # A caller that arrived while another one computed the value finds it in the store.
             stored = yield from self.read(read, key)
-            if stored is MISSING:
-                if tags:
-                    yield from self.read(begin)
-                computation = self.computations.led(key)
-                value, error = yield from call(load)
-                if error is not None:
-                    return None, error
-                if not (yield from add(value, {key: computation})):
-                    # Another caller has written the key, or the store could not keep the value.
-                    stored = yield from self.read(read, key)
-                if stored is MISSING:
-                    stored = codec.encode(value)
-            return stored, None
+            if stored is not MISSING:
+                return Unstored(stored, is_computed=False), None
+            if tags:
+                yield from self.read(begin)
+            computation = self.computations.led(key)
+            value, error = yield from call(load)
+            if error is not None:
+                return None, error
+            if not (yield from add(value, {key: computation})):
+                # Another caller has written the key, or the store could not keep the value.
+                stored = yield from self.read(read, key)
+            return Unstored(codec.encode(value) if stored is MISSING else stored, is_computed), None
 
         stored, error = yield from self.load(key, InSteps(compute), grace, tags)
         return (None, error) if error is not None else (codec.decode(stored), None)

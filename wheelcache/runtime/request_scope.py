@@ -34,6 +34,19 @@ class Lease(Protocol):
         """Do the same in a finalizer."""
 
 
+class Note(Protocol):
+    """The note of a miss.
+
+    Attributes:
+        source: the source of the invalidations of its cache; None if none are reported.
+    """
+
+    source: Hashable
+
+    def outdate(self) -> None:
+        """Let a later write only end the computation, and not answer the miss."""
+
+
 class NotedMisses:
     """The misses of one cache, in the scopes that missed. It refers to no cache: the scope of a thread may live long.
 
@@ -46,8 +59,8 @@ class NotedMisses:
     def __init__(self) -> None:
         self.scopes: set[int] = set()
 
-    def add(self, key: Hashable, note: tuple[Hashable, ...]) -> None:
-        """Note that the running scope missed ``key``. The note begins with the source of its invalidations."""
+    def add(self, key: Hashable, note: Note) -> None:
+        """Note that the running scope missed ``key``."""
         scope = current_scope()
         misses = scope.misses.get(self)
         if misses is None:
@@ -82,17 +95,15 @@ class NotedMisses:
             scope = scope.parent
         return None
 
-    def forget(self, source: Hashable) -> None:
-        """Forget the misses of the running scope and of those that it acts for: all of this cache, and unless
+    def outdate(self, source: Hashable) -> None:
+        """Outdate the misses of the running scope and of those that it acts for: all of this cache, and unless
         ``source`` is None, those of other caches with this source of invalidations."""
         scope = _running.get()
         while scope is not None:
             for noted, misses in list(scope.misses.items()):
-                for key, note in list(misses.items()):
-                    if noted is self or (source is not None and note[0] == source):
-                        misses.pop(key, None)
-                if not misses:
-                    noted._is_empty(scope, misses)
+                for note in list(misses.values()):
+                    if noted is self or (source is not None and note.source == source):
+                        note.outdate()
             scope = scope.parent
 
     def _is_empty(self, scope: RequestScope, misses: Any) -> None:

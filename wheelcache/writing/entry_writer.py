@@ -1,6 +1,7 @@
 """The path of a write: open the gate, weigh, one step of the core, wake the wheel thread, notify waiters and listener.
 
-Every write by a caller passes through ``EntryWriter.begin``, and every TTL through ``EntryWriter.seconds``.
+Every write by a caller passes through ``EntryWriter.begin`` or ``EntryWriter.begin_change``, and every TTL through
+``EntryWriter.seconds``.
 """
 
 from __future__ import annotations
@@ -148,14 +149,24 @@ class EntryWriter(WriteState):
     # Writes by callers, with their keys and TTLs.
 
     def begin(self, key: Any) -> tuple[Any, Answered]:
-        """Begin a write of ``key``. Return the key for the core, and the miss that the write fills, or INVALIDATES.
+        """Begin a write of a value of ``key``. Return the key for the core, and the miss that the write answers, or
+        INVALIDATES.
 
-        The note of the miss is removed, so no later write fills it.
+        The note of the miss is removed, so no later write answers it.
         """
+        key = self._begin(key)
+        return key, self.misses.take(key)
+
+    def begin_change(self, key: Any) -> Any:
+        """Begin a write that deletes or changes the entry of ``key``, after which no write is a fill. Return the key
+        for the core."""
+        key = self._begin(key)
+        self.misses.outdate(key)
+        return key
+
+    def _begin(self, key: Any) -> Any:
         self._open_gate()
-        if type(key) is not str:
-            key = self._keys.adapt(key)
-        return key, self.misses.take_fill(key)
+        return key if type(key) is str else self._keys.adapt(key)
 
     def seconds(self, ttl: TTL) -> float | None:
         """Return ``ttl`` in seconds; None for no expiry.
@@ -249,7 +260,7 @@ class EntryWriter(WriteState):
         self, key: Any, function: Callable[[Any], Any], ttl: float | None, grace: float = 0.0
     ) -> tuple[Any, int]:
         """Replace a value. Return the new value and the core's outcome; MISSING and 0 without an entry."""
-        key, _ = self.begin(key)
+        key = self.begin_change(key)
         while (record := self._core.peek(key)) is not None:
             times = record.times
             if not times.is_current or times.fresh_until <= self._core.now():
@@ -264,7 +275,7 @@ class EntryWriter(WriteState):
     def touch(self, key: Any, ttl: TTL) -> bool:
         """Give a fresh and current entry a new TTL from now, without jitter. Return False if there is no such entry."""
         seconds = self.seconds(ttl)
-        key, _ = self.begin(key)
+        key = self.begin_change(key)
         self.will_be_written(key)
         outcome = self._core.touch(key, seconds)
         self.announce(outcome, None)
@@ -290,14 +301,14 @@ class EntryWriter(WriteState):
 
     def delete(self, key: Any) -> Any:
         """Remove an entry. Return its value if it was fresh and current, otherwise MISSING."""
-        key, _ = self.begin(key)
+        key = self.begin_change(key)
         value = self._delete(key)
         self._report([key])
         return value
 
     def delete_many(self, keys: Iterable[Any]) -> int:
         """Remove entries. Return the number of removed entries that were fresh and current."""
-        begun = [self.begin(key)[0] for key in keys]
+        begun = [self.begin_change(key) for key in keys]
         try:
             return sum(self._delete(key) is not MISSING for key in begun)
         finally:
@@ -450,7 +461,7 @@ class EntryWriter(WriteState):
             self.any_will_be_written()
             self.leases.cleared()
             if self.stamps.reports_writes:
-                self.misses.forget()
+                self.misses.outdate_all()
         self._core.clear(invalidate=invalidate)
         self._drain()
         if invalidate:

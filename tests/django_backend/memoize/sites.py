@@ -14,7 +14,8 @@ _locations = map("memoize {}".format, count())
 
 
 def wheel(**params):
-    return {"BACKEND": WHEEL, "LOCATION": next(_locations), "OPTIONS": {"JITTER": 0, "LOG_INTERVAL": None}, **params}
+    options = {"JITTER": 0, "LOG_INTERVAL": None, **params.pop("OPTIONS", {})}
+    return {"BACKEND": WHEEL, "LOCATION": next(_locations), "OPTIONS": options, **params}
 
 
 def locmem():

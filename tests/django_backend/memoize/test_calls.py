@@ -9,11 +9,32 @@ import pytest
 from django.core.cache import caches
 from django.test import override_settings
 
-from tests.django_backend.memoize.sites import TIERED, WHEEL, wheel
+from tests.django_backend.memoize.sites import TIERED, WHEEL, locmem, tiered, wheel
+from tests.engines import engine
 from tests.recursion import DEPTH, DEPTH_OF_METHODS, result_at_depth
 from tests.waiting import PATIENCE, until
 from wheelcache import KEEP
 from wheelcache.django_backend import memoize
+
+
+@pytest.mark.parametrize("options", [{}, {"refresh_ahead": 0.9}], ids=["", "refresh_ahead"])
+@pytest.mark.parametrize("given", [{}, {"TRANSACTIONS": True}], ids=["", "transactions"])
+def test_each_call_is_one_look_up(options, given):
+    with override_settings(CACHES={"default": wheel(OPTIONS=given)}):
+        load = memoize(60, **options)(lambda number: number)
+        for number in (1, 1, 1, 2):
+            load(number)
+        stats = engine(caches["default"]).stats()
+        assert (stats.hits, stats.misses) == (2, 2)
+
+
+def test_in_front_of_a_store_each_call_is_a_look_up_of_its_value_and_one_of_the_version_of_all_values():
+    with override_settings(CACHES={"default": tiered(), "second": locmem()}):
+        load = memoize(60)(lambda number: number)
+        for calls, number in enumerate((1, 1, 1, 2), 1):
+            load(number)
+            stats = engine(caches["default"]).stats()
+            assert stats.hits + stats.misses == 2 * calls
 
 
 def test_calls_are_counted_and_a_deletion_reports_whether_there_was_a_value(any_site):

@@ -228,7 +228,7 @@ export class Details {
     part(this.root, "curve-section").hidden = !curve.length;
     const rows = curve.map(({ size, hit_ratio: ratio, error }) => {
       const row = node("div");
-      row.append(node("dt", {}, `× ${size}`), node("dd", {}, `${percent(ratio)} ± ${threeDigits(error * 100)}`));
+      row.append(node("dt", {}, `× ${size}`), node("dd", {}, `${percent(ratio)} ± ${threeDigits(error * 100)} points`));
       return row;
     });
     part(this.root, "curve").replaceChildren(...rows);

@@ -1,0 +1,320 @@
+"""Loads are conserved: each computation of a value counts as one load, however the value is cached."""
+
+import asyncio
+from contextlib import contextmanager, nullcontext, suppress
+from inspect import isawaitable
+
+import flask
+import flask_caching
+import pytest
+from django.core.cache import caches
+from django.db import transaction
+from django.test import override_settings
+
+from tests.backends.adapter import QUIET, names
+from tests.backends.tiers import LOCMEM, WHEEL
+from tests.engines import engine, noted
+from tests.flask_backend.conftest import BEFORE_2_5
+from wheelcache.django_backend import memoize
+from wheelcache.flask_backend import transaction_scope
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("own_stamps")]
+
+WAITS = {"fill_wait": 5, "fill_grace": 5}
+MODES = {
+    "plain": {},
+    "host": {"coherence": "host"},
+    "fill wait": WAITS,
+    "host, fill wait": {"coherence": "host", **WAITS},
+    "transactions": {"transactions": True},
+    "host, transactions": {"coherence": "host", "transactions": True},
+    "tiered": {"l2": "behind"},
+    "tiered, host": {"l2": "behind", "coherence": "host"},
+    "tiered, fill wait": {"l2": "behind", "fill_wait": 5},
+    "tiered, host, fill wait": {"l2": "behind", "coherence": "host", **WAITS},
+    "tiered, transactions": {"l2": "behind", "transactions": True},
+}
+
+
+class Undone(Exception):
+    """Rolls a block back."""
+
+
+class Site:
+    """A cache of a framework. Its methods for coroutines never wait, unless the cache has such methods.
+
+    Attributes:
+        backend: the backend object.
+        calls: the number of computations.
+        over: the timeout of a value that is not kept.
+        memoized_for_no_time: the arguments of ``memoized`` for a function that is called each time.
+    """
+
+    over = -1
+    memoized_for_no_time = ()
+
+    def __init__(self):
+        self.calls = 0
+
+    def compute(self):
+        self.calls += 1
+        return "computed"
+
+    def fail(self):
+        self.calls += 1
+        raise Undone
+
+    def loads(self):
+        """Return the number of loads, in which the total, the histogram and the groups of keys agree."""
+        stats = engine(self.backend).stats()
+        loads = stats.loads + stats.load_failures
+        assert sum(stats.load_buckets) == loads
+        assert sum(each.loads for each in stats.groups.values()) == loads
+        return loads
+
+    async def call(self, name, *args, **given):
+        return getattr(self.backend, name)(*args, **given)
+
+    def run(self, flow):
+        with suppress(StopIteration):
+            flow(self).send(None)
+
+
+class DjangoSite(Site):
+    @contextmanager
+    def running(self, options):
+        spelled = {name.upper(): value for name, value in {**QUIET, **options}.items()}
+        kind = "wheelcache.django_backend.TieredCache" if "l2" in options else WHEEL
+        default = {"BACKEND": kind, "LOCATION": next(names), "OPTIONS": spelled}
+        with override_settings(CACHES={"default": default, "behind": {"BACKEND": LOCMEM, "LOCATION": next(names)}}):
+            self.backend = caches["default"]
+            yield
+            self.backend.close()
+
+    @contextmanager
+    def block(self, *, is_kept):
+        with suppress(Undone), transaction.atomic():
+            yield
+            if not is_kept:
+                raise Undone
+
+    get_many = "get_many"
+    load = "get_or_set"
+
+    memoized_for_no_time = ({"timeout": 0},)
+
+    def memoized(self, timeout=60):
+        return memoize(timeout)(lambda number: self.compute())
+
+
+class AsyncDjangoSite(DjangoSite):
+    """The same cache, by its methods for coroutines."""
+
+    async def call(self, name, *args, **given):
+        return await getattr(self.backend, f"a{name}")(*args, **given)
+
+    def run(self, flow):
+        asyncio.run(flow(self))
+
+    def memoized(self, timeout=60):
+        async def function(number):
+            return self.compute()
+
+        return memoize(timeout)(function)
+
+
+class FlaskSite(Site):
+    @contextmanager
+    def running(self, options):
+        app = flask.Flask("loads")
+        tiered = "l2" in options
+        config = {
+            "CACHE_TYPE": f"wheelcache.flask_backend.{'Tiered' if tiered else 'Wheel'}Cache",
+            "CACHE_OPTIONS": {**QUIET, "name": next(names), **options, **({"l2": "SimpleCache"} if tiered else {})},
+        }
+        self.cache = self.kind()(app, config=config)
+        self.backend = noted(app.extensions["cache"][self.cache])
+        with app.test_request_context():
+            yield
+
+    @staticmethod
+    def kind():
+        return flask_caching.Cache
+
+    @contextmanager
+    def block(self, *, is_kept):
+        def token():
+            """Stand for a transaction."""
+
+        transaction_scope.begin(token)
+        yield
+        if is_kept:
+            transaction_scope.will_commit(token)
+        (transaction_scope.commit if is_kept else transaction_scope.rollback)(token)
+
+    get_many = "get_dict"
+    load = "get_or_load"
+
+    async def call(self, name, *args, **given):
+        if name in ("get_dict", "delete_many"):
+            (args,) = args
+        found = await super().call(name, *args, **given)
+        return {key: value for key, value in found.items() if value is not None} if name == "get_dict" else found
+
+    def memoized(self, **given):
+        return self.cache.memoize(60, **given)(lambda number: self.compute())
+
+
+class OwnFlaskSite(FlaskSite):
+    """The same with ``wheelcache.flask_backend.Cache``."""
+
+    memoized_for_no_time = ({"forced_update": lambda: True},)
+
+    @staticmethod
+    def kind():
+        from wheelcache.flask_backend import Cache
+
+        return Cache
+
+
+SITES = {"django": DjangoSite, "django async": AsyncDjangoSite, "flask": FlaskSite}
+if not BEFORE_2_5:
+    SITES["flask, own Cache"] = OwnFlaskSite
+
+
+# The TieredCache of Flask follows no transactions.
+KINDS = [(site, mode) for site in SITES for mode in MODES if "django" in site or mode != "tiered, transactions"]
+
+
+# The ways to cache a computed value. Each computes at least one, and finds it again, or writes it again.
+
+
+async def get_and_set(site):
+    for key in ("a", "b", "a", "k" * 300):
+        if await site.call("get", key) is None:
+            await site.call("set", key, site.compute())
+            await site.call("set", key, "written again")
+
+
+async def get_and_set_with_tags(site):
+    if await site.call("get", "tagged") is None:
+        await site.call("set", "tagged", site.compute(), tags=["a"])
+
+
+async def get_and_set_for_no_time(site):
+    if await site.call("get", "over") is None:
+        await site.call("set", "over", site.compute(), site.over)
+
+
+async def get_and_add(site):
+    for key in ("a", "b", "a"):
+        if await site.call("get", key) is None:
+            await site.call("add", key, site.compute())
+    if await site.call("get", "tagged") is None:
+        await site.call("add", "tagged", site.compute(), tags=["a"])
+
+
+async def get_and_lose_an_add(site):
+    if await site.call("get", "lost") is None:
+        value = site.compute()
+        await site.call("set_many", {"other": 1})
+        await site.call("add", "lost", value)
+        await site.call("add", "lost", value)
+
+
+async def get_many_and_set_many(site):
+    for keys in (["a", "b"], ["b", "c"]):
+        found = await site.call(site.get_many, keys)
+        await site.call("set_many", {key: site.compute() for key in keys if key not in found})
+    await site.call(site.get_many, ["t", "u"])
+    await site.call("set_many", {key: site.compute() for key in ("t", "u")}, tags=["a"])
+
+
+async def get_many_and_set(site):
+    found = await site.call(site.get_many, ["a", "b"])
+    for key in {"a", "b"} - found.keys():
+        await site.call("set", key, site.compute())
+
+
+async def get_and_set_many(site):
+    keys = [key for key in ("a", "b") if await site.call("get", key) is None]
+    await site.call("set_many", {key: site.compute() for key in keys})
+
+
+async def get_delete_and_set(site):
+    if await site.call("get", "deleted") is None:
+        value = site.compute()
+        await site.call("delete", "deleted")
+        await site.call("set", "deleted", value)
+
+
+async def get_clear_and_set(site):
+    for clear in (["delete_tags", "a"], ["clear"]):
+        if await site.call("get", "cleared") is None:
+            value = site.compute()
+            await site.call(*clear)
+            await site.call("set", "cleared", value)
+            await site.call("delete", "cleared")
+
+
+async def set_only(site):
+    await site.call("set", "k", "given")
+    await site.call("get", "k")
+    await site.call("delete", "k")
+    await site.call("set_many", {"k": "given"})
+
+
+async def load(site):
+    for key in ("a", "b", "a"):
+        await site.call(site.load, key, site.compute)
+    await site.call(site.load, "tagged", site.compute, tags=["a"])
+    await site.call(site.load, "over", site.compute, site.over)
+    await site.call(site.load, "adaptive", site.compute, lambda value: 60)
+    with suppress(Undone):
+        await site.call(site.load, "fails", site.fail)
+
+
+async def get_load_and_set(site):
+    await site.call("get", "k")
+    await site.call(site.load, "k", site.compute)
+    await site.call("set", "k", "written again")
+
+
+async def load_of_a_value_behind(site):
+    """The other cache has the value, which is read and not computed."""
+    await site.call("set", "k", "given")
+    await site.call(site.load, "k", site.compute)
+    await site.call("get", "k")
+
+
+async def memoized(site):
+    for given in ({}, *site.memoized_for_no_time):
+        function = site.memoized(**given)
+        for number in (1, 2, 1):
+            value = function(number)
+            if isawaitable(value):
+                await value
+
+
+FLOWS = [
+    *(get_and_set, get_and_set_with_tags, get_and_set_for_no_time, get_and_add, get_and_lose_an_add),
+    *(get_many_and_set_many, get_many_and_set, get_and_set_many, get_delete_and_set, get_clear_and_set),
+    *(set_only, load, get_load_and_set, load_of_a_value_behind, memoized),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Cache key will cause errors")
+@pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.__name__)
+@pytest.mark.parametrize(("site", "mode"), KINDS)
+def test_each_computation_is_one_load(site, mode, flow):
+    site, options = SITES[site](), MODES[mode]
+    with site.running(options):
+        blocks = [nullcontext]
+        if "transactions" in options and not isinstance(site, AsyncDjangoSite):
+            blocks += [lambda: site.block(is_kept=True), lambda: site.block(is_kept=False)]
+        for block in blocks:
+            site.backend.clear()
+            with block():
+                site.run(flow)
+            assert site.loads() == site.calls
+        assert (site.calls > 0) == (flow not in (set_only, load_of_a_value_behind))
