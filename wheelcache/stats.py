@@ -296,7 +296,7 @@ REASONS: Final[Mapping[str, Reason]] = {
         "CSRF token from outside of CsrfViewMiddleware",
     ),
     "unsafe request": _reason(
-        "A request header is too long, or has an unusual name or control characters.",
+        "A request header is too long, has an unusual name or control characters, or is an unusual Accept-Encoding.",
         "Nothing: ask without this header.",
         "unsafe header in the request",
     ),
@@ -334,13 +334,15 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "changed inside": _reason(
         "The page depends on a part of the request that a middleware between the cache and the framework has changed.",
-        "Put the cache directly around the application of the framework, and this middleware around the cache.",
+        "Put the cache directly around the framework's own application, and this middleware around the cache.",
         "changed by a middleware inside the cache: X-Country",
     ),
     "encoding": _reason(
-        "The response has a content coding that the visitor does not accept.",
+        "The response has a content coding that the visitor does not accept, or frameworks may read the visitor's "
+        "Accept-Encoding differently.",
         "Compress only with a coding that Accept-Encoding of the request names.",
         "Content-Encoding that the request does not accept",
+        "unusual Accept-Encoding",
     ),
     "tags": _reason(
         "The page has too many tags, or invalid ones, which a log line names.",

@@ -287,12 +287,19 @@ def seen(request, country=""):
 
 
 @for_a_minute
+def named(request, name):
+    return page(name)
+
+
+@for_a_minute
 def seen_own(request):
     """Show an item that such a middleware may add."""
     return HttpResponse(str(scope_of(request).get("site.country")))
 
 
 urlpatterns = [
+    path("named/<name>", named),
+    path("", plain),
     path("seen", seen),
     path("seen-own", seen_own),
     path("<country>/seen", seen),

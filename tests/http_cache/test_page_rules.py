@@ -76,6 +76,11 @@ def test_of_each_kind_the_first_matching_rule_counts():
             [("news/*", ttl(1))],
             r"rules\[0\] must have a pattern .*, not 'news/\*': '/news/\*' is a path, and '//news/\*' begins with",
         ),
+        *(
+            ([(pattern, ttl(1))], r"rules\[0\] must have a pattern that begins with a slash or a host")
+            for pattern in ("http:/x", "[::1/x", "user@a.example/x", ".../x")
+        ),
+        ([("///x", ttl(1))], r"rules\[0\] must have a pattern of a path, or of a host and a path"),
         ([("api*/x", ttl(1))], r"rules\[0\] must have a pattern that begins with a slash or a host"),
         ([("//intranet", ttl(1))], r"rules\[0\] must have a pattern of a path, or of a host and a path"),
         ([("https://example.com/", ttl(1))], r"rules\[0\] must have a pattern of .* without scheme and query"),

@@ -27,7 +27,9 @@ from django.apps import apps
 from django.conf import settings
 from django.contrib.sessions import middleware as sessions
 from django.core.exceptions import ImproperlyConfigured, RequestDataTooBig
+from django.core.handlers.asgi import ASGIRequest
 from django.core.handlers.exception import convert_exception_to_response
+from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest, QueryDict
 from django.http.request import HttpHeaders
 from django.http.response import HttpResponseBase
@@ -44,7 +46,7 @@ from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.asgi import App as AsgiApp
 from wheelcache.http_cache.asgi import AsgiCache
 from wheelcache.http_cache.headers import cache_tags
-from wheelcache.http_cache.inside import compare, watched_asgi, watched_wsgi
+from wheelcache.http_cache.inside import compare, noting_asgi, noting_wsgi
 from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
 from wheelcache.http_cache.watched import Watch, WatchedCookies, WatchedEnviron, WatchedParameters, watched
 from wheelcache.http_cache.wsgi import App as WsgiApp
@@ -68,10 +70,10 @@ class _PageCache(HTTPCache):
     """The HTTP cache of a Django site."""
 
     def wsgi(self, app: WsgiApp) -> WsgiCache:
-        return super().wsgi(watched_wsgi(app))
+        return super().wsgi(noting_wsgi(app))
 
     def asgi(self, app: AsgiApp) -> AsgiCache:
-        return super().asgi(watched_asgi(app))
+        return super().asgi(noting_asgi(app))
 
 
 def page_cache(**options: Any) -> HTTPCache:
@@ -79,8 +81,7 @@ def page_cache(**options: Any) -> HTTPCache:
 
     >>> application = page_cache(stale_while_revalidate=30).wsgi(get_wsgi_application())
 
-    Put other WSGI or ASGI middleware around the cache. What middleware inside it reads and changes counts as a
-    dependency of all pages.
+    Put other WSGI or ASGI middleware around the cache: see ``http_cache.inside``.
 
     A page depends on the cookies of the session and of CSRF protection if its ``Vary`` names ``Cookie``, and on each
     cookie that was read while it was made. Other cookies, such as those of analytics, make no variants of it.
@@ -201,10 +202,9 @@ class _Watched(_Tagged):
         # A thread keeps the language and the time zone of an earlier request if nothing deactivates them.
         self._language, self._zone = get_language(), timezone.get_current_timezone_name()
         watch = Watch(notes, ENDS, _own_reads())
-        # Without the watch that is on an environ with middleware around Django.
-        environ = dict.copy(request.META)
+        environ = request.META
         if notes.given is not None:
-            _compare(watch, request, notes.given, environ)
+            _compare(watch, request, notes.given)
         # This call makes the notes complete. Later reads are added, including reads by a streamed body.
         notes.vary_on()
         request.COOKIES = _Cookies(request.COOKIES, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
@@ -212,7 +212,7 @@ class _Watched(_Tagged):
             parameters: Any = _Parameters(request.GET.urlencode(), encoding=request.encoding)
             parameters.begin(notes.traces)
             request.GET = parameters
-        self._meta = request.META = meta = _Meta(request.META, watch)
+        self._meta = request.META = meta = _Meta(environ, watch)
         request.headers = _Headers(meta, environ)
         if hasattr(request, "environ"):
             request.environ = meta
@@ -246,14 +246,19 @@ class _Watched(_Tagged):
             notes.refuse("streaming", "streamed, and may use the session")
 
 
-def _compare(watch: Watch, request: HttpRequest, given: Mapping[str, Any], environ: dict[str, Any]) -> None:
+def _compare(watch: Watch, request: HttpRequest, given: Mapping[str, Any]) -> None:
     """Compare a request with the one at the cache, whose environ or scope is ``given``."""
-    if not hasattr(request, "scope"):
-        compare(watch, given, environ)
+    scope = getattr(request, "scope", None)
+    if scope is None:
+        # Django has written the decoded path into META.
+        compare(watch, WSGIRequest({**given}).META, request.META)
         return
-    at_cache, scheme = type(request)(given, BytesIO()).META, "wsgi.url_scheme"  # type: ignore[call-arg]
-    seen_scheme = request.scope.get("scheme", "http")
-    compare(watch, {**at_cache, scheme: given.get("scheme", "http")}, {**environ, scheme: seen_scheme})
+    at_cache, scheme = ASGIRequest(given, BytesIO()).META, "wsgi.url_scheme"
+    compare(
+        watch,
+        {**at_cache, scheme: given.get("scheme", "http")},
+        {**request.META, scheme: scope.get("scheme", "http")},
+    )
     try:
         has_body = request.body != b""
     except RequestDataTooBig:

@@ -6,9 +6,9 @@ is made, and these become a part of the page's key. Pages that cannot be keyed, 
 address or on all cookies, are not stored. Flask reads the cookie of the session for every page. This read does not
 count, since Flask adds ``Vary: Cookie`` to pages that use the session.
 
-Werkzeug reads some parts when it makes the request object: the method, the scheme, the path, the script name, the query
-which are in the key of every page, and the addresses of the server and the client, which are watched. It also reads
-the server's address for a request without a host, of which no page is stored.
+Werkzeug reads some parts when it makes the request object: the method, the scheme, the path, the script name and the
+query, which are in the key of every page, and the addresses of the server and the client, which are watched. It also
+reads the address of the server for requests that name no host. Such requests bypass the cache.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from werkzeug.wrappers import Request
 
 from wheelcache import http_cache, options
 from wheelcache.flask_backend.app_contexts import figures_directory
-from wheelcache.http_cache.inside import compare, watched_wsgi
+from wheelcache.http_cache.inside import compare, noting_wsgi
 from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
 from wheelcache.http_cache.watched import Watch, WatchedCookies, WatchedEnviron, WatchedParameters, watched
 
@@ -45,8 +45,9 @@ READ_BY_ROUTING: Final = ("HTTP_CONNECTION", "QUERY_STRING")
 """Entries of the environ that Werkzeug reads to find the view of a URL."""
 
 SERVER: Final = ("SERVER_NAME", "SERVER_PORT")
+"""The entries of the environ with the address of the server."""
 READ_SERVER: Final = frozenset([wsgi.get_host.__module__, sansio_request.__name__])
-"""The modules of Werkzeug that read the server's address in case that a request has no host."""
+"""The modules of Werkzeug that read it for requests that name no host."""
 
 PAGES: Final = "wheelcache.pages"
 """The key of the HTTP caches of an app in its ``extensions``."""
@@ -92,8 +93,7 @@ class HTTPCache(http_cache.HTTPCache):
     def init_app(self, app: Flask) -> None:
         """Put the cache in front of ``app``. Call it before other changes of ``app.wsgi_app``.
 
-        Then the key of a page is made from the request that the app sees. What middleware inside the cache reads and
-        changes counts as a dependency of all pages.
+        Then the key of a page is made from the request that the app sees: see ``http_cache.inside``.
 
         Raises:
             ValueError: if ``session_cookies`` does not contain the cookie of the app's session.
@@ -119,7 +119,7 @@ class HTTPCache(http_cache.HTTPCache):
         app.request_class = type("WatchedRequest", (_Watched, app.request_class), attributes)
         app.before_request_funcs.setdefault(None, []).insert(0, _offer_tags)
         app.after_request_funcs.setdefault(None, []).insert(0, _collect_tags)
-        app.wsgi_app = self.wsgi(watched_wsgi(app.wsgi_app))  # type: ignore[method-assign]
+        app.wsgi_app = self.wsgi(noting_wsgi(app.wsgi_app))  # type: ignore[method-assign]
 
     def cached(self, seconds: float) -> Callable[[View], View]:
         """Decorate a view, so that its responses may be stored for ``seconds`` by this cache and by browsers.
@@ -204,7 +204,7 @@ class _Watched(Request):
         notes.ignored.load()
         watch = _Watch(notes, ENDS, self._own)
         if notes.given is not None:
-            compare(watch, notes.given, dict.copy(environ))
+            compare(watch, notes.given, environ)
         # This call makes the notes complete. Later reads are added, including reads by a streamed body.
         notes.vary_on()
         self.cookies = _Cookies(self.cookies, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)

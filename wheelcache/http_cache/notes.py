@@ -31,7 +31,8 @@ class PageNotes:
         fields: request headers and cookies on which the page depends, in addition to those that its Vary names.
         refused: the reason why the page must not be stored; None if it may be.
         is_keyed: whether the application called ``vary_on``.
-        given: the environ or the scope that middleware inside the cache has received; None if there is none.
+        given: a copy of the environ or the scope before middleware inside the cache received it; None if there is none.
+        knows_middleware: whether all of this middleware is known to be harmless: see ``inside``.
         tags: the tags of the page, to which the application may add: see ``HTTPCache.delete_tags``.
         ignored, traces: for companions, which read the request on behalf of the application: the reads that do not
             count, and the record of those that do, None unless a developer has asked for it.
@@ -42,16 +43,12 @@ class PageNotes:
     refused: Refusal | None = None
     is_keyed = False
     given: Mapping[str, Any] | None = None
+    knows_middleware = True
 
     def __init__(self, ignored: IgnoredReads = NOTHING_IGNORED, traces: Reads | None = None) -> None:
         self.tags: set[str] = set()
         self.ignored = ignored
         self.traces = traces
-
-    @property
-    def is_untouched(self) -> bool:
-        """Whether nothing has been noted yet."""
-        return not self.fields and self.refused is None
 
     def vary_on(self, *, headers: Iterable[str] = (), cookies: Iterable[str] = ()) -> None:
         """Make the page depend on these request headers and cookies.

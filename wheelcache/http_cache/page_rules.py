@@ -9,6 +9,7 @@ text, also with slashes, and no other character is special. Of the rules of each
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -90,6 +91,8 @@ ACCEPTED: Final = 'such as ("/news/*", ttl(60)), ("/account/*", bypass()) or ("a
 
 Matcher = Callable[[str], bool]
 
+_HOST: Final = re.compile(r"(\[[0-9a-f:.*]+\]|[^\[\]:@]+)(:[0-9*]+)?")
+
 
 def _checked(name: str, given: Any) -> tuple[Matcher, Matcher, PageRule]:
     """Return the matchers of the host and the path of a rule, and what it says."""
@@ -100,7 +103,7 @@ def _checked(name: str, given: Any) -> tuple[Matcher, Matcher, PageRule]:
         accepted = "ttl(seconds), bypass() or grace(seconds)"
         raise TypeError(f"{name}, for {options.shown(pattern)}, must have {accepted}, not {options.shown(rule)}")
     host, slash, path = pattern.removeprefix("//").partition("/")
-    if not slash or "://" in pattern or "?" in pattern:
+    if not slash or pattern.startswith("///") or "://" in pattern or "?" in pattern:
         raise ValueError(
             f"{name} must have a pattern of a path, or of a host and a path, without scheme and query: {ACCEPTED}, "
             f"not {options.shown(pattern)}"
@@ -116,7 +119,10 @@ def _checked(name: str, given: Any) -> tuple[Matcher, Matcher, PageRule]:
 
 def _is_host(text: str) -> bool:
     """Return whether the text before the first slash of a pattern looks like a host, not like a directory."""
-    return text in ("*", "localhost") or "." in text or ":" in text
+    match = _HOST.fullmatch(text)
+    return match is not None and (
+        text in ("*", "localhost") or text[0] == "[" or bool(match[2]) or "." in text.strip(".")
+    )
 
 
 def _matcher(pattern: str) -> Matcher:

@@ -20,7 +20,7 @@ from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.replies import Reply
 from wheelcache.http_cache.request import Request
 from wheelcache.http_cache.stored_pages import PURGED, UNSAFE
-from wheelcache.http_cache.storing import BY_REQUEST, ENCODING, TOO_LONG, Storing
+from wheelcache.http_cache.storing import BY_REQUEST, ENCODING, TOO_LONG, UNUSUAL_ENCODING, Storing
 from wheelcache.turns import End, Turn
 
 logger = logging.getLogger("wheelcache")
@@ -34,7 +34,7 @@ TRAILERS: Final = refusal("trailers", "has trailers")
 LASTING: Final = frozenset([TOO_LONG, FILE, WRITE, EXTENSION, TRAILERS])
 """Reasons that will hold for the next response of the page as well, although its headers do not show them."""
 
-OF_THE_VISITOR: Final = frozenset([UNSAFE, ENCODING])
+OF_THE_VISITOR: Final = frozenset([UNSAFE, ENCODING, UNUSUAL_ENCODING])
 """Reasons that hold only for requests with such headers. They leave no mark: a stranger could otherwise keep a page
 from being stored for all."""
 

@@ -35,6 +35,7 @@ NO_COMPANION: Final = refusal("companion", "the application reported no dependen
 SESSION: Final = refusal("session")
 WRONG_TAGS: Final = refusal("tags", "more than 64 tags, or an invalid one")
 ENCODING: Final = refusal("encoding", "Content-Encoding that the request does not accept")
+UNUSUAL_ENCODING: Final = refusal("encoding", "unusual Accept-Encoding")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +161,7 @@ class Storing:
             return SESSION
         if not request.is_safe():
             return UNSAFE
-        return ENCODING if self._has_unwanted_encoding(page, request) else None
-
-    def _has_unwanted_encoding(self, page: Page, request: Request) -> bool:
-        """Return whether the application chose a content coding that the key of the page does not show as accepted."""
-        encoding = single(page.headers, b"content-encoding")
-        if encoding is None or b"accept-encoding" not in page.fields:
-            return False
-        return encoding.lower() not in (accepted_encodings(request.value(b"accept-encoding") or b"") or ())
+        return _refused_encoding(page, request) if b"accept-encoding" in page.fields else None
 
     def store(self, request: Request, page: Page, notes: PageNotes, since: int) -> Refusal | None:
         """Store a page whose body is complete.
@@ -240,6 +234,15 @@ class Storing:
             if host.lower() == request.host.lower():
                 return {self.stored.tag_of(host, *rest)}
         return set()
+
+
+def _refused_encoding(page: Page, request: Request) -> Refusal | None:
+    """Return why the key of a page does not show which content coding the client accepts, or None."""
+    accepted = accepted_encodings(request.value(b"accept-encoding") or b"")
+    if accepted is None:
+        return UNUSUAL_ENCODING
+    encoding = single(page.headers, b"content-encoding")
+    return ENCODING if encoding is not None and encoding.lower() not in accepted else None
 
 
 def _add_tags(page: Page, notes: PageNotes) -> Refusal | None:

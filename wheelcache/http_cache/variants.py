@@ -38,6 +38,7 @@ SOME_COOKIE: Final = b"cookie ;"
 ENCODINGS: Final = (b"br", b"deflate", b"gzip", b"zstd")
 """The content codings that applications choose from."""
 KNOWN_ENCODINGS: Final = frozenset([*ENCODINGS, b"identity", b"compress", b"dcb", b"dcz"])
+"""The registered content codings that clients send."""
 LONGEST_ENCODINGS: Final = 200
 """Bytes. Browsers send less than 40."""
 

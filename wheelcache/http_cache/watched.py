@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.reads import Reads, caller
-from wheelcache.http_cache.reasons import refusal
 from wheelcache.http_cache.request import BYPASSING, KEYED_HEADERS
 from wheelcache.http_cache.rules import CONDITIONS
 from wheelcache.http_cache.stored_pages import UNUSUAL_COOKIES
@@ -31,7 +30,7 @@ IN_THE_KEY: Final = frozenset(
     )
 )
 """Entries of an environ that are in the key of every page, the same for all requests of a server, or answered by the
-cache itself. The server's address is none of them: one server may listen on an internal port, too."""
+cache itself. The address of the server is not among them: a server may listen on an internal port, too."""
 
 FROM_CLIENT: Final = ("HTTP_", "CONTENT_", "REMOTE_")
 
@@ -39,15 +38,15 @@ READS_ONE: Final = ("__getitem__", "__delitem__", "__contains__", "get", "getlis
 READS_ALL: Final = (
     *("__iter__", "__reversed__", "__len__", "__eq__", "__ne__", "__or__", "__ror__", "__repr__", "__reduce_ex__"),
     *("__copy__", "__deepcopy__", "copy", "deepcopy", "items", "keys", "lists", "listvalues", "popitem", "to_dict"),
-    *("values", "__add__", "__mul__", "__rmul__", "count", "index"),
+    "values",
 )
-"""The methods of ``dict``, ``list``, ``tuple`` and Werkzeug's ``MultiDict`` that read one item and all items."""
+"""The methods of ``dict`` and of Werkzeug's ``MultiDict`` that read one item and all items."""
 
 SOME_COOKIES: Final = "whether there are cookies"
 
 
 def watched(base: type, plain: Callable[[Any], Any] | None = None) -> Callable[[type], type]:
-    """Return a decorator for subclasses of ``base``, a container, whose reads call ``note`` and ``note_all``.
+    """Return a decorator for subclasses of ``base``, a kind of dict, whose reads call ``note`` and ``note_all``.
 
     Args:
         plain: makes the copies and pickles of an object, without the watch; None if ``base`` can.
@@ -115,17 +114,12 @@ class Watch:
         if what in self.noted and notes.traces is None:
             return False
         reader = caller()
-        ends = self.ends(reader)
-        if self.is_own(what, reader) or notes.ignored.contain(what, reader, ends):
+        if self.is_own(what, reader) or notes.ignored.contain(what, reader, self._ends):
             return False
         self.noted.add(what)
         if notes.traces is not None:
-            notes.traces.add(_shown(what), reader, ends)
+            notes.traces.add(_shown(what), reader, self._ends)
         return True
-
-    def ends(self, reader: FrameType) -> Collection[CodeType]:
-        """Return the code at which the layer of the code that reads ends."""
-        return self._ends
 
     def is_own(self, what: str, reader: FrameType) -> bool:
         """Return whether the framework reads a part that it reads for every page."""
@@ -137,11 +131,8 @@ class Watch:
             self.notes.refuse(reason, f"reads {_shown(what)}")
 
     def refuse_changed(self, what: str) -> None:
-        """Keep the page from being stored because it depends on a part that middleware has changed.
-
-        This replaces other reasons, which the middleware may have caused by the same reads.
-        """
-        self.notes.refused = refusal("changed inside", f"changed by a middleware inside the cache: {_shown(what)}")
+        """Keep the page from being stored because it depends on a part that middleware has changed."""
+        self.notes.refuse("changed inside", f"changed by a middleware inside the cache: {_shown(what)}")
 
     def has_changed(self, what: str) -> bool:
         """Return whether middleware has changed a part that is read. If the read counts, the page is not stored."""
@@ -194,7 +185,7 @@ class WatchedEnviron(dict[str, Any]):
     def __init__(self, environ: dict[str, Any], watch: Watch) -> None:
         self.watch = watch
         self._environ = environ
-        super().__init__(dict.copy(environ))
+        super().__init__(environ)
 
     def note(self, name: str) -> None:
         watch = self.watch
