@@ -27,9 +27,19 @@ def alias(request):
     return request.param
 
 
+@pytest.fixture(scope="module")
+def stamps(tmp_path_factory):
+    """The files that processes share are in one directory as long as the caches live, which is a module.
+
+    If a cache finds, once in ten seconds, that its directory is another one, it starts empty.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        keep_in(tmp_path_factory.mktemp("stamps"), patch.setattr)
+        yield
+
+
 @pytest.fixture
-def cache(alias, tmp_path, monkeypatch):
-    keep_in(tmp_path, monkeypatch.setattr)
+def cache(alias, stamps):
     with override_settings(CACHES={**SETTINGS, "default": SETTINGS[alias]}):
         yield caches["default"]
         caches["store"].clear()
