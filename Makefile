@@ -37,8 +37,9 @@ $(VENV)/.dev: pyproject.toml $(CORE)
 	@$(SAY_CORE)
 	touch $(VENV)/.example $@
 
+# The last command makes the system checks. Each command that made them would report a missing compiled core again.
 run: free-port data  ## Serve the example site with its data
-	$(MANAGE) demo_user --port $(PORT)
+	$(MANAGE) demo_user --port $(PORT) --skip-checks
 	$(MANAGE) runserver $(PORT)
 
 run-flask: free-port data  ## Serve the Flask app over the same data
@@ -57,8 +58,8 @@ free-port:
 	@$(PYTHON) example_project/free_port.py "$(PORT)"
 
 data: $(VENV)/.example
-	$(MANAGE) migrate --verbosity 0
-	$(MANAGE) import_cities
+	$(MANAGE) migrate --verbosity 0 --skip-checks
+	$(MANAGE) import_cities --skip-checks
 
 test: $(VENV)/.dev  ## The tests that need no root, server, browser or compiler: some three minutes, for every change
 	$(PYTEST) --hypothesis-profile quick -m "not servers and not browser and not conformance and not deep"

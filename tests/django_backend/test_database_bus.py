@@ -196,7 +196,7 @@ def test_a_clear_that_a_savepoint_has_rolled_back_does_not_count(pair, server):
     before = len(payloads(server))
     a("""
 with transaction.atomic():
-    savepoint = transaction.savepoint()
+    savepoint = connection.savepoint()
     cache.clear()
     cache.delete("is covered by the clear")
     transaction.savepoint_rollback(savepoint)

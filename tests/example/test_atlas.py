@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.ports import free_ports
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.servers
@@ -88,6 +90,31 @@ def test_importing_twice_does_nothing_the_second_time(atlas):
     assert again.returncode == 0
     count = re.match(r"([\d,]+) cities are already here", again.stdout)[1]
     assert int(count.replace(",", "")) > 20_000
+
+
+def test_make_run_reports_the_core_in_python_once(atlas):
+    """Each of its commands makes the system checks of Django, unless told not to."""
+    (port,) = free_ports(1)
+    # The virtual environment of this test, whose content is up to date.
+    command = ["make", "run", f"PORT={port}", f"VENV={sys.prefix}", f"--assume-old={sys.prefix}/.example"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    with subprocess.Popen(
+        command,
+        cwd=MANAGE.parents[1],
+        env={**environment, **atlas.environment, "WHEELCACHE_CORE": "python", "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as site:
+        try:
+            lines = [*itertools.takewhile(lambda line: "Quit the server" not in line, site.stdout)]
+        finally:
+            os.killpg(site.pid, signal.SIGTERM)
+            site.stdout.read()
+    printed = "".join(lines)
+    assert "Starting development server" in printed
+    assert printed.count("wheelcache runs on its python core") == 1, printed
 
 
 @pytest.mark.parametrize("path", ["/", "/country/FR/", "/city/2988507/", "/statistics/", "/async/EU/"])

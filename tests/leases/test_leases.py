@@ -149,6 +149,8 @@ def test_a_key_whose_leases_ended_twice_without_a_value_is_not_waited_for_until_
     until_waiting(5)
     holder.does(end_request)
     until_waiting(4)
+    # The thread of the heir waits no longer, but may not have returned yet.
+    assert until(lambda: any(each.done() for each in asked))
     (heir,) = (other for other, each in zip(others, asked, strict=True) if each.done())
     heir.does(end_request)
     assert [each.result(PATIENCE) for each in asked] == [MISS] * 5

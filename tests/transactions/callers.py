@@ -246,7 +246,7 @@ class Caller:
             except Undo:
                 self.own = own
         else:
-            savepoint = transaction.savepoint()
+            savepoint = connection.savepoint()
             self.steps(written, depth)
             if self.chance(0.4):
                 transaction.savepoint_rollback(savepoint)

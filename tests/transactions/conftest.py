@@ -1,10 +1,12 @@
 """Two caches that follow the transactions of the default database, in memory and in front of another cache."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from django.core.cache import caches
-from django.db import connection, connections
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import override_settings
 
 from tests.shared_stamps import keep_in
@@ -25,9 +27,19 @@ def alias(request):
     return request.param
 
 
+@pytest.fixture(scope="module")
+def stamps(tmp_path_factory):
+    """The files that processes share are in one directory as long as the caches live, which is a module.
+
+    If a cache finds, once in ten seconds, that its directory is another one, it starts empty.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        keep_in(tmp_path_factory.mktemp("stamps"), patch.setattr)
+        yield
+
+
 @pytest.fixture
-def cache(alias, tmp_path, monkeypatch):
-    keep_in(tmp_path, monkeypatch.setattr)
+def cache(alias, stamps):
     with override_settings(CACHES={**SETTINGS, "default": SETTINGS[alias]}):
         yield caches["default"]
         caches["store"].clear()
@@ -45,18 +57,25 @@ def on_disk(tmp_path):
     connections["default"] = before
 
 
+@contextmanager
+def closing_connections():
+    """Close the connections of the running thread to its databases at the end.
+
+    Django leaves a database in memory open, which from Python 3.13 on is a warning when it is collected.
+    """
+    try:
+        yield
+    finally:
+        for each in connections.all(initialized_only=True):
+            BaseDatabaseWrapper.close(each)
+
+
 @pytest.fixture
 def others():
     """Call a function as another visitor does, in another thread: ``others(cache.get, "key")``."""
 
     def in_thread(function, *args, **kwargs):
-        def call():
-            try:
-                return function(*args, **kwargs)
-            finally:
-                connection.close()
-
         with ThreadPoolExecutor(1) as pool:
-            return pool.submit(call).result()
+            return pool.submit(closing_connections()(function), *args, **kwargs).result()
 
     return in_thread

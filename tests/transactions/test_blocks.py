@@ -53,7 +53,7 @@ def test_a_value_of_a_savepoint_that_rolls_back_is_dropped(cache):
 def test_a_rollback_to_a_manual_savepoint_drops_the_later_values(cache):
     with transaction.atomic():
         cache.set("key", "before")
-        sid = transaction.savepoint()
+        sid = connection.savepoint()
         cache.set("key", "after")
         transaction.savepoint_rollback(sid)
         assert cache.get("key") == "before"

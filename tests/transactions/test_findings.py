@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 from django.core.cache import caches
-from django.db import connections, transaction
+from django.db import connection, connections, transaction
 from django.test import override_settings
 
 from tests.scripts import run
@@ -159,10 +159,11 @@ def test_a_transaction_of_a_database_that_only_another_cache_follows_does_not_de
 
 
 def test_a_thread_does_not_see_the_values_of_an_ended_thread_whose_identifier_it_has(cache):
-    seen = []
+    seen, left = [], []
 
     def leave_a_transaction_open():
         transaction.set_autocommit(False)
+        left.append(connection.connection)
         cache.set("key", "never committed")
 
     gc.disable()
@@ -173,6 +174,7 @@ def test_a_thread_does_not_see_the_values_of_an_ended_thread_whose_identifier_it
             thread.join()
     finally:
         gc.enable()
+        left.pop().close()
         gc.collect()
     assert seen == [None]
 

@@ -13,7 +13,7 @@ from django.http import HttpResponse
 from django.test import RequestFactory, TestCase, override_settings
 from django.views.decorators.cache import cache_page
 
-from tests.transactions.conftest import FOLLOWS, WHEEL
+from tests.transactions.conftest import FOLLOWS, WHEEL, closing_connections
 from wheelcache.django_backend import WheelCache, memoize
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -99,13 +99,13 @@ def test_with_atomic_requests_a_committed_request_computes_for_all_that_follow(c
 def test_with_fill_wait_others_wait_for_the_commit_and_compute_after_a_rollback(is_committed):
     cache, asked = waiting_cache(), threading.Event()
 
+    @closing_connections()
     def wait_for_value():
         asked.set()
         try:
             return cache.get("key")
         finally:
             cache.close()
-            connection.close()
 
     with ThreadPoolExecutor(1) as pool:
         with transaction.atomic():

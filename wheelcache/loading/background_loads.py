@@ -102,6 +102,10 @@ class BackgroundLoads:
                 turn.end(End.AGAIN)
             finally:
                 turn.end(End.AGAIN)
+                # From Python 3.12 on, the frames of the error's traceback refer to this one: they would be a cycle with
+                # the error, and with the turn, which has it too.
+                error = None
+                del turn
 
     def _failed(self, turn: Turn, request: LoadRequest, error: BaseException, is_refresh: bool) -> None:
         if self.is_closed:

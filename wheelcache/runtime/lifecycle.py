@@ -231,8 +231,13 @@ def _resume() -> None:
 
 def _resume_later(_: object) -> int:
     """Start the threads again after the fork. This is the pending call, in the main thread, if ``COUNTS_LATE``."""
-    if _forks:
-        _resume()
+    try:
+        if _forks:
+            _resume()
+    except BaseException:
+        # An exception would leave the result undefined, and the main thread would get a SystemError at any point.
+        # Python itself only reports an exception of a hook.
+        logger.exception("Starting the threads again after a fork failed.")
     return 0
 
 

@@ -7,11 +7,12 @@ after its first miss, and threads that inherit its context, act for that task as
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, Final, Protocol
-from weakref import ref
+from weakref import WeakSet, ref
 
 from wheelcache.runtime import threads
 
@@ -186,11 +187,30 @@ class RequestScope:
         # Called after the end of a thread, or of a request of an ASGI server, for which Django closes its caches in
         # another context. The garbage collector may call this at any point. The attribute is missing if an asynchronous
         # exception interrupted __init__ before its first line.
+        self.abandon()
+
+    def abandon(self) -> None:
+        """End all leases in a finalizer, and forget the misses."""
         for lease in list(getattr(self, "leases", ())):
             lease.abandon()
         for noted in getattr(self, "misses", ()):
             noted.scopes.discard(id(self))
 
+
+class _OfThread(WeakSet[RequestScope]):
+    """The scopes of a thread, which end with it: from Python 3.14 on, the Thread object keeps their context."""
+
+    def __del__(self) -> None:
+        for scope in self:
+            scope.abandon()
+
+
+class _Threads(threading.local):
+    def __init__(self) -> None:
+        self.scopes = _OfThread()
+
+
+_of_thread: Final = _Threads()
 
 _running: ContextVar[RequestScope | None] = ContextVar("wheelcache_request_scope", default=None)
 
@@ -208,6 +228,8 @@ def current_scope() -> RequestScope:
         # If each task starts the next one, the chain must not keep all of them in memory.
         parent.parent = _living(parent.parent)
     scope = RequestScope(task, parent)
+    if task is None:
+        _of_thread.scopes.add(scope)
     _running.set(scope)
     return scope
 
