@@ -9,7 +9,7 @@ from itertools import count, cycle
 
 import pytest
 
-from tests.django_backend.database_chaos import EVENTS, Run
+from tests.django_backend.database_chaos import ASYNCHRONOUS, EVENTS, Run
 from tests.machines import Machines
 from tests.postgresql_server import PostgresqlServer
 from tests.standby_server import StandbyServer
@@ -456,7 +456,7 @@ def test_a_restart_of_the_server_outdates_everything(own_machines, own_postgresq
 def test_notices_with_numbers_that_a_crash_gives_out_again_are_not_missed(tmp_path):
     # Commits do not wait for the disk, and nothing else writes to it in the meantime.
     with (
-        PostgresqlServer(synchronous_commit="off", wal_writer_delay="10s") as server,
+        PostgresqlServer(**ASYNCHRONOUS) as server,
         running(tmp_path, server) as machines,
     ):
         a, b = machines.process("a"), machines.process("b")
@@ -852,3 +852,13 @@ def test_a_run_under_failures_has_no_wrong_read_and_notices_faults(tmp_path, own
     counts = run.until(5_000 if fault is None else 10_000, events)
     assert counts["hits"]
     assert (run.wrong() > 0) == (fault is not None)
+
+
+def test_crashes_that_undo_commits_cause_no_wrong_read(tmp_path):
+    with PostgresqlServer(**ASYNCHRONOUS) as server:
+        with running(tmp_path, server):
+            pass
+        run = Run(server, tmp_path)
+        counts = run.until(2_000, ["kill backend", "kill server"] * 2)
+    assert counts["hits"]
+    assert run.wrong() == 0
