@@ -1,7 +1,7 @@
-"""A PostgreSQL server of a test's own, on a free port, that can be killed, stopped and started again.
+"""A PostgreSQL server of a test's own, on a free port, that can be killed, stopped, started again and restored.
 
 It syncs nothing to the disk, since only a loss of power would lose data that was not synced. Every acknowledged commit
-was written, however (``synchronous_commit`` is on), so a killed server has it after the next start.
+was written, however, so a killed server has it after the next start, unless ``synchronous_commit`` is off.
 """
 
 import os
@@ -60,9 +60,8 @@ class PostgresqlServer:
         self._connections = []
 
     def __enter__(self):
-        options = ["--auth", "trust", "--username", self.user, "--encoding", "UTF8", "--locale", "C", "--no-sync"]
         try:
-            self._run("initdb", "--pgdata", self._data, *options)
+            self._create()
             start_on_free_port(self)
         except BaseException:
             # Also Ctrl-C: no server stays.
@@ -81,6 +80,10 @@ class PostgresqlServer:
             finally:
                 self.kill()
         self._directory.cleanup()
+
+    def _create(self):
+        options = ["--auth", "trust", "--username", self.user, "--encoding", "UTF8", "--locale", "C", "--no-sync"]
+        self._run("initdb", "--pgdata", self._data, *options)
 
     @property
     def django_database(self):
@@ -131,6 +134,25 @@ class PostgresqlServer:
         """Kill the server and start it again."""
         self.kill()
         self.start()
+
+    def kill_backend(self):
+        """Kill the process of one connection with SIGKILL. The server ends all connections, and recovers by itself.
+        Return when it accepts connections again."""
+        victim, witness = self.connect(), self.connect()
+        psutil.Process(victim.info.backend_pid).kill()
+        assert until(lambda: _is_ended(witness))
+        assert until(self._accepts)
+
+    def replace_by_dump(self):
+        """Replace the server by a new one on the same port, with the data of a dump and lower transaction numbers."""
+        dump, server = f"{self._directory.name}/dump", ["--host", self.host, "--port", str(self.port)]
+        server += ["--username", self.user, "--dbname", self.database]
+        self._run("pg_dump", *server, "--file", dump)
+        self.kill()
+        shutil.rmtree(self._data)
+        self._create()
+        self.start()
+        self._run("psql", *server, "--quiet", "--single-transaction", "--set", "ON_ERROR_STOP=1", "--file", dump)
 
     def pause(self):
         """Stop all processes of the server with SIGSTOP: connections stay, but no query is answered."""
@@ -188,6 +210,14 @@ class PostgresqlServer:
         except psycopg.OperationalError:
             return False
         return True
+
+
+def _is_ended(connection):
+    try:
+        connection.execute("SELECT 1")
+    except psycopg.OperationalError:
+        return True
+    return False
 
 
 def _runs(process):

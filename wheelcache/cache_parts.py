@@ -144,6 +144,8 @@ class CacheParts:
                 inspector,
                 in_use,
             )
+        if self.stamps.bus is not None:
+            self.observer.events.take_restored = self.stamps.bus.take_restored
         jobs = self.observer.jobs if self.keeper is None else [*self.observer.jobs, self.keeper]
         self.idle_checker = IdleChecker(stats, self.writer.expect_first_write, lambda: not self.loads.is_idle)
         self.jobs = PeriodicJobs(self.driver.clock, self.idle_checker, jobs)

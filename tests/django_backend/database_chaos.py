@@ -2,14 +2,15 @@
 
 Two machines with two readers and a writer each share a PostgreSQL. A writer changes a row and deletes its key in one
 block, and rolls every seventh block back. A reader gets the key, or loads the row. Meanwhile readers are killed and
-stopped, and the server is stopped, killed, paused, and loses its connections. A ledger in shared memory has the time at
-which each version was acknowledged. A read is
+stopped, and the server is stopped, killed, paused, loses its connections or one of its backends, and is replaced by one
+that is restored from a dump. A ledger in shared memory has the time at which each version was acknowledged, or was
+found to be lost: by a restore, or by a crash if commits do not wait for the disk (``--asynchronous``). A read is
 
-- a *phantom* if its version was rolled back or never written,
-- *outdated* if a newer version was acknowledged more than two seconds before the read began.
+- a *phantom* if its version was rolled back or never written, or was lost more than two seconds before the read began,
+- *outdated* if a newer version was acknowledged more than two seconds before the read began, and is not lost.
 
-``--fault silent`` drops the notices of a machine, and ``--fault trusting`` lets readers vouch forever: with either, the
-run must find wrong reads.
+``--event "kill backend" --rounds 20`` lets only this event happen, at least so often. ``--fault silent`` drops the
+notices of a machine, and ``--fault trusting`` lets readers vouch forever: with either, the run must find wrong reads.
 """
 
 import argparse
@@ -35,14 +36,21 @@ VERSIONS = 20_000
 LATEST = 2.0
 """Seconds after which a read must return a new version."""
 
-EVENTS = ("kill reader", "stop reader", "pause server", "stop server", "kill server", "end connections")
+EVENTS = (
+    *("kill reader", "stop reader", "pause server", "stop server", "kill server", "end connections"),
+    *("kill backend", "restore dump"),
+)
+
+ASYNCHRONOUS = {"synchronous_commit": "off", "wal_writer_delay": "10s"}
+"""Settings of a server that loses its last commits when it crashes."""
 
 
 class Ledger:
     """What the writers did, in a file that all processes of the run map.
 
     Attributes:
-        times: by key and version, the time of the acknowledgement: 0 if there is none, -1 if it was rolled back.
+        times: by key and version, the time of the acknowledgement; 0 if there is none. Negative from the time on at
+            which the version was found to be lost, or -1 if it was rolled back.
     """
 
     SIZE = 8 * KEYS * VERSIONS
@@ -58,7 +66,7 @@ class Ledger:
     def judge(self, key, version, began):
         """Return "phantom", "outdated" or "right"."""
         start = key * VERSIONS
-        if version and self.times[start + version] < 0:
+        if self.times[start + version] < 0 and began + self.times[start + version] > LATEST:
             return "phantom"
         for newer in range(version + 1, min(version + 50, VERSIONS)):
             at = self.times[start + newer]
@@ -95,9 +103,13 @@ def worker(directory, machine, role, seed, databases, fault):
     def read(key):
         began, loaded = time.monotonic(), []
         version = cache.get_or_set(f"k{key}", lambda: loaded.append(1) or row(key))
+        verdict = ledger.judge(key, version, began)
+        if verdict == "outdated":
+            # Unless the newer version is lost, which its writer may not have found yet.
+            verdict = ledger.judge(key, version, began) if row(key) > version else "right"
         counts["reads"] += 1
         counts["hits"] += not loaded
-        counts[ledger.judge(key, version, began)] += 1
+        counts[verdict] += 1
 
     def publish():
         # A process may be killed at any point.
@@ -122,16 +134,22 @@ def worker(directory, machine, role, seed, databases, fault):
         except RolledBack:
             ledger.write(key, version, -1)
         except Exception:
-            # It is unknown whether the server has committed.
+            # It is unknown whether the server has committed, and whether it has kept what it committed.
             while not stop.exists():
                 with suppress(Exception):
                     connection.close()
-                    found = row(key)
+                    found = {each: row(each) for each in own}
                     break
                 time.sleep(0.05)
             else:
                 return
-            ledger.write(key, version, time.monotonic() if found == version else -1)
+            for each, kept in found.items():
+                for later in range(kept + 1, versions[each] + 1):
+                    if ledger.times[each * VERSIONS + later] >= 0:
+                        counts["lost"] += ledger.times[each * VERSIONS + later] > 0
+                        ledger.write(each, later, -time.monotonic())
+            if found[key] == version:
+                ledger.write(key, version, time.monotonic())
             counts["errors"] += 1
         else:
             ledger.write(key, version, time.monotonic())
@@ -222,6 +240,10 @@ class Run:
                 self._server.start()
             case "kill server":
                 self._server.restart()
+            case "kill backend":
+                self._server.kill_backend()
+            case "restore dump":
+                self._server.replace_by_dump()
             case "end connections":
                 self._server.terminate_connections(self._chance.choice(["wheelcache", "%"]))
 
@@ -262,6 +284,9 @@ def main():
     arguments.add_argument("reads", type=int, nargs="?", default=100_000)
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--fault", choices=["silent", "trusting"])
+    arguments.add_argument("--event", choices=EVENTS)
+    arguments.add_argument("--rounds", type=int, default=1)
+    arguments.add_argument("--asynchronous", action="store_true")
     arguments.add_argument("--worker")
     given = arguments.parse_args()
     if given.worker:
@@ -269,12 +294,14 @@ def main():
         return
     from tests.machines import Machines
 
-    with PostgresqlServer() as server, tempfile.TemporaryDirectory() as directory:
+    settings = ASYNCHRONOUS if given.asynchronous else {}
+    with PostgresqlServer(**settings) as server, tempfile.TemporaryDirectory() as directory:
         machines = Machines(directory, {"default": server.django_database})
         machines.process("migrating")("call_command('migrate', verbosity=0)")
         machines.end()
         began = time.monotonic()
-        counts = Run(server, directory, seed=given.seed, fault=given.fault).until(given.reads)
+        events = EVENTS if given.event is None else [given.event] * given.rounds
+        counts = Run(server, directory, seed=given.seed, fault=given.fault).until(given.reads, events)
         print(json.dumps({**counts, "seconds": round(time.monotonic() - began)}))
 
 

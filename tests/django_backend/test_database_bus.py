@@ -9,8 +9,9 @@ from itertools import count, cycle
 
 import pytest
 
-from tests.django_backend.database_chaos import EVENTS, Run
+from tests.django_backend.database_chaos import ASYNCHRONOUS, EVENTS, Run
 from tests.machines import Machines
+from tests.postgresql_server import PostgresqlServer
 from tests.standby_server import StandbyServer
 from tests.waiting import until
 from wheelcache.coherence.reader import TRUST
@@ -477,6 +478,82 @@ def test_a_restart_of_the_server_outdates_everything(own_machines, own_postgresq
     assert until(lambda: process.keeps("new") and process.has_lost() and process.keeps("new"))
 
 
+def test_notices_with_numbers_that_a_crash_gives_out_again_are_not_missed(tmp_path):
+    # Commits do not wait for the disk, and nothing else writes to it in the meantime.
+    with (
+        PostgresqlServer(**ASYNCHRONOUS) as server,
+        running(tmp_path, server) as machines,
+    ):
+        a, b = machines.process("a"), machines.process("b")
+        for each in (a, b):
+            each.loads()
+        connection = server.connect()
+        connection.execute("SET synchronous_commit = on")
+        connection.execute("CREATE TABLE what_is_on_the_disk ()")
+        b.loads("marker")
+        a("[cache.delete('lost') for _ in range(5)], cache.delete('marker')")
+        assert until(lambda: b.has_lost("marker"))
+        b.loads("marker")
+        reached = next_number(server)
+        b.stop()
+        try:
+            server.kill_backend()
+            assert next_number(server) < reached
+            a("connections.close_all(); cache.delete('k')")
+            # Nothing shows that the numbers were lower for a while.
+            while next_number(server) <= reached:
+                a("cache.delete('other')")
+        finally:
+            b.resume()
+        assert until(lambda: b.has_lost("k"))
+        b.loads("kept")
+        assert not until(lambda: b.has_lost("kept"), 0.5)
+
+
+def next_number(server):
+    """Return the number of the next transaction."""
+    with server.connect() as connection:
+        return connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int").fetchone()[0]
+
+
+def test_after_a_restore_into_a_server_with_lower_numbers_the_cache_keeps_its_entries(own_machines, own_postgresql):
+    a, b, c = map(own_machines.process, "abc")
+    for each in (b, c):
+        each.loads("cleared")
+    a("[cache.delete('deleted') for _ in range(100)], cache.clear()")
+    for each in (b, c):
+        assert until(lambda each=each: each.has_lost("cleared"))
+        each.loads("before")
+    reached = next_number(own_postgresql)
+    own_postgresql.replace_by_dump()
+    assert next_number(own_postgresql) < reached
+    a("connections.close_all()")
+    for each in (b, c):
+        assert until(lambda each=each: each.has_lost("before"))
+        each.loads()
+    assert not until(lambda: b.has_lost() or c.has_lost(), 0.5)
+    a("cache.delete('k')")
+    assert until(lambda: b.has_lost() and c.has_lost())
+    assert until(lambda: len(payloads(own_postgresql)) == 1)
+    events = """
+[each["text"] for each in Dashboard("", caches, lambda name: []).figures()["events"] if each["kind"] == "dump restored"]
+"""
+    for each in (a, b, c):
+        each("from wheelcache import caches; from wheelcache.observability.dashboard.dashboard import Dashboard")
+    assert [*a(events), *b(events), *c(events)] == ["101 notices of the dump were ignored and deleted"]
+
+
+def test_a_restore_of_the_table_outdates_everything(pair, server):
+    a, b = pair
+    with server.connect() as connection:
+        connection.execute("CREATE TABLE restored (LIKE wheelcache_notices INCLUDING ALL)")
+        connection.execute("ALTER TABLE wheelcache_notices RENAME TO replaced")
+        connection.execute("ALTER TABLE restored RENAME TO wheelcache_notices")
+    assert until(lambda: a.has_lost() and b.has_lost())
+    for each in (a, b):
+        each.loads()
+
+
 def test_a_terminated_connection_loses_nothing(pair, server):
     a, b = pair
     server.terminate_connections("wheelcache")
@@ -581,6 +658,46 @@ def test_old_rows_are_deleted_in_batches(source, server):
     assert names(server) == []
 
 
+def restore(server, number=1):
+    """Insert rows with transaction numbers that the server has not reached."""
+    with server.connect() as connection:
+        connection.execute(
+            "INSERT INTO wheelcache_notices (xid, cache, payload)"
+            " SELECT (1000000 + number)::text::xid8, 'restored', '' FROM generate_series(1, %s) AS number",
+            [number],
+        )
+
+
+def test_restored_rows_are_deleted_in_batches_and_reported_once(source, server):
+    source("database_bus.BATCH = 10")
+    restore(server, 25)
+    source("minutes(1)")
+    assert len(names(server)) == 15
+    source("read()")
+    assert len(names(server)) == 5
+    source("read()")
+    assert names(server) == []
+    source("minutes(2)")
+    assert source("[rows for at, rows in source.take_restored()], source.take_restored()") == [[25], []]
+
+
+def test_no_row_that_is_committed_while_restored_rows_are_deleted_is_lost(source, server):
+    restore(server)
+    # Each look at the clock is another moment of the turn, also after its snapshot.
+    source("""
+written = []
+
+def moment():
+    connection.cursor().execute("INSERT INTO wheelcache_notices (cache, payload) VALUES ('written', '')")
+    written.append(1)
+    return int(clock() * 1e9)
+
+database_bus.moment = moment
+minutes(1)
+""")
+    assert names(server) == ["written"] * source("len(written)")
+
+
 def test_a_reader_that_paused_until_rows_were_deleted_outdates_everything(source, server):
     source("minutes(1)")
     before = source("len(positions) - 1")
@@ -657,6 +774,46 @@ with transaction.atomic():
             a("transaction.rollback()")
 
 
+def test_a_value_from_the_older_state_that_a_replica_shows_after_a_crash_does_not_stay(tmp_path, own_postgresql):
+    with running(tmp_path, own_postgresql) as machines, StandbyServer(own_postgresql) as standby:
+        with own_postgresql.connect() as connection:
+            connection.execute("CREATE TABLE data (version int)")
+            connection.execute("INSERT INTO data VALUES (1)")
+        databases = {"default": own_postgresql.django_database, "replica": standby.django_database}
+        a, reader, other = (
+            machines.process(name, databases=databases, POLLED_DATABASE="replica") for name in ("a", "b", "b")
+        )
+        other("""
+def load():
+    with connections["replica"].cursor() as cursor:
+        cursor.execute("SELECT version FROM data")
+        return cursor.fetchone()[0]
+""")
+        reader.loads("other")
+        assert reader.reads_notices
+        a("""
+with transaction.atomic():
+    connection.cursor().execute("UPDATE data SET version = 2")
+    cache.delete("version")
+""")
+        assert until(lambda: other("load()") == 2)
+        other.loads("seen")
+        a("cache.delete('seen')")
+        assert until(lambda: other.has_lost("seen"))
+        reader.stop()
+        try:
+            # After the crash, the replica replays the commits from its last checkpoint on, with a delay.
+            with standby.connect() as connection:
+                connection.execute("ALTER SYSTEM SET recovery_min_apply_delay = '3s'")
+                connection.execute("SELECT pg_reload_conf()")
+            standby.kill_backend()
+            assert other("connections.close_all(), cache.get_or_set('version', load)")[1] == 1
+            assert until(lambda: other("load()") == 2)
+        finally:
+            reader.resume()
+        assert until(lambda: other("cache.get_or_set('version', load)") == 2)
+
+
 def test_a_standby_as_the_database_of_the_site_is_refused(tmp_path, own_postgresql):
     with running(tmp_path, own_postgresql) as machines, StandbyServer(own_postgresql) as standby:
         process = machines.process("b", databases={"default": standby.django_database})
@@ -720,3 +877,13 @@ def test_a_run_under_failures_has_no_wrong_read_and_notices_faults(tmp_path, own
     counts = run.until(5_000 if fault is None else 10_000, events)
     assert counts["hits"]
     assert (run.wrong() > 0) == (fault is not None)
+
+
+def test_crashes_that_undo_commits_cause_no_wrong_read(tmp_path):
+    with PostgresqlServer(**ASYNCHRONOUS) as server:
+        with running(tmp_path, server):
+            pass
+        run = Run(server, tmp_path)
+        counts = run.until(2_000, ["kill backend", "kill server"] * 2)
+    assert counts["hits"]
+    assert run.wrong() == 0

@@ -7,7 +7,7 @@ the key nor the value.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -82,6 +82,10 @@ class Bus(Protocol):
     def publish(self, notice: Notice) -> bool:
         """Report writes by this process, which its own machine has noticed already. Return whether the notice belongs
         to an open transaction of the running thread, whose commit will report it."""
+
+    def take_restored(self) -> Sequence[tuple[float, int]]:
+        """Return how many notices of a restored dump were removed since the last call, with the times in seconds since
+        1970."""
 
 
 def report(bus: Bus, notice: Notice) -> None:

@@ -13,6 +13,17 @@ ms), and LISTEN behind pgbouncer loses notices silently.
 A standby does not know which transactions are in progress: its snapshots have no ``xip``. There, the reader asks for
 all rows from ``xmin`` on, and leaves out those that it has read.
 
+Two snapshots can be compared only if the server has not gone back in between. A server that was started again has
+another start time, and a restored table has another oid. After the crash of a single backend, however, the server
+recovers under the same start time, and gives the numbers of transactions that were not on the disk yet to others. A
+standby then shows an older state until it has replayed the rest. PostgreSQL documents that a recovery resets all
+statistics, so the time of that reset is the third part of the identity; a reset by an operator only empties the caches.
+Rejected: a row in an UNLOGGED table, which a recovery empties. A standby cannot read it, and a reader would have to
+write it. A smaller ``xmax`` is no proof, since it may have grown again before the next poll.
+
+A table that was restored from a dump may contain numbers that this server has not reached. The reader ignores them, and
+they are deleted: no row that a statement sees belongs to a transaction that is not below the ``xmax`` of its snapshot.
+
 Rows below the ``xmin`` of a snapshot of ten minutes ago are deleted, in batches. Each batch inserts a row that reports
 this to all readers: one that was away for so long that it may have missed some of them outdates everything.
 """
@@ -21,6 +32,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
@@ -38,6 +50,7 @@ from wheelcache.coherence.notices import EVERYTHING, MOST_SLOTS, Notice, merged,
 from wheelcache.coherence.reader import News, Reader, SourceRefused
 from wheelcache.coherence.shared_stamps import SLOTS, SharedStamps
 from wheelcache.core.tags import moment
+from wheelcache.runtime.clock import SystemClock
 
 logger = logging.getLogger("wheelcache")
 
@@ -68,12 +81,19 @@ WHERE NOT EXISTS (
 still that transaction and whether its notice is there, since a rollback to a savepoint may have removed it."""
 
 READ: Final = """
-SELECT pg_current_snapshot()::text, extract(epoch FROM pg_postmaster_start_time())::text, pg_is_in_recovery(), ARRAY(
-    SELECT id || ' ' || payload FROM wheelcache_notices
-    WHERE (cache = %(cache)s OR cache IS NULL)
-    AND (xid >= %(since)s::text::xid8 OR xid = ANY (%(open)s::text[]::xid8[]))
-    LIMIT %(limit)s
-)"""
+SELECT pg_current_snapshot()::text, pg_is_in_recovery(), pg_backend_pid(),
+    CASE WHEN pg_backend_pid() = %(backend)s::int THEN %(recovered)s::text
+    ELSE (SELECT extract(epoch FROM stats_reset)::text FROM pg_stat_archiver) END,
+    extract(epoch FROM pg_postmaster_start_time())::text || ' ' || 'wheelcache_notices'::regclass::oid,
+    ARRAY(
+        SELECT id || ' ' || payload FROM wheelcache_notices
+        WHERE (cache = %(cache)s OR cache IS NULL)
+        AND (xid >= %(since)s::text::xid8 OR xid = ANY (%(open)s::text[]::xid8[]))
+        AND xid < (SELECT pg_snapshot_xmax(pg_current_snapshot()))
+        LIMIT %(limit)s
+    )"""
+"""A backend ends with a crash, so one backend is asked for the time of the reset only once. Before PostgreSQL 15, this
+takes 2 ms, and longer if the process that collects the statistics is busy."""
 
 DELETE: Final = """
 WITH old AS (
@@ -83,6 +103,13 @@ WITH old AS (
     )) RETURNING xid
 )
 INSERT INTO wheelcache_notices (payload) SELECT %(below)s FROM old LIMIT 1 RETURNING (SELECT count(*) FROM old)"""
+
+DELETE_RESTORED: Final = """
+DELETE FROM wheelcache_notices WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM wheelcache_notices WHERE xid >= (SELECT pg_snapshot_xmax(pg_current_snapshot()))
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+))"""
+"""The snapshot is that of this statement: with an earlier one, it would delete notices that were committed since."""
 
 MOST_ROWS: Final = 10_000
 """Rows of one answer. Beyond it, everything is outdated, which is faster than to read them."""
@@ -136,7 +163,9 @@ class DatabaseBus:
         self._has_table = False
         # By connection, the number of the last transaction with notices, and the number of their slots.
         self._counted: WeakKeyDictionary[Any, tuple[str, int]] = WeakKeyDictionary()
-        self.start = Reader(stamps, DatabaseSource(cache, polled), f"the cache with the LOCATION {cache!r}").start
+        source = DatabaseSource(cache, polled)
+        self.take_restored = source.take_restored
+        self.start = Reader(stamps, source, f"the cache with the LOCATION {cache!r}").start
 
     def publish(self, notice: Notice) -> bool:
         """Insert a row on the connection of the running thread. In a task, which has none, another thread does it; the
@@ -233,39 +262,50 @@ def awaits_notices(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[
 class DatabaseSource:
     """The table, for a reader. See ``coherence.reader.Source``.
 
-    A position is a dict: the server and whether it is a standby, the parts of the last snapshot, on a standby the rows
-    that were read, and the ``xmin`` of each of the last ten minutes with its moment.
+    A position is a dict: the identity of the server and whether it is a standby, the parts of the last snapshot, on a
+    standby the rows that were read, and the ``xmin`` of each of the last ten minutes with its moment.
     """
 
     def __init__(self, cache: str, polled: str | None) -> None:
         self._cache = cache
         self._polled = polled
         self._connection: Any = None
+        # The backend that answered last, and when the statistics of its server were reset.
+        self._backend: tuple[int, str] = 0, ""
         # The servers that answered before the present one.
         self._earlier: set[str] = set()
         self._server: str | None = None
         self._checked = -inf
         self._deletes_below: str | None = None
+        self._finds_restored = False
+        self._rows_restored = 0
+        # Appended by the reader, and taken by another thread.
+        self._restored: deque[tuple[float, int]] = deque()
         self._inherited: list[Any] = []
 
     def read(self, position: Any) -> News:
         if self._connection is None:
             self._connection = _connect(self._alias)
             self._checked = -inf
-        if moment() - self._checked > MINUTE * 1e9:
+        is_due = moment() - self._checked > MINUTE * 1e9
+        if is_due:
             self._check_server()
-            self._plan_deletion(position)
-            self._checked = moment()
-        if self._deletes_below is not None:
-            self._delete()
         with _cursor(self._connection) as cursor:
             cursor.execute(READ, self._since(position))
-            snapshot, server, is_standby, rows = cursor.fetchone()
+            snapshot, is_standby, backend, recovered, server, rows = cursor.fetchone()
+        self._backend = backend, recovered
+        server = f"{server} {recovered}"
         self._check_answer(server, is_standby=is_standby)
         xmin, xmax, xip = snapshot.split(":")
         numbered = dict(row.split(" ", 1) for row in rows)
-        is_next = position is not None and position["server"] == [server, is_standby] and len(rows) <= MOST_ROWS
+        is_same = position is not None and position["server"] == [server, is_standby]
+        is_next = is_same and len(rows) <= MOST_ROWS
         notice = self._notice(position, numbered) if is_next else EVERYTHING
+        if is_due:
+            self._plan_deletion(position["minutes"] if is_same else [])
+            self._checked = moment()
+        if self._deletes_below is not None or self._finds_restored:
+            self._delete()
         return News(
             notice,
             {
@@ -283,7 +323,8 @@ class DatabaseSource:
         return self._polled or written_alias()
 
     def _since(self, position: Any) -> dict[str, Any]:
-        names = {"cache": self._cache, "limit": MOST_ROWS + 1}
+        backend, recovered = self._backend
+        names = {"cache": self._cache, "limit": MOST_ROWS + 1, "backend": backend, "recovered": recovered}
         if position is None:
             return names | {"since": LATEST, "open": []}
         if position["server"][1]:
@@ -320,33 +361,59 @@ class DatabaseSource:
         if len(servers) > 1:
             raise SourceRefused(_several_servers(self._alias))
 
-    def _plan_deletion(self, position: Any) -> None:
+    def _plan_deletion(self, minutes: list[Any]) -> None:
         """Find the ``xmin`` of ten minutes ago, below which rows are deleted."""
-        for at, xmin in [] if position is None else position["minutes"]:
+        self._finds_restored = True
+        self._deletes_below = None
+        for at, xmin in minutes:
             if moment() - at > KEPT * 1e9:
                 self._deletes_below = xmin
 
     def _delete(self) -> None:
-        """Delete a batch of old rows, where the site writes. Other readers may do the same at the same time."""
+        """Delete a batch of old rows and one of restored rows, where the site writes. Other readers may do the same at
+        the same time."""
         below, self._deletes_below = self._deletes_below, None
+        finds_restored, self._finds_restored = self._finds_restored, False
         try:
             is_same = self._alias == written_alias()
             connection = self._connection if is_same else _connect(written_alias())
             try:
                 with _cursor(connection) as cursor:
-                    cursor.execute(DELETE, {"below": below, "limit": BATCH})
-                    deleted = cursor.fetchone()
+                    if below is not None:
+                        cursor.execute(DELETE, {"below": below, "limit": BATCH})
+                        deleted = cursor.fetchone()
+                        if deleted is not None and deleted[0] >= BATCH:
+                            self._deletes_below = below
+                    if finds_restored:
+                        cursor.execute(DELETE_RESTORED, {"limit": BATCH})
+                        self._deleted_restored(cursor.rowcount)
             finally:
                 if not is_same:
                     connection.close()
         except DatabaseError as error:
             logger.warning("Old rows of %s cannot be deleted (%s); trying again in %d s.", TABLE, error, MINUTE)
-        else:
-            if deleted is not None and deleted[0] >= BATCH:
-                self._deletes_below = below
+
+    def _deleted_restored(self, rows: int) -> None:
+        """Report the restored rows after their last batch."""
+        self._rows_restored += rows
+        self._finds_restored = rows >= BATCH
+        if self._rows_restored and not self._finds_restored:
+            logger.warning(
+                "%d rows of %s were restored from a dump of a server with higher transaction numbers; they are ignored "
+                "and were deleted.",
+                self._rows_restored,
+                TABLE,
+            )
+            self._restored.append((SystemClock.time(), self._rows_restored))
+            self._rows_restored = 0
+
+    def take_restored(self) -> list[tuple[float, int]]:
+        """Return the times at which restored rows were deleted since the last call, with their numbers."""
+        return [self._restored.popleft() for _ in range(len(self._restored))]
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
+        self._backend = 0, ""
         if connection is not None:
             connection.close()
 
@@ -354,6 +421,8 @@ class DatabaseSource:
         # The driver closes a connection with its object, and the parent uses this one.
         self._inherited.append(self._connection)
         self._connection = None
+        self._backend = 0, ""
+        self._restored.clear()
 
 
 def _minutes(earlier: list[Any], xmin: str) -> list[Any]:
