@@ -63,6 +63,8 @@ cdef inline void note_gone(Map *map, Py_hash_t hash, Place *place, int cause) no
         epoch = map.duel.order.epoch
         if place is not NULL:
             uses = uses_of(&map.duel.order, place)
+            # The secret of both samples is the same.
+            map.duel.held -= is_sampled(&map.duel.sample, spread)
         else:
             uses = uses_of_departed(&past.departed, spread, epoch)
         note_departure(&past.departed, spread, uses, epoch, cause + 1)
