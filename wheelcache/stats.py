@@ -517,10 +517,13 @@ class Sample:
         prevented = abs(_gain(total, arm)) * total[4] / max(total[3] + total[4], 1)
         return max(*(max(gains) - min(gains) for gains in (halves, windows)), prevented)
 
-    def is_certain(self, arm: int) -> bool:
-        """Return whether an arm is better than LRU by more than three standard deviations of chance."""
-        same, other, disagreements = (_misses(self._sum(), each) for each in (_SAME_SIZE, arm, _DISAGREEMENTS))
-        return same - other > 3 * sqrt(disagreements)
+    def chance(self, arm: int) -> float:
+        """Return the gain that an arm may have by chance, as three standard deviations. It is 0.0 for other sizes: a
+        larger cache has all hits of a smaller one."""
+        if arm != TINY_LFU:
+            return 0.0
+        total = self._sum()
+        return _scaled(total, 3 * sqrt(_misses(total, _DISAGREEMENTS)))
 
     def _windows(self) -> list[tuple[int, ...]]:
         return [self.numbers[start : start + _WINDOW] for start in range(0, len(self.numbers), _WINDOW)]
@@ -537,10 +540,15 @@ def _misses(window: Sequence[int], arm: int) -> int:
 
 
 def _gain(window: Sequence[int], arm: int) -> float:
+    return _scaled(window, _misses(window, _SAME_SIZE) - _misses(window, arm))
+
+
+def _scaled(window: Sequence[int], avoided: float) -> float:
+    """Return the gain of hit ratio if a miniature avoids some of its misses."""
     hits, misses, stored, *_ = window
     same = _misses(window, _SAME_SIZE)
     # A look-up that no value answers would miss in any cache.
-    return min(misses, stored) * (1 - _misses(window, arm) / same) / (hits + misses) if same and misses else 0.0
+    return min(misses, stored) * avoided / same / (hits + misses) if same and misses else 0.0
 
 
 GROUP_COUNTS: Final = ("hits", "puts", "loads", "load_seconds")

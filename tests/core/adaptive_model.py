@@ -182,6 +182,11 @@ class ModelMiniature:
                 self.remove(order.victim(order.weigh(order.keys) - 2**24))
         return is_hit
 
+    def fit(self, most):
+        for _ in range(2):
+            if len(self.order.places) > max(most, 0):
+                self.remove(self.order.victim())
+
     def forget(self, name):
         if name in self.order.places:
             self.remove(name)
@@ -251,6 +256,9 @@ class AdaptiveModel:
         return [arm.request(name, now, fresh_until, share, is_uncontested, is_write) for arm in self.arms_of(key)]
 
     def compare(self, key, now, fresh_until, weight, was_hit):
+        if self.arms_of(key) and len(self.order.places) >= self.order.most:
+            held = [other for other in self.order.places if self.arms_of(other)]
+            self.lru.fit(len(held) - (not was_hit))
         hits = self.request(key, now, fresh_until, weight, is_write=False)
         if not hits:
             return

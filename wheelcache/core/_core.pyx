@@ -296,9 +296,13 @@ cdef class CompiledCore:
         self.group_rules = encoded
 
     def group_name(self, key):
-        cdef char name[NAME_SIZE]
-        cdef Py_ssize_t length = name_of_group(&self.map.groups, <PyObject *>key, name)
-        return name[:length].decode("ascii")
+        cdef char text[LOOKED_AT]
+        cdef char copy[NAME_SIZE]
+        cdef GroupName name = name_of_group(&self.map.groups, <PyObject *>key, text)
+        if name.rule is NULL:
+            return ""
+        copy_name(&name, copy)
+        return copy[:length_of(&name)].decode("ascii")
 
     def groups(self):
         return [GroupCounts(*each) for each in groups_of(&self.map)]

@@ -36,6 +36,7 @@ cdef struct Duel:
     Miniature lru
     Miniature tiny_lfu
     Sample sample
+    uint32_t held  # sampled keys in the cache
     double lead  # of W-TinyLFU, in hits
     double disagreements
 
@@ -207,13 +208,26 @@ cdef uint32_t share_of(Sample *sample, uint64_t weight) noexcept:
     )
 
 
+cdef inline void fit_lru(Duel *duel, bint was_hit) noexcept:
+    """Let the miniature of LRU hold no more keys than the cache does. Otherwise, a loop of which few keys are in the
+    sample may fit into the miniature, but not into the cache."""
+    cdef uint32_t moves = 0
+    if duel.order.count < duel.order.most:
+        return
+    while moves < 2 and duel.lru.order.count + (not was_hit) > duel.held and duel.lru.order.count:
+        evict_node(&duel.lru, 0)
+        moves += 1
+
+
 cdef void access(
     Duel *duel, uint64_t spread, double now, double fresh_until, uint64_t weight, uint16_t flags, bint was_hit,
 ) noexcept:
     """Compare the arms for a sampled access."""
     cdef uint32_t name = <uint32_t>spread, share = share_of(&duel.sample, weight)
-    cdef bint lru = request(&duel.lru, name, now, fresh_until, share, flags, False)
-    cdef bint other = request(&duel.tiny_lfu, name, now, fresh_until, share, flags, False)
+    cdef bint lru, other
+    fit_lru(duel, was_hit)
+    lru = request(&duel.lru, name, now, fresh_until, share, flags, False)
+    other = request(&duel.tiny_lfu, name, now, fresh_until, share, flags, False)
     judge(duel, lru, other if duel.order.is_lru else was_hit)
 
 

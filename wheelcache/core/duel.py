@@ -120,6 +120,11 @@ class Miniature:
                 self._remove(order.victim(self._weight - self._most_weight))
         return is_hit
 
+    def fit(self, most: int) -> None:
+        """Evict at most two keys, until the miniature has no more than ``most``."""
+        for _ in range(min(len(self) - max(most, 0), 2)):
+            self._remove(self._order.victim())
+
     def forget(self, name: int) -> None:
         place = self._order.places.get(name)
         if place is not None:
@@ -155,6 +160,7 @@ class Duel:
 
     def __init__(self, most: int, most_weight: float, seed: int, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self._most = most
         heaviest = int(min(most_weight, MAX_WEIGHT))
         self.order = Order(most, heaviest)
         noted = min(most, MOST_DEPARTED)
@@ -164,6 +170,7 @@ class Duel:
         self._departed = Departed(noted)
         self._lru = Miniature(self._sample.size(noted), is_lru=True)
         self._tiny_lfu = Miniature(self._sample.size(noted), is_lru=False)
+        self._held = 0
         self._lead = 0.0
         self._disagreements = 0.0
 
@@ -205,6 +212,7 @@ class Duel:
             order.use(place)
         else:
             place = order.insert(key, self._departed.uses(spread, order.epoch))
+            self._held += self._sample.contains(spread)
         place.is_uncontested = place.is_uncontested or is_uncontested
         if standing is not None:
             order.restore(place, standing)
@@ -219,8 +227,10 @@ class Duel:
         """Note that an entry was removed; with ``is_delete``, neither for its age nor for want of room."""
         place = self.order.places.get(key)
         if place is not None:
-            self._departed.note(self._sample.spread(key), self.order.uses_of(place), self.order.epoch)
+            spread = self._sample.spread(key)
+            self._departed.note(spread, self.order.uses_of(place), self.order.epoch)
             self.order.remove(place)
+            self._held -= self._sample.contains(spread)
         if is_delete:
             self.delete(key)
 
@@ -241,15 +251,20 @@ class Duel:
         self.order.clear()
         for key, weight in weights:
             self.order.set_weight(self.order.insert(key, 0), weight)
+        self._held = sum(self._sample.contains(self._sample.spread(key)) for key, _ in weights)
 
     def clear(self) -> None:
         """Forget all entries. The arm in force stays, and departed keys keep their uses."""
         self.order.clear()
+        self._held = 0
         self._lru.clear()
         self._tiny_lfu.clear()
 
     def _access(self, spread: int, place: Place, now: float, fresh_until: float, weight: int, *, was_hit: bool) -> None:
         """Compare the arms for a sampled access."""
+        if len(self.order.places) >= self._most:
+            # Otherwise, a loop of which few keys are in the sample may fit into the miniature, but not into the cache.
+            self._lru.fit(self._held - (not was_hit))
         lru, tiny_lfu = self._request(spread, place, now, fresh_until, weight, is_write=False)
         self._judge(lru, tiny_lfu if self.order.is_lru else was_hit)
 

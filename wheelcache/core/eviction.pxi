@@ -58,10 +58,10 @@ cdef inline void on_insert(Map *map, uint32_t index, Entry *entry) noexcept:
 
 cdef void insert_adaptively(Map *map, uint32_t index, Entry *entry) noexcept:
     cdef Duel *duel = map.duel
+    cdef uint64_t spread = spread_of(&duel.sample, entry.hash)
     cdef uint32_t moved, moves
-    order_insert(
-        &duel.order, index, uses_of_departed(&map.past.departed, spread_of(&duel.sample, entry.hash), duel.order.epoch)
-    )
+    duel.held += is_sampled(&duel.sample, spread)
+    order_insert(&duel.order, index, uses_of_departed(&map.past.departed, spread, duel.order.epoch))
     for moves in range(MOVES):
         moved = next_to_probation(&duel.order)
         if moved == 0:
@@ -148,6 +148,7 @@ cdef inline void on_clear(Map *map) noexcept:
     """Note that all entries were detached. The arm in force stays, and departed keys keep their uses."""
     cdef uint32_t arm
     if map.policy == ADAPTIVE:
+        map.duel.held = 0
         empty_order(&map.duel.order)
         empty_miniature(&map.duel.lru)
         empty_miniature(&map.duel.tiny_lfu)

@@ -2,8 +2,9 @@
 
 ``advise`` is a function of the figures of the workers. It promises nothing that the figures do not show: neither before
 a worker has had 20 requests per entry without a switch of its policy, nor if the halves of the sample, or the last
-three windows, disagree. It never promises a result for a smaller cache. Advice about keys promises nothing: see
-``key_advice``.
+three windows, disagree. It then says what may help, with the range of the effect. It never promises a result for a
+smaller cache. The thresholds are those of ``gains``, which also keeps advice from coming and going. Advice about keys
+promises nothing: see ``key_advice``.
 """
 
 from __future__ import annotations
@@ -14,26 +15,12 @@ from typing import Any, Final
 
 from wheelcache.core.contract import LEAST_CURVE, LEAST_CURVE_IN_PYTHON
 from wheelcache.observability.figures import CacheFigures
+from wheelcache.observability.gains import FACTORS, LEAST_EVICTIONS, gains, in_doubt
 from wheelcache.observability.key_advice import on_keys
-from wheelcache.stats import CURVE_SIZES, TINY_LFU, Sample
-
-LEAST_GAIN: Final = 0.03
-"""The gain of hit ratio for which more memory is advised."""
-
-LEAST_GAIN_OF_POLICY: Final = 0.02
-"""The gain of hit ratio for which the other policy is advised."""
-
-DISAGREEMENT: Final = 0.02
-"""The difference of estimates from which there is no advice."""
-
-LEAST_EVICTIONS: Final = 0.1
-"""The evictions per miss from which the size can be the reason for the misses."""
+from wheelcache.stats import CURVE_SIZES, Sample
 
 MOSTLY_EMPTY: Final = 0.5
 """The share of the limit of entries below which the limit is called too high."""
-
-FACTORS: Final = (2, 4)
-"""The factors by which advice lets a cache grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,50 +65,47 @@ def _on_options(figures: CacheFigures) -> Iterable[Advice]:
         held = f"it never held more than {figures.peak / limit:.0%} of its limit of {limit:,} entries"
         yield Advice(figures.name, f"{held}.", {})
         return
-    yield from _growth(figures, sample, limit)
-    gain = _gain(sample, TINY_LFU)
-    if gain >= LEAST_GAIN_OF_POLICY and sample.is_certain(TINY_LFU):
-        promised = sample.hit_ratio + gain
-        text = f'policy="adaptive" would raise its hit ratio from {sample.hit_ratio:.0%} to {promised:.0%}.'
-        yield Advice(figures.name, text, {"policy": "adaptive"}, sample.hit_ratio, promised)
+    ratio = sample.hit_ratio
+    for arm, gain in gains(sample).items():
+        if arm in FACTORS or not figures.is_adaptive:
+            change = _options(figures, arm)
+            text = f"{_words(figures, arm)} would raise its hit ratio from {ratio:.0%} to {ratio + gain:.0%}."
+            yield Advice(figures.name, text, change, ratio, ratio + gain)
+    for arm, (least, most) in in_doubt(sample).items():
+        if arm in FACTORS or not figures.is_adaptive:
+            text = (
+                f"not certain yet: {_words(figures, arm)} would change its hit ratio from {ratio:.0%} to a value from "
+                f"{ratio + least:.0%} to {min(ratio + most, 1.0):.0%}."
+            )
+            yield Advice(figures.name, text, {})
 
 
-def _growth(figures: CacheFigures, sample: Sample, limit: int) -> Iterable[Advice]:
-    """Yield the advice to grow. The larger factor must gain as much again."""
-    if sample.evicted_share < LEAST_EVICTIONS:
-        return
-    gained = 0.0
-    for factor in FACTORS:
-        gain = _gain(sample, CURVE_SIZES.index(factor))
-        if gain < gained + LEAST_GAIN:
-            continue
-        gained, promised = gain, sample.hit_ratio + gain
-        change = {"max_entries": factor * limit}
-        limits = f"{factor * limit:,} entries"
-        if figures.max_weight:
-            change["max_weight"] = weight = factor * figures.max_weight // figures.workers
-            limits += f" and {weight:,} bytes" if figures.weighs_bytes else f" and a weight of {weight:,}"
-        text = (
-            f"{_words(factor)} its limit, {limits} in each worker{_memory(figures, factor)}, would "
-            f"raise its hit ratio from {sample.hit_ratio:.0%} to {promised:.0%}."
-        )
-        yield Advice(figures.name, text, change, sample.hit_ratio, promised)
+def _options(figures: CacheFigures, arm: int) -> dict[str, Any]:
+    """Return the new values of options for an arm of the sample."""
+    if arm not in FACTORS:
+        return {"policy": "adaptive"}
+    change = {"max_entries": FACTORS[arm] * figures.most_entries}
+    if figures.max_weight:
+        change["max_weight"] = FACTORS[arm] * figures.max_weight // figures.workers
+    return change
+
+
+def _words(figures: CacheFigures, arm: int) -> str:
+    """Return the words for the change that an arm of the sample stands for."""
+    if arm not in FACTORS:
+        return 'policy="adaptive"'
+    change = _options(figures, arm)
+    limits = f"{change['max_entries']:,} entries"
+    if weight := change.get("max_weight"):
+        limits += f" and {weight:,} bytes" if figures.weighs_bytes else f" and a weight of {weight:,}"
+    factor = {2: "twice", 4: "four times"}[FACTORS[arm]]
+    return f"{factor} its limit, {limits} in each worker{_memory(figures, FACTORS[arm])},"
 
 
 def _is_uniform(figures: CacheFigures) -> bool:
     """Return whether every worker has one cache of this name, with the same limit. During a change of the size, the
     sums are about caches of different sizes."""
     return figures.max_entries == figures.most_entries * figures.workers
-
-
-def _gain(sample: Sample, arm: int) -> float:
-    """Return the gain of an arm that can be promised; 0.0 if it is in doubt."""
-    error = sample.error(arm)
-    return sample.gain(arm) - error / 2 if error < DISAGREEMENT else 0.0
-
-
-def _words(factor: int) -> str:
-    return {2: "twice", 4: "four times"}[factor]
 
 
 def _memory(figures: CacheFigures, factor: int) -> str:
@@ -138,7 +122,7 @@ def silence(figures: CacheFigures) -> str:
     if not _is_uniform(figures):
         return "its limit of entries is not the same in every worker, or a worker has several caches of this name."
     if figures.stats.sample:
-        return "no change of the size or the policy would clearly help."
+        return "neither a larger size nor another policy would raise its hit ratio by 3 points."
     is_python = figures.cores == ("python",)
     least = LEAST_CURVE_IN_PYTHON if is_python else LEAST_CURVE
     if figures.most_entries < least:

@@ -82,6 +82,7 @@ class Figures:
         most_entries: the greatest ``max_entries`` of a worker; 0 if there is no bound.
         max_entries, max_weight: the bounds; None if there is no bound.
         weighs_bytes: whether weights are bytes.
+        is_adaptive: whether a worker has ``policy="adaptive"``.
         memory: the bytes that the entries use, estimated unless ``weighs_bytes``; None if unknown.
         lag: seconds since the wheel should have been advanced; None without a living worker.
     """
@@ -93,6 +94,7 @@ class Figures:
     max_entries: int | None
     max_weight: int | None
     weighs_bytes: bool
+    is_adaptive: bool
     memory: int | None
     lag: float | None
 
@@ -258,6 +260,7 @@ class Sum:
             "max_entries": _whole(bounds.get("max_entries")),
             "max_weight": _whole(bounds.get("max_weight")),
             "weighs_bytes": bool(bounds.get("weighs_bytes")),
+            "is_adaptive": bool(bounds.get("is_adaptive")),
             "memory": _whole(self.gauges.get("memory", 0)),
             "lag": self.gauges.get("lag"),
         }
@@ -283,6 +286,7 @@ COMBINERS: Final = {
     "weighs_bytes": min,
     "has_store": max,
     "has_pages": max,
+    "is_adaptive": max,
     "minute_seconds": max,
 }
 """The functions that combine the gauges of several workers. All other gauges are added."""

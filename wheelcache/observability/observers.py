@@ -97,6 +97,7 @@ class Observer:
             weighs_bytes=self.memory_use.is_weighed,
             has_store=self.stats.store is not None,
             has_pages=self.stats.pages is not None,
+            is_adaptive=options.policy == "adaptive",
         )
 
     def group_levels(self) -> GroupLevels:

@@ -13,12 +13,13 @@ from math import floor
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
+from wheelcache.observability.gains import steadier
 from wheelcache.observability.site_file import USE
 from wheelcache.observability.stats_reader import StatsReader
 from wheelcache.observability.tables import DAY, HOUR, LONG_STEP, LOOKUPS, NUMBERS, STEP
 from wheelcache.runtime.clock import Clock, ManualClock, SystemClock
 from wheelcache.runtime.periodic_jobs import PeriodicJob
-from wheelcache.stats import COUNTS, NOTHING, Row, added, subtracted
+from wheelcache.stats import COUNTS, GAUGES, NOTHING, SAMPLE, Row, Sample, added, subtracted
 
 MINUTE: Final = 60 // STEP
 """Steps of the last minute."""
@@ -26,6 +27,8 @@ MINUTE: Final = 60 // STEP
 EMPTY: Final[Row] = (0,) * len(NUMBERS)
 
 _LOOKUPS: Final = tuple(map(COUNTS.index, LOOKUPS))
+
+_OF_SAMPLE: Final = slice(GAUGES.index(SAMPLE[0]), GAUGES.index(SAMPLE[-1]) + 1)
 
 Steps = dict[tuple[int, int], Row]
 """The levels and counts of each step, by its length in seconds and its start, in seconds since 1970."""
@@ -41,6 +44,7 @@ class State(NamedTuple):
     weighs_bytes: bool
     has_store: bool
     has_pages: bool
+    is_adaptive: bool
 
 
 _epochs: Final[WeakKeyDictionary[ManualClock, float]] = WeakKeyDictionary()
@@ -92,6 +96,7 @@ class Recorder(PeriodicJob):
         self.now: tuple[Any, ...] = ()
         self._at = self._clock()
         self._peak = 0.0
+        self._sample = Sample((0,) * len(SAMPLE))
         self._is_new = True
         self._minute: deque[tuple[int, Row]] = deque(maxlen=MINUTE + 2)
 
@@ -130,6 +135,7 @@ class Recorder(PeriodicJob):
         self.row, self._at = row, now
         self._peak = max(self._peak, gauges[0])
         self.now = self.row_of_worker(gauges, state)
+        self._sample = Sample(self.now[_OF_SAMPLE])
         if len(self.steps) > (HOUR + 600) // STEP + DAY // LONG_STEP:
             self.forget_old()
 
@@ -141,7 +147,9 @@ class Recorder(PeriodicJob):
 
     def row_of_worker(self, gauges: Row, state: State) -> tuple[Any, ...]:
         """Return the gauges, the last minute, the most entries at any mark, their limit, and the state in the order
-        of ``GAUGES_OF_WORKER``."""
+        of ``GAUGES_OF_WORKER``. The sample among the gauges is the steadier one."""
+        sample = steadier(self._sample, Sample(tuple(map(int, gauges[_OF_SAMPLE]))))
+        gauges = (*gauges[: _OF_SAMPLE.start], *sample.numbers, *gauges[_OF_SAMPLE.stop :])
         return (*gauges, *self.minute(), max(self._peak, gauges[0]), state.max_entries or 0, *state)
 
     def published(self, steps: Steps) -> None:

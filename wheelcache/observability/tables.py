@@ -57,7 +57,7 @@ NUMBERS: Final = (*LEVELS, *COUNTS)
 LOOKUPS: Final = ("hits", "stale_hits", "misses", "store_hits")
 """The counts of the last minute."""
 
-SETTINGS: Final = ("max_entries", "max_weight", "weighs_bytes", "has_store", "has_pages")
+SETTINGS: Final = ("max_entries", "max_weight", "weighs_bytes", "has_store", "has_pages", "is_adaptive")
 
 MINUTE: Final = (*(f"minute_{name}" for name in LOOKUPS), "minute_seconds")
 

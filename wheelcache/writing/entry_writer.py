@@ -462,15 +462,22 @@ class EntryWriter(WriteState):
             self.leases.cleared()
             if self.stamps.reports_writes:
                 self.misses.outdate_all()
-        self._core.clear(invalidate=invalidate)
-        self._drain()
+        self._drain(self._core.clear(invalidate=invalidate))
         if invalidate:
             self.stamps.report_clear()
 
-    def _drain(self) -> None:
-        """Notify the listener of all detached entries. Without a listener, the wheel thread drops the rest of them."""
+    def _drain(self, detached: int = 0) -> None:
+        """Notify the listener of all detached entries. Without a listener, the wheel thread drops the entries that do
+        not fit into one batch.
+
+        Args:
+            detached: the number of entries, if it is known. If there are more than a batch, the caller drops none: the
+                core notes each of them among the departed keys, whose table may be too large to be in memory yet, and
+                a batch then takes 2 ms.
+        """
         if self.listener.function is None:
-            self._core.drain()
+            if detached <= BATCH:
+                self._core.drain()
             self._driver.wake()
             return
         more = True
