@@ -86,7 +86,9 @@ class WritesSince:
     def __init__(self, moments: WriteMoments, since: int) -> None:
         self.moments = moments
         self.since = since
-        self._own: dict[int, int] = {}
+        # By slot, the moment of the write before the first one of the transaction, and that of its last one, unless
+        # others have written in between.
+        self._own: dict[int, tuple[int, int]] = {}
 
     @contextmanager
     def apply(self) -> Iterator[None]:
@@ -99,16 +101,26 @@ class WritesSince:
 
     def note(self, slot: int, before: int, now: int) -> None:
         """Note a write by the transaction, and the moment of the write before it."""
-        if before < self.since or before == self._own.get(slot):
-            self._own[slot] = now
+        first, last = self._own.get(slot, (before, before))
+        if before == last:
+            self._own[slot] = first, now
+
+    def add(self, inner: WritesSince) -> None:
+        """Count the writes of a transaction that was committed within this one as those of this one, which may now
+        share values that are as old as the beginning of either."""
+        self.since = min(self.since, inner.since)
+        for slot, (before, now) in inner._own.items():
+            self.note(slot, before, now)
 
     def contain(self, names: Iterable[Hashable]) -> bool:
         """Return whether others have written one of the names, or cleared the cache."""
         moments = self.moments
         for slot in (ALL_WRITES, *map(moments.slot, names)):
             written = moments[slot]
-            if written >= self.since and written != self._own.get(slot):
-                return True
+            if written >= self.since:
+                before, last = self._own.get(slot, (written, 0))
+                if before >= self.since or written != last:
+                    return True
         return False
 
 

@@ -328,7 +328,7 @@ class Overlay:
 
     def add(self, upper: Overlay) -> None:
         """Add the changes of a transaction that was committed within this one."""
-        self.others.since = min(self.others.since, upper.others.since)
+        self.others.add(upper.others)
         self.origin = upper.origin
         self.layers[-1].merge(upper.changes())
         self._look_through()
