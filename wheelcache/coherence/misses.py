@@ -14,7 +14,7 @@ answers three questions about such a ``set``:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.shared_stamps import canonical
 from wheelcache.core.contract import Core, Seen
 from wheelcache.core.tags import moment
-from wheelcache.keys import KeyProxies
+from wheelcache.keys import CALLERS, KeyProxies
 from wheelcache.runtime.request_scope import NO_MISSES, NotedMisses, running_scope
 
 FILL_WINDOW: Final = 10.0
@@ -132,6 +132,10 @@ class Misses:
             return 0
         self._count_load(self._keys.adapt(key), seconds)
         return since
+
+    def are_committing(self, tags: Iterable[str]) -> bool:
+        """Return whether a commit that has dropped one of the tags is in progress: see ``KeyStamps.is_committing``."""
+        return self._stamps.is_committing([self._stamps.slot(CALLERS + tag) for tag in tags])
 
     def forget(self) -> None:
         """Remove the notes of the running thread or task, after the cache was cleared or a tag was dropped: a later

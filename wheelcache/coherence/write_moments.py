@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
+from wheelcache.coherence.commits import Commit
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.shared_stamps import ALL_WRITES, place_of_writes
 from wheelcache.core import exchange_word
@@ -53,6 +54,10 @@ class WriteMoments:
     def slot(self, name: Hashable) -> int:
         number = hash(name) if self._stamps.writes is None else self._stamps.slot(name)
         return place_of_writes(number, len(self._words))
+
+    def begin_commit(self, names: Iterable[Hashable] | None) -> Commit | None:
+        """See ``KeyStamps.begin_commit``."""
+        return self._stamps.begin_commit(names)
 
     def written(self, name: Hashable) -> None:
         """Record that ``name`` will be written."""
