@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -171,6 +172,7 @@ def run(count, rows, current, readers):
             found["kills"] += sum(pool.map(kill, keys))
             truth |= rows.execute("SELECT key, version FROM row WHERE key = ANY(%s)", [[*keys]]).fetchall()
             found["old"] += old(keys)
+            print(json.dumps(found), file=sys.stderr, flush=True)
     found["committed"] = sum(truth.values())
     time.sleep(MARKED)
     # The first reads find out that the processes were killed, the second ones keep values again.

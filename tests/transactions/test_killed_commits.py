@@ -204,8 +204,7 @@ def test_values_are_kept_again_some_time_after_the_process_of_a_commit_was_kille
         assert load() == load() == 9
 
 
-@pytest.mark.parametrize("invalidate", ["delete_memoized", "delete"])
-def test_the_commit_of_a_flask_site_that_never_ends_leaves_no_value_from_before_it(own_stamps, others, invalidate):
+def test_the_commit_of_a_flask_site_that_never_ends_leaves_no_memoized_value_from_before_it(own_stamps, others):
     """The marks of a transaction end with its object, as they do with its process."""
     app = Flask(__name__)
     settings = {"coherence": "host", "transactions": True, "log_interval": None}
@@ -218,7 +217,7 @@ def test_the_commit_of_a_flask_site_that_never_ends_leaves_no_value_from_before_
 
     def read():
         with app.app_context():
-            return memoized() if invalidate == "delete_memoized" else cache.get_or_load("key", lambda: value)
+            return memoized()
 
     class Session:
         """Stands for a transaction."""
@@ -227,10 +226,7 @@ def test_the_commit_of_a_flask_site_that_never_ends_leaves_no_value_from_before_
         with app.app_context():
             session = Session()
             transaction_scope.begin(session)
-            if invalidate == "delete_memoized":
-                cache.delete_memoized(memoized)
-            else:
-                cache.delete("key")
+            cache.delete_memoized(memoized)
             transaction_scope.will_commit(session)
             assert others(read) == others(read) == "old"
 

@@ -76,8 +76,10 @@ class Commit:
             self._file.close()
 
     def close(self) -> None:
-        """Leave the lane to the parent, in the child of a fork."""
+        """Leave the lane: to the parent, in the child of a fork."""
         self._file.close()
+
+    __del__ = close
 
     def _write(self, mark: int) -> None:
         marks, lane = self._marks, self._lane
