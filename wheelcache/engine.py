@@ -102,9 +102,9 @@ class Engine:
         return self._parts.core.dropped_since(self._parts.writer.tag_names("", tags), since)
 
     def seen(self, key: Any) -> Seen | None:
-        """Return the present stamp of ``key``, the same in all processes, which any write changes; None without
-        stamps."""
-        return self._parts.stamps.seen(self._parts.keys.adapt(key))
+        """Return the present stamp of ``key``, the same in all processes, which any write changes; None without stamps,
+        and while a transaction that has invalidated the key is being committed."""
+        return self._parts.stamps.seen_unless_committing(self._parts.keys.adapt(key))
 
     # Computing missing values.
 

@@ -13,7 +13,7 @@ from wheelcache.cache import Cache
 from wheelcache.coherence.notices import Bus, Notice, collected, merged
 from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.contract import HIDDEN
-from wheelcache.keys import callers_tags
+from wheelcache.keys import CALLERS, callers_tags
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.request import Loaded
 from wheelcache.transactions.overlay import Fill, Overlay
@@ -58,6 +58,25 @@ class FollowedCache:
 
     def new_overlay(self, since: int) -> Overlay:
         return Overlay(WritesSince(self._moments, since), self._engine.now, *self._bounds)
+
+    def begin_commit(self, overlay: Overlay) -> None:
+        changes, end_before = overlay.changes(), overlay.end_commit
+        names = [*changes.deleted, *(CALLERS + tag for tag in changes.tags)]
+        # With COHERENCE, a pattern clears the cache.
+        commit = self._moments.begin_commit(None if changes.is_cleared or changes.patterns else names)
+        if commit is not None:
+            overlay.end_commit = commit.end
+        elif self.has_store:
+            overlay.end_commit = overlay.origin.begin_commit([*changes.deleted, *changes.tags])
+        if end_before is not None:
+            # The first attempt to commit has failed.
+            end_before()
+        self.invalidate(overlay)
+
+    def end_commit(self, overlay: Overlay) -> None:
+        end, overlay.end_commit = overlay.end_commit, None
+        if end is not None:
+            end()
 
     def invalidate(self, overlay: Overlay) -> None:
         with collected(self._bus) as notices:

@@ -21,8 +21,8 @@ from wheelcache.coherence.shared_stamps import HEADER, MAGIC, SLOTS, SharedStamp
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import private_files
 
-SIZE = (4 << 19) + 64
-"""The size of the file in bytes: a header, and three words for each of 65,536 slots."""
+SIZE = (4 << 19) + (128 << 10) + 64
+"""The size of the file in bytes: a header, four words for each of 65,536 slots, and the marks of commits."""
 
 
 def start(script, *args, **environment):
@@ -34,7 +34,7 @@ def start(script, *args, **environment):
     )
 
 
-def test_the_file_is_its_owners_only_and_two_mebibytes_whatever_the_umask(tmp_path):
+def test_the_file_is_its_owners_only_and_complete_whatever_the_umask(tmp_path):
     before = os.umask(0)
     try:
         SharedStamps(NAME, tmp_path)

@@ -11,6 +11,7 @@ from tests.core.stamps import LocalStamps
 from wheelcache.core.contract import (
     ABSENT,
     CHANGED,
+    COMMIT_LANES,
     COMPLETED,
     DEAD,
     MISSING,
@@ -21,6 +22,7 @@ from wheelcache.core.contract import (
     TOO_HEAVY,
     RemovalCause,
 )
+from wheelcache.core.tags import moment
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
@@ -195,6 +197,26 @@ class TestStamps:
         assert core.set("key", "fill", None, slot=1, seen=seen, removed=removed) == OUTDATED
         assert removed == [("key", "news", REPLACED)]
         assert core.find("key") is None
+
+    def test_no_fill_is_kept_while_a_commit_that_has_invalidated_its_key_or_tag_is_in_progress(self, make):
+        stamps = LocalStamps()
+        core = make(stamps=stamps)
+        seen = (stamps.invalidations[3], stamps.table[3])
+        # There are two places: slots 1 and 3 share one.
+        stamps.commits[1 * COMMIT_LANES + 5] = 1
+        watch = core.watch("key", slot=3)
+        assert core.set("key", "fill", None, slot=3, seen=seen) == OUTDATED
+        assert core.set("key", "fill", None, slot=3, seen=watch.seen, watch=watch) == OUTDATED
+        assert core.set("key", "tagged", None, slot=2, tags=(("tag", 1),), since=moment()) == OUTDATED
+        assert core.dropped_since((("tag", 1),), moment())
+        assert core.find("key") is None
+        other = (stamps.invalidations[2], stamps.table[2])
+        assert core.set("other", "fill", None, slot=2, seen=other) & STORED
+        assert core.set("key", "written", None, slot=3) & STORED
+        assert core.find("key") == "written"
+        stamps.commits[1 * COMMIT_LANES + 5] = 0
+        seen = (stamps.invalidations[3], stamps.table[3])
+        assert core.set("new", "fill", None, slot=3, seen=seen, tags=(("tag", 1),), since=moment()) & STORED
 
     def test_without_stamps_of_its_own_an_outdated_fill_is_stored_and_not_current(self, make):
         stamps = LocalStamps(first=None)

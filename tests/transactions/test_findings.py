@@ -3,7 +3,7 @@
 import gc
 import os
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 from django.core.cache import caches
@@ -41,25 +41,38 @@ class Undone(Exception):
     """Rolls a block back."""
 
 
+@contextmanager
+def one_more_database(alias, tmp_path, settings):
+    settings.DATABASES[alias] = {}
+    connection = connections["default"].copy(alias)
+    connection.settings_dict["NAME"] = tmp_path / alias
+    connections[alias] = connection
+    # Django's test case would refuse a connection that begins later.
+    connection.connect()
+    yield alias
+    connection.close()
+    del connections[alias], settings.DATABASES[alias]
+
+
 @pytest.fixture
 def other(transactional_db, on_disk, tmp_path, settings):
     """The alias of a second database."""
-    settings.DATABASES["other"] = {}
-    connection = connections["default"].copy("other")
-    connection.settings_dict["NAME"] = tmp_path / "other"
-    connections["other"] = connection
-    # Django's test case would refuse a connection that begins later.
-    connection.connect()
-    yield "other"
-    connection.close()
-    del connections["other"], settings.DATABASES["other"]
+    with one_more_database("other", tmp_path, settings) as alias:
+        yield alias
+
+
+@pytest.fixture
+def third(other, tmp_path, settings):
+    """The alias of a third database."""
+    with one_more_database("third", tmp_path, settings) as alias:
+        yield alias
 
 
 @pytest.fixture
 def cache_of_both(other, alias, cache):
-    """A cache that follows both databases."""
-    settings = SETTINGS[alias]
-    settings = {**settings, "OPTIONS": {**settings["OPTIONS"], "TRANSACTIONS": ["default", other]}}
+    """A cache that follows both databases, and a third one if there is one."""
+    settings, aliases = SETTINGS[alias], [each for each in ("default", other, "third") if each in connections.settings]
+    settings = {**settings, "OPTIONS": {**settings["OPTIONS"], "TRANSACTIONS": aliases}}
     with override_settings(CACHES={**SETTINGS, "default": settings}):
         yield caches["default"]
         caches["default"].clear()
@@ -81,6 +94,48 @@ def test_a_delete_is_applied_if_one_of_the_open_transactions_commits(other, cach
         if is_committed:
             raise Undone
     assert cache.get_many(["key", "of-the-outer", "of-the-inner"]) == {}
+
+
+SET_AFTER = {
+    "set": lambda cache: None,
+    "delete": lambda cache: cache.delete("key"),
+    "delete_tags": lambda cache: (cache.get("key"), cache.delete_tags("tag")),
+    "clear": lambda cache: cache.clear(),
+}
+
+
+@pytest.mark.parametrize("invalidate", SET_AFTER.values(), ids=SET_AFTER)
+def test_a_value_that_an_inner_transaction_has_set_is_shared_at_the_outer_commit(
+    third, other, cache_of_both, others, alias, invalidate
+):
+    cache = cache_of_both
+    # A store behind keeps no value with a tag that the same transaction has dropped.
+    tags = [] if alias == "tiered" else ["tag"]
+    with transaction.atomic():
+        with transaction.atomic(using=other):
+            with transaction.atomic(using=third), transaction.atomic(using=third):
+                invalidate(cache)
+                cache.set("key", "new", tags=tags)
+            cache.set("of-the-second", "new")
+        assert others(cache.get_many, ["key", "of-the-second"]) == {}
+    assert others(cache.get_many, ["key", "of-the-second"]) == {"key": "new", "of-the-second": "new"}
+
+
+@pytest.mark.parametrize("when", ["before the inner one", "in the inner one", "after the inner one"])
+def test_a_value_of_an_inner_transaction_is_not_shared_if_another_caller_wrote_the_key_meanwhile(
+    other, cache_of_both, others, when
+):
+    cache = cache_of_both
+    with transaction.atomic():
+        if when == "before the inner one":
+            others(cache.delete, "key")
+        with transaction.atomic(using=other):
+            cache.set("key", "from before the write of another caller")
+            if when == "in the inner one":
+                others(cache.delete, "key")
+        if when == "after the inner one":
+            others(cache.delete, "key")
+    assert others(cache.get, "key") is None
 
 
 def test_a_delete_in_a_savepoint_that_rolls_back_is_applied_if_another_database_commits(other, cache_of_both):

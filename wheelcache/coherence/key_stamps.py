@@ -8,8 +8,10 @@ from math import inf
 from typing import Any, Final
 from zlib import crc32
 
+from wheelcache.coherence.commits import Commit
 from wheelcache.coherence.notices import EVERYTHING, Bus, Notice, report
 from wheelcache.coherence.shared_stamps import Stamps
+from wheelcache.core import is_marked
 from wheelcache.core.contract import Core, Seen, Watch
 from wheelcache.errors import CacheClosed, FileUnusable
 
@@ -72,6 +74,16 @@ class KeyStamps:
         invalidation = stamps.invalidations[slot]
         return invalidation, stamps.table[slot]
 
+    def seen_unless_committing(self, key: Any) -> Seen | None:
+        """Do the same as ``seen``, but return None while a commit that has invalidated ``key`` is in progress."""
+        stamps = self._stamps
+        if stamps is None:
+            return None
+        slot = stamps.slot(key)
+        seen = stamps.invalidations[slot], stamps.table[slot]
+        # The words first: if they are from before the end of a commit, they are outdated afterwards.
+        return None if is_marked(stamps.commits, slot) and stamps.is_committing(slot) else seen
+
     def restamp(self, key: Any) -> None:
         """End the entries of ``key`` in all processes, without outdating fills in progress."""
         if self._stamps is not None:
@@ -99,6 +111,19 @@ class KeyStamps:
     def seen_by_load(self, seen: Seen | None) -> Seen | None:
         """Return ``seen``, under which a loaded value is stored, or NEVER_CURRENT if no writes are reported now."""
         return seen if seen is None or self._stamps is None or self._stamps.is_notified else NEVER_CURRENT
+
+    def begin_commit(self, names: Iterable[Any] | None) -> Commit | None:
+        """Let no process keep fills of the keys and tags ``names`` until the end of a commit; of all names if that is
+        None. Return None if other processes write no stamps, or too many commits are in progress."""
+        if self._stamps is None or not self.reports_writes:
+            return None
+        return self._stamps.begin_commit(None if names is None else map(self.slot, names))
+
+    def is_committing(self, slots: Iterable[int]) -> bool:
+        """Return whether a commit that has invalidated one of the names is in progress. This ends the commits of
+        processes that were killed."""
+        stamps = self._stamps
+        return stamps is not None and self.reports_writes and any(stamps.is_committing(slot) for slot in slots)
 
     def check(self) -> bool:
         """Open the stamps again if their file was removed or replaced. Return whether that was the case.

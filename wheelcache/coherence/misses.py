@@ -14,7 +14,7 @@ answers three questions about such a ``set``:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from hashlib import blake2b
 from typing import Any, Final, Protocol
 
@@ -22,7 +22,7 @@ from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.shared_stamps import canonical
 from wheelcache.core.contract import Core, Seen
 from wheelcache.core.tags import moment
-from wheelcache.keys import KeyProxies
+from wheelcache.keys import CALLERS, KeyProxies
 from wheelcache.runtime.request_scope import NO_MISSES, NotedMisses, running_scope
 
 FILL_WINDOW: Final = 10.0
@@ -187,6 +187,10 @@ class Misses:
         key = self._keys.adapt(key)
         self.take(key)
         return self.loads.compute(key, loader)
+
+    def are_committing(self, tags: Iterable[str]) -> bool:
+        """Return whether a commit that has dropped one of the tags is in progress: see ``KeyStamps.is_committing``."""
+        return self._stamps.is_committing([self._stamps.slot(CALLERS + tag) for tag in tags])
 
     def outdate(self, key: Any) -> None:
         """Let the next write of ``key`` by the running thread or task, which deletes or changes an entry, be no fill of

@@ -59,13 +59,14 @@ import mmap
 import os
 import struct
 import sys
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from sys import byteorder
 from typing import Any, Final, Protocol
 from zlib import crc32
 
+from wheelcache.coherence.commits import PLACES, Commit, begin_commit, is_committing
 from wheelcache.coherence.notices import Bus, Notice
 from wheelcache.core import contract
 from wheelcache.core.stamp_words import new_fence
@@ -76,12 +77,12 @@ from wheelcache.runtime.private_files import NEEDS_UNIX, locked_file, runtime_di
 logger = logging.getLogger("wheelcache")
 
 SLOTS: Final = 65_536
-"""Each slot has four words of 8 bytes, so the file takes 2 MiB."""
+"""Each slot has four words of 8 bytes, so the file takes 2 MiB, and 128 KiB for the marks of commits."""
 
 ALL_WRITES: Final = 0
 """The place of the moment of the last write of everything."""
 
-MAGIC: Final = b"wheelcache stamps 3"
+MAGIC: Final = b"wheelcache stamps 4"
 HEADER: Final = struct.Struct("<24sQQ")
 """The magic, the number of slots, and the number of processes that have opened the file."""
 
@@ -89,6 +90,7 @@ TRUSTED_UNTIL: Final = HEADER.size
 """The place of the word in the header that ``contract.Stamps.trusted_until`` documents, which a new file has as 0."""
 
 HEADER_BYTES: Final = 64
+MARKS_BYTES: Final = PLACES * contract.COMMIT_LANES
 PROCESS_BITS: Final = 24
 WRITE_BITS: Final = 40
 WORD: Final = 8
@@ -121,6 +123,8 @@ class Stamps(contract.Stamps, Protocol):
     def open_in_child(self) -> None: ...
     def is_gone(self) -> bool: ...
     def slot(self, key: object) -> int: ...
+    def begin_commit(self, slots: Iterable[int] | None) -> Commit | None: ...
+    def is_committing(self, slot: int) -> bool: ...
     def restamp(self, slot: int) -> None: ...
 
 
@@ -138,6 +142,7 @@ class SharedStamps:
         invalidations: by slot, the stamp of the last write that invalidated.
         tags: by slot, the moment at which its tags were last dropped; initially the moment of the file's creation.
         writes: by slot, the moment of the last write: see ``write_moments``; initially that of the file's creation.
+        commits: the marks of the commits in progress: see ``commits``.
         first: the first of 2**39 stamps that the core of one cache may write.
         is_notified: True, since every write changes the shared file.
         identity: the device and the number of the file.
@@ -150,6 +155,7 @@ class SharedStamps:
     invalidations: memoryview
     tags: memoryview
     writes: memoryview
+    commits: memoryview
     first: int
     identity: tuple[int, int]
     is_notified: Final = True
@@ -175,12 +181,12 @@ class SharedStamps:
             # Another process found no room on the disk and removed the file while this one waited for its lock.
             pass
         mapped, identity = found
-        words = memoryview(mapped)[HEADER_BYTES:].cast("Q")
+        words, marks = memoryview(mapped)[HEADER_BYTES:-MARKS_BYTES].cast("Q"), memoryview(mapped)[-MARKS_BYTES:]
         trust = memoryview(mapped)[TRUSTED_UNTIL : TRUSTED_UNTIL + WORD].cast("Q")
         # No Python code runs between the assignments, so an exception cannot leave the words of two files.
         slots = self._slots
         self.table, self.invalidations = words[:slots], words[slots : 2 * slots]
-        self.tags, self.writes = words[2 * slots : 3 * slots], words[3 * slots :]
+        self.tags, self.writes, self.commits = words[2 * slots : 3 * slots], words[3 * slots :], marks
         self._trust = trust
         self.identity = identity
 
@@ -190,7 +196,7 @@ class SharedStamps:
 
     def _map_file(self) -> tuple[mmap.mmap, tuple[int, int]] | None:
         """Map the file. Return the map and the identity of the file; None if the file was removed in the meantime."""
-        size = HEADER_BYTES + 4 * self._slots * WORD
+        size = HEADER_BYTES + 4 * self._slots * WORD + MARKS_BYTES
         with locked_file(self._path) as file, _or_unusable(self._path):
             found = os.fstat(file)
             if found.st_nlink == 0:
@@ -203,7 +209,8 @@ class SharedStamps:
                     # later write. Not zeros: entries that a child of a fork inherited, filled under the stamps of
                     # another file, must not look current.
                     stamp = next(self._next)
-                    _write(file, 2 * self._words(stamp) + 2 * self._words(moment()), HEADER_BYTES)
+                    content = 2 * self._words(stamp) + 2 * self._words(moment()) + bytes(MARKS_BYTES)
+                    _write(file, content, HEADER_BYTES)
             except OSError:
                 if is_new:
                     # The incomplete file would keep the disk full.
@@ -272,6 +279,23 @@ class SharedStamps:
         are not outdated."""
         self.table[slot] = next(self._next)
 
+    def begin_commit(self, slots: Iterable[int] | None) -> Commit | None:
+        """Let no process keep fills of keys, or with tags, of these slots until the end of a commit. See
+        ``commits.begin_commit``."""
+        return begin_commit(self._path, self.commits, slots)
+
+    def is_committing(self, slot: int) -> bool:
+        """Return whether a commit that may have invalidated names of ``slot`` is in progress. Unlike a core, this
+        finds out that the process of a commit was killed."""
+        return is_committing(self._path, self.commits, slot, self._outdate_each)
+
+    def _outdate_each(self, first: int, distance: int) -> None:
+        """Put fresh stamps into the slot ``first`` and all later ones in this distance, and drop their tags."""
+        now, stamp = moment(), next(self._next)
+        for slot in range(first, self._slots, distance):
+            self.invalidations[slot] = self.table[slot] = stamp
+            self.tags[slot] = max(now, self.tags[slot] + 1)
+
     def outdate(self, notice: Notice) -> None:
         """Outdate the entries of this machine whose keys or tags were written according to ``notice``."""
         now, stamp = moment(), next(self._next)
@@ -308,7 +332,7 @@ def place_of_writes(slot: int, places: int) -> int:
 def stamps_path(name: str, directory: Path | None = None, slots: int = SLOTS) -> Path:
     """Return the path of the file of ``SharedStamps`` with the same arguments."""
     folder = runtime_directory() if directory is None else directory
-    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}-3.stamps"
+    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}-4.stamps"
 
 
 def canonical(key: Any) -> Any:

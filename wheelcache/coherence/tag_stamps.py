@@ -7,7 +7,7 @@ share the tags.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Final
 
 from wheelcache.coherence.shared_stamps import SLOTS, WORD, SharedStamps
@@ -23,6 +23,7 @@ class TagStamps:
     Attributes:
         table, invalidations: never written.
         first, writes: None, for the same reason.
+        commits: None, since purges follow no transactions.
         identity: that of the shared tags, or the object itself.
 
     Raises:
@@ -31,6 +32,7 @@ class TagStamps:
 
     first: Final = None
     writes: Final = None
+    commits: Final = None
     is_notified: Final = True
     trusted_until: Final = None
     bus: Final = None
@@ -59,6 +61,12 @@ class TagStamps:
             return 0
         # Python's hash differs between processes, so no stranger can choose URLs that share a slot.
         return hash(key) % SLOTS if self._shared is None else self._shared.slot(key)
+
+    def begin_commit(self, slots: Iterable[int] | None) -> None:
+        """Do nothing: other processes do not share these stamps."""
+
+    def is_committing(self, slot: int) -> bool:
+        return False
 
     def restamp(self, slot: int) -> None:
         """Do nothing: keys have no stamps."""

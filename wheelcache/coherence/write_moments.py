@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
+from wheelcache.coherence.commits import Commit
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.shared_stamps import ALL_WRITES, place_of_writes
 from wheelcache.core import exchange_word
@@ -54,6 +55,10 @@ class WriteMoments:
         number = hash(name) if self._stamps.writes is None else self._stamps.slot(name)
         return place_of_writes(number, len(self._words))
 
+    def begin_commit(self, names: Iterable[Hashable] | None) -> Commit | None:
+        """See ``KeyStamps.begin_commit``."""
+        return self._stamps.begin_commit(names)
+
     def written(self, name: Hashable) -> None:
         """Record that ``name`` will be written."""
         self._write(self.slot(name))
@@ -86,7 +91,9 @@ class WritesSince:
     def __init__(self, moments: WriteMoments, since: int) -> None:
         self.moments = moments
         self.since = since
-        self._own: dict[int, int] = {}
+        # By slot, the moment of the write before the first one of the transaction, and that of its last one, unless
+        # others have written in between.
+        self._own: dict[int, tuple[int, int]] = {}
 
     @contextmanager
     def apply(self) -> Iterator[None]:
@@ -99,16 +106,26 @@ class WritesSince:
 
     def note(self, slot: int, before: int, now: int) -> None:
         """Note a write by the transaction, and the moment of the write before it."""
-        if before < self.since or before == self._own.get(slot):
-            self._own[slot] = now
+        first, last = self._own.get(slot, (before, before))
+        if before == last:
+            self._own[slot] = first, now
+
+    def add(self, inner: WritesSince) -> None:
+        """Count the writes of a transaction that was committed within this one as those of this one, which may now
+        share values that are as old as the beginning of either."""
+        self.since = min(self.since, inner.since)
+        for slot, (before, now) in inner._own.items():
+            self.note(slot, before, now)
 
     def contain(self, names: Iterable[Hashable]) -> bool:
         """Return whether others have written one of the names, or cleared the cache."""
         moments = self.moments
         for slot in (ALL_WRITES, *map(moments.slot, names)):
             written = moments[slot]
-            if written >= self.since and written != self._own.get(slot):
-                return True
+            if written >= self.since:
+                before, last = self._own.get(slot, (written, 0))
+                if before >= self.since or written != last:
+                    return True
         return False
 
 

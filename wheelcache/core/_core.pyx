@@ -35,7 +35,7 @@ include "platform.pxi"
 cdef object MISSING = contract.MISSING
 cdef object BY_DELETE = RemovalCause.DELETED
 cdef double KEEP_TTL = contract.KEEP_TTL, SWEEP_INTERVAL = contract.SWEEP_INTERVAL
-cdef Py_ssize_t BATCH = contract.BATCH
+cdef Py_ssize_t BATCH = contract.BATCH, COMMIT_LANES = contract.COMMIT_LANES
 cdef int64_t MAX_WEIGHT = contract.MAX_WEIGHT
 cdef uint64_t MOST_WEIGHT = 2 * contract.MAX_WEIGHT
 """Above this total weight, ``set`` evicts beyond its budget, so that adding one more weight never overflows the sum."""

@@ -129,6 +129,9 @@ class GroupCounts(NamedTuple):
 BATCH: Final = 1024
 """The usual budget of a step."""
 
+COMMIT_LANES: Final = 64
+"""The bytes of each place in ``Stamps.commits``."""
+
 SWEEP_INTERVAL: Final = 1.0
 """Seconds, at most, from the drop of a tag until its entries begin to leave memory."""
 
@@ -244,6 +247,13 @@ class Stamps(Protocol):
     def tags(self) -> memoryview | None:
         """A third table: the moment at which the tags of each slot were last dropped. None if no other process drops
         tags."""
+
+    @property
+    def commits(self) -> memoryview | None:
+        """A fourth table, of COMMIT_LANES bytes for each place. The names of slot ``s`` are at place ``s % places``.
+        While one of its bytes is not 0, a transaction that has invalidated names of the place is being committed: a
+        value that was computed since a miss may be from before the commit, so it is OUTDATED, as if the slot had been
+        written, or the tag dropped, since. None if no transactions are followed."""
 
     @property
     def trusted_until(self) -> memoryview | None:

@@ -593,6 +593,7 @@ class PythonCore:
         self._trusted_until = None if stamps is None else stamps.trusted_until
         self._tracks = self._max_weight < inf or stamps is not None
         self._map.tags.words = None if stamps is None else stamps.tags
+        self._map.tags.commits = None if stamps is None else stamps.commits
         self._map.entry_class = TrackedEntry if self._tracks else Entry
 
     def _is_current(self, entry: Any) -> bool:

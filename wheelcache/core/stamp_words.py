@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from sys import byteorder
 from typing import Any, Final
 
-from wheelcache.core.contract import Seen, Stamps
+from wheelcache.core.contract import COMMIT_LANES, Seen, Stamps
 
 TOTAL_STORE_ORDER: Final = ("x86_64", "AMD64", "i386", "i686")
 """Machines on which the instruction that acquires a lock is a full barrier."""
@@ -41,6 +41,9 @@ def new_fence() -> AbstractContextManager[object]:
     return SchedulerCall()
 
 
+NO_COMMITS: Final = bytes(COMMIT_LANES)
+
+
 def exchange_word(words: memoryview | array[int], index: int, word: int) -> int:
     """Put ``word`` into a buffer of 64-bit words, and return the word that it replaces.
 
@@ -51,6 +54,15 @@ def exchange_word(words: memoryview | array[int], index: int, word: int) -> int:
     return before
 
 
+def is_marked(commits: memoryview | None, slot: int) -> bool:
+    """Return whether a commit that has invalidated names of this slot's place is in progress: see
+    ``contract.Stamps.commits``."""
+    if commits is None:
+        return False
+    begin = slot * COMMIT_LANES % len(commits)
+    return bytes(commits[begin : begin + COMMIT_LANES]) != NO_COMMITS
+
+
 class StampWords:
     """The two tables of stamps, and the stamps that are reserved for this core and not yet used.
 
@@ -58,14 +70,16 @@ class StampWords:
 
     Attributes:
         table, invalidations: the words by slot.
+        commits: see ``contract.Stamps``.
         next: the next stamp; None if this core writes no stamps.
     """
 
-    __slots__ = ("_fence", "invalidations", "next", "table")
+    __slots__ = ("_fence", "commits", "invalidations", "next", "table")
 
     def __init__(self, stamps: Stamps) -> None:
         self.table = stamps.table
         self.invalidations = stamps.invalidations
+        self.commits = stamps.commits
         self.next = stamps.first
         self._fence = new_fence()
 
@@ -75,9 +89,9 @@ class StampWords:
         return invalidation, self.table[slot]
 
     def is_outdated(self, slot: int, seen: Seen) -> bool:
-        """Return whether another process wrote to the slot since it showed ``seen``. Always False if this core writes
-        no stamps: the table does not record writes then."""
-        return self.next is not None and bool(self.table[slot] != seen[1])
+        """Return whether another process wrote to the slot since it showed ``seen``, or a commit that has invalidated
+        it is in progress. Always False if this core writes no stamps: the table does not record writes then."""
+        return self.next is not None and bool(self.table[slot] != seen[1] or is_marked(self.commits, slot))
 
     def write(self, slot: int) -> None:
         """Put a fresh stamp into both words of ``slot``."""

@@ -9,17 +9,20 @@ cdef struct Stamps:
     uint64_t *invalidations
     uint64_t *tags  # NULL if no other process drops tags
     uint64_t *trusted_until  # NULL if the tables are complete at all times
+    uint8_t *commits  # NULL if no transactions are followed
+    Py_ssize_t places  # in ``commits``
     Py_buffer table_buffer
     Py_buffer invalidations_buffer
     Py_buffer tags_buffer
     Py_buffer trust_buffer
+    Py_buffer commits_buffer
 
 
 cdef int open_stamps(object stamps, Stamps *to) except -1:
     memset(to, 0, sizeof(Stamps))
     if stamps is None:
         return 0
-    first, tags, trusted_until = stamps.first, stamps.tags, stamps.trusted_until
+    first, tags, trusted_until, commits = stamps.first, stamps.tags, stamps.trusted_until, stamps.commits
     to.given = True
     try:
         PyObject_GetBuffer(stamps.table, &to.table_buffer, PyBUF_WRITABLE)
@@ -32,12 +35,15 @@ cdef int open_stamps(object stamps, Stamps *to) except -1:
             to.slots = min(to.slots, to.tags_buffer.len)
         if trusted_until is not None:
             PyObject_GetBuffer(trusted_until, &to.trust_buffer, PyBUF_WRITABLE)
+        if commits is not None:
+            PyObject_GetBuffer(commits, &to.commits_buffer, PyBUF_WRITABLE)
     except BaseException:
         close_stamps(to)
         raise
     to.slots //= <Py_ssize_t>sizeof(uint64_t)
     to.table, to.invalidations = <uint64_t *>to.table_buffer.buf, <uint64_t *>to.invalidations_buffer.buf
     to.tags, to.trusted_until = <uint64_t *>to.tags_buffer.buf, <uint64_t *>to.trust_buffer.buf
+    to.commits, to.places = <uint8_t *>to.commits_buffer.buf, to.commits_buffer.len // COMMIT_LANES
     return 0
 
 
@@ -48,6 +54,7 @@ cdef void close_stamps(Stamps *stamps) noexcept:
         PyBuffer_Release(&stamps.invalidations_buffer)
         PyBuffer_Release(&stamps.tags_buffer)
         PyBuffer_Release(&stamps.trust_buffer)
+        PyBuffer_Release(&stamps.commits_buffer)
 
 
 cdef inline int check_slot(Stamps *stamps, Py_ssize_t slot) except -1:
@@ -78,6 +85,33 @@ cdef inline uint64_t invalidate(Stamps *stamps, Py_ssize_t slot) noexcept:
         store_word(&stamps.invalidations[slot], stamp)
         store_word(&stamps.table[slot], stamp)
     return stamp
+
+
+cdef inline bint is_committing(Stamps *stamps, Py_ssize_t slot) noexcept:
+    """Return whether a commit that has invalidated names of this slot's place is in progress."""
+    return stamps.commits is not NULL and has_marks(stamps.commits, stamps.places, slot)
+
+
+cdef bint has_marks(uint8_t *commits, Py_ssize_t places, Py_ssize_t slot) noexcept:
+    cdef uint64_t *marks = <uint64_t *>(commits + slot % places * COMMIT_LANES)
+    cdef Py_ssize_t word
+    for word in range(COMMIT_LANES // <Py_ssize_t>sizeof(uint64_t)):
+        if load_word(marks + word):
+            return True
+    return False
+
+
+def is_marked(commits, Py_ssize_t slot):
+    """Return whether a commit that has invalidated names of this slot's place is in progress: see
+    ``contract.Stamps.commits``."""
+    cdef Py_buffer buffer
+    if commits is None:
+        return False
+    PyObject_GetBuffer(commits, &buffer, PyBUF_WRITABLE)
+    try:
+        return has_marks(<uint8_t *>buffer.buf, buffer.len // COMMIT_LANES, slot)
+    finally:
+        PyBuffer_Release(&buffer)
 
 
 cdef void invalidate_all(Stamps *stamps) noexcept:

@@ -13,6 +13,7 @@ from math import inf
 from typing import Any, Final
 
 from wheelcache.core.contract import SWEEP_INTERVAL, TagName
+from wheelcache.core.stamp_words import is_marked
 
 moment: Final[Callable[[], int]] = (
     time.monotonic_ns if sys.platform == "win32" else partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC)
@@ -44,17 +45,19 @@ class Tags:
 
     Attributes:
         words: for each slot, the moment of the last drop of its tags by any process; None if other processes drop none.
+        commits: see ``contract.Stamps``.
         dropped: the dropped tags whose entries are still in memory.
         due: the time of the next sweep; -inf: now; inf: after the next drop. See ``Core.next_due``.
     """
 
-    __slots__ = ("_by_name", "_moments", "dropped", "due", "words")
+    __slots__ = ("_by_name", "_moments", "commits", "dropped", "due", "words")
 
     def __init__(self) -> None:
         self._by_name: dict[str, Tag] = {}
         # The moments of the last drops, by the hash of the name: for values that were computed during a drop.
         self._moments = [0] * MOMENTS
         self.words: memoryview | None = None
+        self.commits: memoryview | None = None
         self.dropped: list[Tag] = []
         self.due = inf
 
@@ -63,9 +66,11 @@ class Tags:
         return any(tag.is_dropped or (words is not None and words[tag.slot] != tag.stamp) for tag in tags)
 
     def dropped_since(self, names: tuple[TagName, ...], since: int) -> bool:
-        """Return whether one of the tags was dropped after the moment ``since``. Since tags share places in the table,
-        a drop of another tag may count."""
-        return any(self._last_drop(name, slot) >= since > 0 for name, slot in names)
+        """Return whether one of the tags was dropped after the moment ``since``, or by a transaction that is being
+        committed. Since tags share places in the tables, a drop of another tag may count."""
+        return since > 0 and any(
+            self._last_drop(name, slot) >= since or is_marked(self.commits, slot) for name, slot in names
+        )
 
     def make(self, names: tuple[TagName, ...], since: int) -> tuple[Tag, ...] | None:
         """Return the tags for an entry that the caller stores afterwards; None if one was dropped after ``since``."""

@@ -84,7 +84,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
                 return NO_ROOM
             watches = None
     if write.has_seen and map.stamps.given:
-        is_outdated = load_word(&map.stamps.table[write.slot]) != write.stamp
+        is_outdated = load_word(&map.stamps.table[write.slot]) != write.stamp or is_committing(&map.stamps, write.slot)
         if is_outdated and map.stamps.written:
             if under is None and is_live(map, index, write.now):
                 remove_entry(map, index, REPLACED, write.now, gone)

@@ -28,7 +28,13 @@ from wheelcache.django_backend.request_context import (
     shares_its_thread,
     store_headers,
 )
-from wheelcache.django_backend.second_level import SERVE_ALL_THREADS, second_level, store_tags, token_mark
+from wheelcache.django_backend.second_level import (
+    SERVE_ALL_THREADS,
+    TOKEN_VERSION,
+    second_level,
+    store_tags,
+    token_mark,
+)
 from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
 from wheelcache.loading.adaptive import seconds_for
@@ -38,6 +44,7 @@ from wheelcache.near_cache.computations import CommittedValue
 from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.near_cache import Fills, are_outdated
+from wheelcache.near_cache.store_commits import MARKED, marks_of
 from wheelcache.near_cache.store_tags import UNTAGGED, TaggedWrite
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
 from wheelcache.option_table import DJANGO_TIERED as OPTIONS
@@ -72,6 +79,8 @@ class TieredStore(Store):
         self.level = invalidations.near_cache(self.cache, checked)
         self.is_notified = invalidations.is_notified
         self.level.token_mark = token_mark(l2)
+        # With COHERENCE, the stamps show the commits of this machine.
+        self.level.marks_commits = self.followed is not None and not self.cache.engine.reports_writes
 
 
 def _usable_aliases() -> str:
@@ -190,11 +199,20 @@ class TieredCache(WheelCache):
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> StepsTo[Any]:
         cache_keys, ttl = [self._key(key, version)], self._ttl(timeout)
-        begun, fills = self._store_tags.begin(tags, cache_keys), self._level.fills(cache_keys, ttl)
-        return self._add_begun(begun, key, value, ttl, version, fills)
+        begun, may_be_marked = self._store_tags.begin(tags, cache_keys), self._level.may_be_marked(cache_keys)
+        fills = self._level.fills(cache_keys, ttl)
+        return self._add_begun(begun, key, value, ttl, version, fills, may_be_marked=may_be_marked)
 
     def _add_begun(
-        self, begun: TaggedWrite, key: Any, value: Any, ttl: Any, version: int | None, fills: Fills
+        self,
+        begun: TaggedWrite,
+        key: Any,
+        value: Any,
+        ttl: Any,
+        version: int | None,
+        fills: Fills,
+        *,
+        may_be_marked: bool,
     ) -> StepsTo[Any]:
         l2, driver = (yield self._l2_by_driver), (yield DRIVE)
         undo = yield self._undo(begun, {self._key(key, version): (key, value)}, version)
@@ -208,6 +226,7 @@ class TieredCache(WheelCache):
                 tags=begun.names,
                 fills=fills,
                 undo=undo,
+                find_marks=self._marks(l2, [self._key(key, version)], begun) if may_be_marked else None,
             )
         ) and not are_outdated(fills)
 
@@ -232,6 +251,20 @@ class TieredCache(WheelCache):
             await sync_to_async(undo)(cache_key)
 
         return ByDriver(undo, undo_in_thread)
+
+    def _marks(self, l2: Any, cache_keys: Iterable[Any], begun: TaggedWrite) -> Callable[[], Any]:
+        """Return a function that reads the marks of commits that have invalidated one of the keys or tags."""
+        return lambda: l2.get_many([*marks_of((*cache_keys, *begun.names))], version=TOKEN_VERSION)
+
+    def begin_commit(self, names: Iterable[Any]) -> Callable[[], object]:
+        """Mark the commit of a transaction that invalidates these keys and tags. Return a function that ends it."""
+        marks = marks_of(names)
+        if not (marks and self._level.marks_commits):
+            return lambda: None
+        set_many = partial(self._l2.set_many, marks, MARKED, version=TOKEN_VERSION)
+        delete_many = partial(self._l2.delete_many, [*marks], version=TOKEN_VERSION)
+        drive(self._level.write((), set_many, dropped=None))
+        return lambda: drive(self._level.write((), delete_many, dropped=None))
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         return drive(self._look_up(key, default, version))
@@ -317,6 +350,7 @@ class TieredCache(WheelCache):
         fills: Fills | None = None,
     ) -> StepsTo[bool]:
         l2, driver, cache_key = (yield self._l2_by_driver), (yield DRIVE), self._key(key, version)
+        may_be_marked = self._level.may_be_marked([cache_key]) if fills is None else self._level.marks_commits
         fills = self._level.fills([cache_key], ttl) if fills is None else fills
         written = yield from self._level.write(
             [cache_key],
@@ -327,6 +361,7 @@ class TieredCache(WheelCache):
             tags=begun.names,
             fills=fills,
             undo=(yield self._undo(begun, {cache_key: (key, value)}, version)),
+            find_marks=self._marks(l2, [cache_key], begun) if may_be_marked else None,
         )
         return self._is_stored(written) and not are_outdated(fills)
 
@@ -453,7 +488,10 @@ class TieredCache(WheelCache):
                 self._key(key, version),
                 partial(self._read, l2, key, version),
                 default if callable(default) else lambda: default,
-                lambda value, fills: self._add_begun(begun, key, value, seconds_for(timeout, value), version, fills),
+                lambda value, fills: self._add_begun(
+                    *(begun, key, value, seconds_for(timeout, value), version, fills),
+                    may_be_marked=self._level.marks_commits,
+                ),
                 self._codec,
                 self._fill_grace(key),
                 begun.names,
@@ -511,6 +549,7 @@ class TieredCache(WheelCache):
         keys, ttl = list(data), self._ttl(timeout)
         written = {self._key(key, version): (key, value) for key, value in data.items()}
         begun, l2, driver = self._store_tags.begin(tags, written), (yield self._l2_by_driver), (yield DRIVE)
+        may_be_marked = self._level.may_be_marked(written)
         fills = self._level.fills(written, ttl)
 
         def refused() -> list[Any]:
@@ -528,6 +567,7 @@ class TieredCache(WheelCache):
             new_timeout=NewTimeout(ttl, lambda failed: None if failed else True),
             fills=fills,
             undo=(yield self._undo(begun, written, version)),
+            find_marks=self._marks(l2, written, begun) if may_be_marked else None,
         )
         # django-redis returns None.
         return list({*(failed or ()), *refused()}) if fills else failed

@@ -30,18 +30,25 @@ class Computation:
         turn: the turn of the load that computes the value; None if a caller computes it after a ``get`` that missed.
     """
 
-    __slots__ = ("_engine", "_key", "_seen", "_turn")
+    __slots__ = ("_engine", "_is_refused", "_key", "_seen", "_turn")
 
     def __init__(self, engine: Engine, key: Any, seen: Seen | None, turn: Turn | None = None) -> None:
         self._engine = engine
         self._key = key
         self._seen = seen
         self._turn = turn
+        self._is_refused = False
+
+    def outdate(self) -> None:
+        self._is_refused = True
 
     @property
     def is_outdated(self) -> bool:
-        """Whether a caller has begun to write or delete the key since then. Once True, it stays True."""
+        """Whether a caller has begun to write or delete the key since then, or a commit that has invalidated it is in
+        progress. Once True, it stays True."""
         turn = self._turn
+        if self._is_refused:
+            return True
         # A turn that is not open cannot be superseded: it has ended, or it is ALONE.
         if turn is not None and (turn.is_superseded or not turn.is_open):
             return True
@@ -58,16 +65,20 @@ class CommittedValue:
         others: the writes by others since the transaction began.
     """
 
-    __slots__ = ("_key", "_others")
+    __slots__ = ("_is_refused", "_key", "_others")
 
     def __init__(self, key: Any, others: WritesSince) -> None:
         self._key = key
         self._others = others
+        self._is_refused = False
+
+    def outdate(self) -> None:
+        self._is_refused = True
 
     @property
     def is_outdated(self) -> bool:
         """Whether another caller has begun to write or delete the key since the transaction began."""
-        return self._others.contain([self._key])
+        return self._is_refused or self._others.contain([self._key])
 
 
 class Computations:

@@ -84,6 +84,7 @@ class NearCache:
         computations: the computations of values for the store.
         token_mark: a part of the keys of all tokens of tags.
         tokens: the tokens of tags that this process has read.
+        marks_commits: whether transactions mark their commits in the store: see ``store_commits``.
         is_tracked: whether there is an epoch.
         trusted: whether copies may be used. With an epoch, ``trust`` sets it.
         start_tracking: called when copies may not be used; cheap if tracking was started before.
@@ -110,6 +111,7 @@ class NearCache:
         self.drop_writes = drop_writes
         self.token_mark = MARK
         self.tokens = TokensRead()
+        self.marks_commits = False
         self.is_tracked = epoch is not None
         self.trusted = epoch is None
         self.start_tracking: Callable[[], object] = _nothing
@@ -174,6 +176,11 @@ class NearCache:
     def missed(self, key: Any) -> None:
         """Note that the running thread or task missed ``key``: its next write of it answers the miss."""
         self._misses.note(key)
+
+    def may_be_marked(self, keys: Iterable[Any]) -> bool:
+        """Return whether a write of ``keys`` by the running thread or task answers a miss, and a commit in progress may
+        be marked in the store. ``fills`` forgets the miss."""
+        return self.marks_commits and any(map(self._misses.since, keys))
 
     def fills(self, keys: Collection[Any], ttl: float | None) -> Fills:
         """Return the computations that end with a ``set`` of ``keys`` by the running thread or task. A value that
@@ -381,6 +388,7 @@ class NearCache:
         tags: tuple[str, ...] = (),
         fills: Fills = NO_FILLS,
         undo: Callable[[Any], Any] = _no_value,
+        find_marks: Callable[[], Any] | None = None,
     ) -> StepsTo[T]:
         """Call ``write()``, drop the copies of ``keys``, and return the result.
 
@@ -392,7 +400,9 @@ class NearCache:
             new_timeout: the timeout that the write gives to the keys; None if they keep theirs.
             tags: the tags of the written value in the cache of the copies.
             fills: the computations of the values by their keys. A value whose computation is outdated is not kept.
-            undo: ``undo(key)`` removes a value of ``fills`` from the store.
+            undo: ``undo(key)`` removes a value that was written from the store.
+            find_marks: returns the marks of commits that have invalidated one of the keys or tags: see
+                ``store_commits``. If there are some afterwards, the values are removed. None if there can be none.
         """
         keys = list(keys)
         if fills and all(key in fills and fills[key].is_outdated for key in keys):
@@ -404,7 +414,7 @@ class NearCache:
         try:
             # There are no copies of other keys, and comparing those may run the site's code.
             plain = [key for key in keys if type(key) is str]
-            steps = self._checked(self._store.write(write, plain, new_timeout), fills, undo)
+            steps = self._checked(self._store.write(write, plain, new_timeout), keys, fills, undo, find_marks)
             outcome = yield ToTheEnd(steps, partial(self._written_after_cancellation, keys, fills))
             value = MISSING if outcome[1] is not None or are_outdated(fills) else value_of(outcome[0])
             if value is not MISSING:
@@ -429,11 +439,22 @@ class NearCache:
             self._engine.will_be_written(key)
             self._drop_tag(key)
 
-    def _checked(self, steps: StepsTo[T], fills: Fills, undo: Callable[[Any], Any]) -> StepsTo[T]:
+    def _checked(
+        self,
+        steps: StepsTo[T],
+        keys: list[Any],
+        fills: Fills,
+        undo: Callable[[Any], Any],
+        find_marks: Callable[[], Any] | None,
+    ) -> StepsTo[T]:
         """Store values by ``steps``, and remove those whose computations are outdated then."""
         written = yield from steps
-        for key, computation in fills.items():
-            if computation.is_outdated:
+        is_marked = find_marks is not None and bool((yield from self._store.read(find_marks)))
+        for key in keys if is_marked else fills:
+            computation = fills.get(key)
+            if computation is not None and is_marked:
+                computation.outdate()
+            if is_marked or (computation is not None and computation.is_outdated):
                 plain = [key] if type(key) is str else []
                 yield from self._store.write(partial(undo, key), plain, NO_TIMEOUT)
         return written

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from typing import Final
 
 
@@ -18,7 +19,7 @@ class TrustEpoch:
         table: the number of the epoch, as the only slot.
         invalidations: unused, since the end of an epoch does not mean that a key was written.
         first: None, for the same reason.
-        tags, writes: None, since tags are dropped, and writes recorded, in this process only.
+        tags, writes, commits: None, since tags are dropped, and writes recorded, in this process only.
         is_notified: whether writes are reported to this process. Entries that are stored while it is False are suspect.
         is_refused: whether the store refuses to report writes.
         identity: the object itself.
@@ -31,6 +32,7 @@ class TrustEpoch:
     trusted_until: Final = None
     bus: Final = None
     writes: Final = None
+    commits: Final = None
     is_in_file: Final = False
 
     def __init__(self) -> None:
@@ -56,6 +58,12 @@ class TrustEpoch:
 
     def slot(self, key: object) -> int:
         return 0
+
+    def begin_commit(self, slots: Iterable[int] | None) -> None:
+        """Do nothing: other processes do not share these stamps."""
+
+    def is_committing(self, slot: int) -> bool:
+        return False
 
     def restamp(self, slot: int) -> None:
         """Do nothing: the stamps do not record writes."""

@@ -132,6 +132,7 @@ class Overlay:
 
     Attributes:
         origin: the backend object that wrote last, which can clear the cache.
+        end_commit: lets others keep fills again; None if there is no commit in progress, or it refuses none.
         reported: the notice of the invalidations that the commit reports to other machines; None if there is none.
         of_thread: the overlays of the thread that made it, among which it is while it is in use.
         visible: the results of ``find`` for all keys, except that values may be over; None if only the layers show
@@ -143,6 +144,7 @@ class Overlay:
         "_max_weight",
         "_missed",
         "_weight",
+        "end_commit",
         "layers",
         "now",
         "of_thread",
@@ -157,6 +159,7 @@ class Overlay:
     ) -> None:
         self.others = others
         self.origin: Any = None
+        self.end_commit: Callable[[], object] | None = None
         self.reported: Notice | None = None
         self.now = now
         self.layers = [Layer(None)]
@@ -328,7 +331,7 @@ class Overlay:
 
     def add(self, upper: Overlay) -> None:
         """Add the changes of a transaction that was committed within this one."""
-        self.others.since = min(self.others.since, upper.others.since)
+        self.others.add(upper.others)
         self.origin = upper.origin
         self.layers[-1].merge(upper.changes())
         self._look_through()

@@ -40,6 +40,12 @@ class Target(Protocol):
     def invalidate(self, overlay: Overlay) -> None:
         """Apply the invalidations."""
 
+    def begin_commit(self, overlay: Overlay) -> None:
+        """Apply the invalidations before the commit, and let nobody keep fills of their keys until ``end_commit``."""
+
+    def end_commit(self, overlay: Overlay) -> None:
+        """Let others keep fills again, after ``invalidate``. Without ``begin_commit``, this has no effect."""
+
     def share(self, overlay: Overlay) -> None:
         """Share the values that others have not outdated since the transaction began, after ``invalidate``."""
 
@@ -105,7 +111,7 @@ class Transaction:
         # A listener of the cache may use another cache.
         for target, overlay in tuple(self._overlays.items()):
             if target.outlives_process:
-                target.invalidate(overlay)
+                target.begin_commit(overlay)
 
     # The ends. ``others`` are the other open transactions of the same code, those of other databases, oldest first. A
     # value may depend on all of them, so it is shared with the last one, and dropped with the first that rolls back. A
@@ -137,6 +143,7 @@ class Transaction:
             try:
                 if invalidates:
                     _invalidate(target, overlay)
+                target.end_commit(overlay)
                 if not keeps_fills:
                     target.withdraw(overlay)
                     overlay.drop_fills()

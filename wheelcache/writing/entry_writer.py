@@ -408,6 +408,9 @@ class EntryWriter(WriteState):
         if outcome == OUTDATED:
             # The value may be outdated, so no waiter receives it.
             self.leases.refuse(key)
+        if outcome in (OUTDATED, CHANGED):
+            # The reason may be a commit of a process that was killed.
+            self.stamps.is_committing([slot, *(slot_of_tag for _, slot_of_tag in names)])
         return outcome
 
     def drop_tag(self, name: str) -> int:
