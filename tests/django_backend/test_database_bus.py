@@ -775,10 +775,11 @@ with transaction.atomic():
 
 
 def test_a_value_from_the_older_state_that_a_replica_shows_after_a_crash_does_not_stay(tmp_path, own_postgresql):
+    with own_postgresql.connect() as connection:
+        # Before there is a replica, whose oldest state has it then.
+        connection.execute("CREATE TABLE data (version int)")
+        connection.execute("INSERT INTO data VALUES (1)")
     with running(tmp_path, own_postgresql) as machines, StandbyServer(own_postgresql) as standby:
-        with own_postgresql.connect() as connection:
-            connection.execute("CREATE TABLE data (version int)")
-            connection.execute("INSERT INTO data VALUES (1)")
         databases = {"default": own_postgresql.django_database, "replica": standby.django_database}
         a, reader, other = (
             machines.process(name, databases=databases, POLLED_DATABASE="replica") for name in ("a", "b", "b")

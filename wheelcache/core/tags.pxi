@@ -68,8 +68,11 @@ cdef uint64_t *last_drop(Map *map, str name, Py_ssize_t slot) except NULL:
 cdef int check_tags(Map *map, tuple tags, uint64_t since) except -1:
     """Return whether none of the tags was dropped after the moment ``since``, or by a transaction that is being
     committed. Always True if ``since`` is 0."""
+    cdef uint64_t dropped
     for name, slot in tags:
-        if since and (load_word(last_drop(map, name, slot)) >= since or is_committing(&map.stamps, slot)):
+        # First, since this refuses a slot that does not exist.
+        dropped = load_word(last_drop(map, name, slot))
+        if since and (dropped >= since or is_committing(&map.stamps, slot)):
             return False
     return True
 

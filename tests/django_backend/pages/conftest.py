@@ -1,6 +1,7 @@
 """A Django site behind an HTTP cache."""
 
 import pytest
+from django.urls import clear_script_prefix
 from django.utils import timezone, translation
 
 from tests.django_backend.conftest import BACKEND
@@ -22,6 +23,7 @@ def site_settings(settings, tmp_path):
     yield settings
     translation.deactivate()
     timezone.deactivate()
+    clear_script_prefix()
 
 
 @pytest.fixture(params=SITES)
