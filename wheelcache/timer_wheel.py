@@ -246,9 +246,10 @@ class TimerWheel:
 
     def after_fork(self, *, in_child: bool) -> None:
         """Release the locks of ``before_fork``; in the child, start without timers."""
+        # In the child, too: the garbage collector would otherwise end the hold of the lock in any thread.
+        self.events.after_fork(in_child=in_child)
+        self.timers.after_fork(in_child=in_child)
         if not in_child:
-            self.events.after_fork(in_child=False)
-            self.timers.after_fork(in_child=False)
             return
         # Cleared in place: if a job forked, a loop over one of these lists is running.
         self._due.clear()

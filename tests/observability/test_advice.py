@@ -13,6 +13,7 @@ from tests.core.implementations import CORES
 from tests.observability.processes import start
 from tests.observability.published import INTERVAL, look, only
 from wheelcache import Cache
+from wheelcache.core import IMPLEMENTATION
 from wheelcache.loading.computed_keys import PERIOD
 from wheelcache.observability.advice import advise, curve, silence
 from wheelcache.observability.figures import Sum
@@ -169,7 +170,6 @@ def test_a_worker_keeps_its_most_certain_sample_until_it_is_contradicted(before,
     assert steadier(before, latest) == (latest if is_replaced else before)
 
 
-@pytest.mark.compiled
 @pytest.mark.deep
 def test_advice_on_a_steady_stream_is_never_withdrawn(make, path, clock):
     cache, given = make("pages", max_entries=SIZE // 2), set()
@@ -181,7 +181,8 @@ def test_advice_on_a_steady_stream_is_never_withdrawn(make, path, clock):
         clock.advance(INTERVAL)
         before, given = given, {str(each.change) for each in advise([only(path)]) if each.promised is not None}
         assert before <= given
-    assert given
+    # The core in Python measures only larger caches.
+    assert bool(given) is (IMPLEMENTATION == "compiled")
 
 
 def test_there_is_no_advice_before_the_windows_are_complete():

@@ -104,26 +104,29 @@ def row(on_disk):
 
 
 @pytest.fixture
-def settings_of_caches(tmp_path, empty_redis):
-    redis = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": empty_redis.url}
+def settings_of_caches(request, alias, tmp_path):
     host = {"COHERENCE": "host", **FOLLOWS}
     store = {"BACKEND": "django.core.cache.backends.filebased.FileBasedCache", "LOCATION": str(tmp_path / "store")}
-    return {
-        "host": {"default": {"BACKEND": WHEEL, "LOCATION": str(tmp_path), "OPTIONS": host}},
-        "store": {"default": {"BACKEND": TIERED, "OPTIONS": {"L2": "store", **FOLLOWS}}, "store": store},
-        "redis": {"default": {"BACKEND": TIERED, "OPTIONS": {"L2": "store", **FOLLOWS}}, "store": redis},
-        "store of the host": {"default": {"BACKEND": TIERED, "OPTIONS": {"L2": "store", **host}}, "store": store},
-    }
+    if alias == "redis":
+        url = request.getfixturevalue("empty_redis").url
+        store = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": url}
+    if alias == "host":
+        return {"default": {"BACKEND": WHEEL, "LOCATION": str(tmp_path), "OPTIONS": host}}
+    options = host if alias == "store of the host" else FOLLOWS
+    return {"default": {"BACKEND": TIERED, "OPTIONS": {"L2": "store", **options}}, "store": store}
+
+
+ALIASES = ["host", "store of the host", "store", pytest.param("redis", marks=pytest.mark.servers)]
 
 
 @pytest.fixture
-def commit(cache, alias, settings_of_caches, tmp_path, row):
+def commit(cache, settings_of_caches, tmp_path, row):
     """Let another process begin a COMMIT that invalidates what the test reads. ``end(how)`` lets it end it."""
 
     @contextmanager
     def begin(invalidate):
         database = str(connection.settings_dict["NAME"])
-        given = json.dumps([str(tmp_path), database, settings_of_caches[alias], invalidate])
+        given = json.dumps([str(tmp_path), database, settings_of_caches, invalidate])
         with start(COMMITTER, given) as process:
 
             def end(how):
@@ -144,14 +147,14 @@ def commit(cache, alias, settings_of_caches, tmp_path, row):
 
 
 @pytest.fixture
-def cache(alias, settings_of_caches, tmp_path, monkeypatch):
+def cache(settings_of_caches, tmp_path, monkeypatch):
     keep_in(tmp_path, monkeypatch.setattr)
-    with override_settings(CACHES=settings_of_caches[alias]):
+    with override_settings(CACHES=settings_of_caches):
         yield caches["default"]
         caches["default"].clear()
 
 
-@pytest.mark.parametrize("alias", ["host", "store of the host", "store", "redis"])
+@pytest.mark.parametrize("alias", ALIASES)
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 @pytest.mark.parametrize("invalidate", ["key", "tag"])
 def test_no_value_from_before_a_commit_is_kept_if_its_process_is_killed(cache, commit, read, invalidate):
@@ -174,7 +177,7 @@ def test_no_value_at_all_is_kept_during_the_commit_of_a_clear(cache, commit, inv
         assert cache.get_many(["key", "another"]) == {}
 
 
-@pytest.mark.parametrize("alias", ["host", "store of the host", "store", "redis"])
+@pytest.mark.parametrize("alias", ALIASES)
 def test_values_are_kept_again_after_a_commit(cache, commit):
     with commit("key") as end:
         assert READS["get_or_set"](cache) == "old"
