@@ -205,8 +205,6 @@ class _Watched(_Tagged):
         environ = request.META
         if notes.given is not None:
             _compare(watch, request, notes.given)
-        # This call makes the notes complete. Later reads are added, including reads by a streamed body.
-        notes.vary_on()
         request.COOKIES = _Cookies(request.COOKIES, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
         if notes.traces is not None:
             parameters: Any = _Parameters(request.GET.urlencode(), encoding=request.encoding)

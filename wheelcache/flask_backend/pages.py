@@ -205,8 +205,6 @@ class _Watched(Request):
         watch = _Watch(notes, ENDS, self._own)
         if notes.given is not None:
             compare(watch, notes.given, environ)
-        # This call makes the notes complete. Later reads are added, including reads by a streamed body.
-        notes.vary_on()
         self.cookies = _Cookies(self.cookies, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
         if notes.traces is not None:
             self.args = parameters = _Parameters(self.args)

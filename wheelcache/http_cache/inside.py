@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from wheelcache.http_cache.notes import NOTES_KEY
 from wheelcache.http_cache.request import KEYED_HEADERS
-from wheelcache.http_cache.variants import COOKIE, cookies, environ_name
+from wheelcache.http_cache.variants import cookies, environ_name
 from wheelcache.http_cache.watched import SOME_COOKIES, Watch
 
 HANDLERS: Final = frozenset(
@@ -120,7 +120,7 @@ def compare(watch: Watch, given: Environ, seen: Environ) -> None:
     """
     notes = watch.notes
     if not notes.knows_middleware:
-        notes.fields |= {COOKIE}
+        notes.vary_on(headers=["Cookie"])
     changed = {name for name in given.keys() | seen.keys() if not _is_equal(given.get(name), seen.get(name))}
     if not changed:
         return

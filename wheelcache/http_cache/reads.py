@@ -23,15 +23,7 @@ from wheelcache.options import shown
 WHY: Final = "wheelcache.why"
 """The key of a ``Reads`` in the environ and in the scope, which makes the run record its reads."""
 
-LIBRARIES: Final = sys.stdlib_module_names | {
-    "asgiref",
-    "django",
-    "flask",
-    "jinja2",
-    "starlette",
-    "werkzeug",
-    "wheelcache",
-}
+LIBRARIES: Final = sys.stdlib_module_names | {"asgiref", "django", "flask", "jinja2", "werkzeug", "wheelcache"}
 CONTAINERS: Final = ("wheelcache.", "collections.abc", "werkzeug.datastructures.", "django.utils.datastructures")
 """The modules of containers, whose methods read on behalf of their callers."""
 

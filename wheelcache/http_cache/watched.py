@@ -103,6 +103,8 @@ class Watch:
         self.noted: set[str] = set()
         self.changed: frozenset[str] = frozenset()
         self._ends = ends
+        # This call makes the notes complete. Later reads are added, including reads by a streamed body.
+        notes.vary_on()
 
     def counts(self, what: str) -> bool:
         """Return whether the read of a part is to be noted, and record which code reads it.
