@@ -14,7 +14,7 @@ ifeq ($(and $(shell command -v cc),$(if $(wildcard wheelcache/core/_core*.so),,m
 CORE += compiler-found
 endif
 
-.PHONY: help run run-flask demo restart cluster free-port data test check test-python-core oldest docs lint packages reference bench advise wheel sanitize clean compiler-found
+.PHONY: help run run-flask demo restart cluster free-port data test check deep test-python-core oldest docs lint packages reference bench advise wheel sanitize clean compiler-found
 
 help:  ## List the commands
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,9 +65,14 @@ test: $(VENV)/.dev  ## The tests that need no root, server, browser or compiler:
 	$(PYTEST) --hypothesis-profile quick -m "not servers and not browser and not conformance and not deep"
 
 check: export WHEELCACHE_CORE = compiled
-check: packages  ## Style, types and every test, on the compiled core; tests/core are over both
+check: packages  ## Style, types and every test, on the compiled core, with one case of each deep test; tests/core are over both
 	@$(MAKE) --no-print-directory lint
-	$(PYTEST)
+	$(PYTEST) --one-deep-case
+
+deep: export WHEELCACHE_CORE = compiled
+deep: packages  ## The deep tests with all their cases: many threads or processes, an exception at every point
+	@$(MAKE) --no-print-directory $(VENV)/.dev
+	$(PYTEST) -m deep
 
 test-python-core: export WHEELCACHE_CORE = python
 test-python-core: packages  ## The tests of what depends on the core, on the core in Python

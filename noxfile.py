@@ -1,7 +1,10 @@
 """Run the tests of the backends over sets of dependencies, for each Python from 3.11 to 3.14 that this machine has.
 
 ``nox`` runs all of them, and ``nox --session "tests-3.11(django='5.2', flask_caching='2.3')"`` one: see ``nox --list``.
+``nox --session prereleases`` reports what will break with the next Django, on the newest Python of this machine.
 """
+
+import subprocess
 
 import nox
 
@@ -29,6 +32,8 @@ IMPORTED = [
 """The packages that the tests of the backends import."""
 
 TESTS = ["tests/backends", "tests/django_backend", "tests/flask_backend", "tests/platforms"]
+CHOSEN = ["--hypothesis-profile", "quick", "-m", "not servers and not deep", *TESTS]
+PYTEST = ["python", "-m", "pytest", "-p", "no:cacheprovider", "--numprocesses", "3"]
 
 
 @nox.session(python=PYTHONS)
@@ -36,5 +41,21 @@ TESTS = ["tests/backends", "tests/django_backend", "tests/flask_backend", "tests
 @nox.parametrize("django", list(DJANGO))
 def tests(session, django, flask_caching):
     session.install("--editable", ".[cli,redis]", DJANGO[django], FLASK_CACHING[flask_caching], *IMPORTED)
-    chosen = session.posargs or ["--hypothesis-profile", "quick", "-m", "not servers and not deep", *TESTS]
-    session.run("python", "-m", "pytest", "-p", "no:cacheprovider", "--numprocesses", "3", *chosen)
+    session.run(*PYTEST, *(session.posargs or CHOSEN))
+
+
+def newest_python():
+    """Return the version of the newest Python that runs here. A program may be there and not run: see pyenv."""
+    for minor in range(29, 11, -1):
+        command = ["env", f"python3.{minor}", "--version"]
+        if subprocess.run(command, capture_output=True, check=False).returncode == 0:
+            return f"3.{minor}"
+    return "3.11"
+
+
+@nox.session(python=[newest_python()])
+def prereleases(session):
+    """Report the failures with a Django that is not released yet. They do not fail the session."""
+    session.install("--pre", "Django")
+    session.install("--editable", ".[cli,redis]", "Flask-Caching", *IMPORTED)
+    session.run(*PYTEST, *(session.posargs or CHOSEN), success_codes=range(256))

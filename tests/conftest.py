@@ -100,6 +100,15 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"Seconds by folder: {times}")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--one-deep-case", action="store_true", help="of each deep test, run the first case only")
+
+
+def first_cases(tests):
+    """Return the first case of each test function."""
+    return {test.nodeid.partition("[")[0]: test for test in reversed(tests)}.values()
+
+
 def pytest_collection_modifyitems(config, items):
     for item in items:
         folder = item.path.parent.name
@@ -108,6 +117,11 @@ def pytest_collection_modifyitems(config, items):
     if lacks_compiled_core():
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("compiled")])
         items[:] = [item for item in items if not item.get_closest_marker("compiled")]
+    if config.getoption("--one-deep-case"):
+        deep = [item for item in items if item.get_closest_marker("deep")]
+        left_out = {*deep}.difference(first_cases(deep))
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = [item for item in items if item not in left_out]
     if config.getoption("--hypothesis-profile") == "quick":
         for machine in {item.cls for item in items if item.cls and issubclass(item.cls, unittest.TestCase)}:
             # State machines have settings of their own, which come before those of a profile.
