@@ -14,7 +14,7 @@ ifeq ($(and $(shell command -v cc),$(if $(wildcard wheelcache/core/_core*.so),,m
 CORE += compiler-found
 endif
 
-.PHONY: help run run-flask demo restart cluster free-port data test check deep test-python-core oldest docs lint packages reference bench advise wheel sanitize clean compiler-found
+.PHONY: help run run-flask demo restart cluster free-port data test check deep mutants test-python-core oldest docs lint packages reference bench advise wheel sanitize clean compiler-found
 
 help:  ## List the commands
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,11 @@ deep: export WHEELCACHE_CORE = compiled
 deep: packages  ## The deep tests with all their cases: many threads or processes, an exception at every point
 	@$(MAKE) --no-print-directory $(VENV)/.dev
 	$(PYTEST) -m deep
+
+mutants: export WHEELCACHE_CORE = compiled
+mutants: packages  ## Which of 40 small changes of meaning, in copies of the package, no test detects
+	@$(MAKE) --no-print-directory $(VENV)/.dev
+	$(BIN)/python -m tests.mutants
 
 test-python-core: export WHEELCACHE_CORE = python
 test-python-core: packages  ## The tests of what depends on the core, on the core in Python
