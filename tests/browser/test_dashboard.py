@@ -42,7 +42,7 @@ class Site(Server):
             found[state["pid"]] = state["entries"]
             return len(found) == WORKERS
 
-        assert until(all_answered, SOON), found
+        assert until(all_answered, SOON, note=lambda: found)
         return found
 
     @contextmanager
@@ -130,7 +130,7 @@ def test_behind_a_login_the_figures_move_while_traffic_runs(page):
         updated = page.text("#updated-line")
         assert until(lambda: all(page.number(name) > before[name] for name in before), SOON)
         assert page.text("#updated-line") != updated
-        assert until(lambda: float(page.figure("requests_per_second").replace(",", "")) > 0, 60)
+        assert until(lambda: float(page.figure("requests_per_second").replace(",", "")) > 0, SOON)
         assert re.fullmatch(r"\d+\.\d%", page.figure("hit_ratio_now"))
         assert page.run("return window.wasNotReloaded")
     assert page.number("requests") == page.number("hits") + page.number("misses")
@@ -187,7 +187,7 @@ def test_the_recent_events_tell_by_whom_a_cache_was_cleared_and_which_load_faile
     failed = "Load failed atlas ZeroDivisionError: division by zero"
     assert until(lambda: any(each.startswith(failed) for each in seen()), SOON)
     assert "Cleared atlas by operator" in [each.split(" (")[0] for each in seen()]
-    assert until(lambda: any(re.match(r"Started workers \d+ and \d+$", each) for each in seen()), SOON), seen()
+    assert until(lambda: any(re.match(r"Started workers \d+ and \d+$", each) for each in seen()), SOON, note=seen)
     assert page.find("#events-table").is_displayed()
 
 
@@ -215,7 +215,7 @@ def test_a_cache_of_which_the_store_behind_is_down_says_so(page):
     page.open()
     assert page.is_fresh()
     headline = "Cache 'copies': its store is down for"
-    assert until(lambda: page.text("#headline").startswith(headline), SOON), page.text("#headline")
+    assert until(lambda: page.text("#headline").startswith(headline), SOON, note=lambda: page.text("#headline"))
     assert page.caches()[0] == "copies"
     page.select("copies")
     assert until(lambda: page.figure("store_breaker", "copies") == "open in 2 of 2 workers", SOON)
@@ -246,7 +246,7 @@ def test_the_charts_say_what_they_show(page):
     assert label("hit_ratio").startswith("Hit ratio")
     with page.site.traffic():
         # A sample is taken every ten seconds.
-        assert until(lambda: "last 10 s" in label("requests") and "nothing yet" not in label("hit_ratio"), 60)
+        assert until(lambda: "last 10 s" in label("requests") and "nothing yet" not in label("hit_ratio"), SOON)
     line = page.find('[data-cache="atlas"] figure[data-chart="requests"] path.line').get_attribute("d")
     assert line.startswith("M")
     # Tiles show the last minute and captions the last step, and both say so.

@@ -16,7 +16,7 @@ import pytest
 from tests.core.advancing import advance_all
 from tests.instructions import run_watched
 from tests.memory import traced
-from tests.waiting import PATIENCE
+from tests.waiting import join
 from wheelcache.core import entry_map
 from wheelcache.core.contract import KEEP_TTL, MISSING, SAME, STORED, RemovalCause
 from wheelcache.core.watches import Watch
@@ -72,8 +72,7 @@ def check(core, clock):
     """The lock is free, and every entry that is set leaves on time, whatever was interrupted before."""
     helper = threading.Thread(target=core.find, args=("any key",))
     helper.start()
-    helper.join(PATIENCE)
-    assert not helper.is_alive(), "the lock is held"
+    join(helper)
     for key in core.keys():
         core.set(key, 0, 10)
     clock.now += 1000
@@ -256,7 +255,7 @@ def test_a_reader_never_misses_a_key_that_another_thread_sets_over_and_over(make
         missed = sum(core.find("key", MISSING) is MISSING for _ in range(50_000))
     finally:
         done.set()
-        writer.join(PATIENCE)
+        join(writer)
     assert missed == 0
 
 
@@ -277,8 +276,7 @@ def test_hits_that_move_entries_do_not_disturb_a_set_that_looks_for_the_oldest(m
             assert core.set(number % 12, number, 100) & STORED
     finally:
         done.set()
-        for reader in readers:
-            reader.join(PATIENCE)
+        join(*readers)
     assert len(core) == 8
 
 

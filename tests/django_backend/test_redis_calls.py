@@ -9,7 +9,7 @@ import pytest
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, CacheKeyWarning
 
 from tests.engines import engine
-from tests.waiting import PATIENCE, until_waiting
+from tests.waiting import PATIENCE, join, until_waiting
 from wheelcache.core.contract import BATCH
 from wheelcache.django_backend import WheelCache, redis_calls
 from wheelcache.errors import LockError
@@ -314,7 +314,7 @@ def test_a_value_that_is_computed_while_its_pattern_is_deleted_is_not_kept(make)
     assert began.wait(PATIENCE)
     cache.delete_pattern("user:7:*")
     go_on.set()
-    thread.join(PATIENCE)
+    join(thread)
     assert cache.get("user:7:page") is None
 
 
@@ -389,7 +389,7 @@ def test_a_lock_waits_for_its_turn(make):
     thread.start()
     until_waiting()
     lock.release()
-    thread.join(PATIENCE)
+    join(thread)
     assert got == [True]
 
 
@@ -455,4 +455,4 @@ def test_a_reader_waits_no_longer_than_for_a_thread_that_computes(make):
     finally:
         sys.setswitchinterval(before)
         done.set()
-        thread.join(PATIENCE)
+        join(thread)

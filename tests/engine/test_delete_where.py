@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, join
 from wheelcache import Cache, RemovalCause
 from wheelcache.core.contract import BATCH
 from wheelcache.errors import CacheClosed
@@ -89,7 +89,7 @@ def test_a_load_that_began_before_is_not_stored(cache):
     assert began.wait(PATIENCE)
     assert cache.delete_where(lambda key: key == "key") == 0
     go_on.set()
-    thread.join(PATIENCE)
+    join(thread)
     assert got == ["old"]
     assert cache.get("key") is None
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine import invariants
 from tests.runtime.forks import SILENT, fork
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, join, until
 from wheelcache import Cache, CacheClosed, Timers
 
 
@@ -86,8 +86,7 @@ def test_children_forked_in_the_middle_of_other_threads_work_never_deadlock_and_
         assert [fork(child) for _ in range(20)] == [True] * 20
     finally:
         stop.set()
-        for thread in threads:
-            thread.join(PATIENCE)
+        join(*threads)
 
 
 @pytest.mark.deep

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tests.http_cache.site import AsgiSite, Response, WsgiSite
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, join, until
 from wheelcache.http_cache import pages
 from wheelcache.http_cache.wsgi import RENEWALS, renewal_pool
 
@@ -312,12 +312,6 @@ def in_threads(number, call):
     return threads
 
 
-def join(threads):
-    for thread in threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-
-
 def test_threads_that_ask_for_a_cold_page_cause_one_run(wsgi):
     may_answer = threading.Event()
     bodies = []
@@ -330,7 +324,7 @@ def test_threads_that_ask_for_a_cold_page_cause_one_run(wsgi):
     threads = in_threads(20, lambda: bodies.append(wsgi.get().body))
     assert until(lambda: wsgi.runs == 1)
     may_answer.set()
-    join(threads)
+    join(*threads)
     assert bodies == [b"page"] * 20
     assert wsgi.runs == 1
 

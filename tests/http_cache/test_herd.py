@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 
 from tests.http_cache.site import AsgiSite, Response, WsgiSite
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, join, until
 from wheelcache.http_cache.wsgi import renewal_pool
 
 LANGUAGES = ["de", "en", "fr", "it"]
@@ -72,8 +72,7 @@ class Threads(WsgiSite):
     def release(self):
         self.hanging = set()
         self.open()
-        for thread in self.hung:
-            thread.join(PATIENCE)
+        join(*self.hung)
         assert until(lambda: not renewal_pool.pending)
 
     def in_time(self, *requests):

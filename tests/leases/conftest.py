@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from tests.leases.callers import TaskCaller, ThreadCaller
-from tests.waiting import PATIENCE
+from tests.waiting import join
 from wheelcache import Cache
 from wheelcache.runtime.request_scope import end_request
 
@@ -45,7 +45,7 @@ def running_loop():
     thread.start()
     yield loop
     loop.call_soon_threadsafe(loop.stop)
-    thread.join(PATIENCE)
+    join(thread)
     loop.close()
 
 

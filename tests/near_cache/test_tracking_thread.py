@@ -94,17 +94,17 @@ def test_where_no_thread_can_start_nothing_is_trusted(shared_redis, tracking_of,
 
 
 EXIT = """
-import logging, sys, threading, time
+import logging, sys, threading
 import redis
-from tests.near_cache.listeners import Copies
-from tests.waiting import PATIENCE, until
-from wheelcache.near_cache import redis_tracking
-from wheelcache.near_cache.redis_tracking import Tracking, connect_like
+from tests.near_cache.listeners import Copies, in_vain
+from tests.waiting import until
+from wheelcache.near_cache.redis_tracking import Tracking
 
 logging.getLogger("wheelcache").addHandler(logging.NullHandler())
 client = redis.Redis(port=int(sys.argv[1]))
 copies = Copies()
-Tracking(connect_like(client), b"a:", copies).start()
+tries, connect = in_vain(client)
+Tracking(connect, b"a:", copies).start()
 
 def write():
     while True:
@@ -115,7 +115,8 @@ if sys.argv[2] == "well":
     threading.Thread(target=write, daemon=True).start()
     assert until(lambda: len(copies.told) > 100)
 else:
-    time.sleep(0.3)
+    # The second try begins after the first one has failed.
+    assert until(lambda: len(tries) > 1)
 """
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from tests.runtime.interruptions import Delivery, Worker, compiled_core
-from tests.waiting import PATIENCE, THREADS
+from tests.waiting import PATIENCE, THREADS, join
 from wheelcache.core import CoreClass
 from wheelcache.core.contract import RESTORE
 from wheelcache.errors import CacheClosed, Unloaded
@@ -66,7 +66,7 @@ class Slow:
         def load(cache):
             cache.restore("a", 1)
             begun.set()
-            self.go_on.wait(PATIENCE)
+            assert self.go_on.wait(PATIENCE)
             cache.restore("b", 2)
 
         self.cache = Lazy(load)
@@ -84,8 +84,7 @@ class Slow:
     def end(self):
         """The exception of the loading thread."""
         self.go_on.set()
-        self._thread.join(PATIENCE)
-        assert not self._thread.is_alive()
+        join(self._thread)
         return self._errors
 
 
@@ -135,7 +134,7 @@ def test_a_clear_waits_for_the_load_that_was_begun():
     assert clearing.is_alive()
     assert slow.cache.is_pending
     assert slow.end() == []
-    clearing.join(PATIENCE)
+    join(clearing)
     assert len(slow.cache.core) == 0
 
 
@@ -225,7 +224,7 @@ class TestClosed:
         waiting.start()
         slow.cache.close()
         slow.end()
-        waiting.join(PATIENCE)
+        join(waiting)
         assert len(errors) == 1
 
 

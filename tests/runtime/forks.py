@@ -1,5 +1,6 @@
 """Forks of the process that runs the tests."""
 
+import faulthandler
 import os
 import signal
 import sys
@@ -24,6 +25,8 @@ def fork(work=lambda: None):
         sys.setprofile(None)
         code = 1
         try:
+            # If it hangs, it prints the stacks of its threads.
+            faulthandler.register(signal.SIGALRM, file=2, chain=True)
             signal.alarm(2 * PATIENCE)
             work()
             code = 0
