@@ -376,6 +376,7 @@ def test_a_clock_that_raises_changes_nothing(make, clock):
     assert core.find("key") == 1
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("leave", ["overwrite", "delete", "expire", "clear", "evict"])
 def test_memory_follows_live_entries(make, clock, leave):
     core = make(max_entries=6000)

@@ -151,6 +151,7 @@ def sockets():
     return set(descriptors("socket:"))
 
 
+@pytest.mark.alone
 def test_a_child_of_fork_is_not_trusted_and_leaves_the_parents_connections_alone(shared_cluster, track, copies):
     client = shared_cluster.client()
     client.mget_nonatomic(KEYS)

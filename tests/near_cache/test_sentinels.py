@@ -183,6 +183,7 @@ def test_a_planned_failover_moves_the_tracking(own_site, track, copies):
     client.close()
 
 
+@pytest.mark.alone
 def test_a_child_of_a_fork_leaves_the_parents_connections_alone(site, client, track, copies):
     client.ping()
     others = set(descriptors("socket:"))

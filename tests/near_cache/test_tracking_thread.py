@@ -35,6 +35,7 @@ def test_start_again_changes_nothing(shared_redis, track, copies):
     assert len(client.client_list(_type="pubsub")) == 1
 
 
+@pytest.mark.alone
 def test_stop_ends_the_thread_and_the_connection_for_good(shared_redis, track, copies):
     client = shared_redis.client()
     others = tracking_threads()
@@ -50,6 +51,7 @@ def test_stop_ends_the_thread_and_the_connection_for_good(shared_redis, track, c
     assert copies.told == [True, False]
 
 
+@pytest.mark.alone
 def test_stop_ends_the_wait_for_a_server_that_is_not_there(own_redis, tracking_of, copies, lines, monkeypatch):
     monkeypatch.setattr(redis_tracking, "FIRST_PAUSE", 1000.0)
     client = own_redis.client()
@@ -133,6 +135,7 @@ def sockets():
     return set(descriptors("socket:"))
 
 
+@pytest.mark.alone
 def test_a_child_of_fork_is_not_trusted_and_leaves_the_parents_connection_alone(shared_redis, track, copies):
     client = shared_redis.client()
     client.ping()

@@ -59,6 +59,7 @@ def works(pool):
     return done.wait(PATIENCE)
 
 
+@pytest.mark.alone
 def test_threads_start_with_a_job_are_daemons_and_end_when_there_is_none(pool):
     before = set(threading.enumerate())
     WorkerPool(4, 4)
@@ -200,6 +201,7 @@ def test_tasks_are_bounded_and_leave_when_they_are_cancelled_or_their_loop_is_cl
 # Processes.
 
 
+@pytest.mark.alone
 def test_a_child_of_fork_has_threads_of_its_own(monkeypatch):
     cache = Cache(**SILENT, ttl=0.001, jitter=0)
     for key in range(2):
