@@ -32,6 +32,7 @@ def fork(work=lambda: None):
             code = 0
         except BaseException:
             traceback.print_exc()
+            faulthandler.dump_traceback(2)
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
