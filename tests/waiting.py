@@ -50,6 +50,13 @@ def until(condition, seconds=PATIENCE, note=""):
     return True
 
 
+def start(function, *args):
+    """Call a function in a new thread, and return the thread."""
+    thread = threading.Thread(target=function, args=args)
+    thread.start()
+    return thread
+
+
 def join(*threads):
     """Wait until these threads or processes have ended."""
     for each in threads:

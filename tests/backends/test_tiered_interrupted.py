@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.backends.tiers import TIERS, WITH_ASYNC
-from tests.waiting import PATIENCE, happens, join, until_waiting
+from tests.waiting import PATIENCE, happens, join, start, until_waiting
 from wheelcache.near_cache.guarded_store import FAILURES
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
@@ -106,8 +106,7 @@ def time_limit(package):
             over.wait(1)
 
     before = signal.signal(signal.SIGUSR1, raise_time_limit)
-    sender = threading.Thread(target=send)
-    sender.start()
+    sender = start(send)
     try:
         yield
     finally:

@@ -16,7 +16,7 @@ from tests.backends.dashboard_page import SENT
 from tests.browser.page import SOON, Page, set_offline
 from tests.browser.traffic import HOSTILE, published
 from tests.servers.process import ROOT, Server, running
-from tests.waiting import until
+from tests.waiting import join, start, until
 from wheelcache.observability.dashboard.responses import FORGED
 
 WORKERS = 2
@@ -54,15 +54,12 @@ class Site(Server):
             while not gone.wait(0.02):
                 self("visit")
 
-        visitors = [threading.Thread(target=visit) for _ in range(3)]
-        for each in visitors:
-            each.start()
+        visitors = [start(visit) for _ in range(3)]
         try:
             yield
         finally:
             gone.set()
-            for each in visitors:
-                each.join(30)
+            join(*visitors)
 
 
 GUNICORN = [

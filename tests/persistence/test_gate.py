@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from tests.runtime.interruptions import Delivery, Worker, compiled_core
-from tests.waiting import PATIENCE, THREADS, join
+from tests.waiting import PATIENCE, THREADS, join, start
 from wheelcache.core import CoreClass
 from wheelcache.core.contract import RESTORE
 from wheelcache.errors import CacheClosed, Unloaded
@@ -71,8 +71,7 @@ class Slow:
 
         self.cache = Lazy(load)
         self._errors = []
-        self._thread = threading.Thread(target=self._use)
-        self._thread.start()
+        self._thread = start(self._use)
         assert begun.wait(PATIENCE)
 
     def _use(self):
@@ -128,8 +127,7 @@ def test_what_is_loaded_may_use_the_cache():
 
 def test_a_clear_waits_for_the_load_that_was_begun():
     slow = Slow()
-    clearing = threading.Thread(target=lambda: (slow.cache.gate.skip_load(), slow.cache.core.clear()))
-    clearing.start()
+    clearing = start(lambda: (slow.cache.gate.skip_load(), slow.cache.core.clear()))
     clearing.join(0.05)
     assert clearing.is_alive()
     assert slow.cache.is_pending
@@ -220,8 +218,7 @@ class TestClosed:
             except CacheClosed as error:
                 errors.append(error)
 
-        waiting = threading.Thread(target=use)
-        waiting.start()
+        waiting = start(use)
         slow.cache.close()
         slow.end()
         join(waiting)

@@ -12,7 +12,7 @@ import pytest
 from tests.runtime.background import full, is_idle
 from tests.runtime.forks import SILENT, fork
 from tests.scripts import run
-from tests.waiting import PATIENCE, join, until
+from tests.waiting import PATIENCE, join, start, until
 from wheelcache import Cache, LoadTimeout
 from wheelcache.runtime import worker_pool
 from wheelcache.runtime.worker_pool import REFRESHES, TIMED_LOADS, WorkerPool, refresh_pool, timed_load_pool
@@ -250,9 +250,7 @@ def test_children_forked_in_the_middle_of_refreshes_never_deadlock():
             assert cache.get_or_load(("mine", key), lambda: 1, timeout=PATIENCE) == 1
         assert until(lambda: not refresh_pool.pending)
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
+    threads = [start(work) for _ in range(3)]
     try:
         assert all(fork(child) for _ in range(10))
     finally:
