@@ -5,7 +5,13 @@ PORT ?= 8000
 # Processes that the tests run in. Many tests wait for a server or a thread, so three of them keep two cores busy.
 WORKERS ?= 3
 MANAGE := $(BIN)/python example_project/manage.py
-PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
+PYTEST := $(BIN)/python -m pytest
+
+# $(call run-tests,OPTIONS,MARKERS). Tests that another one would disturb come last, in one process.
+define run-tests
+$(PYTEST) --numprocesses $(WORKERS) $(1) -m "not alone$(2)"
+$(PYTEST) $(1) -m "alone$(2)"
+endef
 
 # What is compiled, where there is a compiler.
 CORE := setup.py $(wildcard wheelcache/core/*.pyx wheelcache/core/*.pxi)
@@ -62,17 +68,17 @@ data: $(VENV)/.example
 	$(MANAGE) import_cities --skip-checks
 
 test: $(VENV)/.dev  ## The tests that need no root, server, browser or compiler: some three minutes, for every change
-	$(PYTEST) --hypothesis-profile quick -m "not servers and not browser and not conformance and not deep"
+	$(call run-tests,--hypothesis-profile quick, and not servers and not browser and not conformance and not deep)
 
 check: export WHEELCACHE_CORE = compiled
 check: packages  ## Style, types and every test, on the compiled core, with one case of each deep test; tests/core are over both
 	@$(MAKE) --no-print-directory lint
-	$(PYTEST) --one-deep-case
+	$(call run-tests,--one-deep-case)
 
 deep: export WHEELCACHE_CORE = compiled
 deep: packages  ## The deep tests with all their cases: many threads or processes, an exception at every point
 	@$(MAKE) --no-print-directory $(VENV)/.dev
-	$(PYTEST) -m deep
+	$(call run-tests,, and deep)
 
 mutants: export WHEELCACHE_CORE = compiled
 mutants: packages  ## Which of 40 small changes of meaning, in copies of the package, no test detects
@@ -82,7 +88,7 @@ mutants: packages  ## Which of 40 small changes of meaning, in copies of the pac
 test-python-core: export WHEELCACHE_CORE = python
 test-python-core: packages  ## The tests of what depends on the core, on the core in Python
 	@$(MAKE) --no-print-directory $(VENV)/.dev
-	$(PYTEST) --ignore tests/core -m "not servers and not browser"
+	$(call run-tests,--ignore tests/core, and not servers and not browser)
 
 # `make check` has the newest versions that this Python can have.
 oldest: $(VENV)/.dev  ## The tests of the backends, on the oldest supported versions of Django and Flask-Caching

@@ -85,7 +85,7 @@ class Machines:
     def __init__(self, directory, databases, **options):
         self._directory = Path(directory)
         self.databases = databases
-        self._options = {"trust": PATIENCE, **options}
+        self._options = {"trust": 60, **options}
         self._processes = []
 
     def process(self, machine="a", **options):

@@ -16,7 +16,7 @@ import psutil
 import psycopg
 
 from tests.ports import start_on_free_port
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, happens, until
 
 DEBIAN = Path("/usr/lib/postgresql")
 """Debian keeps the programs of each version in a folder that is not in the PATH."""
@@ -109,7 +109,7 @@ class PostgresqlServer:
                 stderr=output,
                 **self._as_user,
             )
-        if not until(lambda: self._process.poll() is not None or self._accepts()) or self._process.poll() is not None:
+        if not happens(lambda: self._process.poll() is not None or self._accepts()) or self._process.poll() is not None:
             self.kill()
             raise RuntimeError(f"postgres does not start on port {self.port}:\n{log.read_text()}")
 

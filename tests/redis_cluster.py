@@ -180,7 +180,7 @@ class Cluster:
         assert until(self._is_known)
         for master, replica in zip(masters, self.nodes[self._masters :], strict=False):
             replica.ask("CLUSTER REPLICATE", master.identity())
-        assert until(self.is_whole), self.nodes[0].ask("CLUSTER NODES")
+        assert until(self.is_whole, note=lambda: self.nodes[0].ask("CLUSTER NODES"))
 
     def _is_known(self):
         return all(

@@ -10,7 +10,7 @@ import tempfile
 import redis
 
 from tests.ports import start_on_free_port
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, happens
 
 
 class RedisServer:
@@ -67,7 +67,7 @@ class RedisServer:
             open(state, "a").close()
             first = [state, "--sentinel"]
         self._process = subprocess.Popen([self._program, *first, *map(str, fixed), *self._options])
-        if not until(lambda: self._process.poll() is not None or self._accepts()) or self._process.poll() is not None:
+        if not happens(lambda: self._process.poll() is not None or self._accepts()) or self._process.poll() is not None:
             self.stop()
             with open(log) as written:
                 raise RuntimeError(f"redis-server does not start on port {self.port}:\n{written.read()}")

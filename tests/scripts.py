@@ -37,5 +37,5 @@ def run(script, *args, status=0, timeout=250, **given):
             output, errors = process.communicate(timeout=timeout)
         finally:
             process.kill()
-    assert (process.returncode, errors) == (status, ""), output
+    assert (process.returncode, errors) == (status, ""), output + errors
     return output

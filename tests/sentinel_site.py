@@ -8,7 +8,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from tests.redis_server import RedisServer
-from tests.waiting import PATIENCE, until
+from tests.waiting import until
 
 SERVICE = "mymaster"
 PASSWORD = "of-clients"
@@ -34,7 +34,7 @@ class SentinelSite:
         down_after: see ``DOWN_AFTER``. By default, no server fails over: a busy machine may not run one for seconds.
     """
 
-    def __init__(self, down_after=1000 * PATIENCE):
+    def __init__(self, down_after=60_000):
         self._down_after = down_after
         self._stack = ExitStack()
 

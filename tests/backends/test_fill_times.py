@@ -121,6 +121,7 @@ def test_a_key_that_is_never_set_costs_the_sets_of_other_keys_next_to_nothing(ma
     assert calls_of(lambda: backend.set("key", 1)) <= before + 2
 
 
+@pytest.mark.alone
 def test_long_keys_that_were_missed_are_not_kept(make):
     cache = make()
     tracemalloc.start()

@@ -427,7 +427,7 @@ def test_what_any_client_writes_and_what_redis_expires_ends_the_copy(over, empty
         assert has_copy(tier, key, 1), how
         write()
         expected = 2 if how == "another cache" else None
-        assert until(lambda expected=expected: tier.get(key) == expected), how
+        assert until(lambda expected=expected: tier.get(key) == expected, note=how)
 
 
 def test_a_redis_that_does_not_answer_is_waited_for_once(over, adapter, own_redis, monkeypatch):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.backends.tiers import TIERS, WITH_ASYNC
-from tests.waiting import PATIENCE, until, until_waiting
+from tests.waiting import PATIENCE, happens, join, start, until_waiting
 from wheelcache.near_cache.guarded_store import FAILURES
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
@@ -101,18 +101,17 @@ def time_limit(package):
         return frame is not None
 
     def send():
-        while until(lambda: over.is_set() or is_inside(sys._current_frames()[main])) and not over.is_set():
+        while happens(lambda: over.is_set() or is_inside(sys._current_frames()[main])) and not over.is_set():
             signal.pthread_kill(main, signal.SIGUSR1)
             over.wait(1)
 
     before = signal.signal(signal.SIGUSR1, raise_time_limit)
-    sender = threading.Thread(target=send)
-    sender.start()
+    sender = start(send)
     try:
         yield
     finally:
         over.set()
-        sender.join(PATIENCE)
+        join(sender)
         signal.signal(signal.SIGUSR1, before)
 
 

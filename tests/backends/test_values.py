@@ -14,7 +14,7 @@ import pytest
 from django.utils.safestring import SafeString
 
 from tests.backends.adapters import WITH_ASYNC
-from tests.waiting import PATIENCE, THREADS, until_waiting
+from tests.waiting import THREADS, join, until_waiting
 
 pytestmark = pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_ASYNC, indirect=True)
 
@@ -153,8 +153,7 @@ class Elsewhere:
         use()
         thread = threading.Thread(target=use, daemon=True)
         thread.start()
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
+        join(thread)
 
     def __radd__(self, other):
         return self

@@ -1,10 +1,10 @@
 """A site with the figures of a real cache, which the test changes."""
 
 import json
-import threading
 from copy import deepcopy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.waiting import start
 from wheelcache import Cache
 from wheelcache.observability.dashboard.dashboard import ASSETS, Dashboard, asset
 from wheelcache.observability.dashboard.permissions import Permission
@@ -56,8 +56,7 @@ class CannedSite:
                 """Print nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=[0.01])
-        self._thread.start()
+        self._thread = start(self._server.serve_forever, 0.01)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def card(self, name="pages", **parts):

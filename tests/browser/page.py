@@ -3,9 +3,9 @@
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
-SOON = 60
+SOON = 3 * PATIENCE
 """Seconds: a worker publishes every three, the page asks every three, and the machine may be busy."""
 
 

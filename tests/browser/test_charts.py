@@ -38,7 +38,7 @@ def test_charts_without_a_step_do_not_say_that_there_was_nothing(page, site, rat
     )
     # Charts are drawn once their widths are known.
     said = "return [...document.querySelectorAll('[data-chart] .nothing')].slice(0, 4).map((each) => each.textContent)"
-    assert until(lambda: page.run(said) == expected, SOON), page.run(said)
+    assert until(lambda: page.run(said) == expected, SOON, note=lambda: page.run(said))
 
 
 def test_where_workers_began_and_where_it_was_cleared_is_marked_in_all_charts(page, site):
@@ -155,7 +155,7 @@ def test_all_charts_are_one_table(page, site):
 )
 def test_what_stands_beside_a_chart_is_exact_and_has_room(page, site, chart, values, expected):
     page.show(site.card(history=site.history(**values)))
-    assert until(lambda: page.axis(chart) == expected, SOON), page.axis(chart)
+    assert until(lambda: page.axis(chart) == expected, SOON, note=lambda: page.axis(chart))
     assert (
         page.run(
             """

@@ -331,6 +331,7 @@ def test_a_long_key_is_not_taken_for_another(pair):
         one.clear()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("count", "letters"), [(200, 10_000), (3000, 1)], ids=["long keys", "many keys"])
 def test_misses_that_no_set_follows_take_a_bounded_amount_of_memory(pair, count, letters):
     one, _ = pair

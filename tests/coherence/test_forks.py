@@ -9,7 +9,7 @@ import pytest
 from tests.coherence.processes import QUIET, STAMPS_CHECK, fill
 from tests.runtime.forks import fork
 from tests.runtime.interruptions import Delivery, compiled_core, quiet
-from tests.waiting import PATIENCE
+from tests.waiting import join, start
 from wheelcache import Cache
 from wheelcache.runtime.request_scope import end_request
 
@@ -120,14 +120,10 @@ def test_children_forked_in_the_middle_of_writes_never_get_an_old_value(map_stam
     def child():
         cache.set("k", "child's")
         assert cache.get("k") == "child's"
-        thread = threading.Thread(target=cache.set, args=["k", "its thread's"])
-        thread.start()
-        thread.join(PATIENCE)
+        join(start(cache.set, "k", "its thread's"))
         assert cache.get("k") == "its thread's"
 
-    threads = [threading.Thread(target=work, args=[number]) for number in range(3)]
-    for thread in threads:
-        thread.start()
+    threads = [start(work, number) for number in range(3)]
     try:
         for turn in range(10):
             cache.set("k", turn)
@@ -135,8 +131,7 @@ def test_children_forked_in_the_middle_of_writes_never_get_an_old_value(map_stam
             assert cache.get("k") is None
     finally:
         stop.set()
-        for thread in threads:
-            thread.join(PATIENCE)
+        join(*threads)
         cache.close()
 
 
@@ -165,11 +160,7 @@ def test_no_stamp_of_a_child_is_one_of_its_parents_and_no_cache_has_its_locks_ta
 
     def child():
         logging.disable()
-        threads = [threading.Thread(target=cache.set, args=["k", 2], daemon=True) for cache in caches]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE)
+        join(*[start(cache.set, "k", 2) for cache in caches])
         assert [cache.get("k") for cache in caches] == [2, 2, 2]
         written = [stamps.table[slot]]
         caches[1].clear()

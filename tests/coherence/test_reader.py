@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from tests.runtime.forks import fork
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, happens, until
 from wheelcache.coherence import reader
 from wheelcache.coherence.notices import Notice
 from wheelcache.coherence.reader import News, Reader, SourceRefused
@@ -71,7 +71,7 @@ def test_a_fork_during_a_question_does_not_make_the_reader_ask_without_pause(rea
     assert fork()
     source.released.set()
     # The fork has ended one pause.
-    assert not until(lambda: len(source.positions) > 2, seconds=0.3)
+    assert not happens(lambda: len(source.positions) > 2, 0.3)
 
 
 def test_a_reader_goes_on_after_a_fork(read):

@@ -54,6 +54,7 @@ def test_names_of_any_length_and_letters_have_files_of_their_own_in_the_director
     assert len(list(tmp_path.iterdir())) == len(names)
 
 
+@pytest.mark.alone
 def test_no_descriptor_stays_open_but_that_of_the_map(map_stamps, tmp_path):
     stamps = map_stamps()
     for _ in range(20):
@@ -173,6 +174,7 @@ def test_a_whole_file_is_left_alone_where_there_is_no_room(map_stamps):
     assert are_shared(one, map_stamps())
 
 
+@pytest.mark.alone
 def test_a_process_maps_no_file_that_another_one_removed_while_it_waited_for_the_lock(
     stamps_file, map_stamps, in_thread
 ):

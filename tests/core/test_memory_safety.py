@@ -243,6 +243,7 @@ class TestKeys:
                 with pytest.raises(TypeError, match="unhashable type: 'list'"):
                     call(key)
 
+    @pytest.mark.alone
     @compiled
     def test_integers_that_a_visitor_chooses_are_as_fast_as_others(self, core_class):
         """The bucket of a key must not follow from the key: these were all in one for a multiplier that is known."""

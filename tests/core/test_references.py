@@ -154,6 +154,7 @@ class TestReferences:
         assert stored == 1500
         assert all(type(value) in (Node, str) for _, value, _ in removed)
 
+    @pytest.mark.alone
     @compiled
     @pytest.mark.deep
     def test_a_million_steps_leave_no_reference_behind(self, make, clock):

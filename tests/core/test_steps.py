@@ -16,7 +16,7 @@ import pytest
 from tests.core.advancing import advance_all
 from tests.instructions import run_watched
 from tests.memory import traced
-from tests.waiting import PATIENCE
+from tests.waiting import join, start
 from wheelcache.core import entry_map
 from wheelcache.core.contract import KEEP_TTL, MISSING, SAME, STORED, RemovalCause
 from wheelcache.core.watches import Watch
@@ -70,10 +70,8 @@ OPERATIONS_OF_POLICIES = [
 
 def check(core, clock):
     """The lock is free, and every entry that is set leaves on time, whatever was interrupted before."""
-    helper = threading.Thread(target=core.find, args=("any key",))
-    helper.start()
-    helper.join(PATIENCE)
-    assert not helper.is_alive(), "the lock is held"
+    helper = start(core.find, "any key")
+    join(helper)
     for key in core.keys():
         core.set(key, 0, 10)
     clock.now += 1000
@@ -214,8 +212,7 @@ def test_exceptions_of_another_thread_leave_no_lock_held_and_every_entry_in_the_
             except Interrupted:
                 interruptions.append(1)
 
-    thread = threading.Thread(target=work)
-    thread.start()
+    thread = start(work)
     raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
     try:
         while len(interruptions) < 200 and thread.is_alive():
@@ -250,13 +247,12 @@ def test_a_reader_never_misses_a_key_that_another_thread_sets_over_and_over(make
             if done.is_set():
                 return
 
-    writer = threading.Thread(target=write)
-    writer.start()
+    writer = start(write)
     try:
         missed = sum(core.find("key", MISSING) is MISSING for _ in range(50_000))
     finally:
         done.set()
-        writer.join(PATIENCE)
+        join(writer)
     assert missed == 0
 
 
@@ -269,16 +265,13 @@ def test_hits_that_move_entries_do_not_disturb_a_set_that_looks_for_the_oldest(m
             for key in range(8):
                 core.find(key)
 
-    readers = [threading.Thread(target=read) for _ in range(2)]
-    for reader in readers:
-        reader.start()
+    readers = [start(read) for _ in range(2)]
     try:
         for number in range(50_000):
             assert core.set(number % 12, number, 100) & STORED
     finally:
         done.set()
-        for reader in readers:
-            reader.join(PATIENCE)
+        join(*readers)
     assert len(core) == 8
 
 
@@ -378,6 +371,7 @@ def test_a_clock_that_raises_changes_nothing(make, clock):
     assert core.find("key") == 1
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("leave", ["overwrite", "delete", "expire", "clear", "evict"])
 def test_memory_follows_live_entries(make, clock, leave):
     core = make(max_entries=6000)

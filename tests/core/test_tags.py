@@ -9,6 +9,7 @@ import pytest
 from tests.core.advancing import advance_all
 from tests.core.implementations import COMPILED
 from tests.core.stamps import LocalStamps
+from tests.waiting import join, start
 from wheelcache.core.contract import (
     ANY,
     CHANGED,
@@ -388,15 +389,12 @@ class TestMemory:
             except BaseException as error:
                 errors.append(error)
 
-        threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
-        for thread in threads:
-            thread.start()
+        threads = [start(write, number) for number in range(2)]
         for _ in range(100):
             core.drop_tag("red")
             core.advance(64)
         ends.set()
-        for thread in threads:
-            thread.join()
+        join(*threads)
         sweep(core)
         assert errors == []
         assert len(core) == len(core.keys())

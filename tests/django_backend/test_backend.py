@@ -150,6 +150,7 @@ def test_many_threads_that_make_a_backend_first_all_get_one_store(make, together
     assert len(set(map(id, made))) == 1
 
 
+@pytest.mark.alone
 def test_making_another_backend_of_a_store_starts_nothing(make):
     first = make(location="made again")
     threads = set(threading.enumerate())

@@ -13,7 +13,7 @@ from tests.django_backend.database_chaos import ASYNCHRONOUS, EVENTS, Run
 from tests.machines import Machines
 from tests.postgresql_server import PostgresqlServer
 from tests.standby_server import StandbyServer
-from tests.waiting import until
+from tests.waiting import happens, until
 from wheelcache.coherence.reader import TRUST
 
 pytestmark = [pytest.mark.servers, pytest.mark.deep]
@@ -507,7 +507,7 @@ def test_notices_with_numbers_that_a_crash_gives_out_again_are_not_missed(tmp_pa
             b.resume()
         assert until(lambda: b.has_lost("k"))
         b.loads("kept")
-        assert not until(lambda: b.has_lost("kept"), 0.5)
+        assert not happens(lambda: b.has_lost("kept"), 0.5)
 
 
 def next_number(server):
@@ -531,7 +531,7 @@ def test_after_a_restore_into_a_server_with_lower_numbers_the_cache_keeps_its_en
     for each in (b, c):
         assert until(lambda each=each: each.has_lost("before"))
         each.loads()
-    assert not until(lambda: b.has_lost() or c.has_lost(), 0.5)
+    assert not happens(lambda: b.has_lost() or c.has_lost(), 0.5)
     a("cache.delete('k')")
     assert until(lambda: b.has_lost() and c.has_lost())
     assert until(lambda: len(payloads(own_postgresql)) == 1)
@@ -819,7 +819,7 @@ def test_a_standby_as_the_database_of_the_site_is_refused(tmp_path, own_postgres
     with running(tmp_path, own_postgresql) as machines, StandbyServer(own_postgresql) as standby:
         process = machines.process("b", databases={"default": standby.django_database})
         # A set after a miss inserts nothing.
-        assert not until(process.keeps, 2)
+        assert not happens(process.keeps, 2)
 
 
 def test_a_balancer_that_changes_the_server_is_refused(tmp_path, own_postgresql):
@@ -833,7 +833,7 @@ def test_a_balancer_that_changes_the_server_is_refused(tmp_path, own_postgresql)
             "balanced": {**own_postgresql.django_database, "PORT": port},
         }
         process = machines.process("b", databases=databases, POLLED_DATABASE="balanced")
-        assert not until(process.keeps, 2)
+        assert not happens(process.keeps, 2)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, CacheKeyWarning
 
 from tests.engines import engine
-from tests.waiting import PATIENCE, until_waiting
+from tests.waiting import PATIENCE, join, start, until_waiting
 from wheelcache.core.contract import BATCH
 from wheelcache.django_backend import WheelCache, redis_calls
 from wheelcache.errors import LockError
@@ -309,12 +309,11 @@ def test_a_value_that_is_computed_while_its_pattern_is_deleted_is_not_kept(make)
         assert go_on.wait(PATIENCE)
         return "old"
 
-    thread = threading.Thread(target=cache.get_or_set, args=("user:7:page", compute))
-    thread.start()
+    thread = start(cache.get_or_set, "user:7:page", compute)
     assert began.wait(PATIENCE)
     cache.delete_pattern("user:7:*")
     go_on.set()
-    thread.join(PATIENCE)
+    join(thread)
     assert cache.get("user:7:page") is None
 
 
@@ -385,11 +384,10 @@ def test_a_lock_waits_for_its_turn(make):
     lock = cache.lock("name")
     lock.acquire()
     got = []
-    thread = threading.Thread(target=lambda: got.append(cache.lock("name", sleep=0.001).acquire()))
-    thread.start()
+    thread = start(lambda: got.append(cache.lock("name", sleep=0.001).acquire()))
     until_waiting()
     lock.release()
-    thread.join(PATIENCE)
+    join(thread)
     assert got == [True]
 
 
@@ -446,8 +444,7 @@ def test_a_reader_waits_no_longer_than_for_a_thread_that_computes(make):
             reads.append(cache.get("key:1"))
 
     sys.setswitchinterval(1e-4)
-    thread = threading.Thread(target=read)
-    thread.start()
+    thread = start(read)
     try:
         count = len(reads)
         cache.delete_pattern("other:*")
@@ -455,4 +452,4 @@ def test_a_reader_waits_no_longer_than_for_a_thread_that_computes(make):
     finally:
         sys.setswitchinterval(before)
         done.set()
-        thread.join(PATIENCE)
+        join(thread)

@@ -3,14 +3,13 @@
 Django's contract is tested in ``tests/conformance``, and both levels together in ``tests/backends``.
 """
 
-import threading
-
 import pytest
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from tests.runtime.forks import fork
+from tests.waiting import join, start
 from wheelcache.django_backend.checks import check_coherence
 
 pytestmark = pytest.mark.servers
@@ -72,11 +71,8 @@ def test_a_node_that_is_not_there_is_skipped(empty_cluster, as_list):
 
 def test_the_threads_of_a_process_share_a_client(cluster):
     found = []
-    threads = [threading.Thread(target=lambda: found.append(caches["behind"]._cache.get_cluster())) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    threads = [start(lambda: found.append(caches["behind"]._cache.get_cluster())) for _ in range(3)]
+    join(*threads)
     assert len(found) == 3
     assert len(set(map(id, found))) == 1
 

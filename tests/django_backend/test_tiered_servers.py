@@ -10,7 +10,7 @@ from django.core.cache import caches
 
 from tests.backends.tiers import LOCMEM, TierOnDjango, made_tiers
 from tests.scripts import FORKING, run
-from tests.waiting import PATIENCE, until
+from tests.waiting import join, until
 
 pytestmark = [pytest.mark.servers, pytest.mark.deep, pytest.mark.usefixtures("own_stamps")]
 
@@ -62,9 +62,7 @@ class Load:
 
     def __exit__(self, *_):
         self.over.set()
-        for thread in self.threads:
-            thread.join(PATIENCE)
-        assert not any(thread.is_alive() for thread in self.threads), "a call hangs"
+        join(*self.threads)
 
     def write(self):
         number = 0
@@ -120,22 +118,22 @@ class Load:
 
 
 @contextmanager
-def kill(server):
+def kill(server, recorder):
     server.kill()
     yield
     server.start()
 
 
 @contextmanager
-def stop(server):
+def stop(server, recorder):
     server.pause()
-    time.sleep(TOLD_WITHIN + 0.2)
+    assert until(lambda: not recorder.trusted)
     yield
     server.resume()
 
 
 @contextmanager
-def flush(server):
+def flush(server, recorder):
     for _ in range(10):
         server.client().flushall()
         time.sleep(0.02)
@@ -158,16 +156,16 @@ def test_under_load_no_call_fails_or_hangs_and_nothing_stale_is_read_after_recov
             for name, outage in OUTAGES.items():
                 load.goes_on()
                 before = len(load.calls)
-                with outage(own_redis):
+                with outage(own_redis, recorder):
                     load.goes_on()
                 meanwhile = load.calls[before:]
                 assert until(lambda: recorder.trusted and tier.set_many({"probe": 1}) == [])
                 recovered, hits = time.monotonic(), tier.engine.stats().hits
                 load.goes_on()
                 # Copies are in use again.
-                assert until(lambda hits=hits: tier.engine.stats().hits > hits + 30), name
+                assert until(lambda hits=hits: tier.engine.stats().hits > hits + 30, note=name)
                 # After the loss of all values, the writer must come round before readers find any.
-                assert until(lambda recovered=recovered: len(load.staleness(load.since(recovered))) > 50), name
+                assert until(lambda recovered=recovered: len(load.staleness(load.since(recovered))) > 50, note=name)
                 spans[name] = meanwhile, load.since(recovered)
     assert load.errors == []
     for name, (meanwhile, after) in spans.items():

@@ -221,6 +221,7 @@ def test_the_last_reference_to_a_value_is_dropped_while_other_threads_may_use_th
     assert free == [True] * 6
 
 
+@pytest.mark.alone
 @pytest.mark.compiled
 def test_the_caller_of_clear_does_not_touch_memory_for_each_entry():
     cache = Cache(max_entries=200_000, **SILENT)
@@ -237,6 +238,7 @@ def test_the_caller_of_clear_does_not_touch_memory_for_each_entry():
     assert len(cache) == 0
 
 
+@pytest.mark.alone
 def test_overwrites_and_deletes_with_long_ttls_leave_nothing_behind(make):
     cache = make(ttl=10**6, on_removal=None)
     cache.set_many(dict.fromkeys(range(1000)))
@@ -256,7 +258,7 @@ def test_overwrites_and_deletes_with_long_ttls_leave_nothing_behind(make):
             tracemalloc.stop()
 
     # 8 bytes for each.
-    assert min(growth() for _ in range(4)) < 40_000
+    assert any(growth() < 40_000 for _ in range(4))
     assert len(cache) == 1
 
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, join, start
 from wheelcache import Cache, RemovalCause
 from wheelcache.core.contract import BATCH
 from wheelcache.errors import CacheClosed
@@ -84,12 +84,11 @@ def test_a_load_that_began_before_is_not_stored(cache):
         assert go_on.wait(PATIENCE)
         return "old"
 
-    thread = threading.Thread(target=lambda: got.append(cache.get_or_load("key", load)))
-    thread.start()
+    thread = start(lambda: got.append(cache.get_or_load("key", load)))
     assert began.wait(PATIENCE)
     assert cache.delete_where(lambda key: key == "key") == 0
     go_on.set()
-    thread.join(PATIENCE)
+    join(thread)
     assert got == ["old"]
     assert cache.get("key") is None
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine import invariants
 from tests.runtime.forks import SILENT, fork
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, join, start, until
 from wheelcache import Cache, CacheClosed, Timers
 
 
@@ -79,15 +79,12 @@ def test_children_forked_in_the_middle_of_other_threads_work_never_deadlock_and_
             cache.get_or_load(("mine", number), lambda: 1, ttl=5)
         invariants.check(cache)
 
-    threads = [threading.Thread(target=work, args=[number]) for number in range(4)]
-    for thread in threads:
-        thread.start()
+    threads = [start(work, number) for number in range(4)]
     try:
         assert [fork(child) for _ in range(20)] == [True] * 20
     finally:
         stop.set()
-        for thread in threads:
-            thread.join(PATIENCE)
+        join(*threads)
 
 
 @pytest.mark.deep
@@ -99,11 +96,7 @@ def test_threads_that_fork_at_once_release_what_they_held(make):
             caches.append(make())
             done.append(fork(lambda: caches[0].set("a", 1)))
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    join(*[start(work) for _ in range(3)])
     assert done == [True] * 30
     assert all(cache.set("b", 1, ttl=5) for cache in caches)
 

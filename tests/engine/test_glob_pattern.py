@@ -59,6 +59,7 @@ def test_an_escaped_literal_matches_itself_alone(literal, text):
     assert bool(matches(text)) == (text == literal)
 
 
+@pytest.mark.alone
 def test_other_threads_run_between_two_keys():
     turns, ends = 0, False
 

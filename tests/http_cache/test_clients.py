@@ -24,7 +24,7 @@ def test_a_disconnect_reaches_an_application_that_has_not_answered_yet(clock):
 
         async def application(scope, receive, send):
             gone.set()
-            async with asyncio.timeout(PATIENCE / 10):
+            async with asyncio.timeout(PATIENCE):
                 received.append(await receive())
 
         site = AsgiSite(clock)

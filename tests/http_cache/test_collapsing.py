@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tests.http_cache.site import AsgiSite, Response, WsgiSite
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, join, start, until
 from wheelcache.http_cache import pages
 from wheelcache.http_cache.wsgi import RENEWALS, renewal_pool
 
@@ -305,19 +305,6 @@ def test_beyond_the_most_runs_no_request_waits(slow, monkeypatch):
 # Threads.
 
 
-def in_threads(number, call):
-    threads = [threading.Thread(target=call) for _ in range(number)]
-    for thread in threads:
-        thread.start()
-    return threads
-
-
-def join(threads):
-    for thread in threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-
-
 def test_threads_that_ask_for_a_cold_page_cause_one_run(wsgi):
     may_answer = threading.Event()
     bodies = []
@@ -327,10 +314,10 @@ def test_threads_that_ask_for_a_cold_page_cause_one_run(wsgi):
         return Response()
 
     wsgi.respond = respond
-    threads = in_threads(20, lambda: bodies.append(wsgi.get().body))
+    threads = [start(lambda: bodies.append(wsgi.get().body)) for _ in range(20)]
     assert until(lambda: wsgi.runs == 1)
     may_answer.set()
-    join(threads)
+    join(*threads)
     assert bodies == [b"page"] * 20
     assert wsgi.runs == 1
 
@@ -397,7 +384,7 @@ def test_no_thread_waits_long_for_a_page_that_may_replace_an_error(clock):
 
     site.respond = respond
     answers = []
-    join(in_threads(10, lambda: answers.append(site.get())))
+    join(*[start(lambda: answers.append(site.get())) for _ in range(10)])
     assert {(answer.body, answer.detail) for answer in answers} == {(b"page", "hit; ttl=0; detail=slow")}
     assert site.runs == 2
     may_answer.set()
@@ -423,7 +410,7 @@ def test_no_thread_waits_long_for_a_page_although_all_renewals_are_slow(clock, c
 
     site.respond = respond
     answers = []
-    join(in_threads(2, lambda: answers.extend(site.get(target) for target in targets)))
+    join(*[start(lambda: answers.extend(site.get(target) for target in targets)) for _ in range(2)])
     assert {(answer.body, answer.detail) for answer in answers} == {(b"page", "hit; ttl=0; detail=slow")}
     assert "Pages are not renewed" in caplog.text
     may_answer.set()
@@ -488,7 +475,7 @@ def test_an_application_that_requests_its_own_page_does_not_wait_for_itself(pati
 
     patient.respond = respond
     bodies = []
-    join(in_threads(1, lambda: bodies.append(patient.get_unchecked().body)))
+    join(start(lambda: bodies.append(patient.get_unchecked().body)))
     assert bodies == [b"outer, inner"]
 
 
@@ -533,7 +520,7 @@ def test_a_request_does_not_wait_for_a_renewal_without_a_thread_which_it_replace
     for _ in paths[:2]:
         assert hung.acquire(timeout=PATIENCE)
     clock.advance(60)
-    join(in_threads(1, lambda: patient.get_unchecked("/")))
+    join(start(lambda: patient.get_unchecked("/")))
     may_answer.set()
     assert until(lambda: not renewal_pool.pending)
     assert [request.path for request in patient.requests].count("/") == 2

@@ -6,7 +6,7 @@ import pytest
 
 from tests.http_cache.site import Response
 from tests.runtime.forks import fork
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, join, start, until
 
 
 # The fork happens while the thread of a request runs, as in a server that starts another worker.
@@ -21,8 +21,7 @@ def test_a_child_answers_from_inherited_pages_and_makes_a_page_that_its_parent_i
 
     wsgi.respond = respond
     wsgi.get("/stored")
-    slow = threading.Thread(target=wsgi.get, args=["/slow"])
-    slow.start()
+    slow = start(wsgi.get, "/slow")
     assert until(lambda: wsgi.runs == 2)
 
     def child():
@@ -35,5 +34,5 @@ def test_a_child_answers_from_inherited_pages_and_makes_a_page_that_its_parent_i
 
     assert fork(child)
     may_answer.set()
-    slow.join(PATIENCE)
+    join(slow)
     assert (wsgi.stats().stored, wsgi.stats().fresh) == (2, 0)

@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 
 from tests.http_cache.site import AsgiSite, Response, WsgiSite
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, join, start, until
 from wheelcache.http_cache.wsgi import renewal_pool
 
 LANGUAGES = ["de", "en", "fr", "it"]
@@ -52,9 +52,7 @@ class Threads(WsgiSite):
     def together(self, requests):
         """Make requests at the same time. Return how often the application ran."""
         before, self.is_gated = self.started, True
-        threads = [threading.Thread(target=self.get_unchecked, args=request) for request in requests]
-        for thread in threads:
-            thread.start()
+        threads = [start(self.get_unchecked, *request) for request in requests]
         while any(thread.is_alive() for thread in threads) or renewal_pool.pending:
             assert until(lambda: all_wait(threads))
             self.open()
@@ -64,16 +62,13 @@ class Threads(WsgiSite):
     def hang(self, *paths):
         """Make requests for pages that hang, and wait until these run."""
         self.hanging, before = {*paths}, self.started
-        self.hung = [threading.Thread(target=self.get_unchecked, args=(path,)) for path in paths]
-        for thread in self.hung:
-            thread.start()
+        self.hung = [start(self.get_unchecked, path) for path in paths]
         assert until(lambda: self.started == before + len(paths))
 
     def release(self):
         self.hanging = set()
         self.open()
-        for thread in self.hung:
-            thread.join(PATIENCE)
+        join(*self.hung)
         assert until(lambda: not renewal_pool.pending)
 
     def in_time(self, *requests):

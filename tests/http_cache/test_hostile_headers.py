@@ -116,6 +116,7 @@ LONGEST = 0.05
 """Seconds of processor time, which another visitor of an event loop waits. A quadratic parser needs seconds."""
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", NAMES)
 def test_no_value_of_a_header_is_slow(make_site, name):
     site = make_site(languages=["en", "de"], cookies=["a"], session_cookies=["s"])

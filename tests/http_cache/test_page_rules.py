@@ -100,6 +100,7 @@ def test_an_invalid_number_is_named(make, value):
         make(value)
 
 
+@pytest.mark.alone
 def test_matching_is_linear_in_the_path():
     found = PageRules([("/*a*a*a*a*a*a*a*a*b", bypass()), ("*.*.*.*.*.x/*ab*ab*ab", bypass())])
     before = thread_time()

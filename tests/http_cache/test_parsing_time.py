@@ -40,6 +40,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("start", [b"", b'"', b'a="', b"a=(", b"max-age=", b"bytes=", b'W/"a'], ids=repr)
 def test_every_parser_is_linear(start):
     before = thread_time()
@@ -68,6 +69,7 @@ def test_every_parser_is_linear(start):
     assert thread_time() - before < SECONDS
 
 
+@pytest.mark.alone
 def test_an_unfinished_quoted_string_is_read_once():
     # 24 kB took 10 s, because the pattern started again at each of its quotes.
     before = thread_time()

@@ -60,6 +60,7 @@ def test_random_paths_of_a_stranger_push_out_no_real_one():
     assert max(number for _, number in others) < 10
 
 
+@pytest.mark.alone
 def test_the_paths_take_less_than_256_kib_whatever_strangers_request():
     figures, chance = Figures(), random.Random(5)
     long = "abc\xe9\xff" * 600

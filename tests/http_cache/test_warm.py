@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import threading
 from contextlib import contextmanager
 from io import StringIO
 from wsgiref.simple_server import WSGIRequestHandler, make_server
@@ -10,6 +9,7 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 import pytest
 
 from tests.http_cache.site import Response
+from tests.waiting import start
 from wheelcache.http_cache import sitemaps
 from wheelcache.http_cache.http_cache import HTTPCache
 from wheelcache.observability.console import CommandFailed
@@ -78,8 +78,7 @@ def served(bodies):
 
     pages = HTTPCache()
     with make_server("127.0.0.1", 0, pages.wsgi(application), handler_class=Quiet) as server:
-        thread = threading.Thread(target=server.serve_forever, args=[0.01])
-        thread.start()
+        thread = start(server.serve_forever, 0.01)
         try:
             yield f"http://127.0.0.1:{server.server_port}", paths
         finally:

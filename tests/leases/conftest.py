@@ -1,10 +1,9 @@
 import asyncio
-import threading
 
 import pytest
 
 from tests.leases.callers import TaskCaller, ThreadCaller
-from tests.waiting import PATIENCE
+from tests.waiting import join, start
 from wheelcache import Cache
 from wheelcache.runtime.request_scope import end_request
 
@@ -41,11 +40,10 @@ def cache(make):
 @pytest.fixture
 def running_loop():
     loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
+    thread = start(loop.run_forever)
     yield loop
     loop.call_soon_threadsafe(loop.stop)
-    thread.join(PATIENCE)
+    join(thread)
     loop.close()
 
 

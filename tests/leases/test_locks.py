@@ -103,6 +103,7 @@ def test_a_lock_that_has_ended_is_not_released(lock, clock):
         first.release()
 
 
+@pytest.mark.alone
 def test_locks_that_end_by_themselves_leave_nothing_behind(lock, clock, table, tmp_path, open_files):
     """Such as those of a job that runs at most once a minute for each of many objects."""
     tracemalloc.start()
@@ -276,6 +277,7 @@ def test_the_child_of_a_fork_does_not_hold_the_locks_of_its_parent(lock, table):
     held.release()
 
 
+@pytest.mark.alone
 def test_the_child_of_a_fork_has_no_file_of_its_parents_locks_open(open_files):
     """Otherwise it would hold the locks after its parent was killed."""
     lock = Lock(MachineLocks("test"), "b")
@@ -403,6 +405,7 @@ def test_killed_holders_never_leave_two_owners(holder, number):
     assert machine_lock().locked()
 
 
+@pytest.mark.alone
 def test_a_lock_of_the_machine_leaves_no_file_and_no_descriptor(tmp_path, open_files):
     lock = machine_lock()
     lock.acquire()
@@ -485,6 +488,7 @@ def with_async_block(lock):
 USES = [with_block, with_kept_object, with_calls, with_extension, with_loser, with_async_block]
 
 
+@pytest.mark.alone
 @pytest.mark.deep
 @pytest.mark.parametrize("use", USES)
 def test_an_exception_at_any_point_leaves_no_lock_held_and_no_descriptor_open(lock, use, tmp_path, open_files):

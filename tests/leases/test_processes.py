@@ -8,7 +8,7 @@ import pytest
 from tests import scripts
 from tests.leases.callers import LONG, MISS, get_or_lease
 from tests.runtime.forks import fork
-from tests.waiting import PATIENCE, until_waiting
+from tests.waiting import PATIENCE, start, until_waiting
 from wheelcache.runtime.request_scope import end_request
 
 pytestmark = pytest.mark.deep
@@ -56,8 +56,7 @@ def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, threa
         assert get_or_lease(cache, "theirs", MISS, wait=LONG) == MISS
         assert cache.engine.is_leased("theirs")
         got = []
-        waiting = threading.Thread(target=lambda: got.append(get_or_lease(cache, "theirs", wait=LONG)))
-        waiting.start()
+        waiting = start(lambda: got.append(get_or_lease(cache, "theirs", wait=LONG)))
         until_waiting()
         cache.set("theirs", 1)
         waiting.join()

@@ -66,7 +66,7 @@ def test_an_exception_at_any_point_leaves_the_loads_whole(moments, name):
             delivery = Delivery(target)
             interrupted = delivery.run(lambda cache=cache: operation(cache))
             moments.before_watch = lambda: None
-            assert until(lambda cache=cache: cache._parts.loads.is_idle), f"{delivery.where}: a key is taken for ever"
+            assert until(lambda cache=cache: cache._parts.loads.is_idle, note=delivery.where)
             counted = look_ups(cache) - before
             assert 0 <= counted <= may_count, delivery.where
             assert worker.does(lambda cache=cache: use_every_key(cache)), f"{delivery.where}: a lock is taken for ever"
@@ -121,7 +121,7 @@ def test_an_exception_at_any_point_of_a_leader_leaves_no_waiter_behind(pool, err
             got = waiter.exception(PATIENCE) or waiter.result()
             if not interrupted:
                 assert repr(got) in (repr(error), repr("the leader's"))
-            assert until(lambda cache=cache: cache._parts.loads.is_idle), delivery.where
+            assert until(lambda cache=cache: cache._parts.loads.is_idle, note=delivery.where)
             if not interrupted:
                 break
     assert target > 20
@@ -166,10 +166,9 @@ def test_an_exception_at_any_point_leaves_all_threads_of_the_pool_to_others(monk
             assert until(lambda cache=cache: cache._parts.loads.is_idle)
             both = [PlainlyHeld(None), PlainlyHeld(None)]
             assert all(pool.submit(each) for each in both)
-            began = until(lambda both=both: all(each.began for each in both))
+            assert until(lambda both=both: all(each.began for each in both), note=delivery.where)
             for each in both:
                 each.go.release()
-            assert began, delivery.where
             if not interrupted:
                 break
     assert target > 20

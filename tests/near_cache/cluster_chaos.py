@@ -25,7 +25,7 @@ from redis.crc import key_slot
 from redis.retry import Retry
 
 from tests.redis_cluster import PATIENT, Cluster
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, happens, join, until
 
 KEYS = 30
 READERS = 3
@@ -86,9 +86,7 @@ def write(ledger, ports):
 def client_of(ports):
     nodes = [ClusterNode("127.0.0.1", port) for port in ports]
     # The first answers may take long on a busy machine.
-    made = RedisCluster(
-        startup_nodes=nodes, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), PATIENCE)
-    )
+    made = RedisCluster(startup_nodes=nodes, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 60))
     made.retry = Retry(NoBackoff(), 0)
     return made
 
@@ -190,7 +188,7 @@ def failover(ledger, cluster, victim, key):
     replica = next(node for node in cluster.nodes if node.port in replicas)
     replica.ask("CLUSTER FAILOVER")
     # On a busy machine, it may take longer than the 5 s after which the replica gives up.
-    while not until(lambda: is_replaced(cluster, victim), seconds=10):
+    while not happens(lambda: is_replaced(cluster, victim), seconds=10):
         replica.ask("CLUSTER FAILOVER")
 
 
@@ -276,7 +274,7 @@ def run(event, reads, *, is_checked=True, allows_pauses=False):
             ledger.is_over.value = 1
         found = [results.queue.get(timeout=PATIENCE) for _ in range(READERS)]
         for process in started:
-            process.join(PATIENCE)
+            join(process)
             assert process.exitcode == 0
     *sums, ages, pauses = zip(*found, strict=True)
     return (*map(sum, sums), max(ages), max(pauses))

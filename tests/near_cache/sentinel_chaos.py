@@ -25,7 +25,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.sentinel_site import DOWN_AFTER, PASSWORD, SERVICE, SentinelSite, client_through
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, join, until
 from wheelcache.flask_backend import TieredCache
 from wheelcache.near_cache import sentinels
 
@@ -199,8 +199,7 @@ def chaos(event, reads, *, is_asked=True, promised=PROMISED, afterwards=AFTERWAR
         EVENTS[event](site)
         found = [outcomes.get(timeout=CALM + afterwards + PATIENCE) for _ in readers]
         over.set()
-        for process in (writer, *readers):
-            process.join(PATIENCE)
+        join(writer, *readers)
     return total(found)
 
 

@@ -7,19 +7,12 @@ from math import inf
 import pytest
 import redis
 
-from tests.near_cache.listeners import QUICK, Copies
+from tests.near_cache.listeners import QUICK, Copies, in_vain
 from tests.redis_server import RedisServer
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, happens, until
 from wheelcache.near_cache import redis_tracking
-from wheelcache.near_cache.redis_tracking import connect_like
 
 pytestmark = pytest.mark.servers
-
-
-def in_vain(client):
-    """Return a function that connects like ``client``, and a list that grows with every try."""
-    tries, connect = [], connect_like(client)
-    return tries, lambda timeout: tries.append(1) or connect(timeout)
 
 
 # Reported writes.
@@ -124,7 +117,7 @@ def test_a_killed_server_is_not_trusted_until_it_is_back(own_redis, track, copie
     assert copies.are_told(True, False)
     assert tracking.trusted_until == -inf
     # Some tries in vain.
-    assert not until(lambda: len(copies.told) > 2, seconds=0.7)
+    assert not happens(lambda: len(copies.told) > 2, 0.7)
     own_redis.start()
     assert copies.are_told(True, False, True)
     own_redis.client().set("a:1", 1)
@@ -187,7 +180,7 @@ def test_a_server_that_refuses_is_tried_once_a_minute(rights, tracking_of, copie
         tracking = tracking_of(connect, copies)
         tracking.start()
         assert until(lambda: lines())
-        assert not until(lambda: len(tries) > 1, seconds=0.3)
+        assert not happens(lambda: len(tries) > 1, 0.3)
         tracking.stop()
     assert copies.told == ["refused"]
     assert len(lines()) == 1

@@ -16,7 +16,7 @@ from tests.near_cache.listeners import CALM, QUICK
 from tests.near_cache.sentinel_chaos import chaos
 from tests.runtime.forks import fork
 from tests.sentinel_site import DOWN_AFTER, PASSWORD, SERVICE, SentinelSite
-from tests.waiting import PATIENCE, THREADS, until
+from tests.waiting import PATIENCE, THREADS, happens, until
 from wheelcache.flask_backend import TieredCache
 from wheelcache.near_cache import redis_tracking
 from wheelcache.near_cache.redis_tracking import client_of
@@ -119,7 +119,7 @@ def test_no_invalidation_waits_for_sentinels_that_hang(site, client, track, copi
     # No question after this moment is answered.
     bound = time.monotonic() + CALM["interval"] + CALM["timeout"]
     try:
-        assert not until(lambda: tracking.trusted_until > bound, seconds=1.2)
+        assert not happens(lambda: tracking.trusted_until > bound, 1.2)
         client.set("a:1", 1)
         assert copies.are_told(True, b"a:1")
     finally:
@@ -183,6 +183,7 @@ def test_a_planned_failover_moves_the_tracking(own_site, track, copies):
     client.close()
 
 
+@pytest.mark.alone
 def test_a_child_of_a_fork_leaves_the_parents_connections_alone(site, client, track, copies):
     client.ping()
     others = set(descriptors("socket:"))

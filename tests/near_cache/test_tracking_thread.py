@@ -35,6 +35,7 @@ def test_start_again_changes_nothing(shared_redis, track, copies):
     assert len(client.client_list(_type="pubsub")) == 1
 
 
+@pytest.mark.alone
 def test_stop_ends_the_thread_and_the_connection_for_good(shared_redis, track, copies):
     client = shared_redis.client()
     others = tracking_threads()
@@ -50,6 +51,7 @@ def test_stop_ends_the_thread_and_the_connection_for_good(shared_redis, track, c
     assert copies.told == [True, False]
 
 
+@pytest.mark.alone
 def test_stop_ends_the_wait_for_a_server_that_is_not_there(own_redis, tracking_of, copies, lines, monkeypatch):
     monkeypatch.setattr(redis_tracking, "FIRST_PAUSE", 1000.0)
     client = own_redis.client()
@@ -94,17 +96,17 @@ def test_where_no_thread_can_start_nothing_is_trusted(shared_redis, tracking_of,
 
 
 EXIT = """
-import logging, sys, threading, time
+import logging, sys, threading
 import redis
-from tests.near_cache.listeners import Copies
-from tests.waiting import PATIENCE, until
-from wheelcache.near_cache import redis_tracking
-from wheelcache.near_cache.redis_tracking import Tracking, connect_like
+from tests.near_cache.listeners import Copies, in_vain
+from tests.waiting import until
+from wheelcache.near_cache.redis_tracking import Tracking
 
 logging.getLogger("wheelcache").addHandler(logging.NullHandler())
 client = redis.Redis(port=int(sys.argv[1]))
 copies = Copies()
-Tracking(connect_like(client), b"a:", copies).start()
+tries, connect = in_vain(client)
+Tracking(connect, b"a:", copies).start()
 
 def write():
     while True:
@@ -115,7 +117,8 @@ if sys.argv[2] == "well":
     threading.Thread(target=write, daemon=True).start()
     assert until(lambda: len(copies.told) > 100)
 else:
-    time.sleep(0.3)
+    # The second try begins after the first one has failed.
+    assert until(lambda: len(tries) > 1)
 """
 
 
@@ -132,6 +135,7 @@ def sockets():
     return set(descriptors("socket:"))
 
 
+@pytest.mark.alone
 def test_a_child_of_fork_is_not_trusted_and_leaves_the_parents_connection_alone(shared_redis, track, copies):
     client = shared_redis.client()
     client.ping()

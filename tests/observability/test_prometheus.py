@@ -24,6 +24,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 import wheelcache
 from tests.observability.behind import use_store
 from tests.observability.scrape import Scrape, assert_nothing_went_down
+from tests.waiting import start
 from wheelcache import Cache, RemovalCause
 from wheelcache.codec import size_of
 from wheelcache.core import IMPLEMENTATION
@@ -377,8 +378,7 @@ def test_caches_may_be_closed_and_collected_while_they_are_read(tmp_path):
             # Collect only the youngest generation: after thousands of tests, a full collection takes a second.
             gc.collect(1)
 
-    thread = threading.Thread(target=come_and_go)
-    thread.start()
+    thread = start(come_and_go)
     try:
         for _ in range(40):
             turns.release(5)

@@ -130,6 +130,7 @@ def test_a_signal_handler_that_forks_while_its_thread_uses_sqlite_hangs_neither_
     ) == ["0 True {'pages': 106}", "{'pages': 107}"]
 
 
+@pytest.mark.alone
 def test_no_descriptor_stays_open_after_reading_or_is_for_programs_that_are_started(cache, path, clock):
     clock.advance(INTERVAL)
     before = descriptors(f"{path}/")

@@ -57,7 +57,7 @@ class Site:
 
     def workers(self):
         """Return a connection to each worker."""
-        assert until(lambda: self._connected() == WORKERS), self.log.read_text()
+        assert until(lambda: self._connected() == WORKERS, note=self.log.read_text)
         return list(self.connected.values())
 
     def _connected(self):

@@ -290,7 +290,7 @@ class Saving:
     def _pickled(self):
         self.threads.append(threading.current_thread().name)
         self.begun.set()
-        self.go_on.wait(PATIENCE)
+        assert self.go_on.wait(PATIENCE)
 
 
 def test_the_pool_saves_and_while_it_does_not_once_more(keep, folder):

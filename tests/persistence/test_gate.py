@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from tests.runtime.interruptions import Delivery, Worker, compiled_core
-from tests.waiting import PATIENCE, THREADS
+from tests.waiting import PATIENCE, THREADS, join, start
 from wheelcache.core import CoreClass
 from wheelcache.core.contract import RESTORE
 from wheelcache.errors import CacheClosed, Unloaded
@@ -66,13 +66,12 @@ class Slow:
         def load(cache):
             cache.restore("a", 1)
             begun.set()
-            self.go_on.wait(PATIENCE)
+            assert self.go_on.wait(PATIENCE)
             cache.restore("b", 2)
 
         self.cache = Lazy(load)
         self._errors = []
-        self._thread = threading.Thread(target=self._use)
-        self._thread.start()
+        self._thread = start(self._use)
         assert begun.wait(PATIENCE)
 
     def _use(self):
@@ -84,8 +83,7 @@ class Slow:
     def end(self):
         """The exception of the loading thread."""
         self.go_on.set()
-        self._thread.join(PATIENCE)
-        assert not self._thread.is_alive()
+        join(self._thread)
         return self._errors
 
 
@@ -129,13 +127,12 @@ def test_what_is_loaded_may_use_the_cache():
 
 def test_a_clear_waits_for_the_load_that_was_begun():
     slow = Slow()
-    clearing = threading.Thread(target=lambda: (slow.cache.gate.skip_load(), slow.cache.core.clear()))
-    clearing.start()
+    clearing = start(lambda: (slow.cache.gate.skip_load(), slow.cache.core.clear()))
     clearing.join(0.05)
     assert clearing.is_alive()
     assert slow.cache.is_pending
     assert slow.end() == []
-    clearing.join(PATIENCE)
+    join(clearing)
     assert len(slow.cache.core) == 0
 
 
@@ -221,11 +218,10 @@ class TestClosed:
             except CacheClosed as error:
                 errors.append(error)
 
-        waiting = threading.Thread(target=use)
-        waiting.start()
+        waiting = start(use)
         slow.cache.close()
         slow.end()
-        waiting.join(PATIENCE)
+        join(waiting)
         assert len(errors) == 1
 
 

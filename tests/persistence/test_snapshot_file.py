@@ -258,6 +258,7 @@ def test_a_header_that_was_never_written_so_is_damaged_though_its_check_is_right
     assert refusal(path) == f"{path} has a damaged header"
 
 
+@pytest.mark.alone
 @SECRETS
 def test_nothing_is_allocated_that_the_file_has_not(path, secret):
     whole = write(path, RECORDS, secret).read_bytes()
@@ -278,6 +279,7 @@ def test_nothing_is_allocated_that_the_file_has_not(path, secret):
     assert fork(peak)
 
 
+@pytest.mark.alone
 def test_no_descriptor_stays_open_whatever_is_refused_or_fails(path):
     for _ in range(10):
         refusal(write(path), SECRET)
@@ -293,6 +295,7 @@ def test_no_descriptor_stays_open_whatever_is_refused_or_fails(path):
 # Damage.
 
 
+@pytest.mark.alone
 def test_a_device_that_fails_in_the_middle_costs_the_tail(path):
     records = [bytes([number]) * 100_000 for number in range(50)]
     with open_snapshot(write(path, records), "cache", None) as snapshot:

@@ -33,7 +33,7 @@ def full(pool, *, places=0):
 
     def job():
         running.release()
-        go.wait(PATIENCE)
+        assert go.wait(PATIENCE)
 
     # Other threads hang already.
     free = THREADS[pool] - pool.pending

@@ -9,7 +9,7 @@ from pathlib import Path
 import wheelcache
 from tests.runtime.forks import SILENT, fork, use
 from tests.runtime.interruptions import Delivery, Worker, quiet
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from wheelcache import Cache, Timers
 from wheelcache.near_cache.redis_tracking import Tracking
 from wheelcache.runtime import lifecycle
@@ -88,8 +88,8 @@ def main(directory):
             delivery.run(lambda works=works: works.append(fork(use_all)))
             assert works == [True], f"{delivery.where}: the child does not work"
             assert worker.does(lambda: (use_all(), fork())), f"{delivery.where}: a lock is taken for ever"
-            assert left.wait(60), f"{delivery.where}: the wheel thread does not start again"
-            assert until(lambda: alive() == waiting), f"{delivery.where}: {alive()} run"
+            assert left.wait(PATIENCE), f"{delivery.where}: the wheel thread does not start again"
+            assert until(lambda: alive() == waiting, note=lambda at=delivery.where: f"{at}: {alive()} run")
             assert not lifecycle.is_forking()
             left.clear()
             if delivery.where is None:

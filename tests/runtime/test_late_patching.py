@@ -13,6 +13,7 @@ from wheelcache import Cache
 PRELUDE = """
 import os, pathlib, signal, sys, threading, time
 import wheelcache
+from tests.waiting import until
 from wheelcache import Cache
 from wheelcache.runtime.worker_pool import timed_load_pool
 
@@ -22,18 +23,10 @@ def patch():
     from gevent import monkey
     monkey.patch_all()
 
-def until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "never"
-        time.sleep(0.005)
-
-def others_go_on(seconds=0.3):
+def others_go_on():
     # A greenlet that only yields does not run if another one blocks them all.
-    count, end = 0, time.monotonic() + seconds
-    while time.monotonic() < end or count < 10:
+    for _ in range(200):
         time.sleep(0.001)
-        count += 1
 """
 
 

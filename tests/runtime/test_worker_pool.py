@@ -12,7 +12,7 @@ import pytest
 from tests.runtime.background import full, is_idle
 from tests.runtime.forks import SILENT, fork
 from tests.scripts import run
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, join, start, until
 from wheelcache import Cache, LoadTimeout
 from wheelcache.runtime import worker_pool
 from wheelcache.runtime.worker_pool import REFRESHES, TIMED_LOADS, WorkerPool, refresh_pool, timed_load_pool
@@ -59,6 +59,7 @@ def works(pool):
     return done.wait(PATIENCE)
 
 
+@pytest.mark.alone
 def test_threads_start_with_a_job_are_daemons_and_end_when_there_is_none(pool):
     before = set(threading.enumerate())
     WorkerPool(4, 4)
@@ -68,7 +69,7 @@ def test_threads_start_with_a_job_are_daemons_and_end_when_there_is_none(pool):
         assert pool.submit(lambda: seen.append(threading.current_thread()))
         assert until(lambda count=count: len(seen) == count)
         assert (seen[-1].daemon, seen[-1].name) == (True, "wheelcache-refresh")
-        seen[-1].join(PATIENCE)
+        join(seen[-1])
         assert pool.threads == set()
 
 
@@ -82,7 +83,7 @@ def test_at_most_so_many_jobs_run_and_so_many_wait_and_more_are_dropped_or_have_
     waiting = threading.Thread(target=pool.submit, args=[jobs], kwargs={"patience": PATIENCE})
     waiting.start()
     jobs.go.set()
-    waiting.join(PATIENCE)
+    join(waiting)
     assert until(lambda: jobs.done == 6)
     assert jobs.most == 2
     assert until(lambda: pool.pending == 0)
@@ -200,6 +201,7 @@ def test_tasks_are_bounded_and_leave_when_they_are_cancelled_or_their_loop_is_cl
 # Processes.
 
 
+@pytest.mark.alone
 def test_a_child_of_fork_has_threads_of_its_own(monkeypatch):
     cache = Cache(**SILENT, ttl=0.001, jitter=0)
     for key in range(2):
@@ -248,9 +250,7 @@ def test_children_forked_in_the_middle_of_refreshes_never_deadlock():
             assert cache.get_or_load(("mine", key), lambda: 1, timeout=PATIENCE) == 1
         assert until(lambda: not refresh_pool.pending)
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
+    threads = [start(work) for _ in range(3)]
     try:
         assert all(fork(child) for _ in range(10))
     finally:
@@ -268,6 +268,7 @@ def exits(script):
 def test_the_interpreter_exits_at_once_while_loaders_hang_or_are_busy():
     assert exits("""
     import asyncio, threading, time
+    from tests.waiting import until
     from wheelcache import Cache, LoadTimeout
 
     cache = Cache(ttl=0.01, jitter=0)
@@ -290,7 +291,7 @@ def test_the_interpreter_exits_at_once_while_loaders_hang_or_are_busy():
             print("timeout")
 
     cache.get_or_load("k", lambda: "old", grace=100)
-    time.sleep(0.02)
+    until(lambda: cache.get("k") is None)
     asyncio.run(main())
     print(cache.get_or_load("task", lambda: "loaded"), cache.get_or_load("k", lambda: hang(0), grace=100))
     for load in (lambda: hang(1), busy):
@@ -305,13 +306,14 @@ def test_the_interpreter_exits_at_once_while_loaders_hang_or_are_busy():
 
 def test_at_the_exit_refreshes_are_dropped_and_timed_loads_run_in_their_callers():
     assert exits("""
-    import atexit, time
+    import atexit
+    from tests.waiting import until
     from wheelcache import Cache
     from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
     cache = Cache(ttl=0.01, jitter=0)
     cache.get_or_load("k", lambda: "old", grace=100)
-    time.sleep(0.02)
+    until(lambda: cache.get("k") is None)
 
     def at_exit():
         print(cache.get_or_load("k", lambda: "new", grace=100), cache.stats().refreshes_dropped)

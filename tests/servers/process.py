@@ -103,7 +103,7 @@ def running(command, log, *, make=Server, is_up=Server.is_up, **environment):
             assert process.poll() is None, log.read_text()
             return all(map(is_up, servers))
 
-        assert until(all_are_up), log.read_text()
+        assert until(all_are_up, note=log.read_text)
         yield servers if len(servers) > 1 else servers[0]
     finally:
         if process.poll() is None:

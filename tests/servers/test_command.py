@@ -60,7 +60,7 @@ class Asked:
             workers = [worker for cache in published(self.figures_dir) for worker in cache["workers"]]
             return {each["pid"]: (each["hits"], each["misses"]) for each in workers} == self.gets
 
-        assert until(is_right), published(self.figures_dir)
+        assert until(is_right, note=lambda: published(self.figures_dir))
         return json.loads(self.run("--json").stdout)
 
 
@@ -282,12 +282,12 @@ def test_workers_that_are_recycled_and_killed_take_nothing_from_the_total(framew
         # The view also sets, and its worker may have counted what came before the first look-up.
         return [(each["total"]["hits"], each["total"]["misses"]) for each in published(options["figures_dir"])]
 
-    assert until(lambda: counted() == [(125, 25)]), counted()
+    assert until(lambda: counted() == [(125, 25)], note=counted)
     os.kill(server("pid")["pid"], signal.SIGKILL)
     os.kill(server("pid")["pid"], signal.SIGKILL)
     for _ in range(3):
         server("look-up/5/1")
-    assert until(lambda: counted() == [(140, 28)]), counted()
+    assert until(lambda: counted() == [(140, 28)], note=counted)
     done = python(*MANAGE[framework], "--json", **environment(**options))
     assert json.loads(done.stdout)["caches"][0]["total"]["hits"] == 140
 

@@ -78,7 +78,7 @@ def serve(tmp_path, database):
                     workers[worker.pid] = stack.enter_context(closing(worker.connection)) and worker
                 return len(workers) == 2
 
-            assert until(both), (tmp_path / "log").read_text()
+            assert until(both, note=lambda: (tmp_path / "log").read_text())
             return list(workers.values())
 
         yield start

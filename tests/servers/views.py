@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests import shared_stamps
-from tests.waiting import PATIENCE, until, waiting
+from tests.waiting import PATIENCE, happens, waiting
 from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
 SLOW = 0.2
@@ -106,7 +106,7 @@ class Views:
 
         def load():
             self.computed += 1
-            return ["value"] if until(lambda: len(self.arrivals) >= int(number)) else "too few came"
+            return ["value"] if happens(lambda: len(self.arrivals) >= int(number)) else "too few came"
 
         # Neither this nor until() takes a lock, which gevent might patch in the middle of this site's life.
         self.arrivals.append(1)

@@ -64,14 +64,14 @@ def test_the_other_timers_fire(name):
     expected = {"due", "a", "b", "far"}.difference(affected.split())
     for pending, where in interrupted(call):
         assert worker.does(lambda pending=pending: pending.clock.advance(1000)), f"{where}: a lock is never released"
-        assert until(lambda pending=pending: expected <= {*pending.fired}), f"{where}: only {pending.fired} fired"
+        assert until(lambda pending=pending: expected <= {*pending.fired}, note=where)
         assert pending.event.is_set(), where
 
 
 def test_an_advance_leaves_no_waiter_and_the_later_timers():
     for pending, where in interrupted(lambda pending: pending.clock.advance(6)):
         assert worker.does(lambda pending=pending: pending.clock.advance(1000)), f"{where}: a lock is never released"
-        assert until(lambda pending=pending: "far" in pending.fired), where
+        assert until(lambda pending=pending: "far" in pending.fired, note=where)
         assert pending.event.is_set(), where
 
 

@@ -33,7 +33,7 @@ from tests.postgresql_server import PostgresqlServer
 from tests.redis_server import RedisServer
 from tests.transactions.callers import Caller
 from tests.transactions.records import DIED, Check, Recorder, recorded
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, join
 
 PROCESSES, THREADS = 4, 3
 
@@ -167,7 +167,7 @@ class Processes:
         number = self._random.choice(list(self.running))
         process = self.running.pop(number)
         process.kill()
-        process.join(PATIENCE)
+        join(process)
         self.killed += 1
         for caller in self._callers(number):
             self._recorder.ended(DIED, caller, 0)
@@ -182,7 +182,7 @@ class Processes:
         for process in stuck:
             # It prints the stacks of its threads.
             os.kill(process.pid, signal.SIGABRT)
-            process.join(PATIENCE)
+            join(process)
         return len(stuck)
 
     def records(self):

@@ -2,7 +2,6 @@
 
 import gc
 import os
-import threading
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -12,6 +11,7 @@ from django.test import override_settings
 
 from tests.scripts import run
 from tests.transactions.conftest import FOLLOWS, SETTINGS, TIERED, WHEEL
+from tests.waiting import start
 from wheelcache.django_backend import WheelCache, memoize
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -224,8 +224,7 @@ def test_a_thread_does_not_see_the_values_of_an_ended_thread_whose_identifier_it
     gc.disable()
     try:
         for function in (leave_a_transaction_open, lambda: seen.append(cache.get("key"))):
-            thread = threading.Thread(target=function)
-            thread.start()
+            thread = start(function)
             thread.join()
     finally:
         gc.enable()
