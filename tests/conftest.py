@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import shared_stamps, tracking
 from tests.memcached_server import memcached_server
+from tests.pairs import select
 from tests.postgresql_server import PostgresqlServer, programs
 from tests.prepared_python import PreparedPython
 from tests.redis_cluster import Cluster
@@ -100,7 +101,10 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"Seconds by folder: {times}")
 
 
+# First, since plugins may change the order of the items.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    config.hook.pytest_deselected(items=select(items))
     for item in items:
         folder = item.path.parent.name
         if folder in FOLDERS:

@@ -72,6 +72,7 @@ def make_guarded(request):
         yield lambda *args, **options: request.param(stack, *args, **options)
 
 
+@pytest.mark.pairs(full="make_guarded", of="make_guarded")
 @pytest.mark.parametrize(
     ("granted", "may_operate", "may_inspect"),
     [
@@ -108,6 +109,7 @@ REFUSALS = [
 ]
 
 
+@pytest.mark.pairs(full="make_guarded", of="make_guarded")
 @pytest.mark.parametrize("verdict", REFUSALS, ids=lambda each: type(each).__name__)
 def test_any_other_value_of_a_guard_is_refused_and_logged_if_it_looks_like_a_mistake(
     make_guarded, tmp_path, verdict, caplog
@@ -180,6 +182,7 @@ def test_pages_are_purged_and_the_event_names_the_user(site, pages):
     ]
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     ("data", "status", "error"),
     [
@@ -250,6 +253,7 @@ def test_looking_does_not_change_the_figures(site):
     assert [each["total"] for each in figures(site)["caches"]] == [each["total"] for each in before]
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize("name", [None, "Atlas", "a\r\nSet-Cookie: a=b", "💥", "x" * 100_000])
 def test_an_unknown_cache_is_404_whatever_it_is_called(site, name, caplog):
     caplog.set_level(logging.INFO, "wheelcache")

@@ -68,6 +68,7 @@ FILLS = {
 }
 
 
+@pytest.mark.pairs(full="adapter")
 @pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
 @pytest.mark.parametrize("by_another", [False, True], ids=["by holder", "by another"])
 def test_all_waiters_get_what_is_set_each_its_own(cache, in_thread, fill, by_another):
@@ -108,6 +109,7 @@ GIVES_UP = {
 }
 
 
+@pytest.mark.pairs(full="adapter", of="adapter")
 @pytest.mark.parametrize("give_up", GIVES_UP.values(), ids=GIVES_UP)
 def test_when_the_holder_gives_up_one_of_the_waiters_goes_on(cache, in_thread, give_up):
     cache.get("key")
@@ -159,6 +161,7 @@ def test_a_value_that_is_outdated_when_it_is_set_ends_the_lease(make, in_thread,
     assert not is_leased
 
 
+@pytest.mark.pairs(full="adapter", of="adapter")
 @pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS)
 def test_only_get_takes_a_lease_and_only_get_waits_for_one(cache, in_thread, ask):
     ask(cache)

@@ -101,6 +101,7 @@ def generator():
 POLICIES = [{}, {"grace": 5}, {"refresh_ahead": 0.5}, {"load_timeout": 5}, {"negative_ttl": 5}]
 
 
+@pytest.mark.pairs(full="way", of="policy")
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
 def test_a_missing_value_is_loaded_once_and_stored_for_its_timeout(make, ask, clock, policy):
     cache = make(timeout=50)
@@ -116,6 +117,7 @@ def test_a_missing_value_is_loaded_once_and_stored_for_its_timeout(make, ask, cl
     assert not cache.has("key")
 
 
+@pytest.mark.pairs(full="way", of="policy")
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
 def test_an_error_of_the_loader_is_the_callers_and_stores_nothing(make, ask, policy):
     cache = make()
@@ -249,6 +251,7 @@ def test_keep_without_a_previous_value_is_an_error(make, ask):
 # Results that can be read only once.
 
 
+@pytest.mark.pairs(full="way", of="way, function")
 @pytest.mark.parametrize("ttl", [10, -1])
 @pytest.mark.parametrize("policy", [*POLICIES, {"timeout": lambda value: 5}], ids=lambda policy: "".join(policy))
 @pytest.mark.parametrize("function", [coroutine, generator])

@@ -36,6 +36,7 @@ def backend(make):
     return make().backend
 
 
+@pytest.mark.pairs(full="make")
 @pytest.mark.parametrize("store", WAYS_TO_STORE.values(), ids=WAYS_TO_STORE)
 @pytest.mark.filterwarnings("ignore::django.core.cache.CacheKeyWarning")
 @pytest.mark.parametrize("key", ["key", "with a space"])
@@ -58,6 +59,7 @@ def test_a_loaded_value_has_tags(make):
         adapter.backend.delete_tags("a")
 
 
+@pytest.mark.pairs(full="make", of="make")
 @pytest.mark.parametrize("tags", ["user:7", None, 7, ("",), (7,), [f"{number}" for number in range(65)]])
 def test_wrong_tags_are_refused(make, tags):
     adapter = make()
@@ -68,6 +70,7 @@ def test_wrong_tags_are_refused(make, tags):
     assert adapter.get("key") is None
 
 
+@pytest.mark.pairs(full="make")
 @pytest.mark.parametrize("fill_wait", [0, 5])
 @pytest.mark.parametrize("store", WAYS_TO_STORE.values(), ids=WAYS_TO_STORE)
 def test_a_value_that_was_computed_while_its_tag_was_dropped_is_not_kept(make, store, fill_wait, in_thread):

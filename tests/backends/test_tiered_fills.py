@@ -97,6 +97,7 @@ def found(*tiers):
     return [tier.get("k") for tier in tiers]
 
 
+@pytest.mark.pairs(full="name, kind")
 @stores
 @pytest.mark.parametrize("miss", MISSES.values(), ids=MISSES)
 @writes
@@ -118,6 +119,7 @@ def test_a_value_that_was_missed_before_a_write_by_another_process_is_not_kept(
         assert other.get("other") == 1
 
 
+@pytest.mark.pairs(full="name")
 @stores
 @writes
 @names
@@ -132,6 +134,7 @@ def test_a_value_that_was_missed_before_a_write_by_another_thread_is_not_kept(
     assert found(tier, other) == [expected] * 2
 
 
+@pytest.mark.pairs(full="name, kind", of="name, kind")
 @stores
 @of_any_kind
 def test_a_value_that_is_stored_while_a_delete_by_another_process_has_not_returned_is_not_kept(
@@ -144,6 +147,7 @@ def test_a_value_that_is_stored_while_a_delete_by_another_process_has_not_return
     assert found(tier, other) == [None, None]
 
 
+@pytest.mark.pairs(full="name, kind")
 @stores
 @writes
 @of_any_kind
@@ -159,6 +163,7 @@ def test_a_value_that_reaches_the_store_after_a_write_by_another_process_is_remo
     assert found(tier, other) == [kept, kept]
 
 
+@pytest.mark.pairs(full="name, kind", of="name, kind")
 @stores
 @of_any_kind
 def test_a_newer_value_of_another_process_that_replaced_the_stored_one_stays(
@@ -171,6 +176,7 @@ def test_a_newer_value_of_another_process_that_replaced_the_stored_one_stays(
     assert found(tier, other) == ["new", "new"]
 
 
+@pytest.mark.pairs(full="name, kind")
 @writes
 @of_any_kind
 def test_a_loaded_value_is_not_kept_if_another_process_writes_its_key_meanwhile(pair, name, kind, write):
@@ -254,6 +260,7 @@ LATER = {
 }
 
 
+@pytest.mark.pairs(full="name", of="name")
 @pytest.mark.parametrize("later", LATER.values(), ids=LATER)
 @names
 def test_a_write_that_answers_no_miss_is_kept(pair, name, later, clock):
@@ -347,6 +354,7 @@ def test_a_loader_whose_event_loop_stops_and_runs_again_keeps_no_outdated_value(
     loop.close()
 
 
+@pytest.mark.pairs(full="name")
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @names
 @pytest.mark.parametrize("coherence", ["host", None])

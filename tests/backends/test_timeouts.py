@@ -50,6 +50,7 @@ def test_an_expired_entry_is_never_returned_though_it_is_in_memory(make, clock):
         assert is_gone(cache), name
 
 
+@pytest.mark.pairs(full="adapter")
 @writes
 @pytest.mark.parametrize("ttl", [None, float("inf"), 1e300])
 def test_without_an_end_an_entry_stays(make, clock, write, ttl):
@@ -60,6 +61,7 @@ def test_without_an_end_an_entry_stays(make, clock, write, ttl):
     assert cache.get("key") == by_default.get("key") == [1]
 
 
+@pytest.mark.pairs(full="adapter", of="ttl")
 @pytest.mark.parametrize("ttl", [-1, -0.5, -float("inf")])
 def test_a_timeout_that_is_over_at_once_stores_nothing_and_takes_away_what_was_there(make, clock, ttl):
     cache = make()
@@ -77,6 +79,7 @@ def test_a_timeout_that_is_over_at_once_stores_nothing_and_takes_away_what_was_t
     assert cache.get_many(["key", "other", "kept"]) == {"kept": "there"}
 
 
+@pytest.mark.pairs(full="adapter")
 @pytest.mark.parametrize("wrong", WRONG_TIMEOUTS, ids=repr)
 @writes
 def test_a_wrong_timeout_is_a_type_error_that_names_it_and_changes_nothing(make, clock, write, wrong):
@@ -127,6 +130,7 @@ FILLS = {
 }
 
 
+@pytest.mark.pairs(full="adapter")
 @pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
 @pytest.mark.parametrize(("ttl", "spread"), [(100, 5), (TWO_WEEKS, 60)])
 def test_what_is_set_lives_at_most_a_twentieth_and_a_minute_shorter_and_does_not_end_all_at_once(
@@ -142,6 +146,7 @@ def test_what_is_set_lives_at_most_a_twentieth_and_a_minute_shorter_and_does_not
     assert cache.get_many(KEYS) == {}
 
 
+@pytest.mark.pairs(full="adapter", of="ttl")
 @pytest.mark.parametrize("ttl", [0.5, 300, TWO_WEEKS, DEFAULT], ids=["0.5", "300", "two weeks", "default"])
 def test_add_and_touch_keep_their_timeout_exactly_and_a_counter_what_is_left(make, clock, ttl):
     cache = make(jitter=0.05, timeout=50)

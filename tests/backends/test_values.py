@@ -39,6 +39,7 @@ MUTABLE = [
 ]
 
 
+@pytest.mark.pairs(full="adapter", of="adapter, objects")
 @pytest.mark.parametrize(
     ("value", "objects"), [*((each, 1) for each in IMMUTABLE), *((each, 5) for each in MUTABLE)], ids=repr
 )
@@ -65,6 +66,7 @@ READS = {
 }
 
 
+@pytest.mark.pairs(full="adapter")
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_a_caller_that_changes_what_it_gave_or_got_does_not_change_what_is_cached(make, write, read):
@@ -94,6 +96,7 @@ def test_a_cached_none_is_there(make):
     assert cache.delete("key") is True
 
 
+@pytest.mark.pairs(full="adapter", of="value")
 @pytest.mark.parametrize("value", [lambda: 1, threading.Lock(), (1, threading.Lock())], ids=type)
 def test_a_value_that_cannot_be_pickled_raises_and_leaves_what_was_there(make, value):
     cache = make()
@@ -207,6 +210,7 @@ def test_no_more_entries_are_kept_than_max_entries_however_they_come_and_the_lea
     assert [cache.has(key) for key in ("many-13", "many-14", "new")] == [True, False, True]
 
 
+@pytest.mark.pairs(full="adapter", of="value")
 @pytest.mark.parametrize("value", ["x" * 1000, b"x" * 1000, list(range(400)), {"a": "x" * 900}], ids=type)
 def test_max_bytes_bounds_what_the_entries_take(make, value):
     cache = make(max_entries=10_000, max_bytes=50_000)

@@ -153,6 +153,7 @@ FINALIZERS = {
 }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("core_class", ["python"], indirect=True)
 @pytest.mark.parametrize("finalizer", FINALIZERS)
 @pytest.mark.parametrize(("name", "policy"), OPERATIONS_OF_POLICIES)

@@ -95,6 +95,7 @@ def test_aliases_without_a_location_that_share_one_store_are_a_warning_that_name
 BESIDE = [("default", option) for option in DJANGO] + [("front", option) for option in DJANGO_TIERED]
 
 
+@pytest.mark.pairs(full="name", of="name")
 @pytest.mark.parametrize(("name", "option"), BESIDE)
 def test_an_option_beside_options_is_a_warning_that_names_it_and_its_alias(name, option):
     configured = {"default": alias("beside"), "redis": REDIS, "front": tiered()}

@@ -29,6 +29,7 @@ def test_ttl_and_pttl_are_the_time_left(make, clock, call):
     assert (call(cache, "ttl", "none"), call(cache, "pttl", "none")) == (0, 0)
 
 
+@pytest.mark.pairs(full="call", of="call, name")
 @pytest.mark.parametrize(
     ("name", "given", "left"),
     [
@@ -57,6 +58,7 @@ def test_a_key_gets_another_time_to_live(make, clock, call, monkeypatch, name, g
     assert call(cache, name, "key", given, version=2) is False
 
 
+@pytest.mark.pairs(full="call", of="call, name")
 @pytest.mark.parametrize(
     ("name", "over"), [("expire", 0), ("expire", -1), ("pexpire", -1), ("expire_at", 1), ("pexpire_at", 1)]
 )
@@ -68,6 +70,7 @@ def test_a_key_whose_time_has_passed_is_deleted(make, call, name, over):
     assert call(cache, name, "key", over) is False
 
 
+@pytest.mark.pairs(full="call", of="call")
 @pytest.mark.parametrize("name", ["expire", "pexpire", "expire_at", "pexpire_at"])
 def test_a_time_beyond_all_clocks_is_none_or_over(make, call, name):
     cache = make()
@@ -78,6 +81,7 @@ def test_a_time_beyond_all_clocks_is_none_or_over(make, call, name):
     assert cache.get("key") is None
 
 
+@pytest.mark.pairs(full="call")
 @pytest.mark.parametrize("name", ["expire", "pexpire", "expire_at", "pexpire_at"])
 @pytest.mark.parametrize("wrong", ["10", None, True, float("nan"), [1]])
 def test_a_wrong_time_is_an_error(make, clock, call, name, wrong):
@@ -154,6 +158,7 @@ def test_a_key_that_is_deleted_during_an_xx_stays_deleted(make):
     assert "key" not in cache
 
 
+@pytest.mark.pairs(full="call", of="call")
 @pytest.mark.parametrize("options", [{}, {"FILL_WAIT": 5}, {"CULL_FREQUENCY": 3}, {"COHERENCE": "host"}], ids=str)
 def test_set_returns_whether_the_value_is_stored_or_the_key_was_there_if_its_timeout_is_over(
     make, call, own_stamps, options
@@ -282,6 +287,7 @@ def test_patterns_of_keys_that_a_function_changes_are_an_error(make, function):
             method("a*")
 
 
+@pytest.mark.pairs(full="call", of="call")
 @pytest.mark.parametrize("wrong", [None, 7, b"a*", ["a*"]])
 def test_a_pattern_that_is_no_string_is_an_error(make, call, wrong):
     cache = make()

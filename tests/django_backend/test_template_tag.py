@@ -32,6 +32,7 @@ def render(arguments, **context):
     return template.render(Context(context))
 
 
+@pytest.mark.pairs(full="site", of="site")
 @pytest.mark.parametrize(
     ("tags", "given"),
     [
@@ -89,6 +90,7 @@ def test_a_dummy_cache_keeps_nothing():
     assert [render('600 sidebar tags="menu" using="dummy"', text=text) for text in "ab"] == ["a", "b"]
 
 
+@pytest.mark.pairs(full="site", of="site")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -104,6 +106,7 @@ def test_wrong_arguments_are_errors_of_the_template(arguments, words):
         render(arguments)
 
 
+@pytest.mark.pairs(full="site", of="site")
 @pytest.mark.parametrize(
     ("tags", "error"), [("missing", TypeError), ("number", TypeError), ('""', ValueError), ('"a,,b"', ValueError)]
 )

@@ -40,6 +40,7 @@ def test_the_time_left_is_that_in_redis(front, call):
     assert call(cache, "ttl", "none") == 0
 
 
+@pytest.mark.pairs(full="call", of="call")
 @pytest.mark.parametrize(
     ("name", "given"), [("expire", (50,)), ("pexpire", (50_000,)), ("expire_at", (None,)), ("persist", ())]
 )

@@ -34,6 +34,7 @@ WAYS_TO_STORE = {
 }
 
 
+@pytest.mark.pairs(full="key", of="key")
 @pytest.mark.parametrize("store", WAYS_TO_STORE.values(), ids=WAYS_TO_STORE)
 @pytest.mark.parametrize("key", [("a", 1), ("a",), ("a", Decimal(1))], ids=repr)
 def test_a_group_ends_however_its_entries_were_stored(cache, store, key):

@@ -71,6 +71,7 @@ WAYS_TO_STORE = {
 }
 
 
+@pytest.mark.pairs(full="key", of="store")
 @pytest.mark.parametrize("store", WAYS_TO_STORE.values(), ids=WAYS_TO_STORE)
 @pytest.mark.parametrize("key", ["key", 1, ("user:7", 1)], ids=repr)
 def test_an_entry_leaves_with_any_of_its_tags_however_it_was_stored(cache, store, key):

@@ -73,6 +73,7 @@ def a_method(app, cache, slow):
     return in_app(app, cache.memoize(TTL)(Shop.price), shop, 7)
 
 
+@pytest.mark.pairs(full="any_cache, make_site")
 @pytest.mark.parametrize("what", [a_view, a_function, a_method])
 def test_100_visitors_of_an_expired_value_get_the_old_one_while_one_computes(any_cache, clock, what):
     app, cache = any_cache
@@ -122,6 +123,7 @@ DELETES = {
 }
 
 
+@pytest.mark.pairs(full="any_cache, make_site")
 @pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES)
 def test_a_deleted_value_is_not_returned_while_another_caller_computes(any_cache, clock, in_thread, delete):
     app, cache = any_cache

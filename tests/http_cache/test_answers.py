@@ -36,6 +36,7 @@ def test_the_age_of_a_hit_changes_every_second(site, clock):
     assert ages == ["0", "0", "1", "1"]
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     ("headers", "reason"),
     [
@@ -60,6 +61,7 @@ def test_a_response_that_must_not_be_stored_is_counted_with_its_reason(site, hea
     assert site.runs == 2
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -123,6 +125,7 @@ def tagged(site):
     return site
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     "condition",
     [
@@ -141,6 +144,7 @@ def test_a_client_that_has_the_page_gets_a_304(tagged, condition):
     assert tagged.runs == 1
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     "condition",
     [
@@ -171,6 +175,7 @@ def test_the_application_gets_the_conditions_of_requests_for_pages_that_cannot_b
     assert site.requests[1].headers["if-none-match"] == '"a"'
 
 
+@pytest.mark.pairs(full="make_site", of="make_site, status")
 @pytest.mark.parametrize(
     ("wanted", "status", "body", "content_range"),
     [
@@ -251,6 +256,7 @@ def test_a_stale_page_is_validated_by_the_application(site, clock):
     assert (site.runs, site.stats().revalidated) == (2, 1)
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -367,6 +373,7 @@ def test_options_let_pages_be_stale_that_do_not_specify_it(make_site, clock):
     assert site.get().status == 500
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize("directive", ["must-revalidate", "proxy-revalidate", "s-maxage=60", "no-cache"])
 def test_a_page_that_forbids_it_is_never_used_stale(make_site, clock, directive):
     site = make_site(stale_while_revalidate=10, stale_if_error=20)

@@ -113,6 +113,7 @@ def site(request, framework, clock):
     site.cache.cache.close()
 
 
+@pytest.mark.pairs(full="framework", of="framework")
 def test_a_page_is_made_once(site):
     first = site.get("/page?name=a")
     assert (first.status, first.body, first.detail) == (200, b'{"name":"a"}', "fwd=miss; stored")
@@ -124,12 +125,14 @@ def test_a_page_is_made_once(site):
     assert site.endpoints.runs == ["/page"] * 2
 
 
+@pytest.mark.pairs(full="framework", of="framework")
 def test_a_hundred_requests_together_cause_one_run(site):
     answers = site.get_together([("/page",)] * 100)
     assert {answer.body for answer in answers} == {b'{"name":null}'}
     assert site.endpoints.runs == ["/page"]
 
 
+@pytest.mark.pairs(full="framework", of="framework")
 def test_a_stream_is_sent_piece_by_piece_and_stored_at_its_end(site):
     received = []
 
@@ -148,6 +151,7 @@ def test_a_stream_is_sent_piece_by_piece_and_stored_at_its_end(site):
     assert site.endpoints.runs == ["/stream"]
 
 
+@pytest.mark.pairs(full="framework", of="framework")
 def test_a_background_task_runs_and_no_request_for_the_page_waits_for_it(site):
     async def main():
         leader = asyncio.create_task(site.ask_async(*site.parts("/background")))
@@ -163,6 +167,7 @@ def test_a_background_task_runs_and_no_request_for_the_page_waits_for_it(site):
     assert site.endpoints.runs == ["/background"]
 
 
+@pytest.mark.pairs(full="framework", of="framework")
 def test_an_exception_of_a_view_reaches_the_server_and_no_later_request(site):
     for _ in range(2):
         with pytest.raises(ArithmeticError, match="the view failed"):
@@ -172,6 +177,7 @@ def test_an_exception_of_a_view_reaches_the_server_and_no_later_request(site):
 
 
 # A middleware outside of the cache ends the application's run, as it ends that of any application.
+@pytest.mark.pairs(full="framework", of="framework, spec_version")
 @pytest.mark.parametrize("site", ["no middleware", "middleware inside"], indirect=True)
 @pytest.mark.parametrize("spec_version", ["2.0", "2.4"])
 def test_a_client_that_disconnects_does_not_keep_a_stream_from_being_stored(site, spec_version):

@@ -54,6 +54,7 @@ def test_an_application_may_read_the_address_of_the_client_of_a_renewal(clock):
     assert site.get().detail.startswith("hit; ttl=60")
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize("lengths", [["4", "4"], ["4", "5"], ["4, 4"], ["+4"], ["-1"], ["four"], [""]])
 def test_a_response_with_a_strange_length_is_not_stored(make_site, lengths):
     site = make_site()

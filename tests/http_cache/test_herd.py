@@ -225,6 +225,7 @@ ODD = [
 ]
 
 
+@pytest.mark.pairs(full="make_herd", of="make_herd")
 @pytest.mark.parametrize("headers", ODD, ids=lambda headers: f"{headers}"[:40])
 def test_a_request_that_stores_no_page_does_not_keep_later_requests_from_sharing_a_run(make_herd, headers):
     herd = make_herd(companion=True)

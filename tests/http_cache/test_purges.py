@@ -14,6 +14,7 @@ def answering(headers, body=b"page", status=200):
     return lambda request: Response(body, headers, status)
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 def test_a_successful_unsafe_method_removes_the_page_of_its_url(site, method):
     site.get("/a?b=1")
@@ -91,6 +92,7 @@ def test_a_host_can_be_purged_and_so_can_everything(site):
     assert len(site.cache.cache) == 2
 
 
+@pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize(
     ("sent", "purged"),
     [
@@ -129,6 +131,7 @@ def test_a_directory_can_be_purged(site):
     assert site.cache.purge_prefix("https://example.com/") == len(targets)
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     "url", ["/news/", "https://example.com/news", "https://example.com/" + "a/" * 8, "https://a/?b/"]
 )
@@ -137,6 +140,7 @@ def test_only_a_directory_can_be_purged_as_a_prefix(site, url):
         site.cache.purge_prefix(url)
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     ("purge", "argument"),
     [("purge", "https://example.com/a/b"), ("purge_prefix", "https://example.com/a/"), ("purge_host", "example.com")],
@@ -210,6 +214,7 @@ def test_clearing_the_cache_purges_all_pages_of_all_workers(workers, ask):
         assert site.runs == 4
 
 
+@pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize("target", [None, "http://example.com/", "example.com"])
 @pytest.mark.parametrize("was_idle", [False, True])
 def test_a_run_that_began_before_an_operator_purged_its_page_stores_nothing(workers, ask, clock, target, was_idle):

@@ -80,6 +80,7 @@ def test_no_part_of_a_key_flows_into_another():
     assert len(keys) == 1 + len(parts) * 9
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     "strange",
     [
@@ -104,6 +105,7 @@ def test_a_strange_request_neither_gets_nor_makes_a_stored_page(site, strange):
 # Headers that no Vary names.
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize("name", [name.decode() for name in sorted(KEYED_HEADERS)])
 def test_an_unkeyed_header_poisons_no_page(site, name):
     site.respond = echo(name)
@@ -162,6 +164,7 @@ def test_an_oversized_or_malformed_header_never_makes_a_stored_page(site):
     assert site.get().body == b"page"
 
 
+@pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize("headers", [{}, {"cache-control": "private, max-age=60"}, {"content-type": "text/css"}])
 @pytest.mark.parametrize(
     "target", ["/account/x.css", "/account;x.js", "/account%2Fx.png", "/account?x.ico", "/static/../account"]
@@ -180,6 +183,7 @@ def test_a_method_override_poisons_no_page(site):
     assert site.get().body == b"GET"
 
 
+@pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize("name", ["if-none-match", "if-modified-since", "if-range"])
 @pytest.mark.parametrize("more", [None, {"authorization": "Basic YTpi"}])
 def test_a_condition_that_the_application_sees_poisons_no_page(site, more, name):
@@ -204,6 +208,7 @@ def test_an_absent_header_differs_from_an_empty_one(site):
     assert site.runs == 3
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -250,6 +255,7 @@ def test_requests_with_the_same_needs_share_a_variant(site, one, other):
     assert site.runs == 1
 
 
+@pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize("spelling", ["*", "GZIP", "Gzip", "gzip;q=0", "gzip, *;q=0.1", "x-gzip", "gzip," * 60])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_request_with_an_unusual_accept_encoding_changes_no_page_of_others(site, spelling, when):

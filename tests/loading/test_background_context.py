@@ -99,6 +99,7 @@ def by_timeout(twin, clock, loader):
 IN_BACKGROUND = pytest.mark.parametrize("load", [by_refresh, ahead, by_timeout], ids=["stale", "ahead", "timeout"])
 
 
+@pytest.mark.pairs(full="make_twin", of="load")
 @IN_BACKGROUND
 def test_a_load_in_the_background_runs_in_the_context_that_its_caller_has_made(make_twin, clock, tenants, load):
     cache, twin = make_twin(background_context=tenants)
@@ -137,6 +138,7 @@ def test_an_error_of_the_context_is_an_error_of_the_load(make_twin, clock, load)
     assert cache.get("k") != "new"
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(
     ("made", "expected"),
     [(Boom(), Boom), (None, "background_context must return a context manager, not None")],

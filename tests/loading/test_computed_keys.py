@@ -16,6 +16,7 @@ def sample_of(keys, time=0.0):
     return computed.recent(time)[1]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("key", ["page:{}", ":1:/articles/{}/comments/", "\udc80{}"])
 @pytest.mark.parametrize("keys", [40, 3_000, 100_000])
 @pytest.mark.parametrize("common", [0.0, 0.5, 1.0])

@@ -133,6 +133,7 @@ def test_waiters_of_a_read_that_fails_get_the_copy_too(make, store, clock, pool)
 # Tracking is lost, too.
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("regained", [False, True])
 def test_copies_of_before_tracking_was_lost_are_served_until_the_store_answers(near, store, read, regained):
     store.values["k"] = "v1"
@@ -160,6 +161,7 @@ def test_a_read_without_the_copies_drops_an_older_one(near, store):
     assert in_an_outage(near) is MISSING
 
 
+@pytest.mark.pairs(full="make", of="make")
 @pytest.mark.parametrize("see", SEES_THAT_IT_IS_GONE.values(), ids=SEES_THAT_IT_IS_GONE)
 def test_a_key_that_was_found_to_be_gone_while_tracking_is_lost_is_not_served(near, store, see):
     store.values["k"] = "v1"
@@ -209,6 +211,7 @@ def test_copies_outlive_repeated_losses_of_tracking(near, store):
     assert near.get_many(list(store.values)) == {f"k{number}": number for number in (*range(15), *range(16, 30, 2))}
 
 
+@pytest.mark.pairs(full="make")
 @pytest.mark.parametrize("is_lost", [False, True])
 @pytest.mark.parametrize("write", ["invalidated", "own"])
 def test_what_was_written_is_never_served_also_around_a_loss_of_tracking(near, store, read, write, is_lost):
@@ -230,6 +233,7 @@ def test_what_was_written_is_never_served_also_around_a_loss_of_tracking(near, s
 FASTER = {**READS, "set": lambda near: near.set("k", "v2")}
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("faster", FASTER.values(), ids=FASTER)
 def test_a_slow_read_does_not_bring_back_what_was_replaced_meanwhile(near, store, pool, read, faster):
     near.near.trust(False)
@@ -288,6 +292,7 @@ def test_a_read_returns_only_after_an_older_copy_is_dropped_also_when_another_re
     assert overtaking.result(PATIENCE) is newest
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("regained", [False, True])
 def test_what_was_read_when_tracking_was_lost_meanwhile_is_a_copy_for_outages_only(near, store, pool, read, regained):
     store.values["k"] = "v1"
@@ -401,6 +406,7 @@ def test_after_some_failures_the_store_is_left_alone_and_tried_now_and_then(make
     assert "'c' answers again" in back
 
 
+@pytest.mark.pairs(full="make", of="make")
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_calls_of_all_kinds_count_for_the_same_circuit(make, store, call):
     near = make(**FAIL_SAFE)
@@ -417,6 +423,7 @@ ABOUT_THE_VALUE = [
 ]
 
 
+@pytest.mark.pairs(full="make", of="make")
 @pytest.mark.parametrize("error", ABOUT_THE_VALUE, ids=repr)
 def test_an_error_about_the_value_is_no_outage_and_reaches_the_caller(make, store, error, lines):
     near = make(**FAIL_SAFE)

@@ -43,6 +43,7 @@ def by_cookie(part):
     }
 
 
+@pytest.mark.pairs(full="interface", of="interface")
 @pytest.mark.parametrize("interface", ["wsgi", "asgi"])
 @pytest.mark.parametrize("part", SHOWN)
 def test_each_visitor_gets_the_page_of_the_request_that_middleware_makes(make_site, clock, part, interface):

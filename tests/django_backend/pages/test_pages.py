@@ -19,6 +19,7 @@ class TestPageTags(PageTags):
     pass
 
 
+@pytest.mark.pairs(full="make_site", of="target")
 @pytest.mark.parametrize("target", ["/plain", "/expires", "/by-cache-page", "/plain?a=1"])
 def test_a_page_with_a_lifetime_is_made_once(site, target):
     assert is_stored(site, target)

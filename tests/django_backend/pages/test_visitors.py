@@ -45,6 +45,7 @@ def test_a_page_with_messages_is_not_stored(site):
     assert site.stats().stored == 0
 
 
+@pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize("target", ["/numbered?page=2", "/numbered?page=%F2", "/numbered?p=2", "/media-type"])
 @pytest.mark.parametrize("given", ["text/plain; charset=cp037", "application/json", "x; charset=UTF-16"])
 def test_the_type_of_a_request_without_a_body_poisons_no_page(make_site, target, given):
@@ -87,6 +88,7 @@ THEMES = {
 }
 
 
+@pytest.mark.pairs(full="make_site", of="how")
 @pytest.mark.parametrize("how", THEMES)
 def test_a_cookie_that_django_reads_and_the_cache_does_not_poisons_no_page(site, how):
     for _ in range(2):
@@ -95,6 +97,7 @@ def test_a_cookie_that_django_reads_and_the_cache_does_not_poisons_no_page(site,
         assert site.get("/theme", {"Cookie": "theme=dark"}).body.startswith(b"dark")
 
 
+@pytest.mark.pairs(full="make_site", of="space")
 @pytest.mark.parametrize("space", ["\xc2\xa0", "\xa0", "\x85", "a=1; \xe2\x80\x83"])
 def test_a_session_that_the_cache_does_not_recognize_reaches_nobody_else(site, space):
     ada = logged_in(site, "ada")["Cookie"]
