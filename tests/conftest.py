@@ -139,6 +139,15 @@ def clock():
 
 
 @pytest.fixture
+def closed():
+    """Close at the end of the test what ``closed`` was called with. It returns its argument."""
+    made = []
+    yield lambda each: made.append(each) or each
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
 def small_heap():
     """Collections do not look at what thousands of other tests have left, which takes a second for each."""
     gc.freeze()

@@ -9,7 +9,7 @@ arguments. A combination that a test leaves out stays out. allpairspy would need
 """
 
 from collections import Counter
-from itertools import combinations
+from itertools import chain, combinations
 
 
 def covering(cases, full=(), of=()):
@@ -47,13 +47,15 @@ def select(items):
     """Remove the cases of tests with the marker ``pairs`` that need not run. Return these."""
     by_test = {}
     for item in items:
-        if item.get_closest_marker("pairs"):
-            by_test.setdefault((item.parent, item.originalname), []).append(item)
+        if (marker := item.get_closest_marker("pairs")) and hasattr(item, "callspec"):
+            given = {key: names.split(", ") for key, names in marker.kwargs.items()}
+            # A marker of a module is for the tests that have these arguments.
+            if item.callspec.params.keys() >= {*chain(*given.values())}:
+                by_test.setdefault((item.parent, item.originalname), (given, []))[1].append(item)
     removed = []
-    for tests in by_test.values():
+    for given, tests in by_test.values():
         cases = [{name: _key(value) for name, value in test.callspec.params.items()} for test in tests]
-        given = tests[0].get_closest_marker("pairs").kwargs
-        kept = covering(cases, **{key: names.split(", ") for key, names in given.items()})
+        kept = covering(cases, **given)
         removed += [test for number, test in enumerate(tests) if number not in kept]
     left_out = {id(test) for test in removed}
     items[:] = [item for item in items if id(item) not in left_out]

@@ -30,6 +30,8 @@ from wheelcache.observability.dashboard.dashboard import ASSETS
 from wheelcache.observability.dashboard.permissions import Permission
 from wheelcache.observability.site import Site
 
+pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
+
 ACTIONS = [CLEAR, PURGE, SAVE, RESET]
 
 
@@ -150,13 +152,13 @@ def test_the_buttons_say_what_they_did_and_it_is_logged(site, caplog):
 
 
 @pytest.fixture
-def pages(site, tmp_path, clock):
+def pages(site, tmp_path, clock, closed):
     """A site whose pages are cached in the process of the dashboard."""
     found = WsgiSite(clock, figures_dir=tmp_path / "figures")
     if isinstance(site, FlaskSite):
         site.app.extensions[PAGES] = [found.cache]
-    yield found
-    found.cache.cache.close()
+    closed(found.cache.cache)
+    return found
 
 
 def test_pages_are_purged_and_the_event_names_the_user(site, pages):
@@ -182,7 +184,6 @@ def test_pages_are_purged_and_the_event_names_the_user(site, pages):
     ]
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     ("data", "status", "error"),
     [
@@ -253,7 +254,6 @@ def test_looking_does_not_change_the_figures(site):
     assert [each["total"] for each in figures(site)["caches"]] == [each["total"] for each in before]
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize("name", [None, "Atlas", "a\r\nSet-Cookie: a=b", "💥", "x" * 100_000])
 def test_an_unknown_cache_is_404_whatever_it_is_called(site, name, caplog):
     caplog.set_level(logging.INFO, "wheelcache")

@@ -13,6 +13,8 @@ from tests.backends.dashboard_page import ANSWERS, INSPECT
 from tests.backends.dashboard_sites import SITES, figures, press
 from wheelcache.observability.publisher import INTERVAL
 
+pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
+
 FIND = {"cache": "atlas", "action": "find", "kind": "key", "text": "k"}
 DELETE = {**FIND, "action": "delete"}
 
@@ -112,7 +114,6 @@ def test_a_cache_that_does_not_publish_cannot_be_inspected(make_site):
     assert press(site, INSPECT, FIND)[0] == 404
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
@@ -140,7 +141,6 @@ def test_an_unknown_cache_and_an_unknown_search_are_404(site):
         assert press(site, ANSWERS, fields) == (404, {"error": "This search is over: repeat it"})
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize("inspect", [1, "yes", None])
 def test_the_option_is_a_bool(make_site, inspect):
     with pytest.raises(Exception, match=r"(?i)inspect must be True or False, not"):

@@ -10,6 +10,8 @@ from tests.backends.adapters import ADAPTERS
 from tests.waiting import PATIENCE, until
 from wheelcache import KEEP, LoadTimeout
 
+pytestmark = pytest.mark.pairs(full="way", of="policy")
+
 LONG = 60
 
 
@@ -101,7 +103,6 @@ def generator():
 POLICIES = [{}, {"grace": 5}, {"refresh_ahead": 0.5}, {"load_timeout": 5}, {"negative_ttl": 5}]
 
 
-@pytest.mark.pairs(full="way", of="policy")
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
 def test_a_missing_value_is_loaded_once_and_stored_for_its_timeout(make, ask, clock, policy):
     cache = make(timeout=50)
@@ -117,7 +118,6 @@ def test_a_missing_value_is_loaded_once_and_stored_for_its_timeout(make, ask, cl
     assert not cache.has("key")
 
 
-@pytest.mark.pairs(full="way", of="policy")
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
 def test_an_error_of_the_loader_is_the_callers_and_stores_nothing(make, ask, policy):
     cache = make()

@@ -11,6 +11,8 @@ from tests.engines import engine
 from tests.loading.harness import Held
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.pairs(full="make")
+
 WAYS_TO_STORE = {
     "set": lambda backend, key, tags: backend.set(key, "old", tags=tags),
     "set, with a timeout": lambda backend, key, tags: backend.set(key, "old", 10, tags=tags),
@@ -36,7 +38,6 @@ def backend(make):
     return make().backend
 
 
-@pytest.mark.pairs(full="make")
 @pytest.mark.parametrize("store", WAYS_TO_STORE.values(), ids=WAYS_TO_STORE)
 @pytest.mark.filterwarnings("ignore::django.core.cache.CacheKeyWarning")
 @pytest.mark.parametrize("key", ["key", "with a space"])
@@ -70,7 +71,6 @@ def test_wrong_tags_are_refused(make, tags):
     assert adapter.get("key") is None
 
 
-@pytest.mark.pairs(full="make")
 @pytest.mark.parametrize("fill_wait", [0, 5])
 @pytest.mark.parametrize("store", WAYS_TO_STORE.values(), ids=WAYS_TO_STORE)
 def test_a_value_that_was_computed_while_its_tag_was_dropped_is_not_kept(make, store, fill_wait, in_thread):

@@ -12,7 +12,7 @@ from tests.backends.tiers import SERVERS, TIERS, made_tiers
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache.loading.steps import then
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
+pytestmark = [pytest.mark.pairs(full="name, kind"), pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
 
 
 @pytest.fixture
@@ -97,7 +97,6 @@ def found(*tiers):
     return [tier.get("k") for tier in tiers]
 
 
-@pytest.mark.pairs(full="name, kind")
 @stores
 @pytest.mark.parametrize("miss", MISSES.values(), ids=MISSES)
 @writes
@@ -147,7 +146,6 @@ def test_a_value_that_is_stored_while_a_delete_by_another_process_has_not_return
     assert found(tier, other) == [None, None]
 
 
-@pytest.mark.pairs(full="name, kind")
 @stores
 @writes
 @of_any_kind
@@ -176,7 +174,6 @@ def test_a_newer_value_of_another_process_that_replaced_the_stored_one_stays(
     assert found(tier, other) == ["new", "new"]
 
 
-@pytest.mark.pairs(full="name, kind")
 @writes
 @of_any_kind
 def test_a_loaded_value_is_not_kept_if_another_process_writes_its_key_meanwhile(pair, name, kind, write):

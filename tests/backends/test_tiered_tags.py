@@ -10,7 +10,11 @@ from tests.backends.tiers import SERVERS, TIERS, WITH_ASYNC, made_tiers
 from tests.waiting import PATIENCE, until
 from wheelcache.loading.steps import then
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
+pytestmark = [
+    pytest.mark.pairs(full="name, kind", of="name, kind"),
+    pytest.mark.servers,
+    pytest.mark.usefixtures("own_stamps"),
+]
 
 
 @pytest.fixture
@@ -62,7 +66,6 @@ def test_no_tags_are_as_if_none_were_given(make, name, kind):
     assert tier.behind.get("k") == 2
 
 
-@pytest.mark.pairs(full="name, kind", of="name, kind")
 @of_any_kind
 @pytest.mark.parametrize("tag", ["a tag", "#", "ö", "x" * 300, "\n\0"])
 def test_any_string_is_a_tag(make, name, kind, tag):
@@ -98,7 +101,6 @@ FILLS = {
 fills = pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
 
 
-@pytest.mark.pairs(full="name, kind", of="name, kind")
 @fills
 @of_any_kind
 def test_a_value_that_was_computed_before_a_drop_is_not_kept_while_the_drop_is_in_progress(
@@ -183,7 +185,6 @@ def test_a_drop_whose_token_is_replaced_by_the_first_one_is_seen(make, in_thread
     assert tier.get("k") is None
 
 
-@pytest.mark.pairs(full="name, kind", of="name, kind")
 @fills
 @pytest.mark.parametrize(("name", "kind"), [each for each in KINDS if each[1] != "memory"], ids=", ".join)
 def test_a_value_that_was_computed_before_a_drop_by_a_process_that_reports_nothing_is_not_kept(make, name, kind, fill):

@@ -14,7 +14,7 @@ from tests.waiting import until
 from wheelcache.errors import MissingKey
 from wheelcache.near_cache.written_timeouts import SLACK
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
+pytestmark = [pytest.mark.pairs(full="adapter"), pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
 
 
 class Down(ConnectionError):
@@ -75,7 +75,6 @@ def write_if_there(adapter):
     return check
 
 
-@pytest.mark.pairs(full="adapter")
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 @writes
 def test_a_copy_ends_with_the_timeout_that_this_process_set(make, clock, write_if_there, write, read):
@@ -114,7 +113,6 @@ def test_a_longer_timeout_than_that_of_the_copies_ends_the_last_of_them(make, cl
     assert left(tier) == 10
 
 
-@pytest.mark.pairs(full="adapter")
 @pytest.mark.parametrize("name", ["set", "add", "set_many", "load", "touch"])
 @pytest.mark.parametrize(("ttl", "expected"), [(None, 600), (DEFAULT, 300)], ids=["never", "default"])
 def test_without_a_timeout_of_its_own_a_value_has_that_of_the_cache_behind_or_none(
@@ -217,7 +215,6 @@ def test_over_redis_as_well_a_copy_does_not_wait_for_word_of_the_end(over, empty
     assert 0 < left(tier) <= 20
 
 
-@pytest.mark.pairs(full="adapter")
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
 @pytest.mark.parametrize("l1_timeout", [60, 1])
 def test_a_value_is_gone_when_its_time_is_over_in_both_levels(make, library, l1_timeout):

@@ -8,7 +8,10 @@ from tests.backends.adapter import DEFAULT
 from tests.backends.adapters import WITH_ASYNC
 from tests.backends.wrong_timeouts import WRONG_TIMEOUTS, refused_timeout
 
-pytestmark = pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_ASYNC, indirect=True)
+pytestmark = [
+    pytest.mark.pairs(full="adapter"),
+    pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_ASYNC, indirect=True),
+]
 
 ALL_WRITES = {
     "set": lambda cache, ttl=DEFAULT: cache.set("key", [1], ttl),
@@ -50,7 +53,6 @@ def test_an_expired_entry_is_never_returned_though_it_is_in_memory(make, clock):
         assert is_gone(cache), name
 
 
-@pytest.mark.pairs(full="adapter")
 @writes
 @pytest.mark.parametrize("ttl", [None, float("inf"), 1e300])
 def test_without_an_end_an_entry_stays(make, clock, write, ttl):
@@ -79,7 +81,6 @@ def test_a_timeout_that_is_over_at_once_stores_nothing_and_takes_away_what_was_t
     assert cache.get_many(["key", "other", "kept"]) == {"kept": "there"}
 
 
-@pytest.mark.pairs(full="adapter")
 @pytest.mark.parametrize("wrong", WRONG_TIMEOUTS, ids=repr)
 @writes
 def test_a_wrong_timeout_is_a_type_error_that_names_it_and_changes_nothing(make, clock, write, wrong):
@@ -130,7 +131,6 @@ FILLS = {
 }
 
 
-@pytest.mark.pairs(full="adapter")
 @pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
 @pytest.mark.parametrize(("ttl", "spread"), [(100, 5), (TWO_WEEKS, 60)])
 def test_what_is_set_lives_at_most_a_twentieth_and_a_minute_shorter_and_does_not_end_all_at_once(

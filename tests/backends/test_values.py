@@ -16,7 +16,10 @@ from django.utils.safestring import SafeString
 from tests.backends.adapters import WITH_ASYNC
 from tests.waiting import PATIENCE, THREADS, until_waiting
 
-pytestmark = pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_ASYNC, indirect=True)
+pytestmark = [
+    pytest.mark.pairs(full="adapter", of="value"),
+    pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_ASYNC, indirect=True),
+]
 
 
 class Text(str):
@@ -96,7 +99,6 @@ def test_a_cached_none_is_there(make):
     assert cache.delete("key") is True
 
 
-@pytest.mark.pairs(full="adapter", of="value")
 @pytest.mark.parametrize("value", [lambda: 1, threading.Lock(), (1, threading.Lock())], ids=type)
 def test_a_value_that_cannot_be_pickled_raises_and_leaves_what_was_there(make, value):
     cache = make()
@@ -210,7 +212,6 @@ def test_no_more_entries_are_kept_than_max_entries_however_they_come_and_the_lea
     assert [cache.has(key) for key in ("many-13", "many-14", "new")] == [True, False, True]
 
 
-@pytest.mark.pairs(full="adapter", of="value")
 @pytest.mark.parametrize("value", ["x" * 1000, b"x" * 1000, list(range(400)), {"a": "x" * 900}], ids=type)
 def test_max_bytes_bounds_what_the_entries_take(make, value):
     cache = make(max_entries=10_000, max_bytes=50_000)

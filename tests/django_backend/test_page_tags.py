@@ -13,6 +13,8 @@ from django.views.decorators.cache import cache_page
 
 from tests.django_backend.pages.sites import DjangoOnWsgi
 
+pytestmark = pytest.mark.pairs(full="cache", of="cache")
+
 WHEEL = {"BACKEND": "wheelcache.django_backend.WheelCache", "OPTIONS": {"FILL_WAIT": 5}}
 CACHES = {
     "in memory": {"default": WHEEL | {"OPTIONS": {}}},
@@ -130,7 +132,6 @@ def test_a_page_is_deleted_by_the_tags_of_its_request_and_of_its_header(cache, s
         assert (body(two, client_class) == other) == (tag == "article:1")
 
 
-@pytest.mark.pairs(full="cache", of="cache")
 @pytest.mark.parametrize("name", ["assigned", "rendered"])
 def test_a_view_may_assign_its_tags_and_render_its_page_later(cache, name):
     page = body(f"/decorated/{name}")
@@ -147,7 +148,6 @@ def test_a_page_whose_tag_is_deleted_while_it_is_made_is_not_kept(cache):
     assert page != kept == body("/decorated/1")
 
 
-@pytest.mark.pairs(full="cache", of="cache")
 @pytest.mark.parametrize("name", ["many", "many-assigned"])
 def test_a_page_with_too_many_tags_is_not_kept(cache, name):
     assert body(f"/decorated/{name}") != body(f"/decorated/{name}")

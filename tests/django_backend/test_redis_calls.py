@@ -14,6 +14,8 @@ from wheelcache.core.contract import BATCH
 from wheelcache.django_backend import WheelCache, redis_calls
 from wheelcache.errors import LockError
 
+pytestmark = pytest.mark.pairs(full="call", of="call")
+
 # The remaining time.
 
 
@@ -70,7 +72,6 @@ def test_a_key_whose_time_has_passed_is_deleted(make, call, name, over):
     assert call(cache, name, "key", over) is False
 
 
-@pytest.mark.pairs(full="call", of="call")
 @pytest.mark.parametrize("name", ["expire", "pexpire", "expire_at", "pexpire_at"])
 def test_a_time_beyond_all_clocks_is_none_or_over(make, call, name):
     cache = make()
@@ -158,7 +159,6 @@ def test_a_key_that_is_deleted_during_an_xx_stays_deleted(make):
     assert "key" not in cache
 
 
-@pytest.mark.pairs(full="call", of="call")
 @pytest.mark.parametrize("options", [{}, {"FILL_WAIT": 5}, {"CULL_FREQUENCY": 3}, {"COHERENCE": "host"}], ids=str)
 def test_set_returns_whether_the_value_is_stored_or_the_key_was_there_if_its_timeout_is_over(
     make, call, own_stamps, options
@@ -287,7 +287,6 @@ def test_patterns_of_keys_that_a_function_changes_are_an_error(make, function):
             method("a*")
 
 
-@pytest.mark.pairs(full="call", of="call")
 @pytest.mark.parametrize("wrong", [None, 7, b"a*", ["a*"]])
 def test_a_pattern_that_is_no_string_is_an_error(make, call, wrong):
     cache = make()

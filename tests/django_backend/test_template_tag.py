@@ -7,6 +7,8 @@ from django.test import override_settings
 
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.pairs(full="site", of="site")
+
 KINDS = {"WheelCache": {}, "TieredCache": {"L2": "memory"}}
 LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 DUMMY = {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}
@@ -32,7 +34,6 @@ def render(arguments, **context):
     return template.render(Context(context))
 
 
-@pytest.mark.pairs(full="site", of="site")
 @pytest.mark.parametrize(
     ("tags", "given"),
     [
@@ -90,7 +91,6 @@ def test_a_dummy_cache_keeps_nothing():
     assert [render('600 sidebar tags="menu" using="dummy"', text=text) for text in "ab"] == ["a", "b"]
 
 
-@pytest.mark.pairs(full="site", of="site")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -106,7 +106,6 @@ def test_wrong_arguments_are_errors_of_the_template(arguments, words):
         render(arguments)
 
 
-@pytest.mark.pairs(full="site", of="site")
 @pytest.mark.parametrize(
     ("tags", "error"), [("missing", TypeError), ("number", TypeError), ('""', ValueError), ('"a,,b"', ValueError)]
 )

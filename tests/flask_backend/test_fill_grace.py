@@ -15,6 +15,8 @@ from tests.flask_backend.slow import Slow, in_app
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache.flask_backend import Cache, TieredCache
 
+pytestmark = pytest.mark.pairs(full="any_cache, make_site")
+
 LONG = 1000
 TTL, GRACE = 60, 30
 
@@ -73,7 +75,6 @@ def a_method(app, cache, slow):
     return in_app(app, cache.memoize(TTL)(Shop.price), shop, 7)
 
 
-@pytest.mark.pairs(full="any_cache, make_site")
 @pytest.mark.parametrize("what", [a_view, a_function, a_method])
 def test_100_visitors_of_an_expired_value_get_the_old_one_while_one_computes(any_cache, clock, what):
     app, cache = any_cache
@@ -123,7 +124,6 @@ DELETES = {
 }
 
 
-@pytest.mark.pairs(full="any_cache, make_site")
 @pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES)
 def test_a_deleted_value_is_not_returned_while_another_caller_computes(any_cache, clock, in_thread, delete):
     app, cache = any_cache

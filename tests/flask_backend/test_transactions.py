@@ -11,6 +11,8 @@ from tests.shared_stamps import keep_in
 from tests.snippets import ROOT, snippets
 from wheelcache.flask_backend import Cache
 
+pytestmark = pytest.mark.pairs(full="site", of="site")
+
 OPTIONS = {"transactions": True, "jitter": 0, "log_interval": None, "figures_dir": None}
 
 
@@ -99,7 +101,6 @@ def test_nothing_remains_of_a_transaction_that_was_rolled_back(db, cache, others
         assert look_up("key", "other", "old") == [None, None, 1]
 
 
-@pytest.mark.pairs(full="site", of="site")
 @pytest.mark.parametrize("delete", ["delete", "delete_many", "delete_tags", "clear"])
 def test_a_delete_is_immediate_for_its_transaction_and_at_commit_for_others(db, cache, others, delete):
     cache.set("key", 1, tags=["tag"])
@@ -313,7 +314,6 @@ def test_the_option_must_be_a_bool():
         Cache(app)
 
 
-@pytest.mark.pairs(full="site", of="site")
 @pytest.mark.parametrize("wrong", [{"graec": 5}, {"grace": -1}, {"load_timeout": "x"}, {"fail_safe": True}])
 def test_a_transaction_accepts_no_other_options_of_get_or_load(db, cache, wrong):
     with pytest.raises((TypeError, ValueError)) as outside:

@@ -6,6 +6,8 @@ from tests.http_cache.site import Response
 from tests.waiting import until
 from wheelcache.http_cache.wsgi import renewal_pool
 
+pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
+
 
 def answering(headers, body=b"page", status=200):
     return lambda request: Response(body, headers, status)
@@ -36,7 +38,6 @@ def test_the_age_of_a_hit_changes_every_second(site, clock):
     assert ages == ["0", "0", "1", "1"]
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     ("headers", "reason"),
     [
@@ -61,7 +62,6 @@ def test_a_response_that_must_not_be_stored_is_counted_with_its_reason(site, hea
     assert site.runs == 2
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -125,7 +125,6 @@ def tagged(site):
     return site
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     "condition",
     [
@@ -144,7 +143,6 @@ def test_a_client_that_has_the_page_gets_a_304(tagged, condition):
     assert tagged.runs == 1
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     "condition",
     [
@@ -256,7 +254,6 @@ def test_a_stale_page_is_validated_by_the_application(site, clock):
     assert (site.runs, site.stats().revalidated) == (2, 1)
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -373,7 +370,6 @@ def test_options_let_pages_be_stale_that_do_not_specify_it(make_site, clock):
     assert site.get().status == 500
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize("directive", ["must-revalidate", "proxy-revalidate", "s-maxage=60", "no-cache"])
 def test_a_page_that_forbids_it_is_never_used_stale(make_site, clock, directive):
     site = make_site(stale_while_revalidate=10, stale_if_error=20)

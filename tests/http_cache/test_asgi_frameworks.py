@@ -14,6 +14,8 @@ from starlette.routing import Mount, WebSocketRoute
 from tests.http_cache.site import AsgiSite
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.pairs(full="framework", of="framework")
+
 FOR_A_MINUTE = {"Cache-Control": "max-age=60"}
 
 
@@ -98,8 +100,8 @@ def framework(request):
 
 
 @pytest.fixture(params=["no middleware", "middleware inside", "middleware outside"])
-def site(request, framework, clock):
-    """Yield a site with ``endpoints``. Its event loop is one for all requests of a test."""
+def site(request, framework, clock, closed):
+    """Return a site with ``endpoints``. Its event loop is one for all requests of a test."""
     site = AsgiSite(clock)
     site.endpoints = Application()
     app = framework(site.endpoints)
@@ -109,11 +111,10 @@ def site(request, framework, clock):
     if request.param == "middleware outside":
         site.app = Middleware(site.app)
     site.shows_middleware = None if request.param == "no middleware" else "yes"
-    yield site
-    site.cache.cache.close()
+    closed(site.cache.cache)
+    return site
 
 
-@pytest.mark.pairs(full="framework", of="framework")
 def test_a_page_is_made_once(site):
     first = site.get("/page?name=a")
     assert (first.status, first.body, first.detail) == (200, b'{"name":"a"}', "fwd=miss; stored")
@@ -125,14 +126,12 @@ def test_a_page_is_made_once(site):
     assert site.endpoints.runs == ["/page"] * 2
 
 
-@pytest.mark.pairs(full="framework", of="framework")
 def test_a_hundred_requests_together_cause_one_run(site):
     answers = site.get_together([("/page",)] * 100)
     assert {answer.body for answer in answers} == {b'{"name":null}'}
     assert site.endpoints.runs == ["/page"]
 
 
-@pytest.mark.pairs(full="framework", of="framework")
 def test_a_stream_is_sent_piece_by_piece_and_stored_at_its_end(site):
     received = []
 
@@ -151,7 +150,6 @@ def test_a_stream_is_sent_piece_by_piece_and_stored_at_its_end(site):
     assert site.endpoints.runs == ["/stream"]
 
 
-@pytest.mark.pairs(full="framework", of="framework")
 def test_a_background_task_runs_and_no_request_for_the_page_waits_for_it(site):
     async def main():
         leader = asyncio.create_task(site.ask_async(*site.parts("/background")))
@@ -167,7 +165,6 @@ def test_a_background_task_runs_and_no_request_for_the_page_waits_for_it(site):
     assert site.endpoints.runs == ["/background"]
 
 
-@pytest.mark.pairs(full="framework", of="framework")
 def test_an_exception_of_a_view_reaches_the_server_and_no_later_request(site):
     for _ in range(2):
         with pytest.raises(ArithmeticError, match="the view failed"):

@@ -53,21 +53,19 @@ async def settle():
 
 
 @pytest.fixture
-def slow(clock):
+def slow(clock, closed):
     """Run a coroutine function with a new ``SlowSite``."""
-    sites = []
 
     def run(function, **options):
         async def main():
-            sites.append(SlowSite(clock, **options))
+            site = SlowSite(clock, **options)
+            closed(site.cache.cache)
             async with asyncio.timeout(PATIENCE):
-                await function(sites[-1])
+                await function(site)
 
         asyncio.run(main())
 
-    yield run
-    for site in sites:
-        site.cache.cache.close()
+    return run
 
 
 def test_requests_for_a_cold_page_cause_one_run(slow):
@@ -475,11 +473,11 @@ def test_a_page_that_was_renewed_since_the_look_up_is_not_renewed_again(clock, n
 
 
 @pytest.fixture
-def patient(clock):
+def patient(clock, closed):
     """A site whose requests would wait for each other longer than the test."""
     site = WsgiSite(clock, wait=100 * PATIENCE)
-    yield site
-    site.cache.cache.close()
+    closed(site.cache.cache)
+    return site
 
 
 def test_an_application_that_requests_its_own_page_does_not_wait_for_itself(patient):

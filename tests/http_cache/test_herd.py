@@ -173,19 +173,17 @@ async def settle():
 
 
 @pytest.fixture(params=[Threads, Tasks])
-def make_herd(request, clock):
+def make_herd(request, clock, closed):
     """Return a function that makes a site behind a cache with the given options."""
-    herds = []
 
     def make(**options):
-        herds.append(request.param(clock, **options))
-        return herds[-1]
-
-    yield make
-    for herd in herds:
-        herd.cache.cache.close()
+        herd = request.param(clock, **options)
+        closed(herd.cache.cache)
         if isinstance(herd, Tasks):
-            herd.runner.close()
+            closed(herd.runner)
+        return herd
+
+    return make
 
 
 def by_language(control):

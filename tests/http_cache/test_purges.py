@@ -9,12 +9,13 @@ from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.site import Site
 from wheelcache.observability.worker_requests import CLEAR, PURGE
 
+pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
+
 
 def answering(headers, body=b"page", status=200):
     return lambda request: Response(body, headers, status)
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 def test_a_successful_unsafe_method_removes_the_page_of_its_url(site, method):
     site.get("/a?b=1")
@@ -131,7 +132,6 @@ def test_a_directory_can_be_purged(site):
     assert site.cache.purge_prefix("https://example.com/") == len(targets)
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     "url", ["/news/", "https://example.com/news", "https://example.com/" + "a/" * 8, "https://a/?b/"]
 )
@@ -140,7 +140,6 @@ def test_only_a_directory_can_be_purged_as_a_prefix(site, url):
         site.cache.purge_prefix(url)
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     ("purge", "argument"),
     [("purge", "https://example.com/a/b"), ("purge_prefix", "https://example.com/a/"), ("purge_host", "example.com")],

@@ -12,6 +12,8 @@ from wheelcache.http_cache import bypass
 from wheelcache.http_cache.keys import page_key
 from wheelcache.http_cache.request import KEYED_HEADERS
 
+pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
+
 USUAL = {"cache-control": "max-age=60"}
 USUAL_BYTES = [(b"cache-control", b"max-age=60")]
 
@@ -33,6 +35,7 @@ def echo_url(request):
 # Keys.
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -80,7 +83,6 @@ def test_no_part_of_a_key_flows_into_another():
     assert len(keys) == 1 + len(parts) * 9
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     "strange",
     [
@@ -105,7 +107,6 @@ def test_a_strange_request_neither_gets_nor_makes_a_stored_page(site, strange):
 # Headers that no Vary names.
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize("name", [name.decode() for name in sorted(KEYED_HEADERS)])
 def test_an_unkeyed_header_poisons_no_page(site, name):
     site.respond = echo(name)
@@ -208,7 +209,6 @@ def test_an_absent_header_differs_from_an_empty_one(site):
     assert site.runs == 3
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -438,13 +438,6 @@ def test_an_application_that_uses_one_of_several_lines_sees_what_is_in_the_key(c
     sent = (["de"], ["evil", "de"], ["de", "evil"], ["de, evil"], ["de"])
     bodies = [site.get(headers=[("X-Country", line) for line in lines]).body for lines in sent]
     assert bodies == [b"de", b"evil, de", b"de, evil", b"de, evil", b"de"]
-    site.cache.cache.close()
-
-
-@pytest.fixture
-def asgi(clock):
-    site = AsgiSite(clock)
-    yield site
     site.cache.cache.close()
 
 

@@ -7,7 +7,7 @@ from wsgiref.validate import validator
 
 import pytest
 
-from tests.http_cache.site import AsgiSite, WsgiSite, answer_of
+from tests.http_cache.site import WsgiSite, answer_of
 
 USUAL = [("Content-Type", "text/plain"), ("Cache-Control", "max-age=60")]
 
@@ -238,13 +238,6 @@ def test_a_body_that_no_header_announces_reaches_nobody_else(wsgi, read):
 
 
 # ASGI.
-
-
-@pytest.fixture
-def asgi(clock):
-    site = AsgiSite(clock)
-    yield site
-    site.cache.cache.close()
 
 
 def send_through(site, messages, **scope):

@@ -7,6 +7,8 @@ import pytest
 from tests.http_cache.site import Response
 from wheelcache.keys import callers_tags
 
+pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
+
 USUAL = {"cache-control": "max-age=60"}
 
 
@@ -94,14 +96,12 @@ def test_a_page_that_was_validated_keeps_its_tags_unless_the_304_lists_others(si
         assert site.get().detail.startswith("fwd=miss")
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize("tag", [7, None, "", b"a"])
 def test_a_wrong_tag_is_named(site, tag):
     with pytest.raises((TypeError, ValueError), match=f"tags must be .*, not {re.escape(repr(tag))}"):
         site.cache.delete_tags("a", tag)
 
 
-@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize("tags", [{7}, {""}, {str(number) for number in range(65)}])
 def test_a_page_with_wrong_tags_is_sent_and_not_stored(site, tags, caplog):
     def respond(request):

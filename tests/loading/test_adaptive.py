@@ -10,6 +10,8 @@ from tests.loading.harness import unreached
 from tests.waiting import until, until_waiting
 from wheelcache import KEEP, LoadDeadlock, RemovalCause
 
+pytestmark = pytest.mark.pairs(full="twin", of="twin")
+
 
 class Boom(Exception):
     pass
@@ -18,7 +20,6 @@ class Boom(Exception):
 # TTLs.
 
 
-@pytest.mark.pairs(full="twin", of="twin")
 @pytest.mark.parametrize(("ttl", "expires_in"), [(7, 7), (0.5, 0.5), (inf, None), (10**400, None)])
 def test_a_ttl_that_is_a_function_of_the_value_decides_its_lifetime(cache, twin, ttl, expires_in):
     assert twin.get_or_load("token", lambda: {"expires_in": ttl}, lambda token: token["expires_in"]) == {
@@ -27,7 +28,6 @@ def test_a_ttl_that_is_a_function_of_the_value_decides_its_lifetime(cache, twin,
     assert cache.expires_in("token") == expires_in
 
 
-@pytest.mark.pairs(full="twin", of="twin")
 @pytest.mark.parametrize("ttl", [None, 0, -1, -inf])
 def test_a_value_for_which_the_ttl_is_none_or_over_is_returned_and_not_kept(cache, twin, ttl):
     values = iter(range(9))
@@ -44,7 +44,6 @@ def test_a_value_that_is_not_kept_ends_the_old_one(cache, clock, twin, removals)
     assert twin.get_or_load("k", lambda: "newer", 10, grace=50) == "newer"
 
 
-@pytest.mark.pairs(full="twin", of="twin")
 @pytest.mark.parametrize("wrong", ["7", True, float("nan"), [7]], ids=repr)
 def test_a_wrong_result_of_the_ttl_is_an_error_that_shows_it(cache, twin, wrong):
     with pytest.raises(
@@ -124,7 +123,6 @@ RECEIVING = {
 }
 
 
-@pytest.mark.pairs(full="twin", of="twin")
 @pytest.mark.parametrize("loader", RECEIVING.values(), ids=RECEIVING)
 def test_a_loader_with_a_parameter_named_previous_receives_the_value_that_it_replaces(cache, clock, twin, loader):
     received = []
@@ -159,7 +157,6 @@ NOT_RECEIVING = {
 }
 
 
-@pytest.mark.pairs(full="twin", of="twin")
 @pytest.mark.parametrize(("loader", "value"), NOT_RECEIVING.values(), ids=NOT_RECEIVING)
 def test_any_other_loader_is_called_without_arguments(twin, loader, value):
     assert twin.get_or_load("k", loader) == value

@@ -16,6 +16,8 @@ from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import LoadTimeout, MemoStats
 
+pytestmark = pytest.mark.pairs(full="memoize", of="memoize")
+
 
 def figures(memoized):
     stats = memoized.cache_stats()
@@ -95,7 +97,6 @@ CALLS = {
 }
 
 
-@pytest.mark.pairs(full="memoize", of="memoize")
 @pytest.mark.parametrize("name", CALLS)
 def test_calls_with_the_same_arguments_have_the_same_value_and_others_do_not(memoize, name):
     function, *groups = CALLS[name]
@@ -126,7 +127,6 @@ def test_arguments_that_cannot_be_hashed_are_a_clear_error(cache, memoize, call)
     assert len(cache) == 0
 
 
-@pytest.mark.pairs(full="memoize", of="memoize")
 @pytest.mark.parametrize("call", [lambda f: f(), lambda f: f(1, 2, 3), lambda f: f(1, z=1), lambda f: f(1, a=1)])
 def test_calls_that_do_not_fit_the_function_say_so_and_name_it(cache, memoize, call):
     def function(a, b=1):

@@ -9,6 +9,8 @@ from tests.near_cache.stores import FAIL_SAFE, MISSING, Down, held, near_cache
 from tests.waiting import PATIENCE, THREADS, until, until_waiting, waiting
 from wheelcache.loading.steps import drive, drive_async
 
+pytestmark = pytest.mark.pairs
+
 # Reading.
 
 
@@ -30,7 +32,6 @@ def test_that_there_is_nothing_is_not_kept_and_none_is_a_value(near, store):
     assert store.asked == ["k", "k"]
 
 
-@pytest.mark.pairs
 @pytest.mark.parametrize("value", [1, MISSING])
 def test_callers_that_miss_a_key_together_read_once(near, store, pool, value):
     if value is not MISSING:
@@ -57,7 +58,6 @@ def test_none_of_many_asks_for_nothing(make, store, trusted):
     assert store.asked == []
 
 
-@pytest.mark.pairs
 @pytest.mark.parametrize("value", [1, MISSING])
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_a_waiter_for_one_of_many_gets_what_they_bring(make, store, pool, value, is_lost):
@@ -92,7 +92,6 @@ def test_copies_are_hits_everything_else_is_a_miss_and_nothing_a_failed_load(nea
     assert (stats.hits, stats.misses, stats.load_failures) == (3, 4, 0)
 
 
-@pytest.mark.pairs
 @pytest.mark.parametrize("options", [{}, FAIL_SAFE], ids=["", "fail_safe"])
 @pytest.mark.parametrize("trusted", [False, True])
 def test_the_copy_that_a_look_up_brings_does_not_change_the_cause_of_its_miss(make, store, trusted, options):
@@ -161,7 +160,6 @@ class Interruption(BaseException):
     pass
 
 
-@pytest.mark.pairs
 @pytest.mark.parametrize("error", [Down("gone"), Interruption()])
 @pytest.mark.parametrize("how", ["set", "clear"])
 def test_a_write_that_fails_leaves_no_copy_since_it_may_have_been_done(near, store, error, how):
@@ -289,7 +287,6 @@ def test_while_tracking_is_lost_the_store_is_asked_and_copies_of_before_are_drop
     assert near.get("k") == "new"
 
 
-@pytest.mark.pairs
 @pytest.mark.parametrize(
     ("before", "said"), [(True, [False]), (True, [True]), (True, [False, True]), (True, [True, False]), (False, [True])]
 )

@@ -15,6 +15,8 @@ from wheelcache.errors import StoreUnavailable
 from wheelcache.loading.steps import drive, run
 from wheelcache.near_cache.guarded_store import FAILURES, FIRST_PAUSE
 
+pytestmark = pytest.mark.pairs(full="make", of="make")
+
 
 @pytest.fixture
 def near(make):
@@ -161,7 +163,6 @@ def test_a_read_without_the_copies_drops_an_older_one(near, store):
     assert in_an_outage(near) is MISSING
 
 
-@pytest.mark.pairs(full="make", of="make")
 @pytest.mark.parametrize("see", SEES_THAT_IT_IS_GONE.values(), ids=SEES_THAT_IT_IS_GONE)
 def test_a_key_that_was_found_to_be_gone_while_tracking_is_lost_is_not_served(near, store, see):
     store.values["k"] = "v1"
@@ -406,7 +407,6 @@ def test_after_some_failures_the_store_is_left_alone_and_tried_now_and_then(make
     assert "'c' answers again" in back
 
 
-@pytest.mark.pairs(full="make", of="make")
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_calls_of_all_kinds_count_for_the_same_circuit(make, store, call):
     near = make(**FAIL_SAFE)
@@ -423,7 +423,6 @@ ABOUT_THE_VALUE = [
 ]
 
 
-@pytest.mark.pairs(full="make", of="make")
 @pytest.mark.parametrize("error", ABOUT_THE_VALUE, ids=repr)
 def test_an_error_about_the_value_is_no_outage_and_reaches_the_caller(make, store, error, lines):
     near = make(**FAIL_SAFE)
