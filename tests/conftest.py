@@ -227,11 +227,25 @@ def python(tmp_path_factory):
         yield prepared
 
 
-@pytest.fixture(scope="module")
-def shared_redis():
-    """A Redis of the tests of one module."""
-    with RedisServer() as server:
-        yield server
+def running(make, scope="function"):
+    """Return a fixture: a server that ``make`` returns, which runs for that long. A test may stop its own one."""
+
+    @pytest.fixture(scope=scope)
+    def server():
+        with make() as running:
+            yield running
+
+    return server
+
+
+shared_redis = running(RedisServer, "module")
+own_redis = running(RedisServer)
+shared_cluster = running(Cluster, "module")
+# It takes two seconds to start.
+shared_postgresql = running(PostgresqlServer, "module")
+own_postgresql = running(PostgresqlServer)
+# Its value is the address.
+memcached = running(memcached_server, "module")
 
 
 @pytest.fixture
@@ -241,45 +255,10 @@ def empty_redis(shared_redis):
 
 
 @pytest.fixture
-def own_redis():
-    """A Redis that the test may stop."""
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def shared_cluster():
-    """A Redis Cluster of the tests of one module: three masters."""
-    with Cluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
 def empty_cluster(shared_cluster):
     for node in shared_cluster.nodes:
         node.ask("FLUSHALL")
     return shared_cluster
-
-
-@pytest.fixture(scope="module")
-def shared_postgresql():
-    """A PostgreSQL of the tests of one module, which takes two seconds to make."""
-    with PostgresqlServer() as server:
-        yield server
-
-
-@pytest.fixture
-def own_postgresql():
-    """A PostgreSQL that the test may stop."""
-    with PostgresqlServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def memcached():
-    """The address of a memcached of the tests of one module."""
-    with memcached_server() as address:
-        yield address
 
 
 @pytest.fixture

@@ -8,17 +8,11 @@ import pytest
 from flask import Flask
 
 from tests.backends.adapter import QUIET
-from tests.backends.tiers import SERVERS, TIERS, made_tiers
+from tests.backends.tiers import SERVERS, TIERS
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache.loading.steps import then
 
 pytestmark = [pytest.mark.pairs(full="name, kind"), pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
-
-
-@pytest.fixture
-def over(trackings):
-    with made_tiers(trackings) as over:
-        yield over
 
 
 KINDS = [(name, kind) for name, cls in TIERS.items() for kind in cls.kinds if kind != "memory"]

@@ -6,7 +6,7 @@ from threading import Event
 import pytest
 
 from tests.backends.test_tags import WAYS_TO_STORE
-from tests.backends.tiers import SERVERS, TIERS, WITH_ASYNC, made_tiers
+from tests.backends.tiers import SERVERS, TIERS, WITH_ASYNC
 from tests.waiting import PATIENCE, until
 from wheelcache.loading.steps import then
 
@@ -15,12 +15,6 @@ pytestmark = [
     pytest.mark.servers,
     pytest.mark.usefixtures("own_stamps"),
 ]
-
-
-@pytest.fixture
-def over(trackings):
-    with made_tiers(trackings) as over:
-        yield over
 
 
 KINDS = [(name, kind) for name, cls in TIERS.items() for kind in cls.kinds]

@@ -1,6 +1,5 @@
 """Django's system checks of CACHES, and of state that workers must share: sessions, rate limits, failed logins."""
 
-import subprocess
 import sys
 
 import pytest
@@ -11,6 +10,7 @@ from django.urls import include, path
 
 from tests.backends.tiers import LOCMEM as LOCMEM_BACKEND
 from tests.django_backend.conftest import BACKEND
+from tests.scripts import run_python
 from wheelcache.django_backend import WheelCache
 from wheelcache.option_table import DJANGO, DJANGO_TIERED
 
@@ -145,7 +145,7 @@ execute_from_command_line(["manage.py", "check", "--deploy", "--fail-level", "WA
 
 
 def test_manage_py_check_prints_the_warnings_once_the_app_is_installed():
-    outcome = subprocess.run([sys.executable, "-c", SITE], capture_output=True, text=True, timeout=250)
+    outcome = run_python("-c", SITE)
     assert outcome.returncode == 1
     for line in (
         "(wheelcache.W001) The caches 'default' and 'other' have the same LOCATION ''",

@@ -17,19 +17,7 @@ from tests.loading.harness import Held
 from tests.runtime import forking
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, RemovalCause
-from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.tags import moment
-
-
-@pytest.fixture
-def cache(clock):
-    return Cache(ttl=10, clock=clock, jitter=0, **QUIET)
-
-
-@pytest.fixture
-def pair(tmp_path, clock):
-    """Two caches that act like separate processes."""
-    return [Cache(ttl=100, clock=clock, jitter=0, stamps=SharedStamps("test", tmp_path), **QUIET) for _ in range(2)]
 
 
 class Dropped(NamedTuple):

@@ -209,7 +209,6 @@ def test_a_response_without_a_lifetime_is_not_stored(clock):
         assert site.get("/item/7").body == b'{"number":7}'
     assert site.get("/item/none").status == 422
     assert site.endpoints.runs == ["/item"] * 2
-    site.cache.cache.close()
 
 
 def test_the_lifespan_and_websockets_reach_the_framework(clock):
@@ -246,7 +245,6 @@ def test_the_lifespan_and_websockets_reach_the_framework(clock):
     scope = {**site.scope(*site.parts("/echo")[:4]), "type": "websocket"}
     sent = talk(scope, {"type": "websocket.connect"}, {"type": "websocket.receive", "text": "hello"})
     assert sent[1] == {"type": "websocket.send", "text": "hello"}
-    site.cache.cache.close()
 
 
 async def nobody():

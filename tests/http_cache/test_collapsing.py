@@ -403,7 +403,6 @@ def test_no_thread_waits_long_for_a_page_that_may_replace_an_error(clock):
     assert until(lambda: not renewal_pool.pending)
     assert site.get().body == b"new"
     assert site.runs == 2
-    site.cache.cache.close()
 
 
 def test_no_thread_waits_long_for_a_page_although_all_renewals_are_slow(clock, caplog):
@@ -427,7 +426,6 @@ def test_no_thread_waits_long_for_a_page_although_all_renewals_are_slow(clock, c
     may_answer.set()
     assert until(lambda: not renewal_pool.pending)
     assert until(lambda: {site.get(target).body for target in targets} == {b"new"})
-    site.cache.cache.close()
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -445,7 +443,6 @@ def test_a_page_that_was_stored_since_the_look_up_is_not_made_again(clock, numbe
     steps += [*["visit", *["go on"] * (number - 1)]]
     assert site.get_unchecked().body == b"page"
     assert (site.runs, steps) == (1, [])
-    site.cache.cache.close()
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -469,7 +466,6 @@ def test_a_page_that_was_renewed_since_the_look_up_is_not_renewed_again(clock, n
     steps += [*["visit", *["go on"] * (number - 1)]]
     visit()
     assert (site.runs, steps) == (2, [])
-    site.cache.cache.close()
 
 
 @pytest.fixture
@@ -509,7 +505,6 @@ def test_no_request_waits_for_the_run_of_an_event_loop_that_has_stopped(clock):
     assert site.runs == 2
     loop.run_until_complete(asyncio.gather(*asyncio.all_tasks(loop)))
     loop.close()
-    site.cache.cache.close()
 
 
 def test_a_request_does_not_wait_for_a_renewal_without_a_thread_which_it_replaces(patient, clock):

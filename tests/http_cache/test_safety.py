@@ -438,7 +438,6 @@ def test_an_application_that_uses_one_of_several_lines_sees_what_is_in_the_key(c
     sent = (["de"], ["evil", "de"], ["de", "evil"], ["de, evil"], ["de"])
     bodies = [site.get(headers=[("X-Country", line) for line in lines]).body for lines in sent]
     assert bodies == [b"de", b"evil, de", b"de, evil", b"de, evil", b"de"]
-    site.cache.cache.close()
 
 
 def test_a_name_that_is_another_one_in_upper_case_poisons_no_page(asgi):
@@ -468,7 +467,6 @@ def test_a_path_that_a_middleware_in_front_of_the_cache_has_changed_is_the_path_
     assert site.runs == 3
     assert site.get("/x/private").detail == 'fwd=bypass; detail="rule of the site"'
     assert site.cache.purge("http://example.com/de/a") == 1
-    site.cache.cache.close()
 
 
 def test_paths_that_are_not_utf_8_have_pages_of_their_own(asgi):
@@ -483,4 +481,3 @@ def test_a_rule_applies_to_a_path_that_begins_with_the_letters_of_its_root(clock
     # As servers do that leave the root out of the path.
     site.scope = lambda *parts: {**whole(*parts), "root_path": "/a"}
     assert site.get("/about").detail == 'fwd=bypass; detail="rule of the site"'
-    site.cache.cache.close()

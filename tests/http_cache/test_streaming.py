@@ -178,7 +178,6 @@ def test_a_stream_above_max_body_is_sent_in_full_and_not_stored(clock):
     assert b"".join(iterable) == b"x" * 20
     iterable.close()
     assert site.stats().not_stored == {"max_body": 1}
-    site.cache.cache.close()
 
 
 def test_an_application_may_fail_in_the_middle_of_its_response(wsgi, call):

@@ -62,6 +62,13 @@ def caches():
 
 
 @pytest.fixture
+def cache(make, clock):
+    made = make()
+    made.set("a", 1)
+    return made
+
+
+@pytest.fixture
 def make_exported(caches, clock, closed):
     """Make a cache and add it to ``caches``."""
 

@@ -1,13 +1,12 @@
 """gevent patches after wheelcache was imported, or used: no greenlet stops the others. Each test in its own process."""
 
 import re
-import subprocess
-import sys
 import textwrap
 
 import pytest
 
 from tests.redis_server import RedisServer
+from tests.scripts import run_python
 from wheelcache import Cache
 
 PRELUDE = """
@@ -42,12 +41,7 @@ GEVENTS_OWN = r"(?s)Exception ignored in[^\n]*<bound method _ForkHooks\.after_fo
 
 
 def run(script, *arguments):
-    outcome = subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
+    outcome = run_python("-c", PRELUDE + textwrap.dedent(script), *arguments)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert "Traceback" not in re.sub(GEVENTS_OWN, "", outcome.stderr), outcome.stderr
     return outcome.stdout.split()

@@ -5,6 +5,7 @@ Every answer to an honest visitor is compared with the answer of the same site w
 
 import re
 from contextlib import ExitStack
+from functools import cache
 from itertools import cycle, product
 
 import pytest
@@ -28,16 +29,14 @@ OF_A_SESSION = re.compile("/(user|session|theme)/")
 @pytest.fixture(scope="module")
 def sieges(tmp_path_factory):
     """Start a server, or get the one that runs."""
-    known = {}
     with ExitStack() as stack:
         fleet = Fleet(stack, tmp_path_factory.mktemp("servers"))
 
+        @cache
         def start(name):
-            if name not in known:
-                folder = str(tmp_path_factory.mktemp("site"))
-                server = fleet(name, SERVERS[name], VISITED_SITE=folder, VISITED_DEBUG="0")
-                known[name] = Siege(server, flask=name not in OF_ASGI)
-            return known[name]
+            folder = str(tmp_path_factory.mktemp("site"))
+            server = fleet(name, SERVERS[name], VISITED_SITE=folder, VISITED_DEBUG="0")
+            return Siege(server, flask=name not in OF_ASGI)
 
         yield start
 

@@ -5,6 +5,7 @@ An answer is compared with that of the same project without a cache to the same 
 
 import random
 from contextlib import ExitStack, closing
+from functools import cache
 from itertools import count
 from pathlib import Path
 from urllib.parse import urlencode
@@ -125,18 +126,16 @@ class Visits:
 @pytest.fixture(scope="module")
 def visits(tmp_path_factory):
     """Start a server, or get the one that runs."""
-    known = {}
     with ExitStack() as stack:
         fleet = Fleet(stack, tmp_path_factory.mktemp("servers"))
 
+        @cache
         def start(name):
-            if name not in known:
-                folder = tmp_path_factory.mktemp("site")
-                debug = f"{'DEBUG' in name:d}"
-                server = fleet(name, SERVERS[name], VISITED_SITE=str(folder), VISITED_DEBUG=debug)
-                # waitress sends the body that Django makes for a HEAD.
-                known[name] = Visits(server, stack, ["GET"] if "waitress" in name else ["GET", "HEAD"])
-            return known[name]
+            folder = tmp_path_factory.mktemp("site")
+            debug = f"{'DEBUG' in name:d}"
+            server = fleet(name, SERVERS[name], VISITED_SITE=str(folder), VISITED_DEBUG=debug)
+            # waitress sends the body that Django makes for a HEAD.
+            return Visits(server, stack, ["GET"] if "waitress" in name else ["GET", "HEAD"])
 
         yield start
         # Tracebacks of Django may name the folder of this checkout.

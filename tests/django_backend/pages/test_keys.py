@@ -118,4 +118,3 @@ def test_a_language_or_a_time_zone_that_an_earlier_request_left_behind_is_not_st
     timezone.deactivate()
     assert site.get("/language").body.startswith(b"en ")
     assert not site.get("/zone").body.startswith(b"Asia/Tokyo")
-    site.cache.cache.close()

@@ -71,7 +71,6 @@ def test_items_that_a_middleware_puts_into_meta_reach_the_server(site_settings, 
     answer_of(application, site.environ(*site.parts("/plain")))
     assert environ["wsgi"]["app.number"] == 7
     assert site.stats().stored == 1
-    site.cache.cache.close()
 
 
 def put_number(get_response):

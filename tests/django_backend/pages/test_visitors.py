@@ -63,7 +63,6 @@ def test_a_name_that_django_takes_for_that_of_the_type_poisons_no_page(site_sett
     environ = site.environ(*site.parts("/content-type")) | {"HTTP_CONTENT_TYPE": "evil"}
     assert answer_of(site.app, environ).body.startswith(b"evil")
     assert site.get("/content-type").body.startswith(b"None")
-    site.cache.cache.close()
 
 
 def test_the_state_that_an_application_in_front_keeps_for_the_visitor_reaches_nobody_else(site_settings, clock):
@@ -72,7 +71,6 @@ def test_the_state_that_an_application_in_front_keeps_for_the_visitor_reaches_no
     for user in ("ada", "bob"):
         site.scope = lambda *parts, user=user: {**whole(*parts), "state": {"user": user}}
         assert site.get("/state").body.startswith(user.encode())
-    site.cache.cache.close()
 
 
 THEMES = {
