@@ -143,7 +143,7 @@ def closed():
     """Close at the end of the test what ``closed`` was called with. It returns its argument."""
     made = []
     yield lambda each: made.append(each) or each
-    for each in made:
+    for each in reversed(made):
         each.close()
 
 

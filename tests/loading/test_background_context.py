@@ -63,18 +63,12 @@ def tenants():
 
 
 @pytest.fixture(params=[InThreads, InTasks], ids=["threads", "tasks"])
-def make_twin(request, clock):
-    made = []
-
+def make_twin(request, clock, closed):
     def make(**options):
         cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None, **options)
-        made.append(request.param(cache))
-        return cache, made[-1]
+        return cache, closed(request.param(closed(cache)))
 
-    yield make
-    for twin in made:
-        twin.close()
-        twin.cache.close()
+    return make
 
 
 def by_refresh(twin, clock, loader):
