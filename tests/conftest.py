@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import unittest
@@ -145,6 +146,15 @@ def closed():
     yield lambda each: made.append(each) or each
     for each in reversed(made):
         each.close()
+
+
+@pytest.fixture
+def hasty_interpreter():
+    """Let threads alternate 5,000 times as often as usual."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest.fixture

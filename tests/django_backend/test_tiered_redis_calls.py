@@ -5,17 +5,9 @@ import time
 
 import pytest
 
-from tests.backends.tiers import TierOnDjango, made_tiers
 from tests.waiting import until
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
-
-
-@pytest.fixture
-def tier(trackings):
-    """``tier(kind, place, **options)``"""
-    with made_tiers(trackings) as make:
-        yield lambda *args, **options: make(TierOnDjango, *args, **options)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.http_cache.site import AsgiSite, Response
+from tests.http_cache.site import AsgiSite, Response, leaving_client
 from tests.waiting import PATIENCE
 
 
@@ -13,11 +13,7 @@ def test_a_disconnect_reaches_an_application_that_has_not_answered_yet(clock):
     received = []
 
     async def main():
-        gone = asyncio.Event()
-
-        async def receive():
-            await gone.wait()
-            return {"type": "http.disconnect"}
+        gone, receive = leaving_client()
 
         async def send(message):
             """Send nothing."""

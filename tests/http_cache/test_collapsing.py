@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.http_cache.site import AsgiSite, Response, WsgiSite
+from tests.http_cache.site import AsgiSite, Response, WsgiSite, leaving_client
 from tests.waiting import PATIENCE, until
 from wheelcache.http_cache import pages
 from wheelcache.http_cache.wsgi import RENEWALS, renewal_pool
@@ -209,11 +209,7 @@ def test_a_cancelled_follower_leaves_the_others_alone(slow):
 
 def test_a_client_that_disconnects_does_not_end_a_run(slow):
     async def main(site):
-        gone = asyncio.Event()
-
-        async def receive():
-            await gone.wait()
-            return {"type": "http.disconnect"}
+        gone, receive = leaving_client()
 
         async def send(message):
             raise OSError("the client has disconnected")
@@ -246,11 +242,7 @@ def test_a_client_that_disconnects_does_not_end_a_run(slow):
 
 def test_a_client_that_disconnects_ends_a_stream_that_cannot_be_stored(slow):
     async def main(site):
-        gone = asyncio.Event()
-
-        async def receive():
-            await gone.wait()
-            return {"type": "http.disconnect"}
+        gone, receive = leaving_client()
 
         async def events(scope, receive, send):
             await send({"type": "http.response.start", "status": 200, "headers": []})

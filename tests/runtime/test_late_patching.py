@@ -5,7 +5,6 @@ import textwrap
 
 import pytest
 
-from tests.redis_server import RedisServer
 from tests.scripts import run_python
 from wheelcache import Cache
 
@@ -119,14 +118,8 @@ def test_threads_of_a_cache_that_was_made_or_used_before_stop_no_greenlet(use, t
     kept.close()
 
 
-@pytest.fixture(scope="module")
-def server():
-    with RedisServer() as server:
-        yield server
-
-
 @pytest.mark.servers
-def test_a_tracking_thread_that_was_made_before_stops_no_greenlet(server):
+def test_a_tracking_thread_that_was_made_before_stops_no_greenlet(shared_redis):
     """Locks and events were created before the patch. One thread fails in its first step, which runs during start()."""
     assert run(
         """
@@ -160,5 +153,5 @@ def test_a_tracking_thread_that_was_made_before_stops_no_greenlet(server):
         tracking.stop()
         print("done")
         """,
-        str(server.port),
+        str(shared_redis.port),
     ) == ["done"]
