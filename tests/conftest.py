@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import unittest
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import shared_stamps, tracking
 from tests.memcached_server import memcached_server
+from tests.pairs import select
 from tests.postgresql_server import PostgresqlServer, programs
 from tests.prepared_python import PreparedPython
 from tests.redis_cluster import Cluster
@@ -109,7 +111,10 @@ def first_cases(tests):
     return {test.nodeid.partition("[")[0]: test for test in reversed(tests)}.values()
 
 
+# First, since plugins may change the order of the items.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    config.hook.pytest_deselected(items=select(items))
     for item in items:
         folder = item.path.parent.name
         if folder in FOLDERS:
@@ -146,6 +151,24 @@ def _close_caches():
 @pytest.fixture
 def clock():
     return ManualClock()
+
+
+@pytest.fixture
+def closed():
+    """Close at the end of the test what ``closed`` was called with. It returns its argument."""
+    made = []
+    yield lambda each: made.append(each) or each
+    for each in reversed(made):
+        each.close()
+
+
+@pytest.fixture
+def hasty_interpreter():
+    """Let threads alternate 5,000 times as often as usual."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest.fixture
@@ -228,11 +251,25 @@ def python(tmp_path_factory):
         yield prepared
 
 
-@pytest.fixture(scope="module")
-def shared_redis():
-    """A Redis of the tests of one module."""
-    with RedisServer() as server:
-        yield server
+def running(make, scope="function"):
+    """Return a fixture: a server that ``make`` returns, which runs for that long. A test may stop its own one."""
+
+    @pytest.fixture(scope=scope)
+    def server():
+        with make() as running:
+            yield running
+
+    return server
+
+
+shared_redis = running(RedisServer, "module")
+own_redis = running(RedisServer)
+shared_cluster = running(Cluster, "module")
+# It takes two seconds to start.
+shared_postgresql = running(PostgresqlServer, "module")
+own_postgresql = running(PostgresqlServer)
+# Its value is the address.
+memcached = running(memcached_server, "module")
 
 
 @pytest.fixture
@@ -242,45 +279,10 @@ def empty_redis(shared_redis):
 
 
 @pytest.fixture
-def own_redis():
-    """A Redis that the test may stop."""
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def shared_cluster():
-    """A Redis Cluster of the tests of one module: three masters."""
-    with Cluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
 def empty_cluster(shared_cluster):
     for node in shared_cluster.nodes:
         node.ask("FLUSHALL")
     return shared_cluster
-
-
-@pytest.fixture(scope="module")
-def shared_postgresql():
-    """A PostgreSQL of the tests of one module, which takes two seconds to make."""
-    with PostgresqlServer() as server:
-        yield server
-
-
-@pytest.fixture
-def own_postgresql():
-    """A PostgreSQL that the test may stop."""
-    with PostgresqlServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def memcached():
-    """The address of a memcached of the tests of one module."""
-    with memcached_server() as address:
-        yield address
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Scripts that tests run in a process of their own."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -39,3 +40,10 @@ def run(script, *args, status=0, timeout=250, **given):
             process.kill()
     assert (process.returncode, errors) == (status, ""), output + errors
     return output
+
+
+def run_python(*arguments, env=(), cwd=ROOT, stderr=subprocess.PIPE, timeout=250, check=False):
+    """Run Python with ``arguments``, and ``env`` in addition to the environment. Return its outcome, in text."""
+    command, env = [sys.executable, *arguments], {**os.environ, **dict(env)}
+    output = {"stdout": subprocess.PIPE, "stderr": stderr, "text": True}
+    return subprocess.run(command, env=env, cwd=cwd, timeout=timeout, check=check, **output)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.scripts import run_python
+
 pytestmark = pytest.mark.deep
 
 ROOT = Path(__file__).parents[1]
@@ -213,15 +215,7 @@ def test_the_extension_itself_refuses_to_run_without_the_interpreter_lock():
 
 
 def build_without_compiler(*command):
-    done = subprocess.run(
-        [sys.executable, "setup.py", *map(str, command)],
-        env={**os.environ, "CC": "/bin/false"},
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=250,
-    )
+    done = run_python("setup.py", *map(str, command), env={"CC": "/bin/false"}, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
     return done.stdout
 

@@ -6,7 +6,6 @@ Until there is a release, nothing sends users to a package index, where anybody 
 import ast
 import json
 import logging.config
-import os
 import re
 import shlex
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.scripts import run_python
 from tests.snippets import FOLLOWED, PAGES, START, execute, follow, snippets
 from wheelcache import Cache
 from wheelcache.core import IMPLEMENTATION
@@ -26,15 +26,7 @@ ALL = {place: snippet for found in SNIPPETS.values() for place, snippet in found
 
 @pytest.mark.parametrize("page", [page for page in SNIPPETS if page not in FOLLOWED], ids=lambda page: page.stem)
 def test_the_snippets_of_a_page_run(page, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.snippets", page],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=250,
-    )
+    done = run_python("-W", "error", "-m", "tests.snippets", page, env={"TMPDIR": str(tmp_path)})
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -90,13 +82,7 @@ def test_the_snippets_define_or_import_the_names_that_they_use(tmp_path):
     by_themselves = {place: code for page in SNIPPETS if page not in FOLLOWED for place, code in SNIPPETS[page].items()}
     for place, snippet in by_themselves.items():
         (tmp_path / f"{place.replace('/', ' ')}.py").write_text(snippet)
-    done = subprocess.run(
-        [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "F821", "--quiet", tmp_path],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=250,
-    )
+    done = run_python("-m", "ruff", "check", "--isolated", "--no-cache", "--select", "F821", "--quiet", tmp_path)
     assert len(by_themselves) > 40
     assert (done.stdout, done.stderr) == ("", "")
 

@@ -72,6 +72,7 @@ def test_every_write_ends_the_entries_of_the_others_and_fills_do_not(apart, writ
     assert other.get("k") is None
 
 
+@pytest.mark.pairs(full="adapter", of="adapter")
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_an_old_value_in_its_fill_grace_is_not_returned_after_a_write_by_another_process(
     apart, write, clock, in_thread

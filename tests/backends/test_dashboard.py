@@ -30,6 +30,8 @@ from wheelcache.observability.dashboard.dashboard import ASSETS
 from wheelcache.observability.dashboard.permissions import Permission
 from wheelcache.observability.site import Site
 
+pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
+
 ACTIONS = [CLEAR, PURGE, SAVE, RESET]
 
 
@@ -72,6 +74,7 @@ def make_guarded(request):
         yield lambda *args, **options: request.param(stack, *args, **options)
 
 
+@pytest.mark.pairs(full="make_guarded", of="make_guarded")
 @pytest.mark.parametrize(
     ("granted", "may_operate", "may_inspect"),
     [
@@ -108,6 +111,7 @@ REFUSALS = [
 ]
 
 
+@pytest.mark.pairs(full="make_guarded", of="make_guarded")
 @pytest.mark.parametrize("verdict", REFUSALS, ids=lambda each: type(each).__name__)
 def test_any_other_value_of_a_guard_is_refused_and_logged_if_it_looks_like_a_mistake(
     make_guarded, tmp_path, verdict, caplog
@@ -148,13 +152,13 @@ def test_the_buttons_say_what_they_did_and_it_is_logged(site, caplog):
 
 
 @pytest.fixture
-def pages(site, tmp_path, clock):
+def pages(site, tmp_path, clock, closed):
     """A site whose pages are cached in the process of the dashboard."""
     found = WsgiSite(clock, figures_dir=tmp_path / "figures")
     if isinstance(site, FlaskSite):
         site.app.extensions[PAGES] = [found.cache]
-    yield found
-    found.cache.cache.close()
+    closed(found.cache.cache)
+    return found
 
 
 def test_pages_are_purged_and_the_event_names_the_user(site, pages):

@@ -75,6 +75,7 @@ def test_fill_grace_needs_a_fill_wait_for_some_of_its_keys(adapter, make):
         make(**options)
 
 
+@pytest.mark.pairs(full="adapter", of="adapter")
 @pytest.mark.parametrize("wrong", [-1, "5", None, True, float("nan"), float("inf"), {1: 5}, {"a": -1}], ids=repr)
 def test_a_wrong_fill_grace_is_an_error_that_names_it_and_the_values_that_it_accepts(adapter, make, wrong):
     with pytest.raises(adapter.refused, match="a number of seconds >= 0, or a dict of key prefixes") as refused:

@@ -68,6 +68,7 @@ FILLS = {
 }
 
 
+@pytest.mark.pairs(full="adapter")
 @pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
 @pytest.mark.parametrize("by_another", [False, True], ids=["by holder", "by another"])
 def test_all_waiters_get_what_is_set_each_its_own(cache, in_thread, fill, by_another):
@@ -99,6 +100,20 @@ def test_a_none_and_a_value_that_is_too_big_are_values_for_waiters(make, in_thre
         assert not cache.engine.engine.is_leased(cache.key("key"))
 
 
+def check_that_one_waiter_goes_on(cache, give_up, in_thread):
+    """Check that a waiter gets the lease if ``give_up(cache)`` gives it up, which another caller cannot do."""
+    cache.get("key")
+    waiters = [in_thread(cache.get, "key") for _ in range(2)]
+    until_waiting(2)
+    in_thread(give_up, cache).result(PATIENCE)
+    assert waiting() == 2
+    give_up(cache)
+    until_waiting(1)
+    assert until(lambda: any(waiter.done() for waiter in waiters))
+    cache.set("key", "filled")
+    assert sorted(str(waiter.result(PATIENCE)) for waiter in waiters) == ["None", "filled"]
+
+
 GIVES_UP = {
     "delete": lambda cache: cache.delete("key"),
     "delete_many": lambda cache: cache.delete_many(["other", "key"]),
@@ -108,19 +123,10 @@ GIVES_UP = {
 }
 
 
+@pytest.mark.pairs(full="adapter", of="adapter")
 @pytest.mark.parametrize("give_up", GIVES_UP.values(), ids=GIVES_UP)
 def test_when_the_holder_gives_up_one_of_the_waiters_goes_on(cache, in_thread, give_up):
-    cache.get("key")
-    waiters = [in_thread(cache.get, "key") for _ in range(2)]
-    until_waiting(2)
-    # Another caller cannot give up the lease of the holder.
-    in_thread(give_up, cache).result(PATIENCE)
-    assert waiting() == 2
-    give_up(cache)
-    until_waiting(1)
-    assert until(lambda: any(waiter.done() for waiter in waiters))
-    cache.set("key", "filled")
-    assert sorted(str(waiter.result(PATIENCE)) for waiter in waiters) == ["None", "filled"]
+    check_that_one_waiter_goes_on(cache, give_up, in_thread)
 
 
 ASKS = {
@@ -159,6 +165,7 @@ def test_a_value_that_is_outdated_when_it_is_set_ends_the_lease(make, in_thread,
     assert not is_leased
 
 
+@pytest.mark.pairs(full="adapter", of="adapter")
 @pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS)
 def test_only_get_takes_a_lease_and_only_get_waits_for_one(cache, in_thread, ask):
     ask(cache)

@@ -136,6 +136,7 @@ OLD_CACHELIB = pytest.mark.skipif(
 SCRIPTS = (set_before, set_in_it, moved_to_and_fro, nested, ticking, pytest.param(every_method, marks=OLD_CACHELIB))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_has_the_answers_of_the_frameworks_own_cache(script, library, both):
     script(both, library)

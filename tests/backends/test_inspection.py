@@ -13,6 +13,8 @@ from tests.backends.dashboard_page import ANSWERS, INSPECT
 from tests.backends.dashboard_sites import SITES, figures, press
 from wheelcache.observability.publisher import INTERVAL
 
+pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
+
 FIND = {"cache": "atlas", "action": "find", "kind": "key", "text": "k"}
 DELETE = {**FIND, "action": "delete"}
 

@@ -10,6 +10,8 @@ from tests.backends.adapters import ADAPTERS
 from tests.waiting import PATIENCE, until
 from wheelcache import KEEP, LoadTimeout
 
+pytestmark = pytest.mark.pairs(full="way", of="policy")
+
 LONG = 60
 
 
@@ -249,6 +251,7 @@ def test_keep_without_a_previous_value_is_an_error(make, ask):
 # Results that can be read only once.
 
 
+@pytest.mark.pairs(full="way", of="way, function")
 @pytest.mark.parametrize("ttl", [10, -1])
 @pytest.mark.parametrize("policy", [*POLICIES, {"timeout": lambda value: 5}], ids=lambda policy: "".join(policy))
 @pytest.mark.parametrize("function", [coroutine, generator])

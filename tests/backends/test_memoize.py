@@ -307,6 +307,7 @@ def test_an_object_whose_call_is_async_is_awaited(django_site):
     assert load.cache_stats().calls == 1
 
 
+@pytest.mark.pairs(full="site", of="site")
 @pytest.mark.parametrize("timeout", [60, -1])
 def test_a_function_that_only_returns_coroutines_is_an_error(site, timeout):
     load = site.memoize(timeout)(wrapper(awaited_once))

@@ -34,6 +34,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.pairs(full="adapter", of="adapter, option")
 @pytest.mark.parametrize(("option", "wrong", "takes"), WRONG, ids=[f"{name}={wrong!r:.20}" for name, wrong, _ in WRONG])
 def test_a_wrong_option_is_an_error_that_names_it_and_what_it_takes_and_got(adapter, option, wrong, takes):
     with pytest.raises(adapter.refused) as refused:
@@ -42,6 +43,7 @@ def test_a_wrong_option_is_an_error_that_names_it_and_what_it_takes_and_got(adap
         assert part in str(refused.value)
 
 
+@pytest.mark.pairs(full="adapter", of="adapter")
 @pytest.mark.parametrize(
     "options",
     [
@@ -91,6 +93,7 @@ def test_a_wrong_snapshot_key_is_refused_without_being_shown(adapter, wrong):
     assert "54321" not in str(refused.value)
 
 
+@pytest.mark.pairs(full="adapter")
 @pytest.mark.parametrize("option", ["snapshot", "figures_dir"])
 @pytest.mark.parametrize("name", ["no/parent", "a file", "for all", "x" * 300])
 def test_a_directory_that_cannot_be_used_is_an_error_that_names_the_option_and_says_why(

@@ -47,6 +47,7 @@ USES = {
 }
 
 
+@pytest.mark.pairs(full="adapter", of="use")
 @pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_ASYNC, indirect=True)
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_whatever_uses_the_cache_first_finds_what_was_there_before(restart, use):
@@ -57,6 +58,7 @@ def test_whatever_uses_the_cache_first_finds_what_was_there_before(restart, use)
     assert cache.engine.keeper.save()
 
 
+@pytest.mark.pairs(full="adapter", of="adapter")
 @pytest.mark.parametrize(
     "options",
     [{"max_bytes": 100_000}, {"snapshot_key": "a"}, {"snapshot_key": b"\0"}, {"coherence": "host"}],

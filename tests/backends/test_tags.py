@@ -11,6 +11,8 @@ from tests.engines import engine
 from tests.loading.harness import Held
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.pairs(full="make")
+
 WAYS_TO_STORE = {
     "set": lambda backend, key, tags: backend.set(key, "old", tags=tags),
     "set, with a timeout": lambda backend, key, tags: backend.set(key, "old", 10, tags=tags),
@@ -58,6 +60,7 @@ def test_a_loaded_value_has_tags(make):
         adapter.backend.delete_tags("a")
 
 
+@pytest.mark.pairs(full="make", of="make")
 @pytest.mark.parametrize("tags", ["user:7", None, 7, ("",), (7,), [f"{number}" for number in range(65)]])
 def test_wrong_tags_are_refused(make, tags):
     adapter = make()

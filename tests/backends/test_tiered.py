@@ -134,6 +134,7 @@ def test_get_many_asks_once_for_what_is_missing(make):
     assert [*(args if len(args) > 1 else args[0])] == ["b", "none", "c"]
 
 
+@pytest.mark.pairs(full="adapter")
 @pytest.mark.parametrize("l1_timeout", [60, 24 * 3600], ids=["a minute", "a day"])
 @pytest.mark.parametrize("many", [False, True], ids=["get", "get_many"])
 @with_async
@@ -192,6 +193,7 @@ def test_the_cache_behind_gets_each_timeout_exactly(make):
         assert tier.noted.timeouts() == [seconds] * len(writes)
 
 
+@pytest.mark.pairs(full="adapter", of="wrong")
 @pytest.mark.parametrize("wrong", WRONG_TIMEOUTS, ids=repr)
 @with_async
 def test_a_wrong_timeout_is_a_type_error_that_names_it_and_never_reaches_the_cache_behind(make, wrong):
@@ -252,6 +254,7 @@ def test_load_returns_what_another_cache_was_first_to_add_and_computes_a_none_on
     assert tier.has("none")
 
 
+@pytest.mark.pairs(full="adapter", of="write")
 @pytest.mark.parametrize(("write", "expected"), WRITES.values(), ids=WRITES)
 @with_async
 def test_a_value_is_not_kept_if_its_key_is_written_or_deleted_while_it_is_computed(make, in_thread, write, expected):
@@ -407,6 +410,7 @@ redises = [
 ]
 
 
+@pytest.mark.pairs(full="name, kind", of="name, kind")
 @pytest.mark.filterwarnings("ignore::django.core.cache.CacheKeyWarning")
 @pytest.mark.parametrize(("name", "kind", "named"), redises, ids=[", ".join(each) for each in redises])
 def test_what_any_client_writes_and_what_redis_expires_ends_the_copy(over, empty_redis, name, kind, named):
@@ -517,6 +521,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.pairs(full="adapter", of="adapter, option")
 @pytest.mark.parametrize(("option", "wrong", "takes"), WRONG, ids=[f"{name}={wrong!r}" for name, wrong, _ in WRONG])
 def test_a_wrong_option_is_an_error_that_names_it_and_what_it_takes_and_got(make, adapter, option, wrong, takes):
     with pytest.raises(adapter.refused) as refused:

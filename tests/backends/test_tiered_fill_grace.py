@@ -114,6 +114,7 @@ WRITES = {
 }
 
 
+@pytest.mark.pairs(full="adapter")
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("is_leased", [False, True])
 def test_an_expired_value_that_another_process_writes_or_deletes_is_not_returned(

@@ -8,17 +8,11 @@ import pytest
 from flask import Flask
 
 from tests.backends.adapter import QUIET
-from tests.backends.tiers import SERVERS, TIERS, made_tiers
+from tests.backends.tiers import SERVERS, TIERS
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache.loading.steps import then
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
-
-
-@pytest.fixture
-def over(trackings):
-    with made_tiers(trackings) as over:
-        yield over
+pytestmark = [pytest.mark.pairs(full="name, kind"), pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
 
 
 KINDS = [(name, kind) for name, cls in TIERS.items() for kind in cls.kinds if kind != "memory"]
@@ -118,6 +112,7 @@ def test_a_value_that_was_missed_before_a_write_by_another_process_is_not_kept(
         assert other.get("other") == 1
 
 
+@pytest.mark.pairs(full="name")
 @stores
 @writes
 @names
@@ -132,6 +127,7 @@ def test_a_value_that_was_missed_before_a_write_by_another_thread_is_not_kept(
     assert found(tier, other) == [expected] * 2
 
 
+@pytest.mark.pairs(full="name, kind", of="name, kind")
 @stores
 @of_any_kind
 def test_a_value_that_is_stored_while_a_delete_by_another_process_has_not_returned_is_not_kept(
@@ -159,6 +155,7 @@ def test_a_value_that_reaches_the_store_after_a_write_by_another_process_is_remo
     assert found(tier, other) == [kept, kept]
 
 
+@pytest.mark.pairs(full="name, kind", of="name, kind")
 @stores
 @of_any_kind
 def test_a_newer_value_of_another_process_that_replaced_the_stored_one_stays(
@@ -254,6 +251,7 @@ LATER = {
 }
 
 
+@pytest.mark.pairs(full="name", of="name")
 @pytest.mark.parametrize("later", LATER.values(), ids=LATER)
 @names
 def test_a_write_that_answers_no_miss_is_kept(pair, name, later, clock):
@@ -347,6 +345,7 @@ def test_a_loader_whose_event_loop_stops_and_runs_again_keeps_no_outdated_value(
     loop.close()
 
 
+@pytest.mark.pairs(full="name")
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @names
 @pytest.mark.parametrize("coherence", ["host", None])

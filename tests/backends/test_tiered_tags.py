@@ -6,17 +6,15 @@ from threading import Event
 import pytest
 
 from tests.backends.test_tags import WAYS_TO_STORE
-from tests.backends.tiers import SERVERS, TIERS, WITH_ASYNC, made_tiers
+from tests.backends.tiers import SERVERS, TIERS, WITH_ASYNC
 from tests.waiting import PATIENCE, until
 from wheelcache.loading.steps import then
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
-
-
-@pytest.fixture
-def over(trackings):
-    with made_tiers(trackings) as over:
-        yield over
+pytestmark = [
+    pytest.mark.pairs(full="name, kind", of="name, kind"),
+    pytest.mark.servers,
+    pytest.mark.usefixtures("own_stamps"),
+]
 
 
 KINDS = [(name, kind) for name, cls in TIERS.items() for kind in cls.kinds]

@@ -14,7 +14,7 @@ from tests.waiting import until
 from wheelcache.errors import MissingKey
 from wheelcache.near_cache.written_timeouts import SLACK
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
+pytestmark = [pytest.mark.pairs(full="adapter"), pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
 
 
 class Down(ConnectionError):
@@ -101,6 +101,7 @@ def test_after_that_the_value_is_of_another_process_and_its_copy_is_kept_as_long
     assert left(tier) == 60
 
 
+@pytest.mark.pairs(full="adapter", of="write")
 @writes
 def test_a_longer_timeout_than_that_of_the_copies_ends_the_last_of_them(make, clock, write_if_there, write):
     tier = make(l1_timeout=60)

@@ -8,7 +8,10 @@ from tests.backends.adapter import DEFAULT
 from tests.backends.adapters import WITH_ASYNC
 from tests.backends.wrong_timeouts import WRONG_TIMEOUTS, refused_timeout
 
-pytestmark = pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_ASYNC, indirect=True)
+pytestmark = [
+    pytest.mark.pairs(full="adapter"),
+    pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_ASYNC, indirect=True),
+]
 
 ALL_WRITES = {
     "set": lambda cache, ttl=DEFAULT: cache.set("key", [1], ttl),
@@ -60,6 +63,7 @@ def test_without_an_end_an_entry_stays(make, clock, write, ttl):
     assert cache.get("key") == by_default.get("key") == [1]
 
 
+@pytest.mark.pairs(full="adapter", of="ttl")
 @pytest.mark.parametrize("ttl", [-1, -0.5, -float("inf")])
 def test_a_timeout_that_is_over_at_once_stores_nothing_and_takes_away_what_was_there(make, clock, ttl):
     cache = make()
@@ -142,6 +146,7 @@ def test_what_is_set_lives_at_most_a_twentieth_and_a_minute_shorter_and_does_not
     assert cache.get_many(KEYS) == {}
 
 
+@pytest.mark.pairs(full="adapter", of="ttl")
 @pytest.mark.parametrize("ttl", [0.5, 300, TWO_WEEKS, DEFAULT], ids=["0.5", "300", "two weeks", "default"])
 def test_add_and_touch_keep_their_timeout_exactly_and_a_counter_what_is_left(make, clock, ttl):
     cache = make(jitter=0.05, timeout=50)

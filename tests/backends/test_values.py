@@ -16,7 +16,10 @@ from django.utils.safestring import SafeString
 from tests.backends.adapters import WITH_ASYNC
 from tests.waiting import THREADS, join, until_waiting
 
-pytestmark = pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_ASYNC, indirect=True)
+pytestmark = [
+    pytest.mark.pairs(full="adapter", of="value"),
+    pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_ASYNC, indirect=True),
+]
 
 
 class Text(str):
@@ -39,6 +42,7 @@ MUTABLE = [
 ]
 
 
+@pytest.mark.pairs(full="adapter", of="adapter, objects")
 @pytest.mark.parametrize(
     ("value", "objects"), [*((each, 1) for each in IMMUTABLE), *((each, 5) for each in MUTABLE)], ids=repr
 )
@@ -65,6 +69,7 @@ READS = {
 }
 
 
+@pytest.mark.pairs(full="adapter")
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_a_caller_that_changes_what_it_gave_or_got_does_not_change_what_is_cached(make, write, read):

@@ -1,6 +1,5 @@
 """The effects of a write on the entries, loads and leases of other processes."""
 
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -203,14 +202,6 @@ def test_threads_never_get_what_was_written_before_they_asked(map_stamps, togeth
     assert together(work) == [None] * 32
 
 
-@pytest.fixture
-def _switches_often():
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
 READS = 10_000
 
 REWRITES = {
@@ -221,7 +212,7 @@ REWRITES = {
 }
 
 
-@pytest.mark.usefixtures("_switches_often")
+@pytest.mark.usefixtures("hasty_interpreter")
 @pytest.mark.parametrize("write", REWRITES.values(), ids=REWRITES)
 def test_beside_a_writer_in_a_tight_loop_the_readers_of_its_process_never_miss(process, write):
     cache = process()

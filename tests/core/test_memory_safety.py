@@ -5,7 +5,6 @@ import itertools
 import math
 import os
 import random
-import subprocess
 import sys
 import time
 from copy import copy
@@ -18,6 +17,7 @@ import pytest
 from tests.core.advancing import advance_all
 from tests.core.implementations import COMPILED
 from tests.core.stamps import LocalStamps
+from tests.scripts import run_python
 from wheelcache.core.contract import MISSING, RemovalCause
 
 SLOTS = 64
@@ -302,7 +302,7 @@ def test_cores_in_cores_are_dropped_without_overflowing_the_stack():
         del core, outer
         print("dropped")
     """
-    done = subprocess.run([sys.executable, "-c", dedent(program)], capture_output=True, text=True, timeout=250)
+    done = run_python("-c", dedent(program))
     assert (done.stdout, done.returncode) == ("dropped\n", 0), done.stderr
 
 

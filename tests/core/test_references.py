@@ -3,7 +3,6 @@
 import gc
 import itertools
 import random
-import subprocess
 import sys
 import weakref
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.core.advancing import advance_all
 from tests.core.implementations import COMPILED
+from tests.scripts import run_python
 
 compiled = pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
 """For behavior that the contract does not define, or that Python ensures in the other core."""
@@ -251,6 +251,6 @@ print(failed)
 @pytest.mark.timeout(600)
 def test_a_failed_allocation_leaves_a_core_as_before_the_step_or_after_it(request, core_class):
     name = request.node.callspec.params["core_class"]
-    done = subprocess.run([sys.executable, "-c", FAILING, name], capture_output=True, text=True, timeout=600)
+    done = run_python("-c", FAILING, name, timeout=600)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 20

@@ -5,7 +5,6 @@ import dis
 import gc
 import itertools
 import random
-import sys
 import threading
 import time
 import tracemalloc
@@ -80,14 +79,6 @@ def check(core, clock):
     assert len(core) == 0
 
 
-@pytest.fixture
-def quick_switches():
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(before)
-
-
 def interrupt():
     raise Interrupted
 
@@ -151,6 +142,7 @@ FINALIZERS = {
 }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("core_class", ["python"], indirect=True)
 @pytest.mark.parametrize("finalizer", FINALIZERS)
 @pytest.mark.parametrize(("name", "policy"), OPERATIONS_OF_POLICIES)
@@ -195,7 +187,7 @@ def no_collector_callbacks():
 
 
 def test_exceptions_of_another_thread_leave_no_lock_held_and_every_entry_in_the_wheel(
-    make, clock, quick_switches, no_collector_callbacks
+    make, clock, hasty_interpreter, no_collector_callbacks
 ):
     core = make(max_entries=50)
     done = threading.Event()
@@ -236,7 +228,7 @@ def test_exceptions_of_another_thread_leave_no_lock_held_and_every_entry_in_the_
     check(core, clock)
 
 
-def test_a_reader_never_misses_a_key_that_another_thread_sets_over_and_over(make, quick_switches):
+def test_a_reader_never_misses_a_key_that_another_thread_sets_over_and_over(make, hasty_interpreter):
     core = make()
     core.set("key", 0, 100)
     done = threading.Event()
@@ -256,7 +248,7 @@ def test_a_reader_never_misses_a_key_that_another_thread_sets_over_and_over(make
     assert missed == 0
 
 
-def test_hits_that_move_entries_do_not_disturb_a_set_that_looks_for_the_oldest(make, quick_switches):
+def test_hits_that_move_entries_do_not_disturb_a_set_that_looks_for_the_oldest(make, hasty_interpreter):
     core = make(max_entries=8)
     done = threading.Event()
 
@@ -275,7 +267,7 @@ def test_hits_that_move_entries_do_not_disturb_a_set_that_looks_for_the_oldest(m
     assert len(core) == 8
 
 
-def test_threads_together_lose_no_count_and_break_no_bound(make, clock, together, quick_switches):
+def test_threads_together_lose_no_count_and_break_no_bound(make, clock, together, hasty_interpreter):
     core = make(max_entries=100)
     rounds = 300
 

@@ -49,43 +49,13 @@ def not_stored(request):
 
 
 @for_a_minute
-def language(request):
-    return page(translation.get_language())
-
-
-@for_a_minute
-def zone(request):
-    return page(timezone.get_current_timezone_name())
-
-
-@for_a_minute
 def theme(request):
     return page(request.COOKIES.get("theme", "light"))
-
-
-@for_a_minute
-def any_cookie(request):
-    return page(bool(request.COOKIES))
-
-
-@for_a_minute
-def host(request):
-    return page(request.build_absolute_uri("/"))
-
-
-@for_a_minute
-def visitor(request):
-    return page(request.session.get("name", "nobody"))
 
 
 def login(request):
     request.session["name"] = request.GET["name"]
     return HttpResponse("hello")
-
-
-@for_a_minute
-def token(request):
-    return page(get_token(request))
 
 
 @cache_page(600)
@@ -197,46 +167,6 @@ def activated(request):
 
 
 @for_a_minute
-def numbered(request):
-    return page(request.GET.get("page", "first"))
-
-
-@for_a_minute
-def url(request):
-    return page(request.get_full_path())
-
-
-@for_a_minute
-def media_type(request):
-    return page(f"{request.content_type} {request.content_params} {request.encoding}")
-
-
-@for_a_minute
-def content_type(request):
-    return page(request.headers.get("Content-Type"))
-
-
-@for_a_minute
-def state(request):
-    return page(request.scope["state"]["user"])
-
-
-@for_a_minute
-def csrf_cookie(request):
-    return page(request.COOKIES.get("csrftoken", "none"))
-
-
-@for_a_minute
-def csrf_entry(request):
-    return page(request.META.get("CSRF_COOKIE", "none"))
-
-
-@for_a_minute
-def session_cookie(request):
-    return page(request.COOKIES.get("sessionid", "none"))
-
-
-@for_a_minute
 def streamed_token(request):
     def body():
         yield f"{get_token(request)} {next(numbers)}"
@@ -297,20 +227,36 @@ def seen_own(request):
     return HttpResponse(str(scope_of(request).get("site.country")))
 
 
+SHOWN = {
+    "language": lambda request: translation.get_language(),
+    "zone": lambda request: timezone.get_current_timezone_name(),
+    "any-cookie": lambda request: bool(request.COOKIES),
+    "host": lambda request: request.build_absolute_uri("/"),
+    "visitor": lambda request: request.session.get("name", "nobody"),
+    "token": lambda request: get_token(request),
+    "numbered": lambda request: request.GET.get("page", "first"),
+    "url": lambda request: request.get_full_path(),
+    "media-type": lambda request: f"{request.content_type} {request.content_params} {request.encoding}",
+    "content-type": lambda request: request.headers.get("Content-Type"),
+    "state": lambda request: request.scope["state"]["user"],
+    "csrf-cookie": lambda request: request.COOKIES.get("csrftoken", "none"),
+    "csrf-entry": lambda request: request.META.get("CSRF_COOKIE", "none"),
+    "session-cookie": lambda request: request.COOKIES.get("sessionid", "none"),
+}
+
+
+def showing(read):
+    """Return a view whose page shows ``read(request)``."""
+    return for_a_minute(lambda request: page(read(request)))
+
+
 urlpatterns = [
+    *(path(name, showing(read)) for name, read in SHOWN.items()),
     path("named/<name>", named),
     path("", plain),
     path("seen", seen),
     path("seen-own", seen_own),
     path("<country>/seen", seen),
-    path("numbered", numbered),
-    path("url", url),
-    path("media-type", media_type),
-    path("content-type", content_type),
-    path("state", state),
-    path("csrf-cookie", csrf_cookie),
-    path("csrf-entry", csrf_entry),
-    path("session-cookie", session_cookie),
     path("streamed-token", streamed_token),
     path("agent", agent),
     path("agent-in-async", agent_in_async),
@@ -320,14 +266,8 @@ urlpatterns = [
     path("tagged/<tag>", tagged),
     path("not-stored", not_stored),
     path("plain", plain),
-    path("language", language),
-    path("zone", zone),
     path("theme", theme),
-    path("host", host),
-    path("any-cookie", any_cookie),
-    path("visitor", visitor),
     path("login", login),
-    path("token", token),
     path("themed", themed),
     path("by-cache-page", by_cache_page),
     path("says", says),

@@ -99,6 +99,7 @@ def run(coroutine):
     return returned.value.value
 
 
+@pytest.mark.pairs(full="write", of="write")
 @writes
 @pytest.mark.parametrize(("most", "frequency", "left"), [(30, 3, 20), (30, 0, 0), (30, 1, 0), (3, 100, 2), (9, 2, 5)])
 def test_cull_frequency_drops_its_share_of_a_full_cache_before_a_new_key_and_none_before_an_old_one(
@@ -117,6 +118,7 @@ def test_cull_frequency_drops_its_share_of_a_full_cache_before_a_new_key_and_non
     assert ("last" in cache) is (left > 0)
 
 
+@pytest.mark.pairs(full="value", of="value")
 @writes
 @pytest.mark.parametrize("value", ["text", 1.5, [], True])
 def test_a_serializer_of_ones_own_gets_every_value_but_ints_and_none_by_every_write(make, write, value):

@@ -1,6 +1,5 @@
 """Django's system checks of CACHES, and of state that workers must share: sessions, rate limits, failed logins."""
 
-import subprocess
 import sys
 
 import pytest
@@ -11,6 +10,7 @@ from django.urls import include, path
 
 from tests.backends.tiers import LOCMEM as LOCMEM_BACKEND
 from tests.django_backend.conftest import BACKEND
+from tests.scripts import run_python
 from wheelcache.django_backend import WheelCache
 from wheelcache.option_table import DJANGO, DJANGO_TIERED
 
@@ -95,6 +95,7 @@ def test_aliases_without_a_location_that_share_one_store_are_a_warning_that_name
 BESIDE = [("default", option) for option in DJANGO] + [("front", option) for option in DJANGO_TIERED]
 
 
+@pytest.mark.pairs(full="name", of="name")
 @pytest.mark.parametrize(("name", "option"), BESIDE)
 def test_an_option_beside_options_is_a_warning_that_names_it_and_its_alias(name, option):
     configured = {"default": alias("beside"), "redis": REDIS, "front": tiered()}
@@ -144,7 +145,7 @@ execute_from_command_line(["manage.py", "check", "--deploy", "--fail-level", "WA
 
 
 def test_manage_py_check_prints_the_warnings_once_the_app_is_installed():
-    outcome = subprocess.run([sys.executable, "-c", SITE], capture_output=True, text=True, timeout=250)
+    outcome = run_python("-c", SITE)
     assert outcome.returncode == 1
     for line in (
         "(wheelcache.W001) The caches 'default' and 'other' have the same LOCATION ''",

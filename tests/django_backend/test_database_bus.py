@@ -23,9 +23,7 @@ ROWS = "SELECT payload FROM wheelcache_notices WHERE cache = 'site' ORDER BY xid
 
 @pytest.fixture
 def server(shared_postgresql):
-    with shared_postgresql.connect() as connection:
-        connection.execute("DROP SCHEMA public CASCADE")
-        connection.execute("CREATE SCHEMA public")
+    execute(shared_postgresql, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
     return shared_postgresql
 
 
@@ -52,6 +50,12 @@ def pair(machines):
     for each in (a, b):
         each.loads()
     return a, b
+
+
+def execute(server, *statements):
+    with server.connect() as connection:
+        for statement in statements:
+            connection.execute(statement)
 
 
 def payloads(server):
@@ -208,16 +212,17 @@ with transaction.atomic():
 
 def test_an_unknown_payload_outdates_everything(pair, server):
     _, b = pair
-    with server.connect() as connection:
-        connection.execute("INSERT INTO wheelcache_notices (cache, payload) VALUES ('site', '{\"streams\": [1]}')")
+    execute(server, "INSERT INTO wheelcache_notices (cache, payload) VALUES ('site', '{\"streams\": [1]}')")
     assert until(lambda: b.has_lost())
 
 
 def test_notices_of_other_caches_are_ignored(pair, server):
     _, b = pair
-    with server.connect() as connection:
-        connection.execute("INSERT INTO wheelcache_notices (cache, payload) VALUES ('another', '')")
-        connection.execute("INSERT INTO wheelcache_notices (cache, payload) VALUES ('site', '{}')")
+    execute(
+        server,
+        "INSERT INTO wheelcache_notices (cache, payload) VALUES ('another', '')",
+        "INSERT INTO wheelcache_notices (cache, payload) VALUES ('site', '{}')",
+    )
     b.loads("other")
     assert until(lambda: b.has_lost())
 
@@ -248,9 +253,7 @@ def followed(request, tmp_path, server):
     with running(tmp_path, server, tiered=request.param, TRANSACTIONS=True) as machines:
         a, b = machines.process("a"), machines.process("b")
         a("call_command('createcachetable', verbosity=0)")
-        with server.connect() as connection:
-            connection.execute("CREATE TABLE data (version int)")
-            connection.execute("INSERT INTO data VALUES (1)")
+        execute(server, "CREATE TABLE data (version int)", "INSERT INTO data VALUES (1)")
         for each in (a, b):
             each(LOAD)
             each.loads(f"of {each.pid}")
@@ -345,13 +348,11 @@ with transaction.atomic():
 def test_a_block_whose_notice_cannot_be_inserted_is_not_committed(followed, server):
     a, b = followed
     assert [a("get()"), b("get()")] == [1, 1]
-    with server.connect() as connection:
-        connection.execute("ALTER TABLE wheelcache_notices ADD CONSTRAINT refused CHECK (payload = '') NOT VALID")
+    execute(server, "ALTER TABLE wheelcache_notices ADD CONSTRAINT refused CHECK (payload = '') NOT VALID")
     with pytest.raises(AssertionError, match="IntegrityError"):
         a("with transaction.atomic(): write(2)")
     assert a("load()") == 1
-    with server.connect() as connection:
-        connection.execute("ALTER TABLE wheelcache_notices DROP CONSTRAINT refused")
+    execute(server, "ALTER TABLE wheelcache_notices DROP CONSTRAINT refused")
     a("with transaction.atomic(): write(3)")
     assert until(lambda: b("get()") == 3)
 
@@ -395,9 +396,7 @@ def test_one_process_of_a_machine_reads_and_a_killed_reader_is_replaced_without_
 def test_sites_with_the_same_location_and_other_databases_have_readers_of_their_own(machines, server):
     """They run as the same user, so their files are in the same directory."""
     machines.process().loads()
-    with server.connect() as connection:
-        connection.execute("DROP DATABASE IF EXISTS another_site WITH (FORCE)")
-        connection.execute("CREATE DATABASE another_site")
+    execute(server, "DROP DATABASE IF EXISTS another_site WITH (FORCE)", "CREATE DATABASE another_site")
     databases = {"default": {**server.django_database, "NAME": "another_site"}}
     a, b = (machines.process(name, databases=databases) for name in "ab")
     a("call_command('migrate', verbosity=0)")
@@ -545,10 +544,12 @@ def test_after_a_restore_into_a_server_with_lower_numbers_the_cache_keeps_its_en
 
 def test_a_restore_of_the_table_outdates_everything(pair, server):
     a, b = pair
-    with server.connect() as connection:
-        connection.execute("CREATE TABLE restored (LIKE wheelcache_notices INCLUDING ALL)")
-        connection.execute("ALTER TABLE wheelcache_notices RENAME TO replaced")
-        connection.execute("ALTER TABLE restored RENAME TO wheelcache_notices")
+    execute(
+        server,
+        "CREATE TABLE restored (LIKE wheelcache_notices INCLUDING ALL)",
+        "ALTER TABLE wheelcache_notices RENAME TO replaced",
+        "ALTER TABLE restored RENAME TO wheelcache_notices",
+    )
     assert until(lambda: a.has_lost() and b.has_lost())
     for each in (a, b):
         each.loads()
@@ -742,9 +743,7 @@ def test_the_copies_of_a_database_cache_are_current_on_all_machines(tmp_path, se
 
 def test_values_that_are_loaded_from_a_replica_follow_its_notices(tmp_path, own_postgresql):
     with running(tmp_path, own_postgresql) as machines:
-        with own_postgresql.connect() as connection:
-            connection.execute("CREATE TABLE data (version int)")
-            connection.execute("INSERT INTO data VALUES (1)")
+        execute(own_postgresql, "CREATE TABLE data (version int)", "INSERT INTO data VALUES (1)")
         with StandbyServer(own_postgresql, recovery_min_apply_delay="500ms") as standby:
             databases = {"default": own_postgresql.django_database, "replica": standby.django_database}
             a, b = (machines.process(name, databases=databases, POLLED_DATABASE="replica") for name in "ab")
@@ -766,8 +765,7 @@ with transaction.atomic():
             assert until(lambda: b("cache.get_or_set('version', load)") == 2)
             # What was read once is left out, although a transaction of the primary stays open.
             a("transaction.set_autocommit(False); connection.cursor().execute('SELECT pg_current_xact_id()')")
-            with own_postgresql.connect() as connection:
-                connection.execute("INSERT INTO wheelcache_notices (cache, payload) VALUES ('site', 'everything')")
+            execute(own_postgresql, "INSERT INTO wheelcache_notices (cache, payload) VALUES ('site', 'everything')")
             b.loads("kept")
             assert until(lambda: b.has_lost("version"))
             assert until(lambda: b.keeps("kept") and b.keeps("kept") and not b.has_lost("kept"))
@@ -804,9 +802,7 @@ with transaction.atomic():
         reader.stop()
         try:
             # After the crash, the replica replays the commits from its last checkpoint on, with a delay.
-            with standby.connect() as connection:
-                connection.execute("ALTER SYSTEM SET recovery_min_apply_delay = '3s'")
-                connection.execute("SELECT pg_reload_conf()")
+            execute(standby, "ALTER SYSTEM SET recovery_min_apply_delay = '3s'", "SELECT pg_reload_conf()")
             standby.kill_backend()
             assert other("connections.close_all(), cache.get_or_set('version', load)")[1] == 1
             assert until(lambda: other("load()") == 2)

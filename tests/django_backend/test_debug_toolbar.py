@@ -4,12 +4,11 @@ Each test is a process of its own, since the changes of the toolbar to Django ar
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.scripts import run_python
 
 pytestmark = pytest.mark.deep
 
@@ -19,14 +18,8 @@ SITE = "tests.django_backend.toolbar_site"
 
 def visits(path, times, *, toolbar):
     """Return the answers of ``times`` requests for ``path`` in one process, with their data in the cache panel."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-m", SITE, path, str(times)],
-        cwd=ROOT,
-        env={**os.environ, "WITH_TOOLBAR": "1" if toolbar else ""},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=250,
+    done = run_python(
+        "-W", "error::RuntimeWarning", "-m", SITE, path, str(times), env={"WITH_TOOLBAR": "1" if toolbar else ""}
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -225,6 +225,7 @@ PATCHES = {
 }
 
 
+@pytest.mark.pairs(full="is_direct")
 @pytest.mark.parametrize("patch", PATCHES.values(), ids=PATCHES)
 @pytest.mark.parametrize("alias", ["other", "tiered"])
 def test_doubles_are_called_and_restored(is_direct, alias, patch):

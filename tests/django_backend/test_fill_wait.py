@@ -20,10 +20,11 @@ from django.test import RequestFactory, override_settings
 from django.views.decorators.cache import cache_page
 from django.views.decorators.vary import vary_on_headers
 
+from tests.backends.test_fill_wait import check_that_one_waiter_goes_on
 from tests.django_backend.conftest import finish_request
 from tests.engines import engine
 from tests.snippets import ROOT, snippets
-from tests.waiting import PATIENCE, THREADS, auntil_waiting, until, until_waiting, waiting
+from tests.waiting import PATIENCE, THREADS, auntil_waiting, until_waiting
 from wheelcache.django_backend import memoize
 
 LONG = 1000
@@ -100,16 +101,7 @@ def test_if_the_holder_gives_up_one_waiter_goes_on_and_the_end_of_another_reques
 ):
     # request_finished reaches those that Django made.
     cache = site(FILL_WAIT=LONG, JITTER=0, LOG_INTERVAL=None)
-    cache.get("key")
-    waiters = [in_thread(cache.get, "key") for _ in range(2)]
-    until_waiting(2)
-    in_thread(give_up, cache).result(PATIENCE)
-    assert waiting() == 2
-    give_up(cache)
-    until_waiting(1)
-    assert until(lambda: any(waiter.done() for waiter in waiters))
-    cache.set("key", "value")
-    assert sorted(waiter.result(PATIENCE) or "missed" for waiter in waiters) == ["missed", "value"]
+    check_that_one_waiter_goes_on(cache, give_up, in_thread)
 
 
 def test_the_settings_of_the_readme_lease_pages_and_fragments_but_no_key_that_may_never_be_set(make):

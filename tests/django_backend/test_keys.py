@@ -57,6 +57,7 @@ KEYS = [
 ]
 
 
+@pytest.mark.pairs(full="version", of="version")
 @pytest.mark.filterwarnings("ignore::django.core.cache.CacheKeyWarning")
 @pytest.mark.parametrize("key", KEYS, ids=ascii)
 @pytest.mark.parametrize("version", [None, 2, "v"])
@@ -102,6 +103,7 @@ CALLS = {
 calls = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 
 
+@pytest.mark.pairs(full="key", of="key")
 @calls
 @pytest.mark.parametrize("key", BAD_KEYS, ids=ascii)
 def test_a_bad_key_warns_at_every_call_whether_it_is_there_or_not_and_works(make, clock, call, key):

@@ -13,6 +13,8 @@ from django.views.decorators.cache import cache_page
 
 from tests.django_backend.pages.sites import DjangoOnWsgi
 
+pytestmark = pytest.mark.pairs(full="cache", of="cache")
+
 WHEEL = {"BACKEND": "wheelcache.django_backend.WheelCache", "OPTIONS": {"FILL_WAIT": 5}}
 CACHES = {
     "in memory": {"default": WHEEL | {"OPTIONS": {}}},
@@ -115,6 +117,7 @@ def body(target, client_class=Client):
     return response.content
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("client_class", [Client, AsyncClient])
 @pytest.mark.parametrize("how", ["cache_page", "middleware"])
 def test_a_page_is_deleted_by_the_tags_of_its_request_and_of_its_header(cache, settings, how, client_class):

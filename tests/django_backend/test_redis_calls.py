@@ -14,6 +14,8 @@ from wheelcache.core.contract import BATCH
 from wheelcache.django_backend import WheelCache, redis_calls
 from wheelcache.errors import LockError
 
+pytestmark = pytest.mark.pairs(full="call", of="call")
+
 # The remaining time.
 
 
@@ -29,6 +31,7 @@ def test_ttl_and_pttl_are_the_time_left(make, clock, call):
     assert (call(cache, "ttl", "none"), call(cache, "pttl", "none")) == (0, 0)
 
 
+@pytest.mark.pairs(full="call", of="call, name")
 @pytest.mark.parametrize(
     ("name", "given", "left"),
     [
@@ -57,6 +60,7 @@ def test_a_key_gets_another_time_to_live(make, clock, call, monkeypatch, name, g
     assert call(cache, name, "key", given, version=2) is False
 
 
+@pytest.mark.pairs(full="call", of="call, name")
 @pytest.mark.parametrize(
     ("name", "over"), [("expire", 0), ("expire", -1), ("pexpire", -1), ("expire_at", 1), ("pexpire_at", 1)]
 )
@@ -78,6 +82,7 @@ def test_a_time_beyond_all_clocks_is_none_or_over(make, call, name):
     assert cache.get("key") is None
 
 
+@pytest.mark.pairs(full="call")
 @pytest.mark.parametrize("name", ["expire", "pexpire", "expire_at", "pexpire_at"])
 @pytest.mark.parametrize("wrong", ["10", None, True, float("nan"), [1]])
 def test_a_wrong_time_is_an_error(make, clock, call, name, wrong):

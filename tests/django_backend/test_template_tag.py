@@ -7,6 +7,8 @@ from django.test import override_settings
 
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.pairs(full="site", of="site")
+
 KINDS = {"WheelCache": {}, "TieredCache": {"L2": "memory"}}
 LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 DUMMY = {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}

@@ -15,7 +15,7 @@ from django.utils.module_loading import import_string
 from django.views.decorators.cache import cache_page
 
 import wheelcache
-from tests.backends.tiers import LOCMEM, TierOnDjango, made_tiers
+from tests.backends.tiers import LOCMEM, TierOnDjango
 from tests.waiting import THREADS, until, until_waiting
 from wheelcache.django_backend import TieredCache
 from wheelcache.django_backend import cache as default_cache
@@ -26,13 +26,6 @@ pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
 
 TIERED = "wheelcache.django_backend.TieredCache"
 REDIS, DJANGO_REDIS, MEMCACHED = (TierOnDjango.kinds[kind] for kind in ("redis", "django-redis", "memcached"))
-
-
-@pytest.fixture
-def tier(trackings):
-    """``tier(kind, place, behind={settings}, **options)``"""
-    with made_tiers(trackings) as make:
-        yield lambda *args, **options: make(TierOnDjango, *args, **options)
 
 
 def params_of(**options):

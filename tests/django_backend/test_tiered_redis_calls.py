@@ -5,17 +5,9 @@ import time
 
 import pytest
 
-from tests.backends.tiers import TierOnDjango, made_tiers
 from tests.waiting import until
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
-
-
-@pytest.fixture
-def tier(trackings):
-    """``tier(kind, place, **options)``"""
-    with made_tiers(trackings) as make:
-        yield lambda *args, **options: make(TierOnDjango, *args, **options)
 
 
 @pytest.fixture
@@ -40,6 +32,7 @@ def test_the_time_left_is_that_in_redis(front, call):
     assert call(cache, "ttl", "none") == 0
 
 
+@pytest.mark.pairs(full="call", of="call")
 @pytest.mark.parametrize(
     ("name", "given"), [("expire", (50,)), ("pexpire", (50_000,)), ("expire_at", (None,)), ("persist", ())]
 )

@@ -12,17 +12,9 @@ from wheelcache import Cache, CacheClosed, Timers
 
 
 @pytest.fixture
-def make():
+def make(closed):
     """Make a cache with a wheel thread, which is closed in the end."""
-    made = []
-
-    def make_cache(**options):
-        made.append(Cache(**{"interval": 0.01, "jitter": 0, **SILENT, **options}))
-        return made[-1]
-
-    yield make_cache
-    for each in made:
-        each.close()
+    return lambda **options: closed(Cache(**{"interval": 0.01, "jitter": 0, **SILENT, **options}))
 
 
 def test_a_child_reads_what_it_inherited_and_expires_and_evicts_on_its_own(make):

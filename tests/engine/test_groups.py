@@ -4,22 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from tests.coherence.processes import QUIET
-from wheelcache import Cache
-from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.errors import MissingKey
-
-
-@pytest.fixture
-def cache(clock):
-    return Cache(ttl=10, clock=clock, jitter=0, **QUIET)
-
-
-@pytest.fixture
-def pair(tmp_path, clock):
-    """Two caches that act like separate processes."""
-    return [Cache(ttl=100, clock=clock, jitter=0, stamps=SharedStamps("test", tmp_path), **QUIET) for _ in range(2)]
-
 
 WAYS_TO_STORE = {
     "set": lambda cache, key: cache.set(key, 1),
@@ -34,6 +19,7 @@ WAYS_TO_STORE = {
 }
 
 
+@pytest.mark.pairs(full="key", of="key")
 @pytest.mark.parametrize("store", WAYS_TO_STORE.values(), ids=WAYS_TO_STORE)
 @pytest.mark.parametrize("key", [("a", 1), ("a",), ("a", Decimal(1))], ids=repr)
 def test_a_group_ends_however_its_entries_were_stored(cache, store, key):

@@ -17,19 +17,7 @@ from tests.loading.harness import Held
 from tests.runtime import forking
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, RemovalCause
-from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.tags import moment
-
-
-@pytest.fixture
-def cache(clock):
-    return Cache(ttl=10, clock=clock, jitter=0, **QUIET)
-
-
-@pytest.fixture
-def pair(tmp_path, clock):
-    """Two caches that act like separate processes."""
-    return [Cache(ttl=100, clock=clock, jitter=0, stamps=SharedStamps("test", tmp_path), **QUIET) for _ in range(2)]
 
 
 class Dropped(NamedTuple):
@@ -71,6 +59,7 @@ WAYS_TO_STORE = {
 }
 
 
+@pytest.mark.pairs(full="key", of="store")
 @pytest.mark.parametrize("store", WAYS_TO_STORE.values(), ids=WAYS_TO_STORE)
 @pytest.mark.parametrize("key", ["key", 1, ("user:7", 1)], ids=repr)
 def test_an_entry_leaves_with_any_of_its_tags_however_it_was_stored(cache, store, key):

@@ -1,7 +1,6 @@
 """Many threads at the same time: counters are exact, the bound holds, and no entry is lost."""
 
 import random
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,13 +14,7 @@ THREADS = 8
 SILENT = {"log_interval": None, "sample_interval": None}
 
 
-@pytest.fixture(autouse=True)
-def hasty_interpreter():
-    """Let threads alternate 500 times as often as usual."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(before)
+pytestmark = pytest.mark.usefixtures("hasty_interpreter")
 
 
 def in_threads(work):

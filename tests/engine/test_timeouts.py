@@ -80,6 +80,7 @@ def lifetimes(cache):
     return [cache.expires_in(key) for key in cache.keys()]
 
 
+@pytest.mark.pairs(full="ttl", of="ttl")
 @pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
 @pytest.mark.parametrize(("ttl", "most"), [(TTL, 5), (TWO_WEEKS, 60)])
 def test_what_is_filled_lives_no_longer_than_its_ttl_and_a_twentieth_or_a_minute_shorter(cache, clock, fill, ttl, most):

@@ -90,6 +90,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.pairs(full="is_there", of="is_there, message")
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize(("arguments", "error", "message"), WRONG)
 def test_take_refuses_wrong_arguments_of_a_hit_as_of_a_miss(arguments, error, message, is_there):

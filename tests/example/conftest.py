@@ -31,3 +31,13 @@ def filled_database(tmp_path_factory):
                 )
             filling.rename(database)
     return database
+
+
+def served(response):
+    """Return whether a page was a hit, which it says in three places."""
+    assert response.status_code == 200
+    assert float(response.headers["X-Duration-ms"]) > 0
+    assert "<!-- served -->" not in response.text
+    outcome = response.headers["X-Cache"]
+    assert {"HIT": "from the cache</span> in <b>", "MISS": "computed</span> "}[outcome] in response.text
+    return outcome

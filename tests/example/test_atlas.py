@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.example.conftest import served
 from tests.ports import free_ports
 from tests.waiting import PATIENCE
 
@@ -66,15 +67,6 @@ def visitor(url):
     with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE) as client:
         client.post("/cache/empty/")
         yield client
-
-
-def served(response: httpx.Response) -> str:
-    assert response.status_code == 200
-    assert float(response.headers["X-Duration-ms"]) > 0
-    assert "<!-- served -->" not in response.text
-    outcome = response.headers["X-Cache"]
-    assert {"HIT": "from the cache</span> in <b>", "MISS": "computed</span> "}[outcome] in response.text
-    return outcome
 
 
 def test_the_checks_find_nothing_and_the_migrations_are_complete(atlas):

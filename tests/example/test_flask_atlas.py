@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.example.conftest import served
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.servers
@@ -43,15 +44,6 @@ def make_app(monkeypatch):
 @pytest.fixture
 def client(make_app, database):
     return make_app(database).test_client()
-
-
-def served(response):
-    assert response.status_code == 200
-    assert float(response.headers["X-Duration-ms"]) > 0
-    assert "<!-- served -->" not in response.text
-    outcome = response.headers["X-Cache"]
-    assert {"HIT": "from the cache</span> in <b>", "MISS": "computed</span> "}[outcome] in response.text
-    return outcome
 
 
 @pytest.mark.parametrize("path", ["/", "/country/FR", "/nearest?lat=48.86&lon=2.29", "/nearest"])

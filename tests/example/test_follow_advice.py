@@ -1,25 +1,17 @@
 """The command that follows the advice for the example site."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
 from tests.example.conftest import MANAGE
+from tests.scripts import run_python
 
 pytestmark = [pytest.mark.deep, pytest.mark.compiled]
 
 
 def test_the_advice_for_too_small_a_cache_comes_true(filled_database):
-    done = subprocess.run(
-        [sys.executable, MANAGE, "follow_advice"],
-        env={**os.environ, "ATLAS_DATABASE": str(filled_database)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python(MANAGE, "follow_advice", env={"ATLAS_DATABASE": str(filled_database)}, check=True)
     assert "Cache 'too small': " in done.stdout
     rows = re.findall(r"│ (\w+)=\S+ +│ +([\d.]+) │ +([\d.]+) │ +([\d.]+) │", done.stdout)
     # The secret of the cache decides which advice is in no doubt.

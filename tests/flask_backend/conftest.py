@@ -1,6 +1,5 @@
 """Backends and Flask apps on WheelCache, if need be on a clock that the test moves."""
 
-import json
 from functools import partial
 from importlib.metadata import version
 
@@ -9,6 +8,7 @@ import flask_caching
 import pytest
 from cachelib.serializers import BaseSerializer
 
+from tests.django_backend.serializers import Json
 from tests.engines import noted
 from wheelcache import Cache, ManualClock, flask_backend
 from wheelcache.flask_backend import WheelCache, backend, tiered
@@ -28,14 +28,8 @@ OF_OUR_CACHE = [
 collect_ignore = OF_OUR_CACHE if BEFORE_2_5 else []
 
 
-class JSONSerializer(BaseSerializer):
+class JSONSerializer(Json, BaseSerializer):
     """Old versions of cachelib have none for JSON."""
-
-    def dumps(self, value):
-        return json.dumps(value).encode()
-
-    def loads(self, data):
-        return json.loads(data)
 
 
 @pytest.fixture

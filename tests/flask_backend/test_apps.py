@@ -4,8 +4,6 @@ The decorators are tested by Flask-Caching's own suite, which runs on the backen
 """
 
 import gc
-import subprocess
-import sys
 import weakref
 from collections import Counter
 from datetime import timedelta
@@ -17,6 +15,7 @@ from flask_caching import CachedResponse
 
 from tests.engines import engine
 from tests.flask_backend.conftest import BACKEND, OF_FLASK_CACHING_2_5
+from tests.scripts import run_python
 from tests.waiting import THREADS, until
 
 
@@ -285,5 +284,5 @@ def test_an_app_without_references_leaves_with_its_store(make_app):
 
 def test_with_an_older_flask_caching_our_cache_is_an_import_error_that_names_the_version():
     script = "import flask_caching as it; vars(it).pop('cache_view_hit', 0); from wheelcache.flask_backend import Cache"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=250)
+    done = run_python("-c", script)
     assert done.stderr.endswith("ImportError: wheelcache.flask_backend.Cache needs Flask-Caching 2.5 or newer\n")

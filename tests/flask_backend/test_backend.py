@@ -111,6 +111,7 @@ WRITES = {
 writes = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 
 
+@pytest.mark.pairs(full="write", of="timeout")
 @writes
 @pytest.mark.parametrize(("timeout", "left"), SPELLED, ids=repr)
 def test_a_timeout_may_be_spelled_in_several_ways(make, clock, write, timeout, left):
@@ -228,6 +229,7 @@ def test_a_backend_without_references_leaves_memory_with_its_entries(make):
     assert until(lambda: gc.collect() >= 0 and store() is None)
 
 
+@pytest.mark.pairs(full="prefix", of="prefix")
 @pytest.mark.parametrize("prefix", ["", "shop:"])
 @pytest.mark.parametrize("key", ["", "a b\n", "é" * 1000, "\x00", "%s {}", "\ud800", 1])
 def test_any_string_is_a_key_and_what_is_none_means_its_text(make, prefix, key):

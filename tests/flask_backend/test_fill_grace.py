@@ -15,6 +15,8 @@ from tests.flask_backend.slow import Slow, in_app
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache.flask_backend import Cache, TieredCache
 
+pytestmark = pytest.mark.pairs(full="any_cache, make_site")
+
 LONG = 1000
 TTL, GRACE = 60, 30
 

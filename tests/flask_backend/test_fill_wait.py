@@ -237,6 +237,7 @@ def a_fragment(app, cache, compute):
     return in_context(app, lambda: flask.render_template_string(text, compute=compute))
 
 
+@pytest.mark.pairs(full="what", of="what")
 @pytest.mark.parametrize("prefix", ["flask_cache_", "", "shop:"])
 @pytest.mark.parametrize("what", [a_view, an_async_view, a_function, a_method, a_fragment])
 def test_however_many_ask_it_is_computed_once(make_waiting_app, together, clock, what, prefix):

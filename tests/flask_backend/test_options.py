@@ -63,6 +63,7 @@ def test_a_wrong_setting_is_an_error_at_init_app_that_names_it_and_what_it_got(s
     assert f"not {wrong[-1] if setting == 'CACHE_ARGS' else wrong!r:.200}" in str(refused.value)
 
 
+@pytest.mark.pairs
 @OF_FLASK_CACHING_2_5
 @pytest.mark.parametrize(
     ("kind", "wrong"),

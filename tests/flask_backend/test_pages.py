@@ -144,16 +144,13 @@ class FlaskSite(WsgiSite):
 
 
 @pytest.fixture
-def make_site(clock):
-    sites = []
-
+def make_site(clock, closed):
     def make(**options):
-        sites.append(FlaskSite(clock, **options))
-        return sites[-1]
+        site = FlaskSite(clock, **options)
+        closed(site.cache.cache)
+        return site
 
-    yield make
-    for site in sites:
-        site.cache.cache.close()
+    return make
 
 
 @pytest.fixture

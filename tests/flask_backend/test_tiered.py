@@ -39,9 +39,8 @@ def make():
 
 
 @pytest.fixture
-def make_app():
+def make_app(closed):
     """Make an app on TieredCache: ``app, cache, backend = make_app("SimpleCache", {options}, CACHE_...=...)``."""
-    clients = []
 
     def make_app(l2="SimpleCache", options=None, **config):
         app = flask.Flask("shop")
@@ -51,12 +50,10 @@ def make_app():
         cache = flask_caching.Cache(app)
         backend = noted(app.extensions["cache"][cache])
         if isinstance(backend.l2, cachelib.RedisCache):
-            clients.append(client_of(backend.l2))
+            closed(client_of(backend.l2))
         return app, cache, backend
 
-    yield make_app
-    for client in clients:
-        client.close()
+    return make_app
 
 
 # Results, and None.

@@ -11,6 +11,8 @@ from tests.shared_stamps import keep_in
 from tests.snippets import ROOT, snippets
 from wheelcache.flask_backend import Cache
 
+pytestmark = pytest.mark.pairs(full="site", of="site")
+
 OPTIONS = {"transactions": True, "jitter": 0, "log_interval": None, "figures_dir": None}
 
 

@@ -8,18 +8,16 @@ DRIVERS = {"wsgi": WsgiSite, "asgi": AsgiSite}
 
 
 @pytest.fixture(params=DRIVERS)
-def make_site(request, clock):
+def make_site(request, clock, closed):
     """Make a site behind a cache; it is called with the options of ``HTTPCache``."""
-    sites = []
 
     def make(**options):
-        sites.append(DRIVERS[request.param](clock, **options))
-        return sites[-1]
+        site = DRIVERS[request.param](clock, **options)
+        closed(site.cache.cache)
+        return site
 
     yield make
     assert until(lambda: not renewal_pool.pending)
-    for site in sites:
-        site.cache.cache.close()
 
 
 @pytest.fixture
@@ -28,7 +26,14 @@ def site(make_site):
 
 
 @pytest.fixture
-def wsgi(clock):
+def wsgi(clock, closed):
     site = WsgiSite(clock)
-    yield site
-    site.cache.cache.close()
+    closed(site.cache.cache)
+    return site
+
+
+@pytest.fixture
+def asgi(clock, closed):
+    site = AsgiSite(clock)
+    closed(site.cache.cache)
+    return site

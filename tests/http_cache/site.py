@@ -238,3 +238,14 @@ class AsgiSite(Site):
             return answers
 
         return asyncio.run(main())
+
+
+def leaving_client():
+    """Return an event, and the ``receive`` of an ASGI client that disconnects when the event is set."""
+    gone = asyncio.Event()
+
+    async def receive():
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    return gone, receive

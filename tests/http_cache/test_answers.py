@@ -6,6 +6,8 @@ from tests.http_cache.site import Response
 from tests.waiting import until
 from wheelcache.http_cache.wsgi import renewal_pool
 
+pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
+
 
 def answering(headers, body=b"page", status=200):
     return lambda request: Response(body, headers, status)
@@ -171,6 +173,7 @@ def test_the_application_gets_the_conditions_of_requests_for_pages_that_cannot_b
     assert site.requests[1].headers["if-none-match"] == '"a"'
 
 
+@pytest.mark.pairs(full="make_site", of="make_site, status")
 @pytest.mark.parametrize(
     ("wanted", "status", "body", "content_range"),
     [

@@ -14,6 +14,8 @@ from starlette.routing import Mount, WebSocketRoute
 from tests.http_cache.site import AsgiSite
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.pairs(full="framework", of="framework")
+
 FOR_A_MINUTE = {"Cache-Control": "max-age=60"}
 
 
@@ -98,8 +100,8 @@ def framework(request):
 
 
 @pytest.fixture(params=["no middleware", "middleware inside", "middleware outside"])
-def site(request, framework, clock):
-    """Yield a site with ``endpoints``. Its event loop is one for all requests of a test."""
+def site(request, framework, clock, closed):
+    """Return a site with ``endpoints``. Its event loop is one for all requests of a test."""
     site = AsgiSite(clock)
     site.endpoints = Application()
     app = framework(site.endpoints)
@@ -109,8 +111,8 @@ def site(request, framework, clock):
     if request.param == "middleware outside":
         site.app = Middleware(site.app)
     site.shows_middleware = None if request.param == "no middleware" else "yes"
-    yield site
-    site.cache.cache.close()
+    closed(site.cache.cache)
+    return site
 
 
 def test_a_page_is_made_once(site):
@@ -172,6 +174,7 @@ def test_an_exception_of_a_view_reaches_the_server_and_no_later_request(site):
 
 
 # A middleware outside of the cache ends the application's run, as it ends that of any application.
+@pytest.mark.pairs(full="framework", of="framework, spec_version")
 @pytest.mark.parametrize("site", ["no middleware", "middleware inside"], indirect=True)
 @pytest.mark.parametrize("spec_version", ["2.0", "2.4"])
 def test_a_client_that_disconnects_does_not_keep_a_stream_from_being_stored(site, spec_version):
@@ -206,7 +209,6 @@ def test_a_response_without_a_lifetime_is_not_stored(clock):
         assert site.get("/item/7").body == b'{"number":7}'
     assert site.get("/item/none").status == 422
     assert site.endpoints.runs == ["/item"] * 2
-    site.cache.cache.close()
 
 
 def test_the_lifespan_and_websockets_reach_the_framework(clock):
@@ -243,7 +245,6 @@ def test_the_lifespan_and_websockets_reach_the_framework(clock):
     scope = {**site.scope(*site.parts("/echo")[:4]), "type": "websocket"}
     sent = talk(scope, {"type": "websocket.connect"}, {"type": "websocket.receive", "text": "hello"})
     assert sent[1] == {"type": "websocket.send", "text": "hello"}
-    site.cache.cache.close()
 
 
 async def nobody():

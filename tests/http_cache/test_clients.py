@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.http_cache.site import AsgiSite, Response
+from tests.http_cache.site import AsgiSite, Response, leaving_client
 from tests.waiting import PATIENCE
 
 
@@ -13,11 +13,7 @@ def test_a_disconnect_reaches_an_application_that_has_not_answered_yet(clock):
     received = []
 
     async def main():
-        gone = asyncio.Event()
-
-        async def receive():
-            await gone.wait()
-            return {"type": "http.disconnect"}
+        gone, receive = leaving_client()
 
         async def send(message):
             """Send nothing."""
@@ -54,6 +50,7 @@ def test_an_application_may_read_the_address_of_the_client_of_a_renewal(clock):
     assert site.get().detail.startswith("hit; ttl=60")
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize("lengths", [["4", "4"], ["4", "5"], ["4, 4"], ["+4"], ["-1"], ["four"], [""]])
 def test_a_response_with_a_strange_length_is_not_stored(make_site, lengths):
     site = make_site()

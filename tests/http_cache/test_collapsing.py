@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.http_cache.site import AsgiSite, Response, WsgiSite
+from tests.http_cache.site import AsgiSite, Response, WsgiSite, leaving_client
 from tests.waiting import PATIENCE, join, start, until
 from wheelcache.http_cache import pages
 from wheelcache.http_cache.wsgi import RENEWALS, renewal_pool
@@ -53,21 +53,19 @@ async def settle():
 
 
 @pytest.fixture
-def slow(clock):
+def slow(clock, closed):
     """Run a coroutine function with a new ``SlowSite``."""
-    sites = []
 
     def run(function, **options):
         async def main():
-            sites.append(SlowSite(clock, **options))
+            site = SlowSite(clock, **options)
+            closed(site.cache.cache)
             async with asyncio.timeout(PATIENCE):
-                await function(sites[-1])
+                await function(site)
 
         asyncio.run(main())
 
-    yield run
-    for site in sites:
-        site.cache.cache.close()
+    return run
 
 
 def test_requests_for_a_cold_page_cause_one_run(slow):
@@ -211,11 +209,7 @@ def test_a_cancelled_follower_leaves_the_others_alone(slow):
 
 def test_a_client_that_disconnects_does_not_end_a_run(slow):
     async def main(site):
-        gone = asyncio.Event()
-
-        async def receive():
-            await gone.wait()
-            return {"type": "http.disconnect"}
+        gone, receive = leaving_client()
 
         async def send(message):
             raise OSError("the client has disconnected")
@@ -248,11 +242,7 @@ def test_a_client_that_disconnects_does_not_end_a_run(slow):
 
 def test_a_client_that_disconnects_ends_a_stream_that_cannot_be_stored(slow):
     async def main(site):
-        gone = asyncio.Event()
-
-        async def receive():
-            await gone.wait()
-            return {"type": "http.disconnect"}
+        gone, receive = leaving_client()
 
         async def events(scope, receive, send):
             await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -392,7 +382,6 @@ def test_no_thread_waits_long_for_a_page_that_may_replace_an_error(clock):
     assert until(lambda: not renewal_pool.pending)
     assert site.get().body == b"new"
     assert site.runs == 2
-    site.cache.cache.close()
 
 
 def test_no_thread_waits_long_for_a_page_although_all_renewals_are_slow(clock, caplog):
@@ -416,7 +405,6 @@ def test_no_thread_waits_long_for_a_page_although_all_renewals_are_slow(clock, c
     may_answer.set()
     assert until(lambda: not renewal_pool.pending)
     assert until(lambda: {site.get(target).body for target in targets} == {b"new"})
-    site.cache.cache.close()
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -434,7 +422,6 @@ def test_a_page_that_was_stored_since_the_look_up_is_not_made_again(clock, numbe
     steps += [*["visit", *["go on"] * (number - 1)]]
     assert site.get_unchecked().body == b"page"
     assert (site.runs, steps) == (1, [])
-    site.cache.cache.close()
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -458,15 +445,14 @@ def test_a_page_that_was_renewed_since_the_look_up_is_not_renewed_again(clock, n
     steps += [*["visit", *["go on"] * (number - 1)]]
     visit()
     assert (site.runs, steps) == (2, [])
-    site.cache.cache.close()
 
 
 @pytest.fixture
-def patient(clock):
+def patient(clock, closed):
     """A site whose requests would wait for each other longer than the test."""
     site = WsgiSite(clock, wait=100 * PATIENCE)
-    yield site
-    site.cache.cache.close()
+    closed(site.cache.cache)
+    return site
 
 
 def test_an_application_that_requests_its_own_page_does_not_wait_for_itself(patient):
@@ -498,7 +484,6 @@ def test_no_request_waits_for_the_run_of_an_event_loop_that_has_stopped(clock):
     assert site.runs == 2
     loop.run_until_complete(asyncio.gather(*asyncio.all_tasks(loop)))
     loop.close()
-    site.cache.cache.close()
 
 
 def test_a_request_does_not_wait_for_a_renewal_without_a_thread_which_it_replaces(patient, clock):

@@ -108,6 +108,7 @@ def test_rules_apply_to_pages_with_and_without_headers(make_site, clock):
 # Cache-Status.
 
 
+@pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize(
     ("how", "headers", "detail"),
     [

@@ -1,7 +1,6 @@
 """Under gevent, requests that wait and renewals are greenlets, and block no other one."""
 
-import subprocess
-import sys
+from tests.scripts import run_python
 
 SCRIPT = """
 from gevent import monkey; monkey.patch_all()
@@ -55,5 +54,5 @@ assert runs[1:] == ["wheelcache-pages"], runs
 
 
 def test_one_greenlet_makes_a_page_and_another_one_renews_it():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=250)
+    done = run_python("-c", SCRIPT)
     assert done.returncode == 0, done.stderr

@@ -168,19 +168,17 @@ async def settle():
 
 
 @pytest.fixture(params=[Threads, Tasks])
-def make_herd(request, clock):
+def make_herd(request, clock, closed):
     """Return a function that makes a site behind a cache with the given options."""
-    herds = []
 
     def make(**options):
-        herds.append(request.param(clock, **options))
-        return herds[-1]
-
-    yield make
-    for herd in herds:
-        herd.cache.cache.close()
+        herd = request.param(clock, **options)
+        closed(herd.cache.cache)
         if isinstance(herd, Tasks):
-            herd.runner.close()
+            closed(herd.runner)
+        return herd
+
+    return make
 
 
 def by_language(control):
@@ -220,6 +218,7 @@ ODD = [
 ]
 
 
+@pytest.mark.pairs(full="make_herd", of="make_herd")
 @pytest.mark.parametrize("headers", ODD, ids=lambda headers: f"{headers}"[:40])
 def test_a_request_that_stores_no_page_does_not_keep_later_requests_from_sharing_a_run(make_herd, headers):
     herd = make_herd(companion=True)

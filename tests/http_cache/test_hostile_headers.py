@@ -54,6 +54,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.pairs(full="make_site", of="make_site, page")
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize(("page", "one", "other"), PAIRS, ids=[f"{page[0]} {two[:20]!r}" for page, _, two in PAIRS])
 def test_a_value_never_gets_the_page_of_a_different_one(make_site, page, one, other, is_first):
@@ -117,6 +118,7 @@ LONGEST = 0.05
 
 
 @pytest.mark.alone
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize("name", NAMES)
 def test_no_value_of_a_header_is_slow(make_site, name):
     site = make_site(languages=["en", "de"], cookies=["a"], session_cookies=["s"])

@@ -1,13 +1,11 @@
 """No visitor makes the process grow beyond ``max_bytes``: many hostile requests, each kind in a process of its own."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from tests.http_cache.memory_attacks import ATTACKS
-from tests.scripts import ROOT
+from tests.scripts import run_python
 
 REQUESTS = 20_000
 MAX_BYTES = 2 << 20
@@ -22,13 +20,7 @@ OTHERS = [kind for kind in ATTACKS if kind not in ALWAYS]
     "kind", [kind if kind in ALWAYS else pytest.param(kind, marks=pytest.mark.deep) for kind in ATTACKS]
 )
 def test_hostile_requests_do_not_make_the_process_grow(kind):
-    result = subprocess.run(
-        [sys.executable, "-m", "tests.http_cache.memory_attacks", kind, str(REQUESTS), str(MAX_BYTES)],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-        text=True,
-    )
+    result = run_python("-m", "tests.http_cache.memory_attacks", kind, str(REQUESTS), str(MAX_BYTES), check=True)
     figures = json.loads(result.stdout)
     assert sum(figures["statuses"].values()) == REQUESTS
     assert figures["entries"] >= 1

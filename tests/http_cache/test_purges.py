@@ -9,6 +9,8 @@ from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.site import Site
 from wheelcache.observability.worker_requests import CLEAR, PURGE
 
+pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
+
 
 def answering(headers, body=b"page", status=200):
     return lambda request: Response(body, headers, status)
@@ -91,6 +93,7 @@ def test_a_host_can_be_purged_and_so_can_everything(site):
     assert len(site.cache.cache) == 2
 
 
+@pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize(
     ("sent", "purged"),
     [
@@ -210,6 +213,7 @@ def test_clearing_the_cache_purges_all_pages_of_all_workers(workers, ask):
         assert site.runs == 4
 
 
+@pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize("target", [None, "http://example.com/", "example.com"])
 @pytest.mark.parametrize("was_idle", [False, True])
 def test_a_run_that_began_before_an_operator_purged_its_page_stores_nothing(workers, ask, clock, target, was_idle):

@@ -12,6 +12,8 @@ from wheelcache.http_cache import bypass
 from wheelcache.http_cache.keys import page_key
 from wheelcache.http_cache.request import KEYED_HEADERS
 
+pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
+
 USUAL = {"cache-control": "max-age=60"}
 USUAL_BYTES = [(b"cache-control", b"max-age=60")]
 
@@ -33,6 +35,7 @@ def echo_url(request):
 # Keys.
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -162,6 +165,7 @@ def test_an_oversized_or_malformed_header_never_makes_a_stored_page(site):
     assert site.get().body == b"page"
 
 
+@pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize("headers", [{}, {"cache-control": "private, max-age=60"}, {"content-type": "text/css"}])
 @pytest.mark.parametrize(
     "target", ["/account/x.css", "/account;x.js", "/account%2Fx.png", "/account?x.ico", "/static/../account"]
@@ -180,6 +184,7 @@ def test_a_method_override_poisons_no_page(site):
     assert site.get().body == b"GET"
 
 
+@pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize("name", ["if-none-match", "if-modified-since", "if-range"])
 @pytest.mark.parametrize("more", [None, {"authorization": "Basic YTpi"}])
 def test_a_condition_that_the_application_sees_poisons_no_page(site, more, name):
@@ -250,6 +255,7 @@ def test_requests_with_the_same_needs_share_a_variant(site, one, other):
     assert site.runs == 1
 
 
+@pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize("spelling", ["*", "GZIP", "Gzip", "gzip;q=0", "gzip, *;q=0.1", "x-gzip", "gzip," * 60])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_request_with_an_unusual_accept_encoding_changes_no_page_of_others(site, spelling, when):
@@ -432,14 +438,6 @@ def test_an_application_that_uses_one_of_several_lines_sees_what_is_in_the_key(c
     sent = (["de"], ["evil", "de"], ["de", "evil"], ["de, evil"], ["de"])
     bodies = [site.get(headers=[("X-Country", line) for line in lines]).body for lines in sent]
     assert bodies == [b"de", b"evil, de", b"de, evil", b"de, evil", b"de"]
-    site.cache.cache.close()
-
-
-@pytest.fixture
-def asgi(clock):
-    site = AsgiSite(clock)
-    yield site
-    site.cache.cache.close()
 
 
 def test_a_name_that_is_another_one_in_upper_case_poisons_no_page(asgi):
@@ -469,7 +467,6 @@ def test_a_path_that_a_middleware_in_front_of_the_cache_has_changed_is_the_path_
     assert site.runs == 3
     assert site.get("/x/private").detail == 'fwd=bypass; detail="rule of the site"'
     assert site.cache.purge("http://example.com/de/a") == 1
-    site.cache.cache.close()
 
 
 def test_paths_that_are_not_utf_8_have_pages_of_their_own(asgi):
@@ -484,4 +481,3 @@ def test_a_rule_applies_to_a_path_that_begins_with_the_letters_of_its_root(clock
     # As servers do that leave the root out of the path.
     site.scope = lambda *parts: {**whole(*parts), "root_path": "/a"}
     assert site.get("/about").detail == 'fwd=bypass; detail="rule of the site"'
-    site.cache.cache.close()

@@ -90,14 +90,13 @@ async def settle():
 
 
 @pytest.fixture
-def run(clock):
+def run(clock, closed):
     """Run a coroutine function with a new site. At its end, no task is left, and no byte is counted as unsent."""
-    sites = []
 
     def run(function, **options):
         async def main():
             site = StreamingSite(clock, **options)
-            sites.append(site)
+            closed(site.cache.cache)
             async with asyncio.timeout(PATIENCE):
                 await function(site)
             await settle()
@@ -107,9 +106,7 @@ def run(clock):
 
         asyncio.run(main())
 
-    yield run
-    for site in sites:
-        site.cache.cache.close()
+    return run
 
 
 @pytest.mark.parametrize("length", [None, SIZE])

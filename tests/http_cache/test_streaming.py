@@ -7,7 +7,7 @@ from wsgiref.validate import validator
 
 import pytest
 
-from tests.http_cache.site import AsgiSite, WsgiSite, answer_of
+from tests.http_cache.site import WsgiSite, answer_of
 
 USUAL = [("Content-Type", "text/plain"), ("Cache-Control", "max-age=60")]
 
@@ -178,7 +178,6 @@ def test_a_stream_above_max_body_is_sent_in_full_and_not_stored(clock):
     assert b"".join(iterable) == b"x" * 20
     iterable.close()
     assert site.stats().not_stored == {"max_body": 1}
-    site.cache.cache.close()
 
 
 def test_an_application_may_fail_in_the_middle_of_its_response(wsgi, call):
@@ -238,13 +237,6 @@ def test_a_body_that_no_header_announces_reaches_nobody_else(wsgi, read):
 
 
 # ASGI.
-
-
-@pytest.fixture
-def asgi(clock):
-    site = AsgiSite(clock)
-    yield site
-    site.cache.cache.close()
 
 
 def send_through(site, messages, **scope):

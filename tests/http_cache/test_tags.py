@@ -7,6 +7,8 @@ import pytest
 from tests.http_cache.site import Response
 from wheelcache.keys import callers_tags
 
+pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
+
 USUAL = {"cache-control": "max-age=60"}
 
 

@@ -11,8 +11,8 @@ from tests.http_cache.site import WsgiSite
 
 
 @pytest.fixture
-def site(clock):
-    """Yield a site with ``calls``, the names of the views that were called, and ``pieces``, those of the stream."""
+def site(clock, closed):
+    """Return a site with ``calls``, the names of the views that were called, and ``pieces``, those of the stream."""
     site = WsgiSite(clock)
     site.calls = []
     site.pieces = []
@@ -46,8 +46,8 @@ def site(clock):
         return BytesIO(b"a file")
 
     site.app = validator(site.cache.wsgi(validator(site.bottle)))
-    yield site
-    site.cache.cache.close()
+    closed(site.cache.cache)
+    return site
 
 
 def test_a_page_is_made_once(site):

@@ -19,17 +19,9 @@ def _request():
 
 
 @pytest.fixture
-def make():
-    made = []
-
-    def make_cache(**options):
-        made.append(Cache(**{**QUIET, **options}))
-        return made[-1]
-
-    yield make_cache
-    # The callers that still wait go on.
-    for each in made:
-        each.close()
+def make(closed):
+    # The callers that still wait at the end go on.
+    return lambda **options: closed(Cache(**{**QUIET, **options}))
 
 
 @pytest.fixture

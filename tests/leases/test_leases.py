@@ -31,6 +31,7 @@ FILLS = {
 }
 
 
+@pytest.mark.pairs(full="callers")
 @pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
 @pytest.mark.parametrize("by", ["holder", "another caller"])
 def test_every_way_to_store_a_value_wakes_all_waiters(cache, callers, fill, by):
@@ -43,6 +44,7 @@ def test_every_way_to_store_a_value_wakes_all_waiters(cache, callers, fill, by):
     assert is_free(cache, "k")
 
 
+@pytest.mark.pairs(full="callers", of="value")
 @pytest.mark.parametrize("value", [None, 0, "", [1]], ids=repr)
 def test_waiters_get_the_very_value_even_if_it_is_too_heavy_to_be_stored(make, callers, value):
     cache = make(max_weight=1, weigher=lambda key, value: 2)
@@ -76,6 +78,7 @@ class Odd:
         return type(other) is Odd
 
 
+@pytest.mark.pairs(full="callers", of="make_key")
 @pytest.mark.parametrize("make_key", [lambda: ("a", 1), Odd, lambda: 1.5, lambda: None])
 def test_keys_of_every_kind_can_be_leased(cache, callers, make_key):
     holder, other, *_ = callers
@@ -120,6 +123,7 @@ ENDS = {
 }
 
 
+@pytest.mark.pairs(full="callers", of="end")
 @pytest.mark.parametrize("end", ENDS)
 def test_when_the_holder_gives_up_exactly_one_waiter_gets_the_lease_and_the_rest_wait_for_it(cache, callers, end):
     holder, *others = callers

@@ -217,6 +217,7 @@ def test_many_threads_hold_a_lock_one_after_the_other(lock):
     assert len(rounds) == 5 * (THREADS // 4)
 
 
+@pytest.mark.pairs(full="table", of="table, argument")
 @pytest.mark.parametrize("argument", ["timeout", "sleep", "blocking_timeout"])
 @pytest.mark.parametrize("wrong", [-1, -0.001, float("nan"), float("inf"), "1", True])
 def test_a_wrong_time_is_an_error_that_names_it(lock, argument, wrong):
@@ -240,6 +241,7 @@ def test_a_lock_says_what_it_covers(table):
     assert repr(lock) == f"<Lock 'name', which covers one {table.scope}>"
 
 
+@pytest.mark.pairs(full="table", of="table")
 @pytest.mark.parametrize("name", ["../x", "a\0b", "\udcff", "x" * 5000, ""])
 def test_any_string_is_a_name(lock, name):
     with lock(name):

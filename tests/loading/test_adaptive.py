@@ -10,6 +10,8 @@ from tests.loading.harness import unreached
 from tests.waiting import until, until_waiting
 from wheelcache import KEEP, LoadDeadlock, RemovalCause
 
+pytestmark = pytest.mark.pairs(full="twin", of="twin")
+
 
 class Boom(Exception):
     pass

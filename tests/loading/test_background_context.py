@@ -63,18 +63,12 @@ def tenants():
 
 
 @pytest.fixture(params=[InThreads, InTasks], ids=["threads", "tasks"])
-def make_twin(request, clock):
-    made = []
-
+def make_twin(request, clock, closed):
     def make(**options):
         cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None, **options)
-        made.append(request.param(cache))
-        return cache, made[-1]
+        return cache, closed(request.param(closed(cache)))
 
-    yield make
-    for twin in made:
-        twin.close()
-        twin.cache.close()
+    return make
 
 
 def by_refresh(twin, clock, loader):
@@ -99,6 +93,7 @@ def by_timeout(twin, clock, loader):
 IN_BACKGROUND = pytest.mark.parametrize("load", [by_refresh, ahead, by_timeout], ids=["stale", "ahead", "timeout"])
 
 
+@pytest.mark.pairs(full="make_twin", of="load")
 @IN_BACKGROUND
 def test_a_load_in_the_background_runs_in_the_context_that_its_caller_has_made(make_twin, clock, tenants, load):
     cache, twin = make_twin(background_context=tenants)
@@ -137,6 +132,7 @@ def test_an_error_of_the_context_is_an_error_of_the_load(make_twin, clock, load)
     assert cache.get("k") != "new"
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(
     ("made", "expected"),
     [(Boom(), Boom), (None, "background_context must return a context manager, not None")],

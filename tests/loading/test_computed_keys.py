@@ -1,10 +1,8 @@
 """The sample of computed keys: it is small, the same in every process, and shows how many keys processes share."""
 
-import subprocess
-import sys
-
 import pytest
 
+from tests.scripts import run_python
 from wheelcache import Cache
 from wheelcache.loading.computed_keys import PERIOD, SAMPLED, ComputedKeys, repeated_share
 
@@ -16,6 +14,7 @@ def sample_of(keys, time=0.0):
     return computed.recent(time)[1]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("key", ["page:{}", ":1:/articles/{}/comments/", "\udc80{}"])
 @pytest.mark.parametrize("keys", [40, 3_000, 100_000])
 @pytest.mark.parametrize("common", [0.0, 0.5, 1.0])
@@ -51,7 +50,7 @@ def test_a_sample_covers_the_present_period_and_the_one_before_it():
 def test_another_process_has_the_same_hashes():
     keys = ["page:1", ("function", 1, None, 2.5, b"x", ("nested", True)), 7]
     script = f"from tests.loading.test_computed_keys import sample_of; print(sample_of({keys!r}))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = run_python("-c", script, check=True)
     assert done.stdout.strip() == repr(sample_of(keys))
     assert len(sample_of(keys)) == len(keys)
 

@@ -16,6 +16,8 @@ from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import LoadTimeout, MemoStats
 
+pytestmark = pytest.mark.pairs(full="memoize", of="memoize")
+
 
 def figures(memoized):
     stats = memoized.cache_stats()

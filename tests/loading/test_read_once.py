@@ -37,6 +37,7 @@ def with_previous(function):
     return lambda previous: function()
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("options", OPTIONS, ids=["", "ttl of the value", "timeout", "grace"])
 @pytest.mark.parametrize("wrap", [lambda function: lambda: function(), with_previous], ids=["", "previous"])
 @pytest.mark.parametrize(
@@ -85,6 +86,7 @@ WRITES = {
 }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "listener"])
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("value", [coroutine, generator, async_generator])

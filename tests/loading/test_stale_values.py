@@ -44,6 +44,7 @@ def test_a_stampede_on_a_stale_value_is_served_and_refreshes_once(cache, clock, 
     assert cache.stats().groups[""].hits % GROUP_SAMPLE == 32, "stale hits are hits of the group of their key"
 
 
+@pytest.mark.pairs(full="twin", of="twin")
 @pytest.mark.parametrize(
     ("loaded_with", "asked_with", "ends"),
     [

@@ -9,6 +9,8 @@ from tests.near_cache.stores import FAIL_SAFE, MISSING, Down, held, near_cache
 from tests.waiting import PATIENCE, THREADS, until, until_waiting, waiting
 from wheelcache.loading.steps import drive, drive_async
 
+pytestmark = pytest.mark.pairs
+
 # Reading.
 
 
@@ -220,6 +222,7 @@ TELLS = {
 }
 
 
+@pytest.mark.pairs(full="near, make")
 @pytest.mark.parametrize("tell", TELLS.values(), ids=TELLS)
 @pytest.mark.parametrize("many", [False, True])
 def test_an_invalidation_between_the_read_and_the_fill_wins(near, store, pool, tell, many):

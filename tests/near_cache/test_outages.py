@@ -15,6 +15,8 @@ from wheelcache.errors import StoreUnavailable
 from wheelcache.loading.steps import drive, run
 from wheelcache.near_cache.guarded_store import FAILURES, FIRST_PAUSE
 
+pytestmark = pytest.mark.pairs(full="make", of="make")
+
 
 @pytest.fixture
 def near(make):
@@ -133,6 +135,7 @@ def test_waiters_of_a_read_that_fails_get_the_copy_too(make, store, clock, pool)
 # Tracking is lost, too.
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("regained", [False, True])
 def test_copies_of_before_tracking_was_lost_are_served_until_the_store_answers(near, store, read, regained):
     store.values["k"] = "v1"
@@ -209,6 +212,7 @@ def test_copies_outlive_repeated_losses_of_tracking(near, store):
     assert near.get_many(list(store.values)) == {f"k{number}": number for number in (*range(15), *range(16, 30, 2))}
 
 
+@pytest.mark.pairs(full="make")
 @pytest.mark.parametrize("is_lost", [False, True])
 @pytest.mark.parametrize("write", ["invalidated", "own"])
 def test_what_was_written_is_never_served_also_around_a_loss_of_tracking(near, store, read, write, is_lost):
@@ -230,6 +234,7 @@ def test_what_was_written_is_never_served_also_around_a_loss_of_tracking(near, s
 FASTER = {**READS, "set": lambda near: near.set("k", "v2")}
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("faster", FASTER.values(), ids=FASTER)
 def test_a_slow_read_does_not_bring_back_what_was_replaced_meanwhile(near, store, pool, read, faster):
     near.near.trust(False)
@@ -288,6 +293,7 @@ def test_a_read_returns_only_after_an_older_copy_is_dropped_also_when_another_re
     assert overtaking.result(PATIENCE) is newest
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("regained", [False, True])
 def test_what_was_read_when_tracking_was_lost_meanwhile_is_a_copy_for_outages_only(near, store, pool, read, regained):
     store.values["k"] = "v1"

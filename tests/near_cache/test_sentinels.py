@@ -42,11 +42,10 @@ def own_site():
 
 
 @pytest.fixture
-def client(site):
-    client = site.client()
+def client(site, closed):
+    client = closed(site.client())
     client.ping()
-    yield client
-    client.close()
+    return client
 
 
 def stays_trusted(tracking):

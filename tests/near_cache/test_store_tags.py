@@ -129,6 +129,7 @@ def test_a_copy_is_read_without_the_store_until_a_report(process, store, read):
     assert store.reads == 3
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("first", READS.values(), ids=READS)
 @pytest.mark.parametrize("late", READS.values(), ids=READS)
 @pytest.mark.parametrize("reported_after", [1, 2], ids=["the value", "the tokens"])

@@ -17,17 +17,10 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def make(path, clock):
+def make(path, clock, closed):
     """Make a cache that publishes in ``path`` and runs on the test's clock."""
-    made = []
-
-    def make_cache(name="pages", **options):
-        made.append(Cache(name, **{"clock": clock, "jitter": 0, "figures_dir": path, **options}))
-        return made[-1]
-
-    yield make_cache
-    for each in made:
-        each.close()
+    given = {"clock": clock, "jitter": 0, "figures_dir": path}
+    return lambda name="pages", **options: closed(Cache(name, **{**given, **options}))
 
 
 @pytest.fixture
@@ -69,22 +62,26 @@ def caches():
 
 
 @pytest.fixture
-def make_exported(caches, clock):
-    """Make a cache and add it to ``caches``."""
-
-    def make_cache(name="pages", **options):
-        caches.append(Cache(name, **{"clock": clock, "jitter": 0, "log_interval": None, **options}))
-        return caches[-1]
-
-    yield make_cache
-    for each in caches:
-        each.close()
+def cache(make, clock):
+    made = make()
+    made.set("a", 1)
+    return made
 
 
 @pytest.fixture
-def another_worker(path, monkeypatch):
+def make_exported(caches, clock, closed):
+    """Make a cache and add it to ``caches``."""
+
+    def make_cache(name="pages", **options):
+        caches.append(closed(Cache(name, **{"clock": clock, "jitter": 0, "log_interval": None, **options})))
+        return caches[-1]
+
+    return make_cache
+
+
+@pytest.fixture
+def another_worker(path, monkeypatch, closed):
     """Publish a cache as if another process had it, which lives until the test ends."""
-    made = []
 
     def publish(name, pid, hits=0, entries=0, use=None, **options):
         clock = ManualClock()
@@ -92,7 +89,7 @@ def another_worker(path, monkeypatch):
             # Their publisher is not the one of this process.
             patch.setattr(publisher, "_publishers", {})
             cache = Cache(name, clock=clock, jitter=0, log_interval=None, figures_dir=path, **options)
-        made.append(cache)
+        closed(cache)
         for key in range(entries):
             cache.set(key, "value")
         for _ in range(hits):
@@ -107,6 +104,4 @@ def another_worker(path, monkeypatch):
             lambda db: db.execute("UPDATE processes SET pid = ? WHERE id = ?", (pid, process))
         )
 
-    yield publish
-    for each in made:
-        each.close()
+    return publish

@@ -2,12 +2,10 @@
 
 import gc
 import json
-import os
 import random
 import re
 import shutil
 import subprocess
-import sys
 import textwrap
 import threading
 from functools import reduce
@@ -24,6 +22,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 import wheelcache
 from tests.observability.behind import use_store
 from tests.observability.scrape import Scrape, assert_nothing_went_down
+from tests.scripts import run_python
 from tests.waiting import start
 from wheelcache import Cache, RemovalCause
 from wheelcache.codec import size_of
@@ -165,9 +164,7 @@ def test_promtool_accepts_the_alert_rules_and_their_tests(promtool):
 
 
 def test_the_alerts_of_the_documentation_are_made_of_the_problems_of_the_page():
-    done = subprocess.run(
-        [sys.executable, "-m", "wheelcache.observability.prometheus_alerts"], capture_output=True, text=True, check=True
-    )
+    done = run_python("-m", "wheelcache.observability.prometheus_alerts", check=True)
     assert done.stdout == (ROOT / "docs/prometheus-alerts.yml").read_text()
 
 
@@ -470,15 +467,7 @@ def test_in_multiprocess_mode_nothing_is_told_twice(tmp_path):
         registry.register(Collector())
         print(generate_latest(registry).decode())
     """
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=True,
-    )
+    run = run_python("-c", textwrap.dedent(code), env={"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}, check=True)
     scraped = Scrape(run.stdout)
     assert set(scraped.families) == {*METRICS, "theirs_total"}
     assert scraped("requests_total", result="miss") == 1

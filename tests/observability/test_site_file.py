@@ -23,13 +23,6 @@ from wheelcache.runtime import private_files
 from wheelcache.runtime.private_files import locked_file
 
 
-@pytest.fixture
-def cache(make, clock):
-    made = make()
-    made.set("a", 1)
-    return made
-
-
 def database(path):
     (found,) = path.glob("*.sqlite3")
     return found

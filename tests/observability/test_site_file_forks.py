@@ -10,13 +10,6 @@ from tests.observability.published import INTERVAL, counted, look
 from wheelcache.observability.site_file import USE, SiteFile
 
 
-@pytest.fixture
-def cache(make, clock):
-    made = make()
-    made.set("a", 1)
-    return made
-
-
 def test_a_fork_while_another_thread_is_inside_sqlite_leaves_a_child_that_can_use_it(path):
     assert (
         run(

@@ -21,17 +21,14 @@ from wheelcache.runtime.worker_pool import refresh_pool
 
 
 @pytest.fixture
-def keep(folder):
+def keep(folder, closed):
     """Make a cache that is saved in ``folder``, and its keeper."""
-    made = []
 
     def one(**options):
-        made.append(kept(snapshot_dir=folder, **options))
-        return made[-1], made[-1].keeper
+        cache = closed(kept(snapshot_dir=folder, **options))
+        return cache, cache.keeper
 
-    yield one
-    for cache in made:
-        cache.close()
+    return one
 
 
 @pytest.fixture

@@ -35,17 +35,12 @@ class Point:
 
 
 @pytest.fixture
-def make():
-    made = []
-
+def make(closed):
     def one(name="mine", **options):
         defaults = {"clock": ManualClock(), "log_interval": None, "sample_interval": None}
-        made.append(Cache(name, **{**defaults, **options}))
-        return made[-1]
+        return closed(Cache(name, **{**defaults, **options}))
 
-    yield one
-    for cache in made:
-        cache.close()
+    return one
 
 
 # Explicit calls.

@@ -21,17 +21,14 @@ def site(tmp_path):
 
 
 @pytest.fixture
-def make(site):
-    made = []
-
+def make(site, closed):
     def one(directory=None):
         directory = site / "cache" if directory is None else directory
-        made.append(Cache("mine", snapshot_dir=directory, clock=ManualClock(), log_interval=None, sample_interval=None))
-        return made[-1]
+        return closed(
+            Cache("mine", snapshot_dir=directory, clock=ManualClock(), log_interval=None, sample_interval=None)
+        )
 
-    yield one
-    for cache in made:
-        cache.close()
+    return one
 
 
 def save(make, directory=None, value=1):

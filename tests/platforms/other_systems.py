@@ -1,9 +1,9 @@
 """Hide from a script what Windows and macOS lack, so that wheelcache takes this machine for one of them."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.scripts import run_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,12 +68,4 @@ def run_on(system, script, folder):
     On another system than Linux, nothing is hidden: the script runs as it is.
     """
     hide = HIDE + SYSTEMS[system] if sys.platform == "linux" else ""
-    return subprocess.run(
-        [sys.executable, "-c", hide + script],
-        env={**os.environ, "TMPDIR": str(folder)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=250,
-    )
+    return run_python("-c", hide + script, env={"TMPDIR": str(folder)})

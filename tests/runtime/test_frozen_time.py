@@ -39,10 +39,10 @@ def removed():
 
 
 @pytest.fixture
-def cache(removed):
-    cache = Cache(jitter=0, interval=0.01, log_interval=None, on_removal=lambda *removal: removed.append(removal))
-    yield cache
-    cache.close()
+def cache(removed, closed):
+    return closed(
+        Cache(jitter=0, interval=0.01, log_interval=None, on_removal=lambda *removal: removed.append(removal))
+    )
 
 
 # Removal from memory.

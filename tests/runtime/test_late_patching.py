@@ -1,13 +1,11 @@
 """gevent patches after wheelcache was imported, or used: no greenlet stops the others. Each test in its own process."""
 
 import re
-import subprocess
-import sys
 import textwrap
 
 import pytest
 
-from tests.redis_server import RedisServer
+from tests.scripts import run_python
 from wheelcache import Cache
 
 PRELUDE = """
@@ -35,12 +33,7 @@ GEVENTS_OWN = r"(?s)Exception ignored in[^\n]*<bound method _ForkHooks\.after_fo
 
 
 def run(script, *arguments):
-    outcome = subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
+    outcome = run_python("-c", PRELUDE + textwrap.dedent(script), *arguments)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert "Traceback" not in re.sub(GEVENTS_OWN, "", outcome.stderr), outcome.stderr
     return outcome.stdout.split()
@@ -118,14 +111,8 @@ def test_threads_of_a_cache_that_was_made_or_used_before_stop_no_greenlet(use, t
     kept.close()
 
 
-@pytest.fixture(scope="module")
-def server():
-    with RedisServer() as server:
-        yield server
-
-
 @pytest.mark.servers
-def test_a_tracking_thread_that_was_made_before_stops_no_greenlet(server):
+def test_a_tracking_thread_that_was_made_before_stops_no_greenlet(shared_redis):
     """Locks and events were created before the patch. One thread fails in its first step, which runs during start()."""
     assert run(
         """
@@ -159,5 +146,5 @@ def test_a_tracking_thread_that_was_made_before_stops_no_greenlet(server):
         tracking.stop()
         print("done")
         """,
-        str(server.port),
+        str(shared_redis.port),
     ) == ["done"]

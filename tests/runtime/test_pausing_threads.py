@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.redis_server import RedisServer
 from tests.runtime.forking import run_noting, run_warned
 
 pytestmark = pytest.mark.deep
@@ -303,12 +302,6 @@ def test_the_thread_that_waits_to_save_at_the_exit_ends_before_a_fork_and_is_the
         """) == ["wheelcache-save", "wheelcache-wheel", "0", "1", "wheelcache-save", "wheelcache-wheel"]
 
 
-@pytest.fixture(scope="module")
-def server():
-    with RedisServer() as server:
-        yield server
-
-
 TRACKING = """
 import redis
 from wheelcache.near_cache.redis_tracking import Tracking, connect_like
@@ -323,9 +316,9 @@ class Listener:
 
 
 @pytest.mark.servers
-def test_the_tracking_thread_ends_before_a_fork_and_goes_on_after_it_on_the_same_connection(server):
+def test_the_tracking_thread_ends_before_a_fork_and_goes_on_after_it_on_the_same_connection(shared_redis):
     assert run_noting(f"""{TRACKING}
-client = redis.Redis(port={server.port})
+client = redis.Redis(port={shared_redis.port})
 tracking = Tracking(connect_like(client), b"fork:", Listener())
 tracking.start()
 until(lambda: told == [True])

@@ -157,6 +157,7 @@ def test_what_is_no_terminal_gets_the_whole_table_and_no_colours_whatever_the_en
     assert (watching.returncode, watching.stdout) == (1, "")
 
 
+@pytest.mark.pairs(full="site", of="site")
 @pytest.mark.parametrize(
     ("options", "code", "complaint"),
     [

@@ -5,6 +5,7 @@ An answer is compared with that of the same project without a cache to the same 
 
 import random
 from contextlib import ExitStack, closing
+from functools import cache
 from itertools import count
 from pathlib import Path
 from urllib.parse import urlencode
@@ -125,18 +126,16 @@ class Visits:
 @pytest.fixture(scope="module")
 def visits(tmp_path_factory):
     """Start a server, or get the one that runs."""
-    known = {}
     with ExitStack() as stack:
         fleet = Fleet(stack, tmp_path_factory.mktemp("servers"))
 
+        @cache
         def start(name):
-            if name not in known:
-                folder = tmp_path_factory.mktemp("site")
-                debug = f"{'DEBUG' in name:d}"
-                server = fleet(name, SERVERS[name], VISITED_SITE=str(folder), VISITED_DEBUG=debug)
-                # waitress sends the body that Django makes for a HEAD.
-                known[name] = Visits(server, stack, ["GET"] if "waitress" in name else ["GET", "HEAD"])
-            return known[name]
+            folder = tmp_path_factory.mktemp("site")
+            debug = f"{'DEBUG' in name:d}"
+            server = fleet(name, SERVERS[name], VISITED_SITE=str(folder), VISITED_DEBUG=debug)
+            # waitress sends the body that Django makes for a HEAD.
+            return Visits(server, stack, ["GET"] if "waitress" in name else ["GET", "HEAD"])
 
         yield start
         # Tracebacks of Django may name the folder of this checkout.
@@ -225,15 +224,10 @@ def ids(pairs):
     return [f"{path} {first}, {second}" for path, first, second, *_ in pairs]
 
 
-def on_two_servers(pairs):
-    """Parametrize a test with each pair on two servers, and each server with half of the pairs."""
-    names = [*SERVERS] * 2
-    cases = [
-        pytest.param(server, *pair, id=f"{server}-{shown}")
-        for number, (pair, shown) in enumerate(zip(pairs, ids(pairs), strict=True))
-        for server in names[number % len(SERVERS) :][:2]
-    ]
-    return pytest.mark.parametrize(("site", "path", "first", "second", "result"), cases, indirect=["site"])
+def of_all(pairs):
+    """Parametrize a test with each pair on the first server, and with each result on the others."""
+    cases = pytest.mark.parametrize(("path", "first", "second", "result"), pairs, ids=ids(pairs))
+    return lambda test: pytest.mark.pairs(full="site", of="site, result")(cases(test))
 
 
 def on_each_driver(*servers):
@@ -246,7 +240,7 @@ def url_of(path):
     return f"{path}?{next(numbers)}" if path.endswith("/") and "admin" not in path else path
 
 
-@on_two_servers(PAIRS)
+@of_all(PAIRS)
 def test_a_visitor_gets_the_page_of_another_one_only_if_it_is_the_same(site, path, first, second, result):
     url = url_of(path)
     site.visit(CACHED_SITE, url, first)
@@ -266,6 +260,7 @@ ATTACKERS = [
 ]
 
 
+@pytest.mark.pairs(full="site", of="attacker")
 @pytest.mark.parametrize("attacker", ATTACKERS)
 def test_an_attacker_neither_poisons_a_page_nor_keeps_it_from_being_stored(site, attacker):
     for path in ("/url/", "/moved/", "/country/", "/theme/"):
@@ -302,6 +297,7 @@ STRANGE = {
 }
 
 
+@pytest.mark.pairs(full="site", of="how")
 @pytest.mark.parametrize("how", STRANGE)
 def test_a_strange_request_poisons_no_page(site, how):
     for path in ("/url/", "/country/", "/theme/"):
@@ -321,6 +317,7 @@ MIXED = [
 ]
 
 
+@pytest.mark.pairs(full="site", of="site")
 @pytest.mark.parametrize(("path", "first", "second"), MIXED, ids=ids(MIXED))
 def test_without_its_companion_a_cache_would_serve_the_wrong_page(site, path, first, second):
     """``page_cache`` refuses to start without it; this is a cache that knows nothing of Django."""
@@ -360,7 +357,7 @@ def test_pages_that_are_renewed_in_the_background_stay_those_of_their_visitors(s
 WHOLE_SITE = [pair for pair in PAIRS if pair[0] in ("/plain/", "/user/", "/kept/", "/kept_user/", "/fresh/")]
 
 
-@on_two_servers(WHOLE_SITE)
+@of_all(WHOLE_SITE)
 def test_the_same_holds_with_the_middleware_of_django_that_caches_the_whole_site(site, path, first, second, result):
     url = url_of(path)
     for visitor in (first, second, second, first):

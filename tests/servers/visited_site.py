@@ -131,34 +131,22 @@ def page(request, part=""):
     return render(request, "page", {"part": part})
 
 
-@for_a_minute
-def plain(request):
-    return page(request)
+def showing(name, read):
+    """Return a view ``name`` whose page shows ``read(request)``."""
+
+    def view(request):
+        return page(request, read(request))
+
+    view.__name__ = name
+    return for_a_minute(view)
 
 
-@for_a_minute
-def zone(request):
-    return page(request, timezone.get_current_timezone_name())
-
-
-@for_a_minute
-def theme(request):
-    return page(request, request.COOKIES.get("theme", "light"))
-
-
-@for_a_minute
-def url(request):
-    return page(request, request.build_absolute_uri("/"))
-
-
-@for_a_minute
-def country(request):
-    return page(request, request.headers.get("X-Country", "none"))
-
-
-@for_a_minute
-def address(request):
-    return page(request, request.META["REMOTE_ADDR"])
+plain = showing("plain", lambda request: "")
+zone = showing("zone", lambda request: timezone.get_current_timezone_name())
+theme = showing("theme", lambda request: request.COOKIES.get("theme", "light"))
+url = showing("url", lambda request: request.build_absolute_uri("/"))
+country = showing("country", lambda request: request.headers.get("X-Country", "none"))
+address = showing("address", lambda request: request.META["REMOTE_ADDR"])
 
 
 @for_a_minute

@@ -60,6 +60,7 @@ def test_a_rollback_to_a_manual_savepoint_drops_the_later_values(cache):
     assert cache.get("key") == "before"
 
 
+@pytest.mark.pairs(full="alias", of="delete")
 @pytest.mark.parametrize(
     "delete",
     [
@@ -82,6 +83,7 @@ def test_a_delete_is_immediate_in_the_block_and_reaches_others_at_commit(cache, 
     assert others(cache.get, "key") is None
 
 
+@pytest.mark.pairs(full="alias", of="delete")
 @pytest.mark.parametrize("delete", ["delete", "delete_tags", "clear"])
 def test_a_value_that_is_set_after_a_delete_in_the_same_block_is_shared(cache, others, delete, alias):
     cache.set("key", "old", tags=["tag"])
@@ -93,6 +95,7 @@ def test_a_value_that_is_set_after_a_delete_in_the_same_block_is_shared(cache, o
     assert others(cache.get, "key") == (None if (alias, delete) == ("tiered", "delete_tags") else "new")
 
 
+@pytest.mark.pairs(full="alias", of="write")
 @pytest.mark.parametrize(
     "write",
     [

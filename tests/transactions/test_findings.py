@@ -104,6 +104,7 @@ SET_AFTER = {
 }
 
 
+@pytest.mark.pairs(full="alias", of="invalidate")
 @pytest.mark.parametrize("invalidate", SET_AFTER.values(), ids=SET_AFTER)
 def test_a_value_that_an_inner_transaction_has_set_is_shared_at_the_outer_commit(
     third, other, cache_of_both, others, alias, invalidate
@@ -121,6 +122,7 @@ def test_a_value_that_an_inner_transaction_has_set_is_shared_at_the_outer_commit
     assert others(cache.get_many, ["key", "of-the-second"]) == {"key": "new", "of-the-second": "new"}
 
 
+@pytest.mark.pairs(full="alias", of="when")
 @pytest.mark.parametrize("when", ["before the inner one", "in the inner one", "after the inner one"])
 def test_a_value_of_an_inner_transaction_is_not_shared_if_another_caller_wrote_the_key_meanwhile(
     other, cache_of_both, others, when
@@ -247,6 +249,7 @@ def test_a_value_that_is_set_after_a_fill_in_the_same_block_removes_the_values_o
     assert others(cache.get, "key") in (None, "new")
 
 
+@pytest.mark.pairs(full="alias", of="call")
 @pytest.mark.parametrize(
     "call",
     [

@@ -154,6 +154,7 @@ def cache(settings_of_caches, tmp_path, monkeypatch):
         caches["default"].clear()
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("alias", ALIASES)
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 @pytest.mark.parametrize("invalidate", ["key", "tag"])

@@ -132,6 +132,7 @@ def test_sessions_in_the_cache_are_stored_immediately(cache, others):
     assert SessionStore(session.session_key)["name"] == "value"
 
 
+@pytest.mark.pairs(full="alias", of="key")
 @pytest.mark.parametrize("key", ["throttle_anon_127.0.0.1", "allauth:rl:login_failed:1", "axes-1"])
 def test_a_rollback_does_not_reset_the_counters_of_failed_logins(cache, others, key):
     with transaction.atomic():

@@ -173,6 +173,7 @@ DISTINCT = {
 }
 
 
+@pytest.mark.pairs(full="any_site", of="values")
 @pytest.mark.parametrize("values", DISTINCT.values(), ids=DISTINCT)
 def test_different_arguments_have_different_values(any_site, values):
     count = Counted()
@@ -235,6 +236,7 @@ INEXACT = {
 }
 
 
+@pytest.mark.pairs(full="kind", of="kind")
 @pytest.mark.parametrize("kind", [locmem, tiered])
 @pytest.mark.parametrize("make", INEXACT.values(), ids=INEXACT)
 def test_elsewhere_an_argument_without_an_exact_text_is_an_error(kind, make):

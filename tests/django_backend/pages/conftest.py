@@ -27,16 +27,13 @@ def site_settings(settings, tmp_path):
 
 
 @pytest.fixture(params=SITES)
-def make_site(request, site_settings, clock):
-    sites = []
-
+def make_site(request, site_settings, clock, closed):
     def make(**options):
-        sites.append(SITES[request.param](clock, **options))
-        return sites[-1]
+        site = SITES[request.param](clock, **options)
+        closed(site.cache.cache)
+        return site
 
-    yield make
-    for site in sites:
-        site.cache.cache.close()
+    return make
 
 
 @pytest.fixture

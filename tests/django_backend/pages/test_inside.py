@@ -21,19 +21,16 @@ from tests.http_cache.site import is_stored
 
 
 @pytest.fixture
-def make_site(site_settings, clock):
+def make_site(site_settings, clock, closed):
     site_settings.ALLOWED_HOSTS = [".example.com", "public.example"]
-    sites = []
 
     def make(*, wsgi=None, asgi=None, **options):
         site = (DjangoOnWsgi if asgi is None else DjangoOnAsgi)(clock, **options)
-        sites.append(site)
+        closed(site.cache.cache)
         site.app = site.cache.wsgi(wsgi(WSGIHandler())) if asgi is None else site.cache.asgi(asgi(ASGIHandler()))
         return site
 
-    yield make
-    for site in sites:
-        site.cache.cache.close()
+    return make
 
 
 def by_cookie(part):
@@ -43,6 +40,7 @@ def by_cookie(part):
     }
 
 
+@pytest.mark.pairs(full="interface", of="interface")
 @pytest.mark.parametrize("interface", ["wsgi", "asgi"])
 @pytest.mark.parametrize("part", SHOWN)
 def test_each_visitor_gets_the_page_of_the_request_that_middleware_makes(make_site, clock, part, interface):

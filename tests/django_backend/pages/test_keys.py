@@ -32,6 +32,7 @@ def test_a_cookie_that_a_view_reads_is_a_part_of_the_key(site):
     assert is_stored(site, "/theme", {"Cookie": "theme=dark"})
 
 
+@pytest.mark.pairs(full="make_site", of="target")
 @pytest.mark.parametrize("target", ["/plain", "/theme", "/visitor"])
 def test_cookies_that_no_code_reads_make_no_variants(site, target):
     assert site.get(target, {"Cookie": "_ga=1"}).body == site.get(target, {"Cookie": "_ga=2"}).body
@@ -87,6 +88,7 @@ def test_a_renewal_in_the_background_has_no_cookies_but_those_of_the_key(make_si
             assert after.body != before.body
 
 
+@pytest.mark.pairs(full="make_site", of="how")
 @pytest.mark.parametrize("how", READS)
 def test_a_header_that_a_page_reads_is_a_part_of_its_key(site, how):
     url = f"/reading/{how.replace(' ', '%20')}"
@@ -97,6 +99,7 @@ def test_a_header_that_a_page_reads_is_a_part_of_its_key(site, how):
     assert is_stored(site, url)
 
 
+@pytest.mark.pairs(full="make_site", of="how")
 @pytest.mark.parametrize("how", REFUSED)
 def test_a_page_that_cannot_be_keyed_is_not_stored(site, how):
     url = f"/reading/{how.replace(' ', '%20')}"
@@ -115,4 +118,3 @@ def test_a_language_or_a_time_zone_that_an_earlier_request_left_behind_is_not_st
     timezone.deactivate()
     assert site.get("/language").body.startswith(b"en ")
     assert not site.get("/zone").body.startswith(b"Asia/Tokyo")
-    site.cache.cache.close()

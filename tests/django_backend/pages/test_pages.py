@@ -19,6 +19,7 @@ class TestPageTags(PageTags):
     pass
 
 
+@pytest.mark.pairs(full="make_site", of="target")
 @pytest.mark.parametrize("target", ["/plain", "/expires", "/by-cache-page", "/plain?a=1"])
 def test_a_page_with_a_lifetime_is_made_once(site, target):
     assert is_stored(site, target)
@@ -70,7 +71,6 @@ def test_items_that_a_middleware_puts_into_meta_reach_the_server(site_settings, 
     answer_of(application, site.environ(*site.parts("/plain")))
     assert environ["wsgi"]["app.number"] == 7
     assert site.stats().stored == 1
-    site.cache.cache.close()
 
 
 def put_number(get_response):

@@ -87,6 +87,7 @@ def log(request, site_settings):
     return site_settings.MIDDLEWARE[1]
 
 
+@pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize("target", ["/plain", "/streamed-agent", "/agent-in-async"])
 def test_the_reads_of_a_middleware_that_logs_do_not_count_if_the_site_says_so(make_site, log, target):
     assert hits(make_site(), target, 4) == 0
@@ -95,6 +96,7 @@ def test_the_reads_of_a_middleware_that_logs_do_not_count_if_the_site_says_so(ma
     assert hits(site, target, 120 if target == "/plain" else 12) == (119 if target == "/plain" else 0)
 
 
+@pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize("target", ["/agent", "/agent-in-async", "/streamed-agent"])
 def test_a_view_behind_a_middleware_whose_reads_do_not_count_depends_on_what_it_reads(
     make_site, site_settings, log, target
@@ -141,6 +143,7 @@ def test_headers_and_entries_that_the_site_names_do_not_count(make_site, site_se
     assert hits(make_site(ignore_reads=["User-Agent"]), "/plain", 4) == 0
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize(
     ("by", "complaint"),
     [
@@ -156,6 +159,7 @@ def test_a_wrong_path_of_a_middleware_is_an_error_at_start_up(make_site, by, com
         make_site(ignore_reads_by=by)
 
 
+@pytest.mark.pairs(full="make_site", of="make_site")
 @pytest.mark.parametrize("names", ["User-Agent", [7], ["User_Agent"], ["User Agent"], [""], None])
 def test_a_wrong_name_of_a_header_is_an_error_at_start_up(make_site, names):
     with pytest.raises((TypeError, ValueError), match="ignore_reads must be a list of request headers and entries"):
@@ -204,6 +208,7 @@ TEMPLATES = {
 }
 
 
+@pytest.mark.pairs(full="make_site", of="template")
 @pytest.mark.parametrize(
     ("template", "read"), [("django", ("X-Flavor", 2)), ("token", ("CSRF token", 2)), ("jinja", ("X-Flavor", 3))]
 )
@@ -223,6 +228,7 @@ def test_the_line_of_the_template_that_reads_is_found(make_site, site_settings, 
     assert (what, str(tmp_path / template), line, None) in traced(site, site.app, f"/rendered/{template}").found
 
 
+@pytest.mark.pairs(full="make_site", of="target")
 @pytest.mark.parametrize(
     ("target", "unread"),
     [("/numbered?page=1&gclid=x&y=1&y=2", {"gclid", "y"}), ("/host?a=1", {"a"}), ("/url?a=1", set())],

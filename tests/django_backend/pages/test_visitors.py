@@ -45,6 +45,7 @@ def test_a_page_with_messages_is_not_stored(site):
     assert site.stats().stored == 0
 
 
+@pytest.mark.pairs(full="make_site")
 @pytest.mark.parametrize("target", ["/numbered?page=2", "/numbered?page=%F2", "/numbered?p=2", "/media-type"])
 @pytest.mark.parametrize("given", ["text/plain; charset=cp037", "application/json", "x; charset=UTF-16"])
 def test_the_type_of_a_request_without_a_body_poisons_no_page(make_site, target, given):
@@ -62,7 +63,6 @@ def test_a_name_that_django_takes_for_that_of_the_type_poisons_no_page(site_sett
     environ = site.environ(*site.parts("/content-type")) | {"HTTP_CONTENT_TYPE": "evil"}
     assert answer_of(site.app, environ).body.startswith(b"evil")
     assert site.get("/content-type").body.startswith(b"None")
-    site.cache.cache.close()
 
 
 def test_the_state_that_an_application_in_front_keeps_for_the_visitor_reaches_nobody_else(site_settings, clock):
@@ -71,7 +71,6 @@ def test_the_state_that_an_application_in_front_keeps_for_the_visitor_reaches_no
     for user in ("ada", "bob"):
         site.scope = lambda *parts, user=user: {**whole(*parts), "state": {"user": user}}
         assert site.get("/state").body.startswith(user.encode())
-    site.cache.cache.close()
 
 
 THEMES = {
@@ -87,6 +86,7 @@ THEMES = {
 }
 
 
+@pytest.mark.pairs(full="make_site", of="how")
 @pytest.mark.parametrize("how", THEMES)
 def test_a_cookie_that_django_reads_and_the_cache_does_not_poisons_no_page(site, how):
     for _ in range(2):
@@ -95,6 +95,7 @@ def test_a_cookie_that_django_reads_and_the_cache_does_not_poisons_no_page(site,
         assert site.get("/theme", {"Cookie": "theme=dark"}).body.startswith(b"dark")
 
 
+@pytest.mark.pairs(full="make_site", of="space")
 @pytest.mark.parametrize("space", ["\xc2\xa0", "\xa0", "\x85", "a=1; \xe2\x80\x83"])
 def test_a_session_that_the_cache_does_not_recognize_reaches_nobody_else(site, space):
     ada = logged_in(site, "ada")["Cookie"]
