@@ -392,7 +392,7 @@ class _InMemory:
         ttl: float | None,
         others: WritesSince,
     ) -> None:
-        self._cache.engine.share(key, fill.value, ttl, self._policy.grace or self._policy.fill_grace, fill.tags, others)
+        self._cache.engine.share(key, fill.value, ttl, self._policy.stale.seconds, fill.tags, others)
 
 
 class _Elsewhere:
