@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 from wheelcache import options
+
+
+class LoadOptions(TypedDict, total=False):
+    """The options of loads in all forms of the cache."""
+
+    grace: float | None
+    refresh_ahead: float | None
+    fail_safe: bool
+    negative_ttl: float | None
+    tags: Iterable[str]
 
 
 class Receivers(Enum):
@@ -82,24 +92,24 @@ def load_policy(
     fail_safe: bool = False,
     negative_ttl: float | None = None,
     timeout: float | None = None,
-    timeout_name: str = "timeout",
+    load_timeout: float | None = None,
 ) -> LoadPolicy:
     """Return the policy of these arguments, which ``Cache.get_or_load`` describes. None stands for "not given".
 
     Args:
-        timeout_name: the caller's name for ``timeout``: ``load_timeout`` in a backend, where ``timeout`` is a TTL.
+        load_timeout: the name of ``timeout`` in a backend, where ``timeout`` is a TTL.
 
     Raises:
         TypeError, ValueError: if an argument is wrong. The message names it, the accepted values and the given one.
     """
-    if grace is refresh_ahead is negative_ttl is timeout is None and fail_safe is False:
+    if grace is refresh_ahead is negative_ttl is timeout is load_timeout is None and fail_safe is False:
         return PLAIN
     try:
         # The arguments are checked at every call, including hits: 0.3 us instead of 3.
-        return _remembered(grace, refresh_ahead, fail_safe, negative_ttl, timeout, timeout_name)
+        return _remembered(grace, refresh_ahead, fail_safe, negative_ttl, timeout, load_timeout)
     except TypeError:
         # An argument that cannot be hashed is wrong, too: the check names it.
-        return _checked(grace, refresh_ahead, fail_safe, negative_ttl, timeout, timeout_name)
+        return _checked(grace, refresh_ahead, fail_safe, negative_ttl, timeout, load_timeout)
 
 
 def _checked(
@@ -108,7 +118,7 @@ def _checked(
     fail_safe: bool,
     negative_ttl: float | None,
     timeout: float | None,
-    timeout_name: str,
+    load_timeout: float | None,
 ) -> LoadPolicy:
     if options.flag("fail_safe", fail_safe) and grace is None:
         raise TypeError("fail_safe needs grace, the time for which a stale value is served if a load fails")
@@ -116,7 +126,7 @@ def _checked(
         Staleness(options.seconds_or_none("grace", grace) or 0.0),
         options.share_or_none("refresh_ahead", refresh_ahead),
         fail_safe,
-        options.seconds_or_none(timeout_name, timeout),
+        options.seconds_or_none("timeout", timeout) or options.seconds_or_none("load_timeout", load_timeout),
         options.seconds_or_none("negative_ttl", negative_ttl),
     )
 

@@ -35,6 +35,7 @@ from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.tokens import MARK, TokensRead
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout, WrittenTimeouts
+from wheelcache.options import is_over
 
 T = TypeVar("T")
 
@@ -189,7 +190,7 @@ class NearCache:
         for key in keys:
             self._misses.computed(key, len(keys))
         computations = self.computations.answered_by(keys)
-        return NO_FILLS if ttl is not None and ttl <= 0 else computations
+        return NO_FILLS if is_over(ttl) else computations
 
     # Reading. The methods below are steps, for threads and tasks: see ``loading.steps``. In a task, the results of the
     # functions that read and write may be awaitable. The values that are read may be Tagged.
