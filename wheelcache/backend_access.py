@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from wheelcache import options
@@ -12,6 +12,10 @@ from wheelcache.coherence.misses import Misses
 from wheelcache.core import PrefixAccess
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import ABSENT, MISSING, STORED
+from wheelcache.loading.adaptive import adaptive_loader
+from wheelcache.loading.policy import LoadPolicy
+from wheelcache.loading.steps import Steps, call
+from wheelcache.options import is_over
 
 ByPrefix = tuple[tuple[str, float], ...]
 """Pairs of a key prefix and the seconds for such keys, the longest prefix first."""
@@ -128,7 +132,7 @@ class BackendAccess(PrefixAccess):
             since: the moment at which the computation of the value began; 0 if that is not known.
             grace: see ``_fill_grace``.
         """
-        if _is_over(ttl):
+        if is_over(ttl):
             self._cache.delete(cache_key)
             return True
         self._make_room((cache_key,))
@@ -139,7 +143,7 @@ class BackendAccess(PrefixAccess):
 
     def _add_new(self, cache_key: Any, stored: Any, ttl: float | None, tags: tuple[str, ...] = ()) -> bool:
         since = self._computed_since(cache_key)
-        if _is_over(ttl):
+        if is_over(ttl):
             if cache_key in self._cache:
                 return False
             # An entry that expires immediately only ends a lease on its key.
@@ -166,7 +170,7 @@ class BackendAccess(PrefixAccess):
             originals: the caller's keys by the keys of the cache.
         """
         since = {key: self._computed_since(key, len(stored)) for key in stored}
-        if _is_over(ttl):
+        if is_over(ttl):
             self._cache.delete_many(stored)
             return []
         self._make_room(stored)
@@ -179,12 +183,52 @@ class BackendAccess(PrefixAccess):
             if not self._store(key, value, ttl, tags, since[key], graces.get(key, 0.0), jitter=jitter)
         ]
 
+    def _steps_to_load(
+        self,
+        key: Any,
+        cache_key: Any,
+        stored: Any,
+        loader: Callable[..., Any],
+        ttl: Any,
+        policy: LoadPolicy,
+        tags: Iterable[str],
+        *,
+        is_computed: bool = True,
+    ) -> Steps | None:
+        """Return the steps to the stored form of a loaded value; None if ``stored`` can be used as it is.
+
+        Args:
+            stored: the result of the look-up.
+            ttl: seconds, or a function of the value.
+            is_computed: see ``LoadRequest``.
+        """
+        engine = self._cache.engine
+        if stored is not MISSING and (
+            policy.refresh_ahead is None or is_over(ttl) or not engine.needs_refresh(cache_key, stored, ttl, policy)
+        ):
+            return None
+        policy = policy.with_fill_grace(self._fill_grace(key))
+
+        def encode(value: Any) -> Any:
+            newly_stored = self._encode(value)
+            self._make_room((cache_key,))
+            return newly_stored
+
+        # It encodes within the app context of a load in the background, since pickling may need its session.
+        load = adaptive_loader(cache_key, loader, ttl, policy, engine.peek, encode=encode, decode=self._decode)
+        if is_over(ttl):
+            self._misses.count(cache_key)
+            return self._misses.compute(cache_key, load) if is_computed else call(load)
+        request = engine.request(cache_key, load, ttl, policy, self._tag_names(tags))
+        request.is_computed = is_computed
+        return engine.load(request, stored)
+
     def _make_room(self, keys: Iterable[Any]) -> None:
         """Do nothing: a cache evicts entries one by one by itself. Called before entries are stored under ``keys``."""
 
     def _for_waiters(self, value: Any, ttl: float | None, is_stored: bool = True) -> Any:
         """Return the encoded value for callers that wait for a lease; MISSING if they must not receive it."""
-        if not is_stored or not self._fill_waits or _is_over(ttl):
+        if not is_stored or not self._fill_waits or is_over(ttl):
             return MISSING
         return self._encode(value)
 
@@ -196,7 +240,3 @@ def _seconds_of(key: Any, by_prefix: ByPrefix) -> float:
             if text.startswith(prefix):
                 return seconds
     return 0.0
-
-
-def _is_over(ttl: float | None) -> bool:
-    return ttl is not None and ttl <= 0

@@ -8,7 +8,7 @@ from enum import Enum
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, TypeVar, Unpack, cast, overload
 
 from wheelcache import options
 from wheelcache.cache_parts import CacheParts
@@ -21,7 +21,7 @@ from wheelcache.errors import MissingKey
 from wheelcache.keys import unwrap
 from wheelcache.loading.background import MakeContext
 from wheelcache.loading.memoize import Memoizer, memoizer
-from wheelcache.loading.policy import PLAIN, load_policy
+from wheelcache.loading.policy import PLAIN, LoadOptions, load_policy
 from wheelcache.loading.steps import Steps, drive, result, run_async
 from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.observers import Observer
@@ -35,15 +35,10 @@ from wheelcache.writing.removal_listener import Listener
 R = TypeVar("R")
 
 
-class LoadOptions(TypedDict, total=False):
+class GetOrLoadOptions(LoadOptions, total=False):
     """The options of ``get_or_load``."""
 
-    grace: float | None
-    refresh_ahead: float | None
-    fail_safe: bool
     timeout: float | None
-    negative_ttl: float | None
-    tags: Iterable[str]
 
 
 class _Default(Enum):
@@ -256,11 +251,11 @@ class Cache(CacheAccess):
         key: Hashable,
         loader: Callable[..., Awaitable[R]],
         ttl: Lifetime = DEFAULT_TTL,
-        **options: Unpack[LoadOptions],
+        **options: Unpack[GetOrLoadOptions],
     ) -> R: ...
     @overload
     async def aget_or_load(
-        self, key: Hashable, loader: Callable[..., R], ttl: Lifetime = DEFAULT_TTL, **options: Unpack[LoadOptions]
+        self, key: Hashable, loader: Callable[..., R], ttl: Lifetime = DEFAULT_TTL, **options: Unpack[GetOrLoadOptions]
     ) -> R: ...
     async def aget_or_load(
         self,
@@ -281,13 +276,12 @@ class Cache(CacheAccess):
         """
         found = self.find(key, MISSING)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
-        loads = self._parts.loads
         if found is not MISSING and policy is PLAIN and ttl is DEFAULT_TTL:
             return found
-        if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
-            return found
-        names = options.tags("tags", tags)
-        return await run_async(self.engine.load(loads.request(key, loader, ttl, policy, names), found))
+        steps = self._steps_to_load(
+            key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl, tags
+        )
+        return found if steps is None else await run_async(steps)
 
     def memoize(
         self,

@@ -16,6 +16,7 @@ from wheelcache.core.contract import HIDDEN
 from wheelcache.keys import CALLERS, callers_tags
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.request import Loaded
+from wheelcache.options import is_over
 from wheelcache.transactions.overlay import Fill, Overlay
 from wheelcache.transactions.transaction import OfThread, Transaction
 
@@ -113,7 +114,7 @@ class FollowedCache:
         # In the opposite order of the sets: a page before its list of headers, whose waiters will look for the page.
         for cache_key, fill in reversed(overlay.changes().fills.items()):
             seconds = fill.seconds_left(overlay.now())
-            if seconds is None or seconds > 0:
+            if not is_over(seconds):
                 backend, *origin = fill.origin
                 backend.share(cache_key, *origin, fill, seconds, overlay.others)
 

@@ -206,6 +206,12 @@ def lifetime(name: str, value: Any) -> float | None:
     return ttl(name, value) if value > 0 else 0.0
 
 
+def is_over(ttl: Any) -> bool:
+    """Return whether an entry with this TTL of a backend expires immediately: a TTL of 0 or less, in seconds. It is
+    neither None nor a function of the value."""
+    return ttl is not None and not callable(ttl) and ttl <= 0
+
+
 def timeout(name: str, value: Any) -> float:
     """Check a timeout: a number of seconds or a timedelta. 0 means no expiry, less than 0 immediate expiry."""
     if isinstance(value, timedelta):

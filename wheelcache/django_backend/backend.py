@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial, wraps
-from typing import Any, Final, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Final, Protocol, TypeVar, Unpack, overload
 
 from django.conf import settings
 from django.core.cache.backends.base import (
@@ -35,9 +35,8 @@ from wheelcache.django_backend.request_context import (
 )
 from wheelcache.django_backend.stores import Store, check_timeout, store_for
 from wheelcache.errors import MissingKey
-from wheelcache.loading.adaptive import adaptive_loader
-from wheelcache.loading.policy import load_policy
-from wheelcache.loading.steps import Steps, StepsTo, call, drive, drive_async, result, twins
+from wheelcache.loading.policy import LoadOptions, load_policy
+from wheelcache.loading.steps import Steps, StepsTo, drive, drive_async, result, twins
 from wheelcache.runtime.request_scope import end_request, forget_misses
 from wheelcache.runtime.worker_pool import cleanups
 from wheelcache.transactions.overlay import Fill
@@ -67,15 +66,10 @@ def _for_tasks(name: str) -> Callable[..., Any]:
     return call
 
 
-class LoadOptions(TypedDict, total=False):
+class GetOrSetOptions(LoadOptions, total=False):
     """The options of ``get_or_set`` that Django does not have."""
 
-    grace: float | None
-    refresh_ahead: float | None
-    fail_safe: bool
     load_timeout: float | None
-    negative_ttl: float | None
-    tags: Iterable[str]
 
 
 class GetOrSet(Protocol):
@@ -88,11 +82,11 @@ class GetOrSet(Protocol):
         default: Callable[..., R],
         timeout: Any = ...,
         version: int | None = None,
-        **options: Unpack[LoadOptions],
+        **options: Unpack[GetOrSetOptions],
     ) -> R: ...
     @overload
     def __call__(
-        self, key: Any, default: R, timeout: Any = ..., version: int | None = None, **options: Unpack[LoadOptions]
+        self, key: Any, default: R, timeout: Any = ..., version: int | None = None, **options: Unpack[GetOrSetOptions]
     ) -> R: ...
 
 
@@ -106,7 +100,7 @@ class AsyncGetOrSet(Protocol):
         default: Callable[..., Awaitable[R]],
         timeout: Any = ...,
         version: int | None = None,
-        **options: Unpack[LoadOptions],
+        **options: Unpack[GetOrSetOptions],
     ) -> R: ...
     @overload
     async def __call__(
@@ -115,11 +109,11 @@ class AsyncGetOrSet(Protocol):
         default: Callable[..., R],
         timeout: Any = ...,
         version: int | None = None,
-        **options: Unpack[LoadOptions],
+        **options: Unpack[GetOrSetOptions],
     ) -> R: ...
     @overload
     async def __call__(
-        self, key: Any, default: R, timeout: Any = ..., version: int | None = None, **options: Unpack[LoadOptions]
+        self, key: Any, default: R, timeout: Any = ..., version: int | None = None, **options: Unpack[GetOrSetOptions]
     ) -> R: ...
 
 
@@ -314,7 +308,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         cache_key = self._key(key, version)
         missed_at = self._computed_since(cache_key)
         since = since or missed_at
-        if ttl is not None and ttl <= 0:
+        if options.is_over(ttl):
             return self._cache.delete(cache_key)
         store = partial(self._store, cache_key, self._encode(value), ttl, tags, since, self._fill_grace(key))
         if not self._fill_waits:
@@ -328,7 +322,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
     def _set_existing(self, key: Any, value: Any, ttl: float | None, version: int | None) -> bool:
         cache_key = self._key(key, version)
         self._computed_since(cache_key)
-        if ttl is not None and ttl <= 0:
+        if options.is_over(ttl):
             return self._cache.delete(cache_key)
         return self._cache.engine.replace(cache_key, self._encode(value), ttl, self._fill_grace(key))
 
@@ -339,7 +333,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             if is_there is not None:
                 return is_there
         cache_key, ttl = self._key(key, version), self._ttl(timeout)
-        if ttl is not None and ttl <= 0:
+        if options.is_over(ttl):
             return self._cache.delete(cache_key)
         return self._cache.touch(cache_key, ttl)
 
@@ -387,34 +381,14 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             load_timeout: as ``timeout`` there.
             tags: as for ``set``.
         """
-        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
+        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout=load_timeout)
         cache_key, ttl = self._key(key, version), timeout if callable(timeout) else self._ttl(timeout)
         stored = self._cache.find(cache_key, MISSING)
-        is_over = ttl is not None and not callable(ttl) and ttl <= 0
-        engine = self._cache.engine
-        if stored is MISSING or (not is_over and engine.needs_refresh(cache_key, stored, ttl, policy)):
-
-            def encode(value: Any) -> Any:
-                newly_stored = self._encode(value)
-                self._make_room((cache_key,))
-                return newly_stored
-
-            load = adaptive_loader(
-                *(cache_key, default if callable(default) else lambda: default, ttl, policy, engine.peek),
-                encode=encode,
-                decode=self._decode,
-            )
-            policy = policy.with_fill_grace(self._fill_grace(key))
-            is_computed = callable(default)
-            if is_over:
-                self._misses.count(cache_key)
-                stored, error = yield from self._misses.compute(cache_key, load) if is_computed else call(load)
-            else:
-                seconds = None if callable(ttl) else ttl
-                names = self._tag_names(tags)
-                request = engine.request(cache_key, load, seconds, policy, names)
-                request.is_computed = is_computed
-                stored, error = yield from engine.load(request, stored)
+        is_computed = callable(default)
+        loader = default if is_computed else lambda: default
+        steps = self._steps_to_load(key, cache_key, stored, loader, ttl, policy, tags, is_computed=is_computed)
+        if steps is not None:
+            stored, error = yield from steps
             if error is not None:
                 return None, error
         return self._decode(stored), None

@@ -130,7 +130,7 @@ class InTransactions(FollowingAccess):
                 self.delete(key, version)
                 return False
         ttl = self._ttl(timeout)
-        if ttl is not None and ttl <= 0:
+        if options.is_over(ttl):
             return self.delete(key, version)
         check_reusable(value)
         self._set_in_overlay(overlay, key, self._encode(value), ttl, version, options.tags("tags", tags))
@@ -153,7 +153,7 @@ class InTransactions(FollowingAccess):
 
     def _replace(self, key: Any, fill: Fill, stored: Any, ttl: float | None, version: int | None) -> bool:
         """Replace a value of the transaction."""
-        if ttl is not None and ttl <= 0:
+        if options.is_over(ttl):
             return self.delete(key, version)
         overlay = self.overlay(key)
         if overlay is not None:
@@ -208,19 +208,14 @@ class InTransactions(FollowingAccess):
         timeout: Any,
         version: int | None,
         *,
-        grace: float | None = None,
-        refresh_ahead: float | None = None,
-        fail_safe: bool = False,
-        load_timeout: float | None = None,
-        negative_ttl: float | None = None,
         tags: Iterable[str] = NO_TAGS,
+        **given: Any,
     ) -> Steps:
         """Do the same as ``get_or_set`` within a transaction: the caller computes the value by itself, and keeps it.
         The options about other callers are only checked."""
-        overlay, value = self.overlay(key), self.get(key, NOTHING, version)
+        policy, overlay, value = load_policy(**given), self.overlay(key), self.get(key, NOTHING, version)
         if value is not NOTHING or overlay is None:
             return value, None
-        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
         return (yield from self._compute_alone(overlay, key, default, timeout, version, policy, tags))
 
     def _load_missed(
@@ -267,7 +262,7 @@ class InTransactions(FollowingAccess):
         if error is not None:
             return None, error
         stored, ttl = computed(stored, ttl, policy)
-        if ttl is None or ttl > 0:
+        if not options.is_over(ttl):
             overlay.set(cache_key, self._fill(cache_key, stored, ttl, origin, tags), origin)
         return stored, None
 

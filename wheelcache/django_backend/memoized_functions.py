@@ -99,7 +99,7 @@ def memoize(
     if timeout is not DEFAULT_TIMEOUT and not callable(timeout):
         options.django_timeout("timeout", timeout)
     options.text("cache", cache)
-    policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
+    policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout=load_timeout)
     settings = _Settings(
         timeout,
         cache,
@@ -329,7 +329,7 @@ class _InMemory:
         found: Any,
     ) -> Steps:
         engine, key = self._cache.engine, (self.group, *parts)
-        if self._ttl is not None and not callable(self._ttl) and self._ttl <= 0:
+        if options.is_over(self._ttl):
             count(False)
             loader = partial(call, previous=None) if has_previous else call
             outcome: Outcome = yield from engine.misses().compute(key, loader)
@@ -353,8 +353,7 @@ class _InMemory:
             steps = engine.misses().compute(key, load)
             stored, error = yield from self._backend.compute(overlay, key, steps, ttl, self._policy, origin, tags())
             return (None, error) if error is not None else (self._codec.decode(stored), None)
-        ttl, names = None if callable(self._ttl) else self._ttl, self._tag_names(tags())
-        request = engine.request(key, load, ttl, self._policy, names)
+        request = engine.request(key, load, self._ttl, self._policy, self._tag_names(tags()))
         stored, error = yield from engine.load(request, found)
         count(found is not MISSING or (error is None and request.is_hit))
         return (None, error) if error is not None else (self._codec.decode(stored), None)
@@ -392,7 +391,7 @@ class _InMemory:
         ttl: float | None,
         others: WritesSince,
     ) -> None:
-        self._cache.engine.share(key, fill.value, ttl, self._policy.grace or self._policy.fill_grace, fill.tags, others)
+        self._cache.engine.share(key, fill.value, ttl, self._policy.stale.seconds, fill.tags, others)
 
 
 class _Elsewhere:

@@ -30,7 +30,6 @@ from wheelcache.flask_backend.engine_backend import (
     warn_of_sessions,
 )
 from wheelcache.flask_backend.in_transactions import following
-from wheelcache.loading.adaptive import adaptive_loader
 from wheelcache.loading.policy import PLAIN, load_policy
 from wheelcache.loading.steps import InSteps, Steps, drive, result
 from wheelcache.option_table import FLASK as OPTIONS
@@ -156,22 +155,11 @@ class WheelCache(EngineBackend):
             tags: as for ``set``.
         """
         cache_key, ttl = self._cache_key(key), timeout if callable(timeout) else self._ttl(timeout)
-        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
-        engine = self._cache.engine
+        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout=load_timeout)
         stored = self._cache.find(cache_key, MISSING)
-        is_over = ttl is not None and not callable(ttl) and ttl <= 0
-        if stored is MISSING or (not is_over and engine.needs_refresh(cache_key, stored, ttl, policy)):
-            policy = policy.with_fill_grace(self._fill_grace(key))
-            # It encodes within the app context of a load in the background, since pickling may need its session.
-            load = adaptive_loader(
-                *(cache_key, loader, ttl, policy, engine.peek), encode=self._encode, decode=self._decode
-            )
-            if is_over:
-                self._misses.count(cache_key)
-                return self._decode(result(drive(self._misses.compute(cache_key, load))))  # type: ignore[no-any-return]
-            seconds, names = None if callable(ttl) else ttl, self._tag_names(tags)
-            request = engine.request(cache_key, load, seconds, policy, names)
-            stored = result(drive(engine.load(request, stored)))
+        steps = self._steps_to_load(key, cache_key, stored, loader, ttl, policy, tags)
+        if steps is not None:
+            stored = result(drive(steps))
         return self._decode(stored)  # type: ignore[no-any-return]
 
     def compute_once(self, key: str, compute: Compute, begun: Begun) -> Steps:
@@ -180,7 +168,7 @@ class WheelCache(EngineBackend):
         def keep(value: Any, timeout: Timeout) -> None:
             ttl = self._ttl(timeout)
             computed.keep(value)
-            if ttl is None or ttl > 0:
+            if not options.is_over(ttl):
                 # The load stores the value, unless the key is written before it ends.
                 request.ttl = ttl
                 computed.stored = computed.stored.value
@@ -209,7 +197,7 @@ class WheelCache(EngineBackend):
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
         ttl = self._version_ttl(key, self._ttl(timeout))
-        if not self._cache.engine.reports_writes and (ttl is None or ttl > 0):
+        if not self._cache.engine.reports_writes and not options.is_over(ttl):
             self._renew(self._cache_key(key), version, ttl)
 
     def delete(self, key: str) -> bool:
@@ -276,7 +264,7 @@ class WheelCache(EngineBackend):
         stored = {cache_key: self._encode(mapping[key]) for cache_key, key in originals.items()}
         if has_versions:
             ttl = self._version_ttl(next(filter(is_memoize_version, mapping)), ttl)
-        if has_versions and (ttl is None or ttl > 0):
+        if has_versions and not options.is_over(ttl):
             # Flask-Caching sets the versions again whenever a value was computed. If the other processes were notified,
             # they would lose all values of the function.
             stored = {cache_key: value for cache_key, value in stored.items() if not self._renew(cache_key, value, ttl)}
@@ -320,7 +308,7 @@ class WheelCache(EngineBackend):
     def _version_ttl(self, key: str, ttl: float | None) -> float | None:
         """Return the TTL of a version of a memoized function whose values have ``ttl``: without the version, no caller
         would find their old values."""
-        return ttl if ttl is None or ttl <= 0 else ttl + self._fill_grace(key)
+        return ttl if ttl is None or options.is_over(ttl) else ttl + self._fill_grace(key)
 
     def _renew(self, cache_key: str, stored: Any, ttl: float | None) -> bool:
         return isinstance(stored, str | bytes) and self._cache.engine.renew(cache_key, stored, ttl)

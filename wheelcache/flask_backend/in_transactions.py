@@ -85,7 +85,7 @@ class InTransactions(FollowingAccess):
 
     def _set_in_overlay(self, key: str, stored: Any, ttl: float | None, names: tuple[str, ...]) -> bool:
         cache_key, overlay = self._cache_key(key), self.overlay()
-        if ttl is not None and ttl <= 0:
+        if options.is_over(ttl):
             self.delete(key)
         elif not self._fits(cache_key, stored):
             return False
@@ -178,25 +178,19 @@ class InTransactions(FollowingAccess):
         loader: Callable[..., Any],
         timeout: Any,
         tags: Iterable[str],
-        *,
-        grace: float | None = None,
-        refresh_ahead: float | None = None,
-        fail_safe: bool = False,
-        load_timeout: float | None = None,
-        negative_ttl: float | None = None,
+        **given: Any,
     ) -> Any:
         """Do the same as ``get_or_load`` within a transaction. The options about other callers are only checked."""
-        value = self.get(key, MISSING)
+        policy, value = load_policy(**given), self.get(key, MISSING)
         if value is not MISSING:
             return value
-        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
         ttl = timeout if callable(timeout) else self._ttl(timeout)
         load = adaptive_loader(
             self._cache_key(key), loader, ttl, policy, no_entry, encode=self._encode, decode=self._decode
         )
         steps = self._misses.compute(self._cache_key(key), load)
         stored, seconds = computed(result(drive(steps)), None if callable(ttl) else ttl, policy)
-        if seconds is None or seconds > 0:
+        if not options.is_over(seconds):
             self._set_in_overlay(key, stored, seconds, self._tag_names(tags))
         return self._decode(stored)
 

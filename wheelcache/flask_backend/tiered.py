@@ -383,7 +383,7 @@ class TieredCache(EngineBackend):
         caller would find their old values."""
         seconds = _seconds(timeout)
         # Redis takes whole seconds only.
-        return timeout if seconds is None or seconds <= 0 else ceil(seconds + self._fill_grace(key))
+        return timeout if seconds is None or options.is_over(seconds) else ceil(seconds + self._fill_grace(key))
 
     def _cache_key(self, key: str) -> str:
         """Return the key in the second level, under which writes are reported."""

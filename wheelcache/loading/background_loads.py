@@ -8,6 +8,7 @@ from typing import Any
 from wheelcache.core.contract import DEAD, Core, Removals
 from wheelcache.loading.background import Background, Handed, MakeContext, made_for_load, stay_with_callers, within
 from wheelcache.loading.backoff import Backoff
+from wheelcache.loading.policy import Receivers
 from wheelcache.loading.request import LoadRequest, Target
 from wheelcache.loading.results import Results
 from wheelcache.loading.steps import Steps, StepsTo, call, result
@@ -113,7 +114,7 @@ class BackgroundLoads:
             return
         pause = self._backoff.failed(request.key, self._core.now())
         removed: Removals = []
-        if not (request.policy.fail_safe or request.policy.fill_grace):
+        if request.policy.stale.receivers is Receivers.ALL and not request.policy.fail_safe:
             # A stale value would be served as if nothing had happened, and no caller would ever see the error.
             self._core.delete(request.key, only=DEAD, removed=removed)
         # Otherwise it is raised to the caller.

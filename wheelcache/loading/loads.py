@@ -28,7 +28,7 @@ from wheelcache.loading.background_loads import BackgroundLoads
 from wheelcache.loading.backoff import Backoff
 from wheelcache.loading.computed_keys import ComputedKeys
 from wheelcache.loading.computing_time import ComputingTime
-from wheelcache.loading.policy import LoadPolicy
+from wheelcache.loading.policy import LoadPolicy, Receivers
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import LoadRequest, Target, untagged
 from wheelcache.loading.results import Results
@@ -145,7 +145,7 @@ class Loads:
         """Load for callers that share turns only with each other, not with other loads of ``key``.
 
         ``loader()`` returns an ``Unstored``. As in other loads, a write of ``key`` outdates its value, and
-        waiters receive the old value of ``key`` within the policy's ``fill_grace``.
+        waiters may receive the old value of ``key``.
         """
         request = self.request(_apart(key), loader, ttl, policy, tags)
         request.caller_key = key
@@ -227,8 +227,8 @@ class Loads:
         request.cause = self._core.miss_cause(request.watched)
         try:
             # With a timeout, a fresh value is preferred for that long, unless loading failed recently.
-            if policy.grace and (policy.timeout is None or not self._in_background.may_try(request.key)):
-                stale = self._stale(request, policy.grace)
+            if policy.stale.seconds and (policy.timeout is None or not self._in_background.may_try(request.key)):
+                stale = self._stale(request, Receivers.ALL)
                 if stale is not MISSING:
                     yield from self._in_background.start_refresh(request, background)
                     return stale, None
@@ -239,7 +239,7 @@ class Loads:
         finally:
             # A copy that is kept for the caller may still turn a failure into a hit, so the caller counts it.
             if outcome is None or outcome[1] is not None:
-                is_left_to_caller = policy.keep > 0
+                is_left_to_caller = policy.stale.receivers is Receivers.OUTAGE
             else:
                 is_left_to_caller = request.leaves_miss and outcome[0] is MISSING
             # The caller of a load apart has counted its look-up of the key.
@@ -304,10 +304,9 @@ class Loads:
         self, turn: Turn, request: LoadRequest, deadline: float | None, background: Background
     ) -> StepsTo[Outcome | None]:
         """Wait for the turn of another caller. Return None if the caller has to look again."""
-        if request.policy.fill_grace:
-            stale = self._stale(request, request.policy.fill_grace)
-            if stale is not MISSING:
-                return stale, None
+        stale = self._stale(request, Receivers.WAITERS)
+        if stale is not MISSING:
+            return stale, None
         if turn.is_late:
             # The key was written since the leader began, so the value may be there.
             found = self._find(request)
@@ -340,9 +339,11 @@ class Loads:
 
     # Stale values.
 
-    def _stale(self, request: LoadRequest, grace: float) -> Any:
-        """Return a stale value that the caller may have, which ends the look-up; otherwise MISSING."""
-        record = stale_record(self._core, request.watched, grace)
+    def _stale(self, request: LoadRequest, receivers: Receivers) -> Any:
+        """Return the stale value if the rule of the request is for such callers, which ends the look-up; otherwise
+        MISSING."""
+        rule = request.policy.stale
+        record = stale_record(self._core, request.watched, rule.seconds) if rule.receivers is receivers else None
         if record is None:
             return MISSING
         request.fresh_until = record.times.fresh_until
@@ -353,7 +354,7 @@ class Loads:
     def _timed_out(self, request: LoadRequest) -> Outcome:
         request.given_up = True
         self.counts.add("load_timeouts")
-        stale = self._stale(request, request.policy.grace)
+        stale = self._stale(request, Receivers.ALL)
         if stale is MISSING:
             return None, LoadTimeout(request.caller_key, request.policy.timeout or 0.0)
         return stale, None
@@ -361,7 +362,7 @@ class Loads:
     def _or_stale(self, request: LoadRequest, error: BaseException) -> Outcome:
         """Return the stale value if loading failed and the caller may have it; otherwise the error."""
         if request.policy.fail_safe and isinstance(error, Exception):
-            stale = self._stale(request, request.policy.grace)
+            stale = self._stale(request, Receivers.ALL)
             if stale is not MISSING:
                 return stale, None
         return None, error

@@ -170,11 +170,9 @@ def memoizer(
         def go_on(made: Any, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
             bound = partial(load, *args, **kwargs)
             loader: Loader = bound
-            seconds, tags = ttl, tags_of(*args, **kwargs)
             if has_previous:
                 loader = adaptive_loader(made, bound, ttl, policy, loads.previous, passes_previous=True)
-                seconds = None if callable(ttl) else ttl
-            request = loads.request(made, loader, seconds, policy, tags)
+            request = loads.request(made, loader, ttl, policy, tags_of(*args, **kwargs))
             if found is not MISSING:
                 next(hit)
                 return (yield from loads.refresh(request, found))

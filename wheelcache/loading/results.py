@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from typing import Any, cast
 
 from wheelcache.core.contract import STORED, Core, Watch
@@ -13,9 +12,11 @@ from wheelcache.loading.adaptive import KEEP, no_previous
 from wheelcache.loading.backoff import Backoff
 from wheelcache.loading.computed_keys import ComputedKeys
 from wheelcache.loading.computing_time import ComputingTime
+from wheelcache.loading.policy import Receivers
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import Loaded, LoadRequest, Stored, Tagged, Target, Unstored
 from wheelcache.loading.steps import Outcome
+from wheelcache.options import is_over
 from wheelcache.stats import Meter
 from wheelcache.turns import End, Is, Turn
 
@@ -59,7 +60,8 @@ class Results:
                     raise no_previous(request.caller_key)
                 if turn.state is Is.LEADS and turn.ended is None and not turn.is_superseded:
                     stored = self._store(turn, request, value)
-            if turn.is_superseded or (request.policy.keep and not (stored and stored[0] & STORED)):
+            is_stored = stored is not None and stored[0] & STORED
+            if turn.is_superseded or (request.policy.stale.receivers is Receivers.OUTAGE and not is_stored):
                 # Drop an older value before the caller continues: a thread that superseded the turn may be slower. A
                 # watch that was broken between its beginning and that of the turn shows a store of such a value.
                 self.drop_other(turn.key, value)
@@ -75,17 +77,14 @@ class Results:
 
     def _store(self, turn: Turn, request: LoadRequest, value: Any) -> Stored | None:
         policy = request.policy
-        ttl, grace = request.ttl, policy.grace or policy.keep or policy.fill_grace
+        ttl, grace = request.ttl, policy.stale.seconds
         if value is None and policy.negative_ttl is not None:
             ttl, grace = policy.negative_ttl, 0.0
-        if policy.max_ttl is not None:
-            max_ttl = policy.max_ttl(turn.key)
-            ttl = max_ttl if ttl is None else min(ttl, max_ttl)
-            if policy.past_end:
-                grace = policy.past_end + (max_ttl - ttl if max_ttl < inf else 0.0)
-        if ttl is not None and ttl <= 0.0:
+        if policy.lifetime is not None:
+            ttl, grace = policy.lifetime(turn.key)
+        if is_over(ttl):
             # An older value that is kept past its time must not be returned after this one.
-            if not policy.past_end or self._is_other(turn.key, value):
+            if policy.lifetime is None or self._is_other(turn.key, value):
                 self._target.discard(turn.key)
             return None
         return self._target.store(turn.key, value, ttl, grace, cast("Watch", turn.watch), request.names)

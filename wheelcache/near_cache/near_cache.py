@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from math import inf
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -25,7 +26,7 @@ from wheelcache.codec import Codec
 from wheelcache.core.contract import MISSING, Record
 from wheelcache.errors import CacheClosed
 from wheelcache.loading.adaptive import adaptive_loader
-from wheelcache.loading.policy import PLAIN, LoadPolicy
+from wheelcache.loading.policy import FRESH_ONLY, PLAIN, LoadPolicy, Receivers, Staleness
 from wheelcache.loading.request import Tagged, Unstored, untagged
 from wheelcache.loading.steps import InSteps, Loader, Steps, StepsTo, ToTheEnd, call, result
 from wheelcache.near_cache.computations import CommittedValue, Computation, Computations
@@ -34,6 +35,7 @@ from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.tokens import MARK, TokensRead
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout, WrittenTimeouts
+from wheelcache.options import is_over
 
 T = TypeVar("T")
 
@@ -118,24 +120,24 @@ class NearCache:
         self.stop_tracking: Callable[[], object] = _nothing
         self.computations = Computations(cache.engine)
         self._epoch = epoch
-        self._grace = grace
-        self._past_end = max(grace if fail_safe else 0.0, fill_grace) if fill_grace else 0.0
+        # Expired copies stay for outages. They are not returned while the store answers.
+        stale = Staleness(grace, Receivers.OUTAGE) if fail_safe else FRESH_ONLY
+        self._grace = stale.seconds
+        self._past_end = max(self._grace, fill_grace) if fill_grace else 0.0
         if epoch is not None:
             epoch.is_notified = False
-        # Expired copies stay for outages. They are not returned while the store answers.
-        timeouts = WrittenTimeouts(cache.engine.now)
+        self._timeouts = WrittenTimeouts(cache.engine.now)
         self._policy = LoadPolicy(
-            keep=grace if fail_safe else 0.0,
+            stale,
             is_for_waiters=rule.is_of_the_call,
             is_counted_by_store=rule.is_outage,
-            max_ttl=timeouts.left,
-            past_end=self._past_end,
+            lifetime=self._lifetime,
         )
         self._store = GuardedStore(
             cache.name,
             cache.engine.clock,
             rule,
-            timeouts,
+            self._timeouts,
             epoch=epoch,
             watches_outages=fail_safe,
             cache_is_used=cache.engine.is_used,
@@ -188,7 +190,7 @@ class NearCache:
         for key in keys:
             self._misses.computed(key, len(keys))
         computations = self.computations.answered_by(keys)
-        return NO_FILLS if ttl is not None and ttl <= 0 else computations
+        return NO_FILLS if is_over(ttl) else computations
 
     # Reading. The methods below are steps, for threads and tasks: see ``loading.steps``. In a task, the results of the
     # functions that read and write may be awaitable. The values that are read may be Tagged.
@@ -539,6 +541,13 @@ class NearCache:
             if key not in found:
                 self._not_in_store(key)
         return found
+
+    def _lifetime(self, key: Any) -> tuple[float, float]:
+        """Return the TTL of the copy of ``key``, and the seconds past it for which the copy stays in memory. With
+        ``fill_grace``, these end after the value, if its end is known."""
+        left = self._timeouts.left(key)
+        ttl = min(self.timeout, left)
+        return ttl, self._past_end + (left - ttl if left < inf else 0.0) if self._past_end else self._grace
 
     def _not_in_store(self, key: Any) -> None:
         """Drop the stale copy of ``key``, unless the value has ended by its timeout and is within its grace."""
