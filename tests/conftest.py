@@ -62,9 +62,9 @@ report_core()
 
 
 def lacks_compiled_core():
-    """Whether to skip the tests of the compiled core. If WHEELCACHE_CORE requires it, they fail without it."""
-    if ASKED == "compiled":
-        return False
+    """Whether to leave out the tests of the compiled core. WHEELCACHE_CORE decides, otherwise whether it is built."""
+    if ASKED is not None:
+        return ASKED == "python"
     try:
         import_module("wheelcache.core._core")
     except ImportError:
@@ -78,7 +78,8 @@ def pytest_sessionstart(session):
     if reporter is None or hasattr(session.config, "workerinput"):
         return
     if lacks_compiled_core():
-        reporter.write_line("Left out: the compiled core. It is not built, which needs a C compiler.")
+        reason = "It is not built, which needs a C compiler." if ASKED is None else "WHEELCACHE_CORE selects the other."
+        reporter.write_line(f"Left out: the compiled core. {reason}")
     if "not servers" in (chosen := session.config.getoption("markexpr")):
         missing = [name for name in PROGRAMS if shutil.which(name) is None]
         if programs() is None:

@@ -180,6 +180,93 @@ def test_a_management_command_reports_the_core_in_python_once():
     assert "(wheelcache.I001)" in done.stderr
 
 
+ADAPTIVE = """
+import logging
+logging.basicConfig(format="log: %(levelname)s %(message)s")
+import flask, flask_caching
+import wheelcache
+wheelcache.Cache("engine", max_entries=10, policy="adaptive")
+wheelcache.Cache("other", max_entries=10)
+config = {"CACHE_TYPE": "wheelcache.flask_backend.WheelCache", "CACHE_OPTIONS": {"policy": "adaptive", "name": "flask"}}
+flask_caching.Cache(flask.Flask("shop"), config=config)
+import django
+from django.conf import settings
+wheel = "wheelcache.django_backend.WheelCache"
+settings.configure(
+    CACHES={
+        "default": {"BACKEND": wheel, "OPTIONS": {"POLICY": "adaptive"}},
+        "plain": {"BACKEND": wheel, "LOCATION": "plain"},
+    },
+    INSTALLED_APPS=["wheelcache.django_backend"], LOGGING_CONFIG=None,
+)
+django.setup()
+from django.core import checks
+from django.core.cache import cache
+cache.set("key", "value")
+for each in checks.run_checks():
+    if each.id != "wheelcache.I001":
+        print("check:", each.id, each.msg, each.hint)
+"""
+
+
+def test_caches_that_ask_the_core_in_python_for_the_adaptive_policy_are_reported_once_each():
+    done = run(ADAPTIVE, "python")
+    assert done.returncode == 0, done.stderr
+    how = "WHEELCACHE_CORE=python in the environment selects it; unset it for the compiled core."
+    assert done.stderr.splitlines() == [
+        f"log: WARNING Cache '{name}' evicts by LRU: only the compiled core is adaptive. {how}"
+        for name in ("engine", "flask", "default")
+    ]
+    assert done.stdout == (
+        "check: wheelcache.W009 The cache 'default' has the POLICY 'adaptive', but evicts by LRU: only the compiled "
+        f"core is adaptive. {how}\n"
+    )
+
+
+MISSES = """
+import sys, tempfile
+from wheelcache import Cache, ManualClock
+from wheelcache.observability import console, metrics, miss_tables
+from wheelcache.observability.dashboard.dashboard import Dashboard
+
+clock = ManualClock()
+cache = Cache("site", max_entries=10_000, clock=clock, jitter=0, log_interval=None, figures_dir=tempfile.mkdtemp())
+cache.set("user:1", 1, tags=["users"])
+cache.delete_tags("users")
+for key in ("user:1", "user:2", "city:1"):
+    cache.get(key)
+cache.get_or_load("city:2", lambda: clock.advance(0.5))
+cache.get("city:2")
+clock.advance(10)
+stats = cache.stats()
+assert stats.misses == sum(stats.misses_by_cause.values()) == sum(each.misses for each in stats.groups.values()) == 4
+miss_tables.show([cache], None, sys.stdout, as_json=False, styled=False)
+console.advise([cache], None, sys.stdout)
+(card,) = Dashboard("a site", lambda: [cache], lambda name: []).figures(["site"])["caches"]
+print(card["curve"], [(each["name"], each["misses"]) for each in card["groups"]])
+"""
+
+
+def test_the_core_in_python_shows_unknown_causes_one_group_and_one_sentence_of_advice():
+    done = run(MISSES, "python")
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert " ".join(rows[0]) == "Cache 'site': 4 of 5 look-ups missed"
+    assert ["unknown", "3", "75.0%"] in rows
+    assert ["tag", "1", "25.0%"] in rows
+    assert ["(other)", "5", "-", "unknown", "75.0%", "1", "0.5", "0.5"] in [row[:8] for row in rows]
+    assert done.stdout.endswith(
+        "Cache 'site': its workers run the core in Python, and only the compiled core measures other sizes and "
+        "policies.\n[] [('', 4)]\n"
+    )
+
+
+@pytest.mark.compiled
+def test_the_compiled_core_is_adaptive_without_a_report():
+    done = run(ADAPTIVE, "compiled")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.parametrize(
     ("is_checkout", "advice"),
     [

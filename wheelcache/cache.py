@@ -67,7 +67,8 @@ class Cache(CacheAccess):
         name: the name of the cache in log lines and statistics.
         max_entries: the maximum number of entries; None for no bound. The least recently used ones are evicted first.
         policy: "lru", or "adaptive" for a cache that also evicts rarely used entries first, if this gives more hits.
-            Then ``keys`` and saves are in the order of this policy. Requires ``max_entries``.
+            Then ``keys`` and saves are in the order of this policy. Requires ``max_entries`` and the compiled core;
+            the core in Python logs a warning and is "lru".
         max_weight: the maximum sum of the weights of all entries; requires ``weigher``.
         weigher: ``weigher(key, value)`` returns the weight of an entry, an int >= 0.
         ttl: seconds until an entry expires, unless another TTL is passed to ``set``; None for no expiry.

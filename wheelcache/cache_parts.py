@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any, Final
 from wheelcache.codec import size_of
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.misses import Misses
-from wheelcache.core import CoreClass
+from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, CoreClass
 from wheelcache.core.contract import BATCH, Core, GroupRule
 from wheelcache.errors import DirectoryUnusable, FileUnusable
 from wheelcache.keys import CALLERS, GROUP, KeyProxies
@@ -33,6 +34,8 @@ from wheelcache.runtime.periodic_jobs import PeriodicJobs
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.writing.entry_writer import EntryWriter
 from wheelcache.writing.removal_listener import RemovalListener
+
+logger = logging.getLogger("wheelcache")
 
 UP_TO_COLON: Final = (GroupRule("", "", ":"),)
 """The groups of keys: the texts up to the first colon."""
@@ -76,6 +79,8 @@ class CacheParts:
             stamps=stamps,
             policy=options.policy,
         )
+        if options.policy == "adaptive" and IMPLEMENTATION == "python":
+            logger.warning("Cache %r evicts by LRU: only the compiled core is adaptive. %s", name, HOW_TO_CHANGE)
         self.core.group_by(UP_TO_COLON)
         # A weight in bytes includes the entry itself, whose size only the core knows.
         weigher = options.weigher

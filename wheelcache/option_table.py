@@ -132,7 +132,8 @@ TABLE: Final = (
         ALL,
         options.one_of("lru", "adaptive"),
         "lru",
-        'the entries that leave a full cache: `"lru"`, the least recently used; `"adaptive"`, by recency or frequency',
+        'the entries that leave a full cache: `"lru"`, the least recently used; `"adaptive"`, by recency or frequency '
+        "(compiled core only)",
     ),
     Option(
         "cull_frequency", WHEEL, options.as_django_reads(options.whole), None, "a full cache removes 1/n of its entries"

@@ -470,7 +470,7 @@ _WINDOW: Final = _COUNTS + 2 * _HALF
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The hit ratios that other sizes, or W-TinyLFU, would have, as miniatures predict: see ``core/curve.py``.
+    """The hit ratios that other sizes, or W-TinyLFU, would have, as miniatures predict: see ``core/curve.pxi``.
 
     The numbers cover the last three windows of at least five requests per entry. Those of several workers are added.
 
@@ -554,18 +554,18 @@ def _scaled(window: Sequence[int], avoided: float) -> float:
 GROUP_COUNTS: Final = ("hits", "puts", "loads", "load_seconds")
 """The counts of a group of keys, before its misses by cause."""
 
-NO_GROUP: Final[Row] = (0,) * (len(GROUP_COUNTS) + 8)
+NO_GROUP: Final[Row] = (0,) * (len(GROUP_COUNTS) + 9)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStats:
     """The statistics of keys of one kind: the pages, the fragments of one name, the sessions, a memoized function, or
     the keys with the same text up to the first colon. A cache distinguishes 64 groups; all other keys are in the group
-    with an empty name.
+    with an empty name. The core in Python distinguishes none.
 
     Attributes:
-        hits, puts: look-ups that found a value, fresh or stale, and values that were stored. Every 61st hit of a fresh
-            value, and every 61st stored value, counts 61 times.
+        hits, puts: look-ups that found a value, fresh or stale, and values that were stored. In the compiled core,
+            every 61st hit of a fresh value, and every 61st stored value, counts 61 times.
         loads, load_seconds: the computations of values, and the time spent in them, in seconds.
         misses_by_cause: the misses, by the value of their ``MissCause``.
     """
@@ -628,7 +628,9 @@ class Stats:
         misses_other_process: misses of keys that another process had written, or whose entry the store behind did not
             vouch for.
         misses_new: misses of keys that were never stored, or left long ago. For keys that left long ago, the causes are
-            estimated from a sample. The sum of the eight counts is ``misses``.
+            estimated from a sample.
+        misses_unknown: in the core in Python, all misses of keys that have no entry. The sum of the nine counts is
+            ``misses``.
         expirations: entries that expired.
         replacements, deletions, clearings: entries that were replaced by a new value, deleted individually, or removed
             by ``clear``.
@@ -667,6 +669,7 @@ class Stats:
     misses_tag: int = counter()
     misses_other_process: int = counter()
     misses_new: int = counter()
+    misses_unknown: int = counter()
     expirations: int = counter()
     replacements: int = counter()
     deletions: int = counter()
@@ -777,6 +780,7 @@ MISSES: Final = {
     "tag": "misses_tag",
     "another process": "misses_other_process",
     "new or long gone": "misses_new",
+    "unknown": "misses_unknown",
 }
 """The counters of misses, by the value of their ``MissCause``."""
 

@@ -127,7 +127,9 @@ def test_the_first_get_after_the_end_misses_and_the_others_get_the_old_value_unt
     assert in_thread(cache.get, "key").result(PATIENCE) == NEW
     stats = cache.engine.stats()
     assert (stats.stale_hits, stats.coalesced) == (3, 0)
-    assert stats.groups[""].hits % GROUP_SAMPLE == 3, "stale hits are hits of the group of their key"
+    hits = stats.groups[""].hits
+    # The compiled core counts every 61st of the other hits, the one in Python counts each.
+    assert 3 in (hits % GROUP_SAMPLE, hits - stats.hits), "stale hits are hits of the group of their key"
 
 
 def test_a_caller_that_may_not_wait_gets_the_old_value_too(cache, clock, in_thread):

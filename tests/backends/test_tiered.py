@@ -366,7 +366,9 @@ def test_the_figures_tell_how_the_cache_behind_does(make, clock):
     assert counted() == [(6, 3, 2), (1, 0, 1)]
     stats = tier.engine.stats()
     assert (stats.stale_hits, stats.store.breakers, stats.store.open_breakers) == (5, 1, 1)
-    assert stats.groups[""].hits % GROUP_SAMPLE == 5, "stale hits are hits of the group of their key"
+    hits = stats.groups[""].hits
+    # The compiled core counts every 61st of the other hits, the one in Python counts each.
+    assert 5 in (hits % GROUP_SAMPLE, hits - stats.hits), "stale hits are hits of the group of their key"
     tier.noted.error = None
     clock.advance(5)
     assert tier.get("k") == 1

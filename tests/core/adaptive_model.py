@@ -150,9 +150,9 @@ class ModelOrder:
 
 
 class ModelMiniature:
-    def __init__(self, most, is_lru):
+    def __init__(self, most, is_lru, most_weight=2**24):
         self.departed = ModelDeparted(most)
-        self.order = ModelOrder(most, 2**24)
+        self.order = ModelOrder(most, most_weight)
         self.order.is_lru = is_lru
 
     def bits(self, name):
@@ -160,7 +160,8 @@ class ModelMiniature:
         return number ^ number >> 32
 
     def remove(self, name):
-        self.departed.note(self.bits(name), self.order.uses(name), self.order.epoch)
+        if not self.order.is_lru:
+            self.departed.note(self.bits(name), self.order.uses(name), self.order.epoch)
         self.order.remove(name)
 
     def request(self, name, now, fresh_until, weight, is_uncontested, is_write):
@@ -178,8 +179,8 @@ class ModelMiniature:
             place = order.places[name]
             place.fresh_until, place.weight = fresh_until, weight
             place.is_uncontested |= is_uncontested
-            while len(order.places) > 1 and order.weigh(order.keys) > 2**24:
-                self.remove(order.victim(order.weigh(order.keys) - 2**24))
+            while len(order.places) > 1 and order.weigh(order.keys) > order.most_weight:
+                self.remove(order.victim(order.weigh(order.keys) - order.most_weight))
         return is_hit
 
     def fit(self, most):
@@ -192,7 +193,7 @@ class ModelMiniature:
             self.remove(name)
 
     def clear(self):
-        order, self.order = self.order, ModelOrder(self.order.most, 2**24)
+        order, self.order = self.order, ModelOrder(self.order.most, self.order.most_weight)
         self.order.is_lru, self.order.counted, self.order.epoch = order.is_lru, order.counted, order.epoch
 
 

@@ -70,9 +70,10 @@ class Model:
         left: every removal that was reported, as (key, value, cause), in order.
         used: the keys that were hit or set, or that the policy moved, until the test forgets them.
         adaptive: the adaptive policy; None with LRU.
+        remembers: whether the causes for which keys left are known, as in the compiled core.
     """
 
-    def __init__(self, max_entries=None, max_weight=None, stamps=None, policy="lru", seed=0):
+    def __init__(self, max_entries=None, max_weight=None, stamps=None, policy="lru", seed=0, remembers=True):
         self.max_entries = max_entries or inf
         self.max_weight = inf if max_weight is None else max_weight
         self.stamps = stamps
@@ -84,6 +85,7 @@ class Model:
         self.hits = self.puts = self.evicted_weight = 0
         self.missed = dict.fromkeys(MissCause, 0)
         self.gone = {}
+        self.remembers = remembers
         self.watches = []
         self.completed = []
         self.used = set()
@@ -228,7 +230,7 @@ class Model:
         """Return the cause of a miss of a key without a live entry."""
         entry = self.entry(key)
         if entry is None:
-            return self.gone.get(key, MissCause.NEW)
+            return self.gone.get(key, MissCause.NEW) if self.remembers else MissCause.UNKNOWN
         if self.has_dropped_tag(entry):
             return MissCause.TAG
         return MissCause.EXPIRED if entry.fresh_until <= self.now else MissCause.OTHER_PROCESS

@@ -1,16 +1,22 @@
-"""The adaptive policy: which keys it evicts. The model of the policy is in ``adaptive_model.py``."""
+"""The adaptive policy of the compiled core: which keys it evicts. Its model is in ``adaptive_model.py``."""
 
 import random
 from itertools import count, cycle, islice
 
 import pytest
 
+from tests.core.implementations import COMPILED, CORES
 from tests.core.model import Model
 from wheelcache.core.contract import ABSENT, ANY, KEEP_TTL, MISSING, MORE, RESTORE, SAME, STORED, WAKE
 
 SIZE = 60
 IN_MAIN, ONE_USE = 16, 128
 """Parts of a standing."""
+
+
+@pytest.fixture(params=[COMPILED])
+def core_class(request):
+    return CORES[request.param]
 
 
 @pytest.fixture
@@ -183,11 +189,16 @@ def test_an_ordered_walk_returns_every_entry_while_the_policy_moves_them(make_ad
 
 def test_memory_of_the_policy_is_bounded_per_entry(make, make_adaptive):
     core = make_adaptive(size=100_000)
-    if type(core).__name__ == "PythonCore":
-        return
     assert core.__sizeof__() - make(max_entries=100_000).__sizeof__() < 12 * 100_000
 
 
+def test_the_reference_core_is_lru_with_either_policy(python_core, clock):
+    exact, asked = (python_core(max_entries=SIZE, clock=clock, policy=policy) for policy in ("lru", "adaptive"))
+    assert loop(exact) == loop(asked) == 0
+    assert exact.keys() == asked.keys()
+
+
+@pytest.mark.parametrize("core_class", [COMPILED, "python"], indirect=True)
 @pytest.mark.parametrize(("policy", "size"), [("arc", 5), ("adaptive", None)])
 def test_a_wrong_policy_is_an_error(make, policy, size):
     with pytest.raises(ValueError, match="policy"):

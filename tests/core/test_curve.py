@@ -1,25 +1,24 @@
-"""The curve: the misses that other sizes, or W-TinyLFU, would have, for a sample of the keys."""
+"""The curve of the compiled core: the misses that other sizes, or W-TinyLFU, would have, for a sample of the keys."""
 
 import random
-from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 
 import pytest
 
 from benchmarks.policy_streams import STREAMS
+from tests.core.curve_model import CurveModel
 from tests.core.implementations import COMPILED, CORES
-from wheelcache.core import python_core
-from wheelcache.core.contract import ABSENT, LEAST_CURVE, LEAST_CURVE_IN_PYTHON, GroupRule
-from wheelcache.core.curve import Curve
+from wheelcache.core.contract import LEAST_CURVE, GroupRule
+from wheelcache.stats import SAMPLE
 
 SIZE = LEAST_CURVE
 WINDOW = 19
 """The numbers of a window: five counts of the cache, then seven of each half of the sample."""
 
 
-@pytest.fixture(autouse=True)
-def small_cores_have_curves(monkeypatch):
-    monkeypatch.setattr(python_core, "LEAST_CURVE_IN_PYTHON", LEAST_CURVE)
+@pytest.fixture(params=[COMPILED])
+def core_class(request):
+    return CORES[request.param]
 
 
 @pytest.fixture
@@ -129,28 +128,10 @@ def test_keys_that_were_evicted_are_forgotten_by_a_clear_of_an_empty_core(make_c
     assert misses(core)[1] > 0
 
 
-def test_an_exception_in_the_curve_leaves_the_entry_in_the_wheel(make_core, clock, monkeypatch):
-    core = make_core()
-
-    def interrupt(*args, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Curve, "request", interrupt)
-    for key in range(1000):
-        with suppress(KeyboardInterrupt):
-            core.set(key, 1, 10)
-    clock.now += 20
-    while core.next_due <= clock.now:
-        core.advance()
-    assert len(core) == 0
-
-
-def test_a_hit_of_the_reference_core_pays_for_no_miniatures_in_a_small_cache(make_core, monkeypatch, clock):
-    monkeypatch.undo()
-    assert LEAST_CURVE_IN_PYTHON > LEAST_CURVE
-    core = python_core.PythonCore(max_entries=LEAST_CURVE, clock=clock)
+def test_the_reference_core_has_no_numbers(python_core, clock):
+    core = python_core(max_entries=SIZE, clock=clock)
     visit(core, clock, stream("loop", 21))
-    assert not any(core.sample())
+    assert core.sample() == (0,) * len(SAMPLE)
 
 
 def test_a_value_that_is_written_again_is_no_miss(make_core, clock):
@@ -173,7 +154,6 @@ def test_weights_limit_the_miniatures(make_core, clock):
     assert twice == 0
 
 
-@pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
 def test_a_switch_of_the_policy_begins_the_windows_again(make_core, clock):
     core = make_core(policy="adaptive")
     visit(core, clock, stream("loop", 21))
@@ -192,31 +172,31 @@ def test_the_child_of_a_fork_counts_from_zero(make_core, clock):
     assert misses(core)[0] > 0
 
 
-@pytest.mark.compiled
-@pytest.mark.parametrize(("policy", "name", "length"), [("lru", "web", 21), ("adaptive", "loop", 26)])
-def test_both_cores_have_the_same_numbers(clock, policy, name, length):
-    cores = [cls(max_entries=SIZE, max_weight=4 * SIZE, policy=policy, seed=3, clock=clock) for cls in CORES.values()]
+@pytest.mark.parametrize(
+    ("policy", "requests"), [("lru", [("web", 45)]), ("adaptive", [("recency", 22), ("loop", 22)])]
+)
+def test_it_has_the_numbers_of_the_model(make_core, clock, policy, requests):
+    model = CurveModel(make_core(seed=3, max_weight=4 * SIZE, policy=policy), SIZE, 4 * SIZE, 3)
     chance = random.Random(5)
-    for time, key, lifetime in stream(name, length):
-        clock.now = time
+    for time, key, lifetime in chain.from_iterable(stream(*each) for each in requests):
+        clock.now = max(clock.now, time)
         drawn = chance.random()
-        for core in cores:
-            if drawn < 0.02:
-                core.delete(key)
-            elif core.find(key) is None or drawn < 0.04:
-                core.set(key, 1, lifetime, weight=key % 7, mode=ABSENT if drawn > 0.9 else 0)
-    assert any(cores[0].sample())
-    assert cores[0].sample() == cores[1].sample()
+        if drawn < 0.02:
+            model.delete(key)
+        elif model.find(key) is None or drawn < 0.04:
+            model.set(key, 1, lifetime, key % 7, is_uncontested=drawn > 0.9)
+    assert any(model.sample())
+    assert model.core.sample() == model.sample()
+    assert model.joined == 2 if policy == "lru" else not model.arms[0].order.is_lru
 
 
 @pytest.mark.parametrize("policy", ["lru", "adaptive"])
 def test_all_measurements_take_12_bytes_an_entry_and_100_kb(make, policy):
     """The miniatures, the departed keys and the groups, after a key has left."""
     core = make(max_entries=10**6, policy=policy)
-    if type(core).__name__ != "PythonCore":
-        core.set("key", 1, None)
-        core.delete("key")
-        core.group_by([GroupRule("", "", ":")])
-        for number in range(100):
-            core.count_miss(f"{number}:")
-        assert core.__sizeof__() - make().__sizeof__() < 12 * 10**6 + 100_000
+    core.set("key", 1, None)
+    core.delete("key")
+    core.group_by([GroupRule("", "", ":")])
+    for number in range(100):
+        core.count_miss(f"{number}:")
+    assert core.__sizeof__() - make().__sizeof__() < 12 * 10**6 + 100_000

@@ -73,10 +73,14 @@ class CoreAgainstModel(RuleBasedStateMachine):
         options = {"max_entries": max_entries, "max_weight": max_weight, "clock": self.clock}
         first = None if stamps == "untouched" else stamps
         mine = None if stamps is None else LocalStamps(SLOTS, first)
-        policies = {"policy": "lru" if max_entries is None else policy, "seed": seed}
-        self.core = self.core_class(**options, stamps=mine, **policies)
+        policy = "lru" if max_entries is None else policy
         theirs = None if stamps is None else LocalStamps(SLOTS, first)
-        self.model = Model(max_entries, max_weight, theirs, **policies)
+        if self.core_class is PythonCore:
+            self.core = PythonCore(**options, stamps=mine, policy=policy)
+            self.model = Model(max_entries, max_weight, theirs, remembers=False)
+        else:
+            self.core = self.core_class(**options, stamps=mine, policy=policy, seed=seed)
+            self.model = Model(max_entries, max_weight, theirs, policy, seed)
         self.mine, self.theirs = mine, self.model.stamps
         self.has_weights = max_weight is not None
         self.removed = []

@@ -61,12 +61,6 @@ OPERATIONS = {
 }
 
 
-OPERATIONS_OF_POLICIES = [
-    *((name, "lru") for name in OPERATIONS),
-    *((name, "adaptive") for name in ("set a new key", "find", "delete", "clear")),
-]
-
-
 def check(core, clock):
     """The lock is free, and every entry that is set leaves on time, whatever was interrupted before."""
     helper = start(core.find, "any key")
@@ -145,13 +139,13 @@ FINALIZERS = {
 @pytest.mark.pairs
 @pytest.mark.parametrize("core_class", ["python"], indirect=True)
 @pytest.mark.parametrize("finalizer", FINALIZERS)
-@pytest.mark.parametrize(("name", "policy"), OPERATIONS_OF_POLICIES)
-def test_a_finalizer_may_call_the_core_at_any_point_of_a_step(make, clock, name, policy, finalizer, monkeypatch):
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_finalizer_may_call_the_core_at_any_point_of_a_step(make, clock, name, finalizer, monkeypatch):
     # Any removal rebuilds the table.
     monkeypatch.setattr(entry_map, "SMALL_TABLE", 0)
     monkeypatch.setattr(entry_map, "SHRINK_FACTOR", 1)
     operation = OPERATIONS[name][0]
-    core = make(max_entries=50, max_weight=1000, interval=0.02, policy=policy)
+    core = make(max_entries=50, max_weight=1000, interval=0.02)
     # Each point is tried with a third of the finalizers. A step of more points has been round its loops.
     first = 1 + ([*OPERATIONS].index(name) + [*FINALIZERS].index(finalizer)) % 3
     for point in range(first, 120, 3):

@@ -199,6 +199,7 @@ def groups(cache):
     return {name for name, group in engine(cache).stats().groups.items() if group.misses}
 
 
+@pytest.mark.compiled
 def test_the_keys_of_django_are_in_groups_without_their_prefix_and_version(make):
     cache = make(KEY_PREFIX="shop", VERSION=2)
     names = ("template.cache.side.1f", "views.decorators.cache.cache_page..GET.1f", "user:7", "plain")

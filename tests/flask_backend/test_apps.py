@@ -193,6 +193,7 @@ def test_a_fragment_is_rendered_once_for_what_it_varies_on(make_app, clock, call
 # Figures.
 
 
+@pytest.mark.compiled
 def test_views_fragments_and_other_keys_are_in_groups(make_app):
     app, cache = make_app(CACHE_KEY_PREFIX="shop:")
     app.add_url_rule("/", "view", cache.cached()(lambda: "page"))

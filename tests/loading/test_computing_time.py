@@ -37,6 +37,7 @@ def load(core, computing):
     return count
 
 
+@pytest.mark.compiled
 def test_the_times_of_the_last_hour_are_added(load, computing, clock):
     load("user:1", 100.0)
     for _ in range(12):

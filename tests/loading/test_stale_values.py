@@ -41,7 +41,9 @@ def test_a_stampede_on_a_stale_value_is_served_and_refreshes_once(cache, clock, 
     assert until(lambda: cache.get("k") == "new")
     assert loader.calls == 1
     assert (cache.stats().stale_hits, cache.stats().refreshes) == (32, 1)
-    assert cache.stats().groups[""].hits % GROUP_SAMPLE == 32, "stale hits are hits of the group of their key"
+    hits = cache.stats().groups[""].hits
+    # The compiled core counts every 61st of the other hits, the one in Python counts each.
+    assert 32 in (hits % GROUP_SAMPLE, hits - cache.stats().hits), "stale hits are hits of the group of their key"
 
 
 @pytest.mark.pairs(full="twin", of="twin")

@@ -6,7 +6,6 @@ from argparse import ArgumentParser
 import pytest
 
 from wheelcache.command_line import add_commands
-from wheelcache.core import python_core
 from wheelcache.observability.console import HEADINGS
 
 
@@ -97,8 +96,8 @@ def ask_in_a_loop(cache, clock):
             cache.set(number % 6_250, "value")
 
 
-def test_there_is_no_advice_while_workers_have_different_limits(another_worker, command, monkeypatch):
-    monkeypatch.setattr(python_core, "LEAST_CURVE_IN_PYTHON", 5_000)
+@pytest.mark.compiled
+def test_there_is_no_advice_while_workers_have_different_limits(another_worker, command):
     another_worker("pages", 4242, use=ask_in_a_loop, max_entries=5_000)
     another_worker("pages", 4243, entries=1, max_entries=20_000)
     another_worker("pages", 4244, entries=1, max_entries=20_000)
@@ -107,8 +106,8 @@ def test_there_is_no_advice_while_workers_have_different_limits(another_worker, 
     assert shown.count("\n") == 1
 
 
-def test_advice_is_for_all_workers_together(another_worker, command, monkeypatch):
-    monkeypatch.setattr(python_core, "LEAST_CURVE_IN_PYTHON", 5_000)
+@pytest.mark.compiled
+def test_advice_is_for_all_workers_together(another_worker, command):
     another_worker("pages", 4242, use=ask_in_a_loop, max_entries=5_000)
     another_worker("pages", 4243, use=ask_in_a_loop, max_entries=5_000)
     another_worker("small", 4244, max_entries=100)
@@ -133,6 +132,7 @@ def lose_keys(cache, clock):
     cache.get_or_load("city:1", lambda: clock.advance(1.5))
 
 
+@pytest.mark.compiled
 def test_misses_are_shown_by_cause_and_by_group(another_worker, command):
     for pid in (4242, 4243):
         another_worker("pages", pid, use=lose_keys)
@@ -153,6 +153,7 @@ def test_misses_are_shown_by_cause_and_by_group(another_worker, command):
     assert command("misses")[0].endswith("Cache 'unused': 0 of 0 look-ups missed\n")
 
 
+@pytest.mark.compiled
 def test_misses_are_printed_as_json(another_worker, command):
     another_worker("pages", 4242, use=lose_keys)
     ((found,), reason) = command("misses", "--json")

@@ -186,6 +186,7 @@ def test_the_figures_are_those_of_the_cache(make):
     assert worker["total"] == total
 
 
+@pytest.mark.compiled
 def test_the_groups_of_keys_are_those_that_took_most_time_first_and_only_in_details(make, clock):
     cache = make("first")
     cache.get("city:1")
@@ -211,6 +212,7 @@ def test_the_groups_of_keys_are_those_that_took_most_time_first_and_only_in_deta
     }
 
 
+@pytest.mark.compiled
 def test_the_hit_ratio_of_a_group_is_shown_when_its_sampled_hits_are_enough(make):
     cache = make("first")
     for number in range(305):

@@ -1,9 +1,13 @@
 """The groups of keys: their counts over all workers, also over those that have exited."""
 
+import pytest
+
 from tests.observability.processes import run
 from tests.observability.published import INTERVAL, look, only
 from wheelcache.codec import size_of
 from wheelcache.core.contract import GROUP_SAMPLE
+
+pytestmark = pytest.mark.compiled
 
 NEW = "new or long gone"
 

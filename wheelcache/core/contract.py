@@ -11,6 +11,11 @@ reference core in Python, a scan copies the keys, a table that once held many mo
 asynchronous exception may end a step in the middle. No lock is left held, and no entry is read after its expiry, but a
 count may be off by one, and an entry may have lost its timer: it then leaves by LRU, unless it is set again before.
 
+Only the compiled core measures more than its steps see anyway: it has the policy "adaptive", the causes of misses of
+keys without an entry, the groups of keys, and the misses of other sizes. The reference core accepts the same calls, and
+returns the same values. Its policy is always LRU, the cause of all other misses is UNKNOWN, all keys are in the group
+without a name, and ``sample`` returns zeros.
+
 **Reads without a lock.** A ``find`` takes effect at one moment between its call and its return. Its count
 and the move to the young end may follow the look-up, so a concurrent eviction may still remove the entry that was hit.
 
@@ -26,7 +31,7 @@ may share a hash by the choice of a visitor, as in a dict, and are then as slow 
 reference and never compared, hashed or called.
 
 **The order of eviction** is that of use, the least recently used first, with the policy "lru". With "adaptive", it is
-that of ``regions.Order``, and the entry that leaves is the first one or the oldest of the window. Where this contract
+that of ``regions.pxi``, and the entry that leaves is the first one or the oldest of the window. Where this contract
 says the young end, that policy may choose another place. A key that was just stored survives until a fifth of
 ``max_entries`` further new keys were stored.
 
@@ -73,8 +78,9 @@ class MissCause(Enum):
     """The reason for a miss.
 
     The entry of the key shows it if it is still there: it has expired, one of its tags was dropped, or another process
-    wrote the key. Otherwise the core remembers why recent entries left, and why values were refused. For most misses
-    of keys that left long ago, the reason is an estimate, from a sample of the keys.
+    wrote the key. Otherwise the compiled core remembers why recent entries left, and why values were refused. For most
+    misses of keys that left long ago, the reason is an estimate, from a sample of the keys. The reference core counts
+    all misses without an entry as UNKNOWN.
     """
 
     EXPIRED = "expired"
@@ -85,6 +91,7 @@ class MissCause(Enum):
     TAG = "tag"
     OTHER_PROCESS = "another process"
     NEW = "new or long gone"
+    UNKNOWN = "unknown"
 
 
 SAMPLED_MISSES: Final = 16
@@ -113,7 +120,7 @@ class GroupCounts(NamedTuple):
 
     Attributes:
         name: empty for the keys of no group.
-        hits, puts: estimates, see GROUP_SAMPLE, and the exact number of stale hits.
+        hits, puts: estimates, see GROUP_SAMPLE, and the exact number of stale hits. Exact in the reference core.
         load_seconds: the time spent in ``loads``.
         misses: the misses by cause, in the order of ``MissCause``.
     """
@@ -142,11 +149,11 @@ CURVE_SHARE: Final = 80
 """At most one key of so many is sampled for the miniatures."""
 
 LEAST_CURVE: Final = 5000
-"""The ``max_entries`` from which a core has miniatures. They make a hit 5% slower there, and less in larger ones."""
+"""The ``max_entries`` from which a compiled core has miniatures. They make a hit 5% slower there, and less in larger
+ones."""
 
-LEAST_CURVE_IN_PYTHON: Final = 150_000
-"""The same for the reference core, whose miniatures take 45 us for a request: with 5,000 entries, they would double the
-time of a hit."""
+NO_SAMPLE: Final = (0,) * 57
+"""The result of ``sample`` if there are no numbers."""
 
 MAX_WEIGHT: Final = 2**62
 """The largest weight, and the largest ``max_weight``."""
@@ -298,12 +305,12 @@ class Scan(Protocol):
 class Core(Protocol):
     """A core. It lives as long as its cache, so callers may keep its bound methods.
 
-    It is built with ``policy`` ("lru" or "adaptive"; the latter needs ``max_entries``), ``seed`` (the secret of the
-    adaptive policy, an int of 64 bits: with the same seed and calls, cores evict the same entries; None for a random
-    one), ``max_entries`` and ``max_weight`` (int >= 1 or None), ``jitter`` (0 <= jitter < 1), ``max_jitter``
-    (seconds), ``interval`` (seconds per tick), ``clock`` and ``stamps`` (see ``use_clock`` and ``use_stamps``). Ticks
-    without timers cost nothing. Times up to ``interval * 2**52`` either way are distinguished; a clock beyond that
-    raises a ValueError. A caller that holds a lock may use ``times``, ``watch``, ``counts``, ``groups``,
+    It is built with ``policy`` ("lru" or "adaptive"; the latter needs ``max_entries``), ``max_entries`` and
+    ``max_weight`` (int >= 1 or None), ``jitter`` (0 <= jitter < 1), ``max_jitter`` (seconds), ``interval`` (seconds per
+    tick), ``clock`` and ``stamps`` (see ``use_clock`` and ``use_stamps``). The compiled core also has ``seed``, the
+    secret of its samples, an int of 64 bits: with the same seed and calls, cores evict the same entries. By default, it
+    is random. Ticks without timers cost nothing. Times up to ``interval * 2**52`` either way are distinguished; a clock
+    beyond that raises a ValueError. A caller that holds a lock may use ``times``, ``watch``, ``counts``, ``groups``,
     ``count_hit``, ``now``, ``len`` and the attributes. ``sys.getsizeof`` includes the entries, without their keys and
     values.
 
@@ -461,8 +468,8 @@ class Core(Protocol):
 
     def sample(self) -> tuple[int, ...]:
         """Return the numbers of ``stats.SAMPLE``: the misses that caches of other sizes, and the other policy, would
-        have had in the last three windows. They are zeros before these are over, and in a core with less than
-        ``LEAST_CURVE`` (the reference core: ``LEAST_CURVE_IN_PYTHON``) places. A switch of the policy begins again."""
+        have had in the last three windows. They are zeros before these are over, in a core with less than
+        ``LEAST_CURVE`` places, and in the reference core. A switch of the policy begins again."""
 
     def count_hit(self, key: Hashable) -> None:
         """Count a look-up that ended with a value for which the caller waited."""
@@ -472,7 +479,7 @@ class Core(Protocol):
 
     def miss_cause(self, key: Hashable) -> int:
         """Return why there is no fresh and current entry of ``key``, as the place of a ``MissCause``. NEW stands for
-        all misses for which ``count_miss`` estimates the cause."""
+        all misses for which ``count_miss`` of the compiled core estimates the cause."""
 
     def count_miss(self, key: Hashable, cause: int = -1) -> None:
         """Count a miss, under its cause and for the group of ``key``.
@@ -485,7 +492,7 @@ class Core(Protocol):
         """Count a computation of the value of ``key`` for its group."""
 
     def group_by(self, rules: Iterable[GroupRule]) -> None:
-        """Distinguish groups of keys by the first rule that fits.
+        """Distinguish groups of keys by the first rule that fits. The reference core has one group.
 
         A tuple follows the rules for its first item, if that is a string; if the tuple has more items, the end of that
         string is a stop, too. At most 64 groups, with names of at most 96 characters, are distinguished; all other

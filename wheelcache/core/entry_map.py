@@ -1,4 +1,4 @@
-"""The entries of a Python core: in an ``OrderedDict`` in order of use, and, since they are timers, in a timing wheel.
+"""The entries of the reference core: in an ``OrderedDict`` in order of use, and, as timers, in a timing wheel.
 
 The garbage collector may run a finalizer in the middle of a method, and the finalizer may call the core. CPython starts
 a collection at allocations and, from 3.12 on, after calls. Therefore a method that changes the map first creates the
@@ -15,10 +15,7 @@ from itertools import islice
 from math import inf
 from typing import Any, Final
 
-from wheelcache.core.adaptive import Adaptive
-from wheelcache.core.contract import MAX_WEIGHT, WAKE, MissCause, Record, RemovalCause, Removals
-from wheelcache.core.curve import Curve
-from wheelcache.core.misses import OF_REMOVALS, PLACES, Past
+from wheelcache.core.contract import MAX_WEIGHT, WAKE, Record, RemovalCause, Removals
 from wheelcache.core.tags import Tags
 from wheelcache.core.timing_wheel import FINEST_SLOTS, Timer, TimingWheel
 
@@ -51,7 +48,6 @@ class Entry(Timer):
     __init__ = object.__init__
 
     weight = 0
-    is_sampled = False
 
 
 class TrackedEntry(Entry):
@@ -65,81 +61,29 @@ class TrackedEntry(Entry):
         self.invalidation = self.stamp = -1
 
 
-class SampledEntry(Entry):
-    """An entry whose key is in the sample of the curve. A class costs no memory per entry."""
-
-    __slots__ = ()
-
-    is_sampled = True
-
-
-class SampledTrackedEntry(TrackedEntry):
-    """See ``SampledEntry``."""
-
-    __slots__ = ()
-
-    is_sampled = True
-
-
-SAMPLED: Final[dict[type[Entry], type[Entry]]] = {Entry: SampledEntry, TrackedEntry: SampledTrackedEntry}
-
-
-class LRU(OrderedDict[Any, Any]):
-    """The eviction policy: the entries by key, least recently used first. Setting a new key inserts it at the young
-    end, and deleting a key removes it from the order, in one C call each."""
-
-    __slots__ = ()
-
-    # A hit or a new value moves the key to the young end.
-    on_hit = on_use = OrderedDict.move_to_end
-
-    def victim(self, excess: int = 0) -> Any:
-        """Return the key that the next eviction removes, or None. This changes nothing."""
-        return next(iter(self), None)
-
-    def emptied(self) -> LRU:
-        """Return the entries of a core whose entries are detached."""
-        return LRU()
-
-    def youngest(self, count: int) -> list[Any]:
-        """Return the entries that would be evicted last."""
-        return [*islice(reversed(self.values()), count)][::-1]
-
-    def in_eviction_order(self) -> list[Any]:
-        """Return the keys in the order in which they would be evicted."""
-        return list(self)
-
-
 class EntryMap:
     """The entries of one core, which calls every method under its lock. Only look-ups in ``entries`` need no lock.
 
     Attributes:
-        entries: the entries by key, in the order of the policy. ``detach_all`` and ``fit_table`` replace this object.
+        entries: the entries by key, the least recently used first. ``detach_all`` and ``fit_table`` replace this
+            object.
         detached: the maps that ``detach_all`` detached, as a linked list of pairs (map, rest); None at its end.
         entry_class: the class of new entries.
         size: the number of entries: ``len(entries)``, without the call.
         weight: the sum of the entries' weights.
         next_due: the time at which the core has work, in seconds: see ``Core``.
         tags: the tags of the entries.
-        curve: the misses of other caches; None in a small cache.
-        past: the causes for which the last keys left.
-        is_adaptive: whether the policy is not LRU: it must be notified of changes.
         removals: the number of removals for each cause, in the order of CAUSES.
         evicted_weight: the sum of the weights of evicted entries.
     """
 
-    def __init__(
-        self, max_entries: float, max_weight: float, interval: float, now: float, entries: LRU | Adaptive
-    ) -> None:
+    def __init__(self, max_entries: float, max_weight: float, interval: float, now: float) -> None:
         self._max_entries = max_entries
         self._max_weight = max_weight
         self._wheel = TimingWheel(interval, FINEST_SLOTS, now)
         self.entry_class: type[Entry] = Entry
-        self.entries: Any = entries
-        self.is_adaptive = isinstance(entries, Adaptive)
-        self.curve: Curve | None = None
-        self.past = Past(max_entries)
-        self.detached: tuple[LRU | Adaptive, Any] | None = None
+        self.entries: OrderedDict[Any, Any] = OrderedDict()
+        self.detached: tuple[OrderedDict[Any, Any], Any] | None = None
         # The largest number of entries since the table was built.
         self._most = 0
         self.size = 0
@@ -165,7 +109,7 @@ class EntryMap:
         gone: list[Any],
     ) -> Any:
         """Store a value at the young end and return its entry, which the caller passes to ``file``. If the map is full,
-        evict the oldest entries first. The caller notifies an adaptive policy.
+        evict the oldest entries first.
 
         Args:
             weight: 0 in a core without weights and stamps.
@@ -176,8 +120,7 @@ class EntryMap:
             self._wheel.turn(now)
         entries = self.entries
         if key not in entries:
-            is_sampled = self.curve is not None and self.curve.contains(key)
-            made: Any = SAMPLED[self.entry_class]() if is_sampled else self.entry_class()
+            made: Any = self.entry_class()
             made.key = key
             made.value = value
             made.prev = made.next = None
@@ -210,8 +153,8 @@ class EntryMap:
         gone.append(replaced)
         if removed is not None:
             removed.append((key, replaced, REPLACED if is_fresh else EXPIRED))
-        if key in entries and not self.is_adaptive:
-            entries.on_hit(key)
+        if key in entries:
+            entries.move_to_end(key)
         return entry
 
     def has_room(self, key: Any, weight: int) -> bool:
@@ -256,17 +199,8 @@ class EntryMap:
         gone.append(entry)
         self.removals[CAUSES.index(cause)] += 1
         self._wheel.cancel(entry)
-        gone_by = OF_REMOVALS[cause]
         if entry.tags:
-            if cause is DELETED and self.tags.are_dropped(entry.tags):
-                gone_by = PLACES[MissCause.TAG]
             self.tags.discard(entry.tags, key)
-        self.past.note(key, gone_by)
-        is_delete = cause is not EVICTED and cause is not EXPIRED
-        if self.is_adaptive:
-            entries.on_remove(key, is_delete)
-        if is_delete and entry.is_sampled and self.curve is not None:
-            self.curve.forget(key)
         if removed is not None:
             removed.append((key, entry.value, cause))
 
@@ -280,12 +214,10 @@ class EntryMap:
         return self.size > most or self.weight > self._max_weight
 
     def _evict_oldest(self, now: float, removed: Removals | None, gone: list[Any]) -> None:
-        # A hit, which needs no lock, may move an entry after ``victim`` created its iterator and before the iterator's
-        # first step. The caller tries again.
+        # A hit, which needs no lock, may move an entry after the iterator is created and before its first step. The
+        # caller tries again.
         with suppress(RuntimeError):
-            excess = self.weight - self._max_weight
-            key = self.entries.victim(excess) if excess > 0 else self.entries.victim()
-            self.remove(key, EVICTED, now, removed, gone)
+            self.remove(next(iter(self.entries), None), EVICTED, now, removed, gone)
 
     def remove_due(self, now: float, budget: int, removed: Removals | None, gone: list[Any]) -> int:
         """Remove expired entries. Look at ``budget`` timers at most, and return the number of timers looked at."""
@@ -333,9 +265,8 @@ class EntryMap:
 
     def detach_all(self) -> int:
         """Detach all entries, in O(1), and return their number. They count as CLEARED."""
-        entries, wheel = self.entries.emptied(), self._wheel.emptied()
-        if self.curve is not None:
-            self.curve.clear()
+        entries: OrderedDict[Any, Any] = OrderedDict()
+        wheel = self._wheel.emptied()
         size = self.size
         if size:
             self.detached = self.entries, self.detached
@@ -356,7 +287,6 @@ class EntryMap:
                 # Timers of a slot refer to each other, so only the garbage collector would free them. If a finalizer
                 # detached an entry before it was filed, it is in the present wheel.
                 self._wheel.cancel(entry)
-                self.past.note(key, PLACES[MissCause.CLEARED])
                 gone.append(entry)
                 if removed is not None:
                     removed.append((key, entry.value, CLEARED))

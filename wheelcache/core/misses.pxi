@@ -11,7 +11,7 @@ cdef enum:
     TAG_DROPPED = 5
     OTHER_PROCESS = 6
     LONG_GONE = 7
-    MISS_CAUSES = 8
+    MISS_CAUSES = 9  # the last one, UNKNOWN, is that of the reference core
     SAMPLED_DEPARTURES = 32
     DEPARTURES_WITHOUT_BOUND = 1024  # remembered by a cache without ``max_entries``
 
@@ -108,7 +108,7 @@ cdef int sampled_cause(Past *past, uint64_t spread) noexcept:
     cdef uint32_t known = cause_of_departed(&past.sampled, spread)
     cdef int each, cause = <int>known - 1 if known else LONG_GONE
     cdef double total = 0.0, sum = 0.0
-    for each in range(MISS_CAUSES):
+    for each in range(LONG_GONE + 1):
         past.seen[each] *= MEMORY_OF_SAMPLE
         total += past.seen[each]
     past.seen[cause] += 1.0

@@ -7,7 +7,8 @@ garbage collector may run a finalizer inside a step, and the finalizer may call 
 Without the global interpreter lock, hits acquire the lock. ``move_to_end`` alone crashes free-threaded builds
 (gh-125996), and a hit could read the stamps of an entry in the middle of a step.
 
-The guarantees about pauses, and exactness under exceptions at any point, belong to the compiled core: see ``contract``.
+It counts only what its steps know anyway. The guarantees about pauses, exactness under exceptions at any point, the
+adaptive policy, and the measurements of misses, groups and other sizes belong to the compiled core: see ``contract``.
 """
 
 from __future__ import annotations
@@ -18,28 +19,24 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable
 from itertools import islice
 from math import inf
-from os import urandom
 from random import Random
 from sys import getsizeof, maxsize
 from typing import Any, Final
 from weakref import ref
 
 from wheelcache import options
-from wheelcache.core.adaptive import Adaptive, Events
 from wheelcache.core.contract import (
-    ABSENT,
     ALL,
     ANY,
     BATCH,
     CHANGED,
     COMPLETED,
     DEAD,
-    GROUP_SAMPLE,
     KEEP_TTL,
-    LEAST_CURVE_IN_PYTHON,
     MISSING,
     MORE,
     NO_ROOM,
+    NO_SAMPLE,
     OUTDATED,
     PRESENT,
     RESTORE,
@@ -60,13 +57,10 @@ from wheelcache.core.contract import (
     Times,
     is_adaptive_policy,
 )
-from wheelcache.core.curve import NO_SAMPLE, Curve
-from wheelcache.core.duel import Duel
 from wheelcache.core.entry_map import (
     CAUSES,
     DELETED,
     EVICTED,
-    LRU,
     REPLACED,
     Entry,
     EntryMap,
@@ -75,8 +69,6 @@ from wheelcache.core.entry_map import (
     check_weight,
 )
 from wheelcache.core.gil import has_gil
-from wheelcache.core.key_groups import KeyGroups
-from wheelcache.core.misses import NEW, NOT_STORED, PLACES
 from wheelcache.core.stamp_words import StampWords
 from wheelcache.core.tags import moment
 from wheelcache.core.tally import Tally
@@ -84,6 +76,10 @@ from wheelcache.core.watches import Watch, Watches
 
 DROPPED_PER_SET: Final = 4
 """The number of detached entries that a ``set`` drops: more than the one entry that it may add."""
+
+EXPIRED, TAG, OTHER_PROCESS, UNKNOWN = map(
+    [*MissCause].index, (MissCause.EXPIRED, MissCause.TAG, MissCause.OTHER_PROCESS, MissCause.UNKNOWN)
+)
 
 
 class PythonCore:
@@ -100,23 +96,19 @@ class PythonCore:
         clock: Callable[[], float] | None = None,
         stamps: Stamps | None = None,
         policy: str = "lru",
-        seed: int | None = None,
     ) -> None:
         max_entries = options.count_or_none("max_entries", max_entries)
         max_weight = options.count_or_none("max_weight", max_weight)
         self._lock: Any = threading.RLock()
-        is_adaptive = is_adaptive_policy(policy, max_entries)
-        if not has_gil() or is_adaptive:
+        # Checked, and LRU in any case.
+        is_adaptive_policy(policy, max_entries)
+        if not has_gil():
             self.find, self.times = self._locked(self.find), self._locked(self.times)  # type: ignore[method-assign]
         self._fork: Generator[None] | None = None
         self._clock: Callable[[], float] = time.monotonic if clock is None else clock
         self._max_entries: float = inf if max_entries is None else max_entries
         self._max_weight: float = inf if max_weight is None else max_weight
-        entries: LRU | Adaptive = LRU()
-        secret = int.from_bytes(urandom(8), "little") if seed is None else seed
-        if is_adaptive and max_entries is not None:
-            entries = Adaptive(Duel(max_entries, self._max_weight, secret, lambda: self._clock()), Events())
-        self._map = EntryMap(self._max_entries, self._max_weight, interval, self._clock(), entries)
+        self._map = EntryMap(self._max_entries, self._max_weight, interval, self._clock())
         self._jitter = options.fraction("jitter", jitter)
         self._max_jitter = max_jitter
         self._random = Random().random
@@ -127,10 +119,7 @@ class PythonCore:
         self._ordered_scan: Callable[[], KeyScan | None] = lambda: None
         self._gate_error: Callable[[], Exception] | None = None
         self._gate_thread = 0
-        self._groups = KeyGroups()
         self._count_from_zero()
-        if max_entries is not None and max_entries >= LEAST_CURVE_IN_PYTHON:
-            self._map.curve = Curve(max_entries, self._max_weight, secret, self._counts_of_curve)
         self._set_stamps(stamps)
         # The object; its node in the OrderedDict (three words); its dict entry (28 bytes, times 1.5); one float.
         self.entry_bytes = getsizeof(self._map.entry_class()) + 24 + 42 + 24
@@ -146,12 +135,8 @@ class PythonCore:
                 table, trust = self._table, self._trusted_until
                 if table is None or ((trust is None or trust[0] > moment()) and table[entry.slot] == entry.stamp):
                     value = entry.value
-                    entries.on_hit(key)
-                    if not next(self._hits) % GROUP_SAMPLE:
-                        self._sample_hit(key)
-                    if entry.is_sampled:
-                        with self._lock:
-                            self._note_request(entry, clock())
+                    entries.move_to_end(key)
+                    next(self._hits)
                     return value
         except KeyError:
             # The key was missing, or was removed between two lines: a miss in either case.
@@ -196,15 +181,15 @@ class PythonCore:
             if entry is None:
                 return None
             if use and key in entries:
-                entries.on_use(key)
+                entries.move_to_end(key)
             return self._record(entry)
 
     def keys(self, limit: int = maxsize) -> list[Any]:
         now = self._clock()
         with self._lock:
             self._check_gate()
-            entries = self._map.entries.youngest(limit)
-            return [entry.key for entry in entries if entry.fresh_until > now and self._is_current(entry)]
+            youngest = [*islice(reversed(self._map.entries.values()), limit)][::-1]
+            return [entry.key for entry in youngest if entry.fresh_until > now and self._is_current(entry)]
 
     def counts(self) -> Counts:
         with self._lock:
@@ -214,51 +199,49 @@ class PythonCore:
             return Counts(hits, sum(causes), removals, self._puts, self._map.evicted_weight, causes)
 
     def sample(self) -> tuple[int, ...]:
-        with self._lock:
-            return NO_SAMPLE if self._map.curve is None else self._map.curve.sample()
+        return NO_SAMPLE
 
     def count_hit(self, key: Hashable) -> None:
-        if not next(self._hits) % GROUP_SAMPLE:
-            self._sample_hit(key)
+        next(self._hits)
 
     def count_stale_hit(self, key: Hashable) -> None:
         with self._lock:
-            self._groups.hit(key, 1)
+            self._stale_hits += 1
 
     def miss_cause(self, key: Hashable) -> int:
         now = self._clock()
         with self._lock:
             entry = self._map.entries.get(key)
             if entry is None:
-                return self._map.past.cause(key)
+                return UNKNOWN
             if entry.tags and self._map.tags.are_dropped(entry.tags):
-                return PLACES[MissCause.TAG]
+                return TAG
             if entry.fresh_until <= now:
-                return PLACES[MissCause.EXPIRED]
-            return NEW if self._is_current(entry) else PLACES[MissCause.OTHER_PROCESS]
+                return EXPIRED
+            return UNKNOWN if self._is_current(entry) else OTHER_PROCESS
 
     def count_miss(self, key: Hashable, cause: int = -1) -> None:
         if cause < 0:
             cause = self.miss_cause(key)
         with self._lock:
             self._misses[cause] += 1
-            self._groups.miss(key, cause)
 
     def count_load(self, key: Hashable, seconds: float) -> None:
         with self._lock:
-            self._groups.load(key, seconds)
+            self._loads += 1
+            self._load_seconds += seconds
 
     def group_by(self, rules: Iterable[GroupRule]) -> None:
-        with self._lock:
-            self._groups.use_rules(rules)
+        """Do nothing: all keys are in the group without a name."""
 
     def group_name(self, key: Hashable) -> str:
-        with self._lock:
-            return self._groups.name(key)
+        return ""
 
     def groups(self) -> list[GroupCounts]:
         with self._lock:
-            return self._groups.read()
+            hits = self._hit_tally.read() + self._stale_hits
+            group = GroupCounts("", hits, self._puts, self._loads, self._load_seconds, tuple(self._misses))
+        return [group] if any((*group[1:-1], *group.misses)) else []
 
     def watch(self, key: Hashable, *, slot: int = 0, wants_value: bool = False) -> Watch:
         with self._lock:
@@ -274,7 +257,7 @@ class PythonCore:
             scan = self._ordered_scan()
             if scan is not None and scan.is_open:
                 raise RuntimeError("an ordered scan of this core is in progress")
-            scan = KeyScan(entries.in_eviction_order(), self._records_of)
+            scan = KeyScan(list(entries), self._records_of)
             self._ordered_scan = ref(scan)
             return scan
 
@@ -317,14 +300,14 @@ class PythonCore:
             if mode or watch is not None or seen is not None:
                 live = self._live(key, now)
                 if watch is not None and watch.broken:
-                    return self._refused(key, CHANGED)
+                    return CHANGED
                 if refusal := self._refusal(key, live, weight, mode, expected):
                     return refusal
                 if seen is not None and self._stamps is not None and self._stamps.is_outdated(slot, seen):
                     if watch is None and live is not None:
                         self._stamps.write(slot)
                         map_.remove(key, REPLACED, now, removed, gone)
-                    return self._refused(key, OUTDATED)
+                    return OUTDATED
                 if mode == SAME and ttl == KEEP_TTL:
                     fresh_until, expires_at = live.fresh_until, live.due
             if tags and mode != SAME:
@@ -334,7 +317,7 @@ class PythonCore:
                 # It may have noticed that another process dropped a tag.
                 map_.next_due = min(map_.next_due, map_.tags.due)
                 if made is None:
-                    return self._refused(key, OUTDATED if watch is None else CHANGED)
+                    return OUTDATED if watch is None else CHANGED
             if self._watched and mode != RESTORE:
                 outcome |= self._notify(key, value, watch, slot, seen)
             if weight > self._max_weight:
@@ -342,28 +325,14 @@ class PythonCore:
                     self._stamps.write(slot)
                 map_.remove(key, REPLACED, now, removed, gone)
                 map_.tags.forget_unused(made)
-                return self._refused(key, outcome ^ STORED | TOO_HEAVY)
+                return outcome ^ STORED | TOO_HEAVY
             for tag in made:
                 tag.keys.add(key)
-            old = map_.entries.get(key)
-            was_fresh = old is not None and old.fresh_until > now
-            if was_fresh and map_.curve is not None and (old.tags or self._table is not None):
-                self._outdated += not self._is_current(old)
             entry = map_.store(key, value, fresh_until, expires_at, weight, now, removed, gone)
             if (made or entry.tags) and mode != SAME:
                 entry.tags = map_.tags.replace(entry.tags, made, key)
             if mode != RESTORE:
                 self._puts += 1
-                if not self._puts % GROUP_SAMPLE:
-                    self._groups.put(key)
-            if (map_.is_adaptive or entry.is_sampled) and key in map_.entries and expires_at < entry.filed:
-                # The wheel comes first, so that an exception in the policy leaves the entry in the wheel.
-                outcome |= map_.file(entry, expires_at)
-            if map_.is_adaptive and key in map_.entries:
-                restored = standing if mode == RESTORE else None
-                map_.entries.on_stored(key, now, fresh_until, weight, was_fresh, mode in (ABSENT, SAME), restored)
-            if entry.is_sampled:
-                self._note_request(entry, now, mode in (ABSENT, SAME), was_fresh or mode == RESTORE)
             if self._tracks:
                 if self._stamps is not None:
                     self._stamps.stamp(entry, slot, seen)
@@ -407,11 +376,6 @@ class PythonCore:
                     self._stamps.write(slot)
                 if self._watched:
                     self._watches.break_watches(key)
-                if key not in self._map.entries:
-                    if self._map.is_adaptive:
-                        self._map.entries.on_delete(key)
-                    if self._map.curve is not None:
-                        self._map.curve.forget(key)
             self._map.remove(key, cause, now, removed, gone)
             self._map.fit_table()
             return default if entry is None else entry.value
@@ -550,42 +514,9 @@ class PythonCore:
         self._hit_tally = Tally()
         self._hits = self._hit_tally.ticks
         self._misses = [0] * len(MissCause)
-        self._groups.start_over()
-        self._puts = self._outdated = 0
+        self._puts = self._stale_hits = self._loads = 0
+        self._load_seconds = 0.0
         self._map.count_from_zero()
-        if self._map.curve is not None:
-            self._map.curve.begin_windows()
-
-    def _counts_of_curve(self) -> tuple[int, int, int, int, int]:
-        removals = dict(zip(CAUSES, self._map.removals, strict=True))
-        looked_up = self._hit_tally.read(), sum(self._misses)
-        invalidated = removals[DELETED] + self._outdated
-        return *looked_up, self._puts - removals[REPLACED], removals[EVICTED], invalidated
-
-    def _sample_hit(self, key: Hashable) -> None:
-        with self._lock:
-            self._groups.hit(key)
-
-    def _refused(self, key: Hashable, outcome: int) -> int:
-        """Return the outcome of a value that is not stored, and note it if the key has no entry."""
-        if key not in self._map.entries:
-            self._map.past.note(key, NOT_STORED)
-        return outcome
-
-    def _note_request(self, entry: Any, now: float, is_uncontested: bool = False, is_write: bool = False) -> None:
-        """Note a request for a key in the sample of the curve."""
-        map_ = self._map
-        if map_.curve is not None:
-            is_lru = not map_.is_adaptive or map_.entries.is_lru
-            map_.curve.request(
-                entry.key,
-                now,
-                entry.fresh_until,
-                entry.weight,
-                is_uncontested=is_uncontested,
-                is_write=is_write,
-                is_lru=is_lru,
-            )
 
     def _set_stamps(self, stamps: Stamps | None) -> None:
         self._stamps: Any = None if stamps is None else StampWords(stamps)
@@ -619,8 +550,7 @@ class PythonCore:
         seen = None if self._stamps is None else (entry.invalidation, entry.stamp)
         times = Times(entry.fresh_until, entry.due, self._is_current(entry))
         names = tuple([tag.name for tag in entry.tags])
-        standing = self._map.entries.standing(entry.key) if self._map.is_adaptive else 0
-        return Record(entry.key, entry.value, times, entry.weight, seen, names, standing)
+        return Record(entry.key, entry.value, times, entry.weight, seen, names)
 
     def _records_of(self, keys: list[Any]) -> list[Record]:
         with self._lock:

@@ -263,6 +263,19 @@ def check_core(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return [checks.Info(message, hint=HOW_TO_CHANGE, id="wheelcache.I001")]
 
 
+def check_policy(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report caches that ask for the adaptive policy, which only the compiled core has."""
+    return [
+        checks.Warning(
+            f"The cache {alias!r} has the POLICY 'adaptive', but evicts by LRU: only the compiled core is adaptive.",
+            hint=HOW_TO_CHANGE,
+            id="wheelcache.W009",
+        )
+        for alias, cache in wheel_caches()
+        if IMPLEMENTATION == "python" and settings.CACHES[alias].get("OPTIONS", {}).get("POLICY") == "adaptive"
+    ]
+
+
 def check_transactions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Recommend TRANSACTIONS to a site whose requests are transactions: values stay when one rolls back."""
     databases = [alias for alias, database in settings.DATABASES.items() if database.get("ATOMIC_REQUESTS")]
@@ -294,6 +307,7 @@ CHECKS: Final = (
     check_companion,
     check_sessions_of_pages,
     check_core,
+    check_policy,
     check_transactions,
 )
 """The checks that every ``check`` runs; ``check_shared_state`` runs with ``--deploy``, and ``check_table`` with

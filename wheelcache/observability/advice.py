@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from wheelcache.core.contract import LEAST_CURVE, LEAST_CURVE_IN_PYTHON
+from wheelcache.core.contract import LEAST_CURVE
 from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.gains import FACTORS, LEAST_EVICTIONS, gains, in_doubt
 from wheelcache.observability.key_advice import on_keys
@@ -123,11 +123,10 @@ def silence(figures: CacheFigures) -> str:
         return "its limit of entries is not the same in every worker, or a worker has several caches of this name."
     if figures.stats.sample:
         return "neither a larger size nor another policy would raise its hit ratio by 3 points."
-    is_python = figures.cores == ("python",)
-    least = LEAST_CURVE_IN_PYTHON if is_python else LEAST_CURVE
-    if figures.most_entries < least:
-        core = " of the core in Python" if is_python else ""
-        return f"caches{core} with a limit of less than {least:,} entries are not measured."
+    if figures.cores == ("python",):
+        return "its workers run the core in Python, and only the compiled core measures other sizes and policies."
+    if figures.most_entries < LEAST_CURVE:
+        return f"caches with a limit of less than {LEAST_CURVE:,} entries are not measured."
     return f"no worker has had {20 * figures.most_entries:,} requests yet, or the policy has just switched."
 
 

@@ -265,7 +265,7 @@ export class Details {
       fillRow(row, [groupName(group), count(group.requests), unless(group.hit_ratio, percent), mainCause(group) || NOTHING,
         count(group.loads), duration(group.load_seconds), duration(group.hour_seconds),
         group.bytes === null ? NOTHING : `≈${bytes(group.bytes)}`]);
-      set(row.cells[0], { title: group.name ? "" : "Keys of no group, and of groups beyond 64" });
+      set(row.cells[0], { title: group.name ? "" : "Keys of no group, of groups beyond 64, and of the core in Python" });
     }
   }
 
