@@ -363,7 +363,8 @@ def test_the_renewal_of_a_thread_has_a_clean_environ_and_closes_its_response(wsg
 
 
 def test_no_thread_waits_long_for_a_page_that_may_replace_an_error(clock):
-    site = WsgiSite(clock, serve_stale_after=0.01, stale_if_error=60)
+    # A thread may take long to begin the run, which must come before the requests give up.
+    site = WsgiSite(clock, serve_stale_after=1, stale_if_error=60)
     site.get()
     clock.advance(60)
     may_answer = threading.Event()

@@ -252,7 +252,8 @@ def test_renewals_that_hang_delay_no_other_page(make_herd, clock):
 
 
 def test_no_request_waits_for_an_application_that_hangs_if_there_is_a_stale_page(make_herd, clock):
-    herd = make_herd(serve_stale_after=0.01, stale_if_error=600, wait=10)
+    # A thread may take long to begin the run, which must come before the request gives up.
+    herd = make_herd(serve_stale_after=FEW / 5, stale_if_error=600, wait=10)
     herd.get_unchecked()
     clock.advance(61)
     herd.hang("/")

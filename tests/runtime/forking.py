@@ -9,9 +9,6 @@ import logging, os, signal, sys, threading, time, warnings
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, Timers
 
-# On a busy machine, a wheel may be late.
-logging.getLogger("wheelcache").addFilter(lambda record: "behind" not in record.msg)
-
 SILENT = {"log_interval": None, "sample_interval": None}
 
 def in_child(work):
@@ -33,6 +30,12 @@ def os_threads():
     return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
 
 seen_by_forks = []
+"""
+
+# On a busy machine, a wheel may be late.
+MAY_BE_LATE = """
+import logging
+logging.getLogger("wheelcache").addFilter(lambda record: "behind" not in record.msg)
 """
 
 # Registered before wheelcache's own hooks, so Python calls it after them: it sees the state that the fork copies.
@@ -59,7 +62,7 @@ def run_warned(script, *, before=""):
 
     Not with ``-W error``: CPython 3.13 drops the error that it makes of the warning of a fork.
     """
-    return run(script, options=["-W", "always"], before=before)
+    return run(script, options=["-W", "always"], before=before + MAY_BE_LATE)
 
 
 def run_noting(script):
