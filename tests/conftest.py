@@ -115,7 +115,6 @@ def first_cases(tests):
 # First, since plugins may change the order of the items.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    config.hook.pytest_deselected(items=select(items))
     for item in items:
         folder = item.path.parent.name
         if folder in FOLDERS:
@@ -123,6 +122,7 @@ def pytest_collection_modifyitems(config, items):
     if lacks_compiled_core():
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("compiled")])
         items[:] = [item for item in items if not item.get_closest_marker("compiled")]
+    config.hook.pytest_deselected(items=select(items))
     if config.getoption("--one-deep-case"):
         deep = [item for item in items if item.get_closest_marker("deep")]
         left_out = {*deep}.difference(first_cases(deep))
