@@ -70,9 +70,9 @@ check: packages  ## Style, types and every test, on the compiled core; tests/cor
 	$(PYTEST)
 
 test-python-core: export WHEELCACHE_CORE = python
-test-python-core: packages  ## The tests of what depends on the core, on the core in Python
+test-python-core: packages  ## The tests of the engine, the timers and the backends without a store behind, on the core in Python
 	@$(MAKE) --no-print-directory $(VENV)/.dev
-	$(PYTEST) --ignore tests/core -m "not servers and not browser"
+	$(PYTEST) -m "not servers and not browser" -k "not tier" tests/engine tests/timing tests/backends tests/django_backend tests/flask_backend
 
 # `make check` has the newest versions that this Python can have.
 oldest: $(VENV)/.dev  ## The tests of the backends, on the oldest supported versions of Django and Flask-Caching
