@@ -13,6 +13,9 @@ $(PYTEST) --numprocesses $(WORKERS) $(1) -m "not alone$(2)"
 $(PYTEST) $(1) -m "alone$(2)"
 endef
 
+# The tests of code that meets the core directly. tests/core are over both in each run.
+ON_BOTH_CORES := $(addprefix tests/,engine timing backends django_backend flask_backend)
+
 # What is compiled, where there is a compiler.
 CORE := setup.py $(wildcard wheelcache/core/*.pyx wheelcache/core/*.pxi)
 # A compiler that was installed after the virtual environment was made: `make test`, then `make check`.
@@ -86,9 +89,9 @@ mutants: packages  ## Which of 40 small changes of meaning, in copies of the pac
 	$(BIN)/python -m tests.mutants
 
 test-python-core: export WHEELCACHE_CORE = python
-test-python-core: packages  ## The tests of what depends on the core, on the core in Python
+test-python-core: packages  ## The tests of the engine, the timers and the backends without a store behind, on the core in Python
 	@$(MAKE) --no-print-directory $(VENV)/.dev
-	$(call run-tests,--ignore tests/core, and not servers and not browser)
+	$(call run-tests,--one-deep-case -k "not tier" $(ON_BOTH_CORES), and not servers and not browser)
 
 # `make check` has the newest versions that this Python can have.
 oldest: $(VENV)/.dev  ## The tests of the backends, on the oldest supported versions of Django and Flask-Caching

@@ -28,6 +28,7 @@ from benchmarks import (
 )
 from benchmarks.report import Section, print_sections, replace_sections, write_json
 from benchmarks.timing import Step
+from wheelcache.core import IMPLEMENTATION
 
 RESULTS = Path(__file__).with_name("results.json")
 
@@ -58,6 +59,9 @@ def main() -> None:
     # Measurements that the memory or the threads of other measurements could affect run in processes of their own.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as executor:
         subjects = measurements(executor)
+        if IMPLEMENTATION == "python":
+            # Both policies are LRU.
+            del subjects["policies"]
         parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Compare wheelcache with its peers.")
         parser.add_argument("--only", nargs="+", choices=subjects, help="measure only these, and write no results.json")
         parser.add_argument("--into", type=Path, metavar="FILE", help="replace the measured tables in this file")

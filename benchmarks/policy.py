@@ -24,7 +24,7 @@ from rich.table import Table
 from theine import Cache as TheineCache
 
 from benchmarks.policy_streams import STREAMS, Request
-from wheelcache.core import CoreClass
+from wheelcache.core import IMPLEMENTATION, CoreClass
 
 PLOT = Path(__file__).parents[1] / "docs" / "explanation" / "policy.svg"
 
@@ -203,6 +203,8 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, default=PLOT, help="the file of the plot")
     parser.add_argument("--markdown", action="store_true", help="print the table for the documentation")
     given = parser.parse_args()
+    if IMPLEMENTATION == "python":
+        raise SystemExit("only the compiled core has the adaptive policy")
     ratios = measure(given.size, given.length)
     if given.markdown:
         print(markdown(ratios))

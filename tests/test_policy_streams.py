@@ -14,6 +14,7 @@ SECRETS = 8
 """In so small a cache, one secret of 40 costs 1.6 to 1.9 points."""
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", STREAMS)
 def test_it_is_never_much_worse_than_lru_nor_better_than_the_optimum(name):
     requests = list(islice(STREAMS[name](random.Random(1), SIZE), 60 * SIZE))

@@ -11,10 +11,10 @@ reference core in Python, a scan copies the keys, a table that once held many mo
 asynchronous exception may end a step in the middle. No lock is left held, and no entry is read after its expiry, but a
 count may be off by one, and an entry may have lost its timer: it then leaves by LRU, unless it is set again before.
 
-Only the compiled core measures more than its steps see anyway: it has the policy "adaptive", the causes of misses of
-keys without an entry, the groups of keys, and the misses of other sizes. The reference core accepts the same calls, and
-returns the same values. Its policy is always LRU, the cause of all other misses is UNKNOWN, all keys are in the group
-without a name, and ``sample`` returns zeros.
+Only the compiled core has the policy "adaptive", the causes of misses of keys without an entry, the groups of keys, and
+the misses of other sizes. The reference core accepts the same calls and returns the same values, but its policy is
+always LRU, the cause of a miss without an entry is UNKNOWN, all keys are in the group without a name, and ``sample``
+returns zeros.
 
 **Reads without a lock.** A ``find`` takes effect at one moment between its call and its return. Its count
 and the move to the young end may follow the look-up, so a concurrent eviction may still remove the entry that was hit.

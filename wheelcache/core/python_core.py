@@ -7,8 +7,8 @@ garbage collector may run a finalizer inside a step, and the finalizer may call 
 Without the global interpreter lock, hits acquire the lock. ``move_to_end`` alone crashes free-threaded builds
 (gh-125996), and a hit could read the stamps of an entry in the middle of a step.
 
-It counts only what its steps know anyway. The guarantees about pauses, exactness under exceptions at any point, the
-adaptive policy, and the measurements of misses, groups and other sizes belong to the compiled core: see ``contract``.
+The guarantees about pauses, exactness under exceptions at any point, the adaptive policy, and the measurements of
+misses, groups and other sizes belong to the compiled core: see ``contract``.
 """
 
 from __future__ import annotations
