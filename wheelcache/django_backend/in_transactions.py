@@ -202,14 +202,7 @@ class InTransactions(FollowingAccess):
         return result(await drive_async(self._load_alone(key, default, timeout, version, **given)))
 
     def _load_alone(
-        self,
-        key: Any,
-        default: Any,
-        timeout: Any,
-        version: int | None,
-        *,
-        tags: Iterable[str] = NO_TAGS,
-        **given: Any,
+        self, key: Any, default: Any, timeout: Any, version: int | None, *, tags: Iterable[str] = NO_TAGS, **given: Any
     ) -> Steps:
         """Do the same as ``get_or_set`` within a transaction: the caller computes the value by itself, and keeps it.
         The options about other callers are only checked."""

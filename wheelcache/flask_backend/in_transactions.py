@@ -172,14 +172,7 @@ class InTransactions(FollowingAccess):
             return super().get_or_load(key, loader, timeout, tags=tags, **given)  # type: ignore[misc]
         return self._load_alone(key, loader, timeout, tags, **given)
 
-    def _load_alone(
-        self,
-        key: str,
-        loader: Callable[..., Any],
-        timeout: Any,
-        tags: Iterable[str],
-        **given: Any,
-    ) -> Any:
+    def _load_alone(self, key: str, loader: Callable[..., Any], timeout: Any, tags: Iterable[str], **given: Any) -> Any:
         """Do the same as ``get_or_load`` within a transaction. The options about other callers are only checked."""
         policy, value = load_policy(**given), self.get(key, MISSING)
         if value is not MISSING:
