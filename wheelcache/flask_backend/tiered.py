@@ -330,7 +330,7 @@ class TieredCache(EngineBackend):
         stored: list[Any] = self._write(
             mapping,
             lambda: begun.write(self.l2, drive, write),
-            dropped=[],
+            result_if_dropped=[],
             new_timeout=_new_timeout(ttl, lambda stored: True if stored == list(mapping) else None),
             fills=fills,
             undo=self._undo(begun, mapping),
@@ -340,7 +340,7 @@ class TieredCache(EngineBackend):
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Delete many keys. Return the keys that no longer exist."""
-        return self._write(keys, lambda: self.l2.delete_many(*keys), dropped=[], new_timeout=NO_TIMEOUT)
+        return self._write(keys, lambda: self.l2.delete_many(*keys), result_if_dropped=[], new_timeout=NO_TIMEOUT)
 
     def has(self, key: str) -> bool:
         """Return whether the key exists."""
