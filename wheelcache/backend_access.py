@@ -15,7 +15,7 @@ from wheelcache.core.contract import ABSENT, MISSING, STORED
 from wheelcache.loading.adaptive import adaptive_loader
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.steps import Steps, call
-from wheelcache.options import is_over
+from wheelcache.options import expires_now
 
 ByPrefix = tuple[tuple[str, float], ...]
 """Pairs of a key prefix and the seconds for such keys, the longest prefix first."""
@@ -80,16 +80,16 @@ class BackendAccess(PrefixAccess):
             for cache_key in keys:
                 self._misses.note(cache_key)
 
-    def _computed(self, keys: Collection[Any]) -> None:
+    def _count_computations(self, keys: Collection[Any]) -> None:
         """Count the computations that end with a write of the caller's ``keys``, if these have the usual prefix."""
         if self._scopes_with_misses and self._prefix is not None:
             for key in keys:
-                self._misses.computed(f"{self._prefix}{key!s}", len(keys))
+                self._misses.count_computation(f"{self._prefix}{key!s}", len(keys))
 
-    def _computed_since(self, cache_key: Any, together: int = 1) -> int:
+    def _counted_since(self, cache_key: Any, together: int = 1) -> int:
         """Count the computation that ends with a write of a key of the cache, unless it was counted. Return its moment;
         0 if it is not known."""
-        return self._misses.computed(cache_key, together) if self._scopes_with_misses else 0
+        return self._misses.count_computation(cache_key, together) if self._scopes_with_misses else 0
 
     def delete_tags(self, *tags: str) -> None:
         """Delete every entry that was stored with one of the tags and has the key prefix of this object, in O(1) per
@@ -132,7 +132,7 @@ class BackendAccess(PrefixAccess):
             since: the moment at which the computation of the value began; 0 if that is not known.
             grace: see ``_fill_grace``.
         """
-        if is_over(ttl):
+        if expires_now(ttl):
             self._cache.delete(cache_key)
             return True
         self._make_room((cache_key,))
@@ -142,8 +142,8 @@ class BackendAccess(PrefixAccess):
         return bool(store(cache_key, stored, ttl, grace=grace, exact=not jitter, tags=tags, since=since) & STORED)
 
     def _add_new(self, cache_key: Any, stored: Any, ttl: float | None, tags: tuple[str, ...] = ()) -> bool:
-        since = self._computed_since(cache_key)
-        if is_over(ttl):
+        since = self._counted_since(cache_key)
+        if expires_now(ttl):
             if cache_key in self._cache:
                 return False
             # An entry that expires immediately only ends a lease on its key.
@@ -169,8 +169,8 @@ class BackendAccess(PrefixAccess):
         Args:
             originals: the caller's keys by the keys of the cache.
         """
-        since = {key: self._computed_since(key, len(stored)) for key in stored}
-        if is_over(ttl):
+        since = {key: self._counted_since(key, len(stored)) for key in stored}
+        if expires_now(ttl):
             self._cache.delete_many(stored)
             return []
         self._make_room(stored)
@@ -204,7 +204,7 @@ class BackendAccess(PrefixAccess):
         """
         engine = self._cache.engine
         if stored is not MISSING and (
-            policy.refresh_ahead is None or is_over(ttl) or not engine.needs_refresh(cache_key, stored, ttl, policy)
+            policy.refresh_ahead is None or expires_now(ttl) or not engine.needs_refresh(cache_key, stored, ttl, policy)
         ):
             return None
         policy = policy.with_fill_grace(self._fill_grace(key))
@@ -216,7 +216,7 @@ class BackendAccess(PrefixAccess):
 
         # It encodes within the app context of a load in the background, since pickling may need its session.
         load = adaptive_loader(cache_key, loader, ttl, policy, engine.peek, encode=encode, decode=self._decode)
-        if is_over(ttl):
+        if expires_now(ttl):
             self._misses.count(cache_key)
             return self._misses.compute(cache_key, load) if is_computed else call(load)
         request = engine.request(cache_key, load, ttl, policy, self._tag_names(tags))
@@ -228,7 +228,7 @@ class BackendAccess(PrefixAccess):
 
     def _for_waiters(self, value: Any, ttl: float | None, is_stored: bool = True) -> Any:
         """Return the encoded value for callers that wait for a lease; MISSING if they must not receive it."""
-        if not is_stored or not self._fill_waits or is_over(ttl):
+        if not is_stored or not self._fill_waits or expires_now(ttl):
             return MISSING
         return self._encode(value)
 

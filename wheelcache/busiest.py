@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 PLACES: Final = 20
 
-LONGEST: Final = 200
+LONGEST_PATH: Final = 200
 """Characters of a path, of which the rest is cut off."""
 
 _PLAIN: Final = re.compile("""[!"$&->@-~]*""")

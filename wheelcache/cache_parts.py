@@ -93,13 +93,13 @@ class CacheParts:
         self.leases = FillTurns(self.core, self.stamps, self.driver.clock)
         self.gate = Gate(name, self.core)
 
-        def cache_is_used() -> None:
+        def start_jobs() -> None:
             # Looked up at the call, since the jobs are created after the parts that they read.
-            self.jobs.cache_is_used()
+            self.jobs.start_jobs()
             if self.stamps.bus is not None:
                 self.stamps.bus.start()
 
-        self.misses = Misses(self.core, self.stamps, self.keys, cache_is_used)
+        self.misses = Misses(self.core, self.stamps, self.keys, start_jobs)
         self.writer = EntryWriter(
             name,
             self.core,
@@ -112,9 +112,9 @@ class CacheParts:
             keys=self.keys,
             ttl=options.ttl,
             open_gate=self.gate.open,
-            cache_is_used=cache_is_used,
+            start_jobs=start_jobs,
         )
-        self.loads = Loads(self.core, self.writer, self.stamps, self.keys, cache_is_used, options.background_context)
+        self.loads = Loads(self.core, self.writer, self.stamps, self.keys, start_jobs, options.background_context)
         self.misses.loads = self.loads
         self.groups = Groups()
         self.leased_reads = LeasedReads(
@@ -263,7 +263,7 @@ class CacheParts:
             if self.keeper is not None:
                 self.keeper.load()
         finally:
-            self.jobs.cache_is_used()
+            self.jobs.start_jobs()
 
     def _actions(self) -> dict[str, Callable[..., Any]]:
         """Return the actions that operators can request."""

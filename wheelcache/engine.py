@@ -42,7 +42,7 @@ class Engine:
         needs_refresh, request, load_apart, load_many, reconcile, get_stale: see ``Loads``.
         led_apart, supersede_apart: the turns of loads apart, whose values a layer stores: see ``Loads``.
         group_by: sets the rules for groups of keys: see ``Core.group_by``.
-        is_used: starts the periodic jobs, at any use of the cache that is neither a look-up nor a write.
+        start_jobs: starts the periodic jobs, at any use of the cache that is neither a look-up nor a write.
     """
 
     def __init__(self, parts: CacheParts) -> None:
@@ -69,7 +69,7 @@ class Engine:
         self.reconcile = loads.reconcile
         self.get_stale = loads.get_stale
         self.group_by = parts.core.group_by
-        self.is_used = parts.jobs.cache_is_used
+        self.start_jobs = parts.jobs.start_jobs
 
     # Entries.
 
@@ -150,7 +150,7 @@ class Engine:
 
     # For transactions.
 
-    def share(
+    def store_committed(
         self, key: Any, value: Any, ttl: float | None, grace: float, tags: tuple[str, ...], others: WritesSince
     ) -> bool:
         """Store the value that a transaction has computed, as a fill, unless others have written the key, or dropped a
@@ -169,7 +169,7 @@ class Engine:
         outcome, removed = parts.writer.store(key, value, ttl, grace, watch, names)
         if not outcome & STORED:
             parts.leases.refuse(key)
-        parts.misses.take(key)
+        parts.misses.pop_miss(key)
         parts.writer.announce(outcome, removed)
         return bool(outcome & STORED)
 
@@ -192,7 +192,7 @@ class Engine:
         """Pass on the lease on ``key``, since the value that was computed may be outdated."""
         self._parts.leases.refuse(self._parts.keys.adapt(key))
 
-    def will_be_written(self, key: Any) -> None:
+    def begin_store_write(self, key: Any) -> None:
         """Record the write of ``key`` in the store behind, which follows. In a coherent cache, delete the copy, without
         ending a lease on it. This outdates the fills of ``key`` that are in progress in any process."""
         key = self._parts.keys.adapt(key)
@@ -201,7 +201,7 @@ class Engine:
         else:
             self._parts.writer.will_be_written(key)
 
-    def filled(self, key: Any) -> None:
+    def drop_copy_after_fill(self, key: Any) -> None:
         """Delete ``key``, whose value in the store behind was filled after a miss. In a coherent cache, this outdates
         no fill in progress."""
         parts = self._parts

@@ -16,7 +16,7 @@ from wheelcache.core.contract import HIDDEN
 from wheelcache.keys import CALLERS, callers_tags
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.request import Loaded
-from wheelcache.options import is_over
+from wheelcache.options import expires_now
 from wheelcache.transactions.overlay import Fill, Overlay
 from wheelcache.transactions.transaction import OfThread, Transaction
 
@@ -100,7 +100,7 @@ class FollowedCache:
         by_version: dict[Any, list[Any]] = {}
         for backend, key, *version in changes.deleted.values():
             by_version.setdefault((backend, *version), []).append(key)
-        with overlay.others.apply():
+        with overlay.writes_by_others.apply():
             if changes.is_cleared:
                 overlay.origin.clear_now()
             for backend, tag in changes.tags.values():
@@ -110,13 +110,13 @@ class FollowedCache:
             for (backend, *version), keys in by_version.items():
                 backend.delete_now(keys, *version)
 
-    def share(self, overlay: Overlay) -> None:
+    def store_committed(self, overlay: Overlay) -> None:
         # In the opposite order of the sets: a page before its list of headers, whose waiters will look for the page.
         for cache_key, fill in reversed(overlay.changes().fills.items()):
             seconds = fill.seconds_left(overlay.now())
-            if not is_over(seconds):
+            if not expires_now(seconds):
                 backend, *origin = fill.origin
-                backend.share(cache_key, *origin, fill, seconds, overlay.others)
+                backend.store_committed(cache_key, *origin, fill, seconds, overlay.writes_by_others)
 
     def withdraw(self, overlay: Overlay) -> None:
         for cache_key in overlay.changes().fills:
@@ -155,7 +155,7 @@ class FollowingAccess:
         found = [transaction.find_overlay(followed) for transaction in reversed(followed.open_transactions())]
         return [overlay for overlay in found if overlay is not None]
 
-    def _own_fill(self, cache_key: Any, key: Any, *version: int | None) -> Fill | None:
+    def _own_value_or_apply_delete(self, cache_key: Any, key: Any, *version: int | None) -> Fill | None:
         """Return the value that an immediate call on ``key`` acts on, if the transaction has set it. Otherwise, delete
         the entry of the shared cache if the transaction has."""
         overlays = self._open_overlays()
@@ -194,8 +194,8 @@ class FollowingAccess:
     def _count_computation(self, cache_key: Any) -> None:
         """Count the computation of a value that the transaction sets."""
         if self._scopes_with_misses:
-            self._misses.computed(cache_key)
-            self._misses.take(cache_key)
+            self._misses.count_computation(cache_key)
+            self._misses.pop_miss(cache_key)
 
     def _hides_entry(self, cache_key: Any, key: Any = None) -> bool:
         """Return whether a transaction has dropped a tag of the entry that was found in the shared cache."""

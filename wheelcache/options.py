@@ -206,7 +206,7 @@ def lifetime(name: str, value: Any) -> float | None:
     return ttl(name, value) if value > 0 else 0.0
 
 
-def is_over(ttl: Any) -> bool:
+def expires_now(ttl: Any) -> bool:
     """Return whether an entry with this TTL of a backend expires immediately: a TTL of 0 or less, in seconds. It is
     neither None nor a function of the value."""
     return ttl is not None and not callable(ttl) and ttl <= 0

@@ -83,8 +83,8 @@ class Turn:
         key: the key of the turn.
         watched: the key whose writes outdate the value; by default ``key``.
         names: the tags of the value, as far as they are known, by their names in the core.
-        owner: returns the scope that holds the turn, if it still exists: a weak reference, or ``nobody`` for a request
-            that may end in another thread. None if the running code holds the turn.
+        owner: returns the scope that holds the turn, if it still exists: a weak reference. None if the running
+            code holds the turn.
         until: the time on the clock of ``turns`` at which the turn ends by itself.
 
     Attributes:
@@ -92,7 +92,7 @@ class Turn:
         ended: how the turn ended; None before.
         value: the value or the error for the waiters.
         alarm: set at the end.
-        is_over: whether the loader has returned. Code that it left running is no longer part of the turn.
+        loader_returned: whether the loader has returned. Code that it left running is no longer part of the turn.
         is_queued: whether the computation waits for a free thread. Any other caller may then lead instead.
         is_joined: whether another caller has waited for this turn.
         is_awaited: whether the caller waits for its own turn, which another thread or task runs.
@@ -115,7 +115,7 @@ class Turn:
     ended: End | None = field(default=None, init=False)
     value: Any = field(default=None, init=False)
     alarm: Alarm = field(init=False)
-    is_over: bool = field(default=False, init=False)
+    loader_returned: bool = field(default=False, init=False)
     is_queued: bool = field(default=False, init=False)
     is_joined: bool = field(default=False, init=False)
     is_awaited: bool = field(default=False, init=False)
@@ -179,7 +179,7 @@ class Turn:
             if is_first:
                 self.value = value if self.is_joined or self.is_awaited else None
                 self.ended = how
-            self.is_over = True
+            self.loader_returned = True
             if self.watch is not None:
                 self.watch.close()
             self.leave_scope()
@@ -243,10 +243,6 @@ class Turn:
         self.leave()
 
 
-def nobody() -> None:
-    """Be the owner of a turn that belongs neither to a scope nor to the running thread."""
-
-
 class Turns:
     """The turns on the keys of one cache, or of one part of it. At most one turn per key is open.
 
@@ -308,7 +304,7 @@ class Turns:
         if self.abandoned:
             self.end_abandoned()
         while True:
-            other = self.current(turn.key)
+            other = self.open_turn_after_cleanup(turn.key)
             if other is None:
                 if self._open(turn):
                     return Is.LEADS
@@ -323,7 +319,7 @@ class Turns:
 
     def claim(self, turn: Turn) -> bool:
         """Lead, or queue a turn that ``is_queued``, if no turn of the key is open. Return whether it was done."""
-        return self.current(turn.key) is None and self._open(turn)
+        return self.open_turn_after_cleanup(turn.key) is None and self._open(turn)
 
     def _open(self, turn: Turn) -> bool:
         if not turn.is_queued:
@@ -384,7 +380,7 @@ class Turns:
 
     # The open turns.
 
-    def current(self, key: Hashable) -> Turn | None:
+    def open_turn_after_cleanup(self, key: Hashable) -> Turn | None:
         """Return the open turn of a key, after ending one that nobody else ends."""
         turn = self.open.get(key)
         if turn is None:
@@ -494,7 +490,7 @@ _led: ContextVar[tuple[Turn, ...]] = ContextVar("wheelcache_turns", default=())
 def led() -> tuple[Turn, ...]:
     """Return the turns that the running code leads. Tasks and ``asyncio.to_thread`` inherit them."""
     turns = _led.get()
-    return tuple([turn for turn in turns if not turn.is_over]) if turns else turns
+    return tuple([turn for turn in turns if not turn.loader_returned]) if turns else turns
 
 
 def on_its_own() -> None:
@@ -520,7 +516,7 @@ class Leading:
 
     def __exit__(self, *exc_info: object) -> None:
         for turn in self._turns:
-            turn.is_over = True
+            turn.loader_returned = True
         if self._token is not None:
             # A coroutine that is closed from outside ends in another context than it began in.
             with suppress(ValueError):

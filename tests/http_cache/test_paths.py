@@ -14,7 +14,7 @@ import wheelcache
 from tests.http_cache.site import Response
 from tests.memory import traced
 from tests.observability.published import INTERVAL, Site, only
-from wheelcache.busiest import LONGEST, PLACES, SpaceSaving, readable
+from wheelcache.busiest import LONGEST_PATH, PLACES, SpaceSaving, readable
 from wheelcache.http_cache.figures import Figures
 from wheelcache.http_cache.reasons import refusal
 from wheelcache.http_cache.variants import MOST_VARIANTS
@@ -106,7 +106,7 @@ def test_each_reason_has_its_paths_without_their_queries(site):
 def test_a_long_path_is_cut():
     figures = Figures()
     figures.refused(refusal("status"), "/" + "a" * 5000)
-    assert figures.stats().not_stored_paths == {"status": {"/" + "a" * (LONGEST - 1): 1}}
+    assert figures.stats().not_stored_paths == {"status": {"/" + "a" * (LONGEST_PATH - 1): 1}}
 
 
 def test_an_application_that_makes_up_reasons_makes_no_more_than_a_few():

@@ -125,7 +125,7 @@ CALLS = {
     "get_many": lambda near: near.get_many(["k"]),
     "has": lambda near: near.has("k"),
     "read": lambda near: near.read("k"),
-    "set": lambda near: near.set("k", 1, dropped=None),
+    "set": lambda near: near.set("k", 1, result_if_dropped=None),
 }
 """A call of each kind, by ``Calls``."""
 

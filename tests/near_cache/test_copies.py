@@ -168,7 +168,7 @@ def test_a_write_that_fails_leaves_no_copy_since_it_may_have_been_done(near, sto
     near.get("k")
     store.error = error
     with pytest.raises(type(error)):
-        near.set("k", 2, dropped=None) if how == "set" else near.clear()
+        near.set("k", 2, result_if_dropped=None) if how == "set" else near.clear()
     assert near.copies.get("k") is None
 
 
@@ -191,7 +191,7 @@ def test_a_cancelled_write_leaves_no_copy_neither_at_once_nor_when_it_is_done(cl
             stored["k"] = "new"
 
         drive(near.get("k", lambda: stored["k"]))
-        writing = asyncio.create_task(drive_async(near.write(["k"], write, dropped=None)))
+        writing = asyncio.create_task(drive_async(near.write(["k"], write, result_if_dropped=None)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         writing.cancel()

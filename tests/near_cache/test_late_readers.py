@@ -91,7 +91,7 @@ def test_a_write_after_a_lease_that_found_its_value_outdates_the_computations_of
     store.values["k"] = "set meanwhile"
     assert ours.lease("k") == "set meanwhile"
     ours.set("k", "newest", fills=ours.near.fills(["k"], TIMEOUT))
-    theirs.set("k", "older", fills=theirs.near.fills(["k"], TIMEOUT), dropped=None)
+    theirs.set("k", "older", fills=theirs.near.fills(["k"], TIMEOUT), result_if_dropped=None)
     assert store.values["k"] == "newest"
     for cache in caches:
         cache.close()

@@ -61,7 +61,7 @@ def test_without_fill_grace_a_loader_receives_no_old_copy_since_its_value_may_ha
     drive(near.get("k", read))
     clock.advance(60)
     store.error = Down("gone")
-    add = partial(near.write, ["k"], partial(store.set, "k", 1), dropped=False)
+    add = partial(near.write, ["k"], partial(store.set, "k", 1), result_if_dropped=False)
     steps = near.get_or_add(
         "k", read, lambda previous: received.append(previous), lambda *_: add(), codec, 0.0, (), pytest.fail
     )
@@ -379,9 +379,9 @@ def test_a_child_of_a_fork_has_no_trust_in_the_copies_that_it_inherits(clock):
 def test_writes_are_dropped_or_refused_as_configured_and_never_where_there_is_no_answer(make, store):
     drops, refuses = make(**FAIL_SAFE), make(**FAIL_SAFE, drop_writes=False)
     store.error = Down("gone")
-    assert drops.set("k", 1, dropped="dropped") == "dropped"
+    assert drops.set("k", 1, result_if_dropped="dropped") == "dropped"
     with pytest.raises(Down):
-        refuses.set("k", 1, dropped="dropped")
+        refuses.set("k", 1, result_if_dropped="dropped")
     with pytest.raises(Down):
         drops.set("k", 1)
 

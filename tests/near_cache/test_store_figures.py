@@ -99,7 +99,7 @@ def test_what_the_breaker_keeps_from_the_store_is_refused_and_its_state_is_told(
     store.error = Down("gone")
     for _ in range(10):
         near.get("k")
-        near.set("k", 1, dropped=None)
+        near.set("k", 1, result_if_dropped=None)
     stats = figures(near)
     assert stats.reads.errors + stats.writes.errors == stats.reads.calls + stats.writes.calls == FAILURES
     assert stats.reads.refused + stats.writes.refused == 20 - FAILURES
@@ -163,7 +163,7 @@ def test_calls_that_are_cancelled_are_timed_until_they_end(clock):
 
     async def main():
         await cancelled(near.read(slow))
-        await cancelled(near.write(["k"], slow, dropped=None))
+        await cancelled(near.write(["k"], slow, result_if_dropped=None))
         stats = near.cache.stats().store
         assert (counted(stats.reads), stats.reads.seconds) == ((1, 0, 0), 0.5)
         assert counted(stats.writes) == (0, 0, 0)

@@ -20,7 +20,7 @@ def use_store(cache, clock):
         return call
 
     def write(call):
-        drive(near.write((), call, dropped=None))
+        drive(near.write((), call, result_if_dropped=None))
 
     for seconds in (0.125, 0.2):
         drive(near.read(slow(seconds)))

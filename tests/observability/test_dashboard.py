@@ -261,7 +261,7 @@ def test_a_near_cache_of_which_the_store_was_always_down_is_published_and_was_us
         raise ConnectionError
 
     for _ in range(2):
-        drive(near.write(["k"], fails, dropped=None))
+        drive(near.write(["k"], fails, result_if_dropped=None))
         clock.advance(INTERVAL)
         (seen,) = look(tmp_path / "figures").caches
         assert seen.stats.store == cache.stats().store

@@ -67,7 +67,7 @@ def runs(notes, period):
 
 
 def test_jobs_run_after_their_period_and_again_and_again(make, clock, notes):
-    make(3, 10).cache_is_used()
+    make(3, 10).start_jobs()
     assert [(of, what) for _, of, what in notes] == [(3, "begin"), (10, "begin")]
     clock.advance(20)
     assert runs(notes, 3) == [3, 6, 9, 12, 15, 18]
@@ -76,7 +76,7 @@ def test_jobs_run_after_their_period_and_again_and_again(make, clock, notes):
 
 def test_of_many_threads_that_start_them_one_does_and_nothing_is_started_twice(make, clock, notes, together):
     jobs = make(10)
-    together(lambda _: jobs.cache_is_used())
+    together(lambda _: jobs.start_jobs())
     clock.advance(10)
     assert runs(notes, 10) == [10]
 
@@ -90,12 +90,12 @@ def test_a_start_between_any_two_instructions_of_another_one_starts_nothing_twic
         def start_at_target(frame, jobs=jobs, target=target):
             nonlocal instructions
             if instructions == target:
-                jobs.cache_is_used()
+                jobs.start_jobs()
             instructions += 1
 
         run_watched(
-            jobs.cache_is_used,
-            lambda frame: frame.f_code is PeriodicJobs.cache_is_used.__code__,
+            jobs.start_jobs,
+            lambda frame: frame.f_code is PeriodicJobs.start_jobs.__code__,
             start_at_target,
         )
         assert [what for *_, what in notes] == ["begin"], target
@@ -109,7 +109,7 @@ def test_a_start_between_any_two_instructions_of_another_one_starts_nothing_twic
 def test_without_jobs_there_is_nothing_to_start(make):
     jobs = make()
     assert not jobs.paused
-    jobs.cache_is_used()
+    jobs.start_jobs()
     jobs.start_over()
     assert jobs.wake_at == inf
     jobs.close()
@@ -117,14 +117,14 @@ def test_without_jobs_there_is_nothing_to_start(make):
 
 def test_whether_to_pause_is_found_out_in_the_longest_period_and_then_all_run_once_more(make, clock, notes, idle):
     jobs = make(3, 10)
-    jobs.cache_is_used()
+    jobs.start_jobs()
     idle[0] = True
     clock.advance(100)
     assert runs(notes, 3) == [3, 6, 9, 10]
     assert runs(notes, 10) == [10]
     assert jobs.wake_at == inf
     idle[0] = False
-    jobs.cache_is_used()
+    jobs.start_jobs()
     clock.advance(10)
     assert runs(notes, 3)[4:] == [103, 106, 109]
     assert runs(notes, 10)[1:] == [110]
@@ -134,7 +134,7 @@ def test_one_of_several_jobs_with_the_longest_period_finds_out_whether_to_pause(
     """The check covers the time since the last check, so a second one would always find the cache idle."""
     looks = []
     jobs = PeriodicJobs(clock, lambda: looks.append(clock()), [Noted(10, clock, notes) for _ in range(3)])
-    jobs.cache_is_used()
+    jobs.start_jobs()
     clock.advance(30)
     assert looks == [10, 20, 30]
 
@@ -153,7 +153,7 @@ def test_a_write_while_the_cache_is_found_to_be_idle_has_the_jobs_go_on(clock, n
     """The write comes between the check and the pause, before ``paused`` is set, and is the last for a long time."""
     answers = iter([True, False])
     jobs = PeriodicJobs(clock, lambda: next(answers, False), [Noted(10, clock, notes)])
-    jobs.cache_is_used()
+    jobs.start_jobs()
     clock.advance(30)
     assert runs(notes, 10) == [10, 20, 30]
 
@@ -164,12 +164,12 @@ def test_a_job_that_raises_when_all_are_to_pause_does_not_keep_them_from_startin
             raise LookupError
 
     jobs = PeriodicJobs(clock, lambda: idle[0], [Noted(10, clock, notes), Noted(3, clock, notes, run=fail)])
-    jobs.cache_is_used()
+    jobs.start_jobs()
     idle[0] = True
     clock.advance(20)
     assert "LookupError" in caplog.text
     idle[0] = False
-    jobs.cache_is_used()
+    jobs.start_jobs()
     clock.advance(10)
     assert runs(notes, 10) == [10, 30]
 
@@ -178,7 +178,7 @@ def test_a_job_that_raises_is_logged_and_runs_again(make, clock, notes, caplog):
     def fail():
         raise LookupError
 
-    make(10, run=fail).cache_is_used()
+    make(10, run=fail).start_jobs()
     clock.advance(30)
     assert runs(notes, 10) == [10, 20, 30]
     assert [record.exc_info[0] for record in caplog.records] == [LookupError] * 3
@@ -188,7 +188,7 @@ def test_a_job_that_finds_its_cache_closed_by_another_thread_ends_without_a_word
     def fail():
         raise CacheClosed("just now")
 
-    make(10, run=fail).cache_is_used()
+    make(10, run=fail).start_jobs()
     clock.advance(30)
     assert runs(notes, 10) == [10]
     assert caplog.records == []
@@ -196,10 +196,10 @@ def test_a_job_that_finds_its_cache_closed_by_another_thread_ends_without_a_word
 
 def test_after_close_none_runs_and_none_is_started(make, clock, notes):
     jobs = make(3)
-    jobs.cache_is_used()
+    jobs.start_jobs()
     jobs.close()
     assert not jobs.paused
-    jobs.cache_is_used()
+    jobs.start_jobs()
     clock.advance(100)
     assert [what for *_, what in notes] == ["begin", "close"]
 
@@ -209,26 +209,26 @@ def test_jobs_that_are_being_started_while_they_are_closed_do_not_run(clock, not
     job = Noted(3, clock, notes)
     jobs = PeriodicJobs(clock, lambda: False, [job])
     job.begin = jobs.close
-    jobs.cache_is_used()
+    jobs.start_jobs()
     clock.advance(100)
     assert runs(notes, 3) == []
 
 
 def test_in_the_child_of_a_fork_they_start_with_the_next_write_and_only_once(make, clock, notes):
     jobs = make(3)
-    jobs.cache_is_used()
+    jobs.start_jobs()
     jobs.start_over()
     assert jobs.paused
     clock.advance(3)
     assert runs(notes, 3) == []
-    jobs.cache_is_used()
+    jobs.start_jobs()
     clock.advance(6)
     assert runs(notes, 3) == [6, 9]
 
 
 def test_a_jump_of_years_runs_what_matters_of_it(make, clock, notes):
     """In ten years, 30 million samples would be taken, of which 360 are kept."""
-    make(3, matters=5).cache_is_used()
+    make(3, matters=5).start_jobs()
     clock.advance(10**9)
     at = runs(notes, 3)
     assert at[0] == 3
@@ -248,7 +248,7 @@ def test_a_jump_of_centuries_ends(make, seconds):
 def test_with_a_clock_of_ones_own_they_run_in_the_time_of_the_wheel_thread(notes):
     ran = threading.Event()
     jobs = PeriodicJobs(time.monotonic, lambda: False, [Noted(0.01, lambda: 0, notes, run=ran.set)])
-    jobs.cache_is_used()
+    jobs.start_jobs()
     assert ran.wait(60)
     jobs.close()
 

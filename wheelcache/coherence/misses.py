@@ -30,18 +30,18 @@ FILL_WINDOW: Final = 10.0
 invalidate the entries of other processes, and it is dropped if one of them wrote the key in the meantime. A later one
 invalidates."""
 
-LONGEST: Final = 60.0
+LONGEST_COMPUTATION: Final = 60.0
 """Seconds. A ``set`` that comes later after a miss is not attributed to it."""
 
 PLAIN_LENGTH: Final = 250
 """Characters. A longer key, or a key that is not a string, is noted by its 16-byte digest: such keys are rare, and
 could occupy any number of bytes."""
 
-Answered = tuple[Seen | None, int]
+MissSeen = tuple[Seen | None, int]
 """The miss that a write answers: the words that its slot of the stamps showed, None if the write is no fill, and its
 moment, 0 if it is not known or long ago."""
 
-INVALIDATES: Final[Answered] = (None, 0)
+INVALIDATES: Final[MissSeen] = (None, 0)
 """The value of a write that answers no miss."""
 
 
@@ -89,14 +89,14 @@ class Misses:
 
     Args:
         keys: adapts the callers' keys to the core.
-        cache_is_used: called for each counted miss.
+        start_jobs: called for each counted miss.
 
     Attributes:
         loads: counts the computations.
-        scopes: while it is empty, no caller has missed a key, so ``computed`` need not be called.
+        scopes: while it is empty, no caller has missed a key, so ``count_computation`` need not be called.
     """
 
-    __slots__ = ("_cache_is_used", "_core", "_keys", "_noted", "_stamps", "loads", "scopes")
+    __slots__ = ("_core", "_keys", "_noted", "_stamps", "_start_jobs", "loads", "scopes")
 
     loads: LoadCounts
 
@@ -105,12 +105,12 @@ class Misses:
         core: Core,
         stamps: KeyStamps,
         keys: KeyProxies,
-        cache_is_used: Callable[[], object],
+        start_jobs: Callable[[], object],
     ) -> None:
         self._core = core
         self._stamps = stamps
         self._keys = keys
-        self._cache_is_used = cache_is_used
+        self._start_jobs = start_jobs
         self._noted = NotedMisses()
         self.scopes = self._noted.scopes
 
@@ -125,7 +125,7 @@ class Misses:
             cause: the ``cause`` when the look-up began, if the key may have been set since.
         """
         self._core.count_miss(self._keys.adapt(key), cause)
-        self._cache_is_used()
+        self._start_jobs()
 
     def note(self, key: Any) -> None:
         """Note that the running thread or task missed ``key``, and may set it soon."""
@@ -144,9 +144,9 @@ class Misses:
         miss = self._find(key, self._noted.get)
         return 0 if miss is None else _recent(miss.since)
 
-    def take(self, key: Any) -> Answered:
+    def pop_miss(self, key: Any) -> MissSeen:
         """Remove and return the miss of ``key`` that a write answers; INVALIDATES if there is none."""
-        miss = self._find(key, self._noted.take)
+        miss = self._find(key, self._noted.pop)
         if miss is None:
             return INVALIDATES
         seen = miss.seen
@@ -155,11 +155,12 @@ class Misses:
             seen = None
         return seen, _recent(miss.since)
 
-    def computed(self, key: Any, together: int = 1) -> int:
+    def count_computation(self, key: Any, together: int = 1) -> int:
         """Count the computation of ``key`` by the running thread or task, which ends with a write of a value. Return
         its moment; 0 if it is not known, or long ago.
 
-        The miss is removed, in a coherent cache by the ``take`` of the write. Until then, further calls count nothing.
+        The miss is removed, in a coherent cache by the ``pop_miss`` of the write. Until then, further calls count
+        nothing.
 
         Args:
             together: the number of values that were computed in the same time, which they share.
@@ -173,7 +174,7 @@ class Misses:
             and key not in scope.misses.get(self._noted, NO_MISSES)
         ):
             return 0
-        miss = self._find(key, self._noted.get if self._stamps.reports_writes else self._noted.take)
+        miss = self._find(key, self._noted.get if self._stamps.reports_writes else self._noted.pop)
         if miss is None:
             return 0
         began, miss.began = miss.began, 0
@@ -185,7 +186,7 @@ class Misses:
         """Return the steps to the result of ``loader``, by which the caller computes a value of ``key`` for itself. It
         counts as a load, and a later write ends no other computation."""
         key = self._keys.adapt(key)
-        self.take(key)
+        self.pop_miss(key)
         return self.loads.compute(key, loader)
 
     def are_committing(self, tags: Iterable[str]) -> bool:
@@ -221,7 +222,7 @@ class Misses:
 
 def _recent(since: int) -> int:
     """Return a moment; 0 if it is long ago."""
-    return since if moment() - since <= LONGEST * 1e9 else 0
+    return since if moment() - since <= LONGEST_COMPUTATION * 1e9 else 0
 
 
 def _noted_key(key: Any) -> str | bytes | None:

@@ -18,7 +18,7 @@ cdef double MOST_FAST_TTL = MAX_FAST_TTL
 
 cdef class WriteState:
     cdef public bint is_plain
-    cdef public int quiet
+    cdef public int usual_outcome
     cdef public object leases
     cdef object recorder
     cdef Py_buffer words
@@ -201,7 +201,7 @@ cdef class CacheAccess:
     cdef inline int announce(self, int outcome, Py_ssize_t count) except -1:
         cdef WriteState writes = self.writes
         # A value that is not stored needs no announcement, except the first write of a process, which starts threads.
-        if outcome != writes.quiet and (outcome != PRESENT or writes.quiet != STORED):
+        if outcome != writes.usual_outcome and (outcome != PRESENT or writes.usual_outcome != STORED):
             writes.announce(outcome, None, count)
         return 0
 

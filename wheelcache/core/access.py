@@ -52,16 +52,16 @@ class WriteState:
 
     Attributes:
         is_plain: whether a ``set`` or ``delete`` needs nothing but the call of the core, and a record in ``moments``.
-        quiet: the outcome of a ``set`` that requires no further work.
+        usual_outcome: the outcome of a ``set`` that requires no further work.
         leases: the leases on keys. Their attribute ``open`` is empty if there are none.
         moments: where every write is recorded first; None if nobody needs this. It is assigned once.
         records_misses: whether misses must be reported to ``missed``. False with the system's clock and without stamps.
     """
 
-    __slots__ = ("is_plain", "leases", "moments", "quiet")
+    __slots__ = ("is_plain", "leases", "moments", "usual_outcome")
 
     is_plain: bool
-    quiet: int
+    usual_outcome: int
     leases: Any
     moments: Any
 
@@ -153,7 +153,7 @@ class CacheAccess:
         try:
             store = self._core_set
             outcome = store(key, value, ttl)
-            if outcome != writes.quiet:
+            if outcome != writes.usual_outcome:
                 writes.announce(outcome, None)
         except Unloaded:
             self._load_snapshot()

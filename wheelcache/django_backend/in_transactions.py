@@ -80,7 +80,7 @@ class InTransactions(FollowingAccess):
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> bool:
         cache_key = self._key(key, version)
-        if self._own_fill(cache_key, key, version) is not None:
+        if self._own_value_or_apply_delete(cache_key, key, version) is not None:
             return False
         is_added: bool = super().add(key, value, timeout, version, tags=tags)  # type: ignore[misc]
         if is_added:
@@ -130,7 +130,7 @@ class InTransactions(FollowingAccess):
                 self.delete(key, version)
                 return False
         ttl = self._ttl(timeout)
-        if options.is_over(ttl):
+        if options.expires_now(ttl):
             return self.delete(key, version)
         check_reusable(value)
         self._set_in_overlay(overlay, key, self._encode(value), ttl, version, options.tags("tags", tags))
@@ -146,14 +146,14 @@ class InTransactions(FollowingAccess):
         return tuple([name.removeprefix(self._tag_prefix) for name in names])
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        fill = self._own_fill(self._key(key, version), key, version)
+        fill = self._own_value_or_apply_delete(self._key(key, version), key, version)
         if fill is None:
             return super().touch(key, timeout, version)  # type: ignore[misc,no-any-return]
         return self._replace(key, fill, fill.value, self._ttl(timeout), version)
 
     def _replace(self, key: Any, fill: Fill, stored: Any, ttl: float | None, version: int | None) -> bool:
         """Replace a value of the transaction."""
-        if options.is_over(ttl):
+        if options.expires_now(ttl):
             return self.delete(key, version)
         overlay = self.overlay(key)
         if overlay is not None:
@@ -202,14 +202,7 @@ class InTransactions(FollowingAccess):
         return result(await drive_async(self._load_alone(key, default, timeout, version, **given)))
 
     def _load_alone(
-        self,
-        key: Any,
-        default: Any,
-        timeout: Any,
-        version: int | None,
-        *,
-        tags: Iterable[str] = NO_TAGS,
-        **given: Any,
+        self, key: Any, default: Any, timeout: Any, version: int | None, *, tags: Iterable[str] = NO_TAGS, **given: Any
     ) -> Steps:
         """Do the same as ``get_or_set`` within a transaction: the caller computes the value by itself, and keeps it.
         The options about other callers are only checked."""
@@ -262,7 +255,7 @@ class InTransactions(FollowingAccess):
         if error is not None:
             return None, error
         stored, ttl = computed(stored, ttl, policy)
-        if not options.is_over(ttl):
+        if not options.expires_now(ttl):
             overlay.set(cache_key, self._fill(cache_key, stored, ttl, origin, tags), origin)
         return stored, None
 
@@ -283,7 +276,7 @@ class InTransactions(FollowingAccess):
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None, *, ignore_key_check: bool = False) -> int:
         cache_key = self._key(key, version)
-        fill = self._own_fill(cache_key, key, version)
+        fill = self._own_value_or_apply_delete(cache_key, key, version)
         if fill is None:
             if not ignore_key_check:
                 return super().incr(key, delta, version)  # type: ignore[misc,no-any-return]

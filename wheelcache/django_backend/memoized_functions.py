@@ -52,7 +52,7 @@ from wheelcache.loading.memoize import (
 )
 from wheelcache.loading.memoized_methods import Instances, MemoizedMethod, is_in_class
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
-from wheelcache.loading.steps import ByDriver, Call, Outcome, Steps, as_it_is, drive, result, run_async
+from wheelcache.loading.steps import Call, Outcome, PerDriver, Steps, as_it_is, drive, result, run_async
 from wheelcache.stats import hit_ratio
 from wheelcache.transactions.overlay import Fill
 
@@ -329,7 +329,7 @@ class _InMemory:
         found: Any,
     ) -> Steps:
         engine, key = self._cache.engine, (self.group, *parts)
-        if options.is_over(self._ttl):
+        if options.expires_now(self._ttl):
             count(False)
             loader = partial(call, previous=None) if has_previous else call
             outcome: Outcome = yield from engine.misses().compute(key, loader)
@@ -381,7 +381,7 @@ class _InMemory:
     def delete_pattern_now(self) -> None:
         self._group.delete()
 
-    def share(
+    def store_committed(
         self,
         cache_key: Any,
         key: Any,
@@ -391,7 +391,7 @@ class _InMemory:
         ttl: float | None,
         others: WritesSince,
     ) -> None:
-        self._cache.engine.share(key, fill.value, ttl, self._policy.stale.seconds, fill.tags, others)
+        self._cache.engine.store_committed(key, fill.value, ttl, self._policy.stale.seconds, fill.tags, others)
 
 
 class _Elsewhere:
@@ -428,7 +428,7 @@ class _Elsewhere:
             count(False)
             computed: Outcome = yield Call(partial(call, previous=None) if has_previous else call)
             return computed
-        here = yield ByDriver(backend, Awaited(backend))
+        here = yield PerDriver(backend, Awaited(backend))
         # Not ``add``: within a transaction that has deleted it, others must not get the new one.
         made = result((yield Call(lambda: here.get_or_set(self._start, secrets.token_hex(8), None, version=version))))
         key = self._key(made, parts)

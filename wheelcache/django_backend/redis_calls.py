@@ -23,7 +23,7 @@ from wheelcache.errors import MissingKey
 from wheelcache.glob_pattern import escaped, matcher
 from wheelcache.keys import matching, text_of
 from wheelcache.leases.locks import Lock
-from wheelcache.loading.steps import ByDriver, Call, Outcome, Steps, result, twins
+from wheelcache.loading.steps import Call, Outcome, PerDriver, Steps, result, twins
 
 if TYPE_CHECKING:
     from wheelcache.django_backend.stores import Store
@@ -116,14 +116,14 @@ class RedisCalls:
 
     def _persist(self, key: Any, version: int | None = None) -> Steps:
         """Let ``key`` never expire. Return False if it never does already, or if there is no such key."""
-        cache = yield ByDriver(self, Awaited(self))
+        cache = yield PerDriver(self, Awaited(self))
         outcome: Outcome = yield Call(lambda: cache.pttl(key, version))
         if outcome[1] is None:
             outcome = (yield Call(lambda: cache.touch(key, None, version))) if outcome[0] else (False, None)
         return outcome
 
     def _touched(self, key: Any, seconds: Any, version: int | None) -> Steps:
-        cache = yield ByDriver(self, Awaited(self))
+        cache = yield PerDriver(self, Awaited(self))
         outcome: Outcome = yield Call(lambda: cache.touch(key, seconds, version))
         return outcome
 

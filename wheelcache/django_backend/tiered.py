@@ -39,7 +39,7 @@ from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
 from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.request import untagged
-from wheelcache.loading.steps import DRIVE, ByDriver, Steps, StepsTo, drive, run, run_async, then, twins
+from wheelcache.loading.steps import DRIVE, PerDriver, Steps, StepsTo, drive, run, run_async, then, twins
 from wheelcache.near_cache.computations import CommittedValue
 from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.late_values import remove_own
@@ -109,7 +109,7 @@ def _reading(name: str, missing: Callable[[], Any]) -> tuple[Callable[..., Any],
     """Return a method that calls the method ``name`` of the other cache, and its twin for coroutines."""
 
     def read(self: TieredCache, *args: Any, **kwargs: Any) -> StepsTo[Any]:
-        found = yield from self._level.read(partial(_method((yield self._l2_by_driver), name), *args, **kwargs))
+        found = yield from self._level.read(partial(_method((yield self._l2_per_driver), name), *args, **kwargs))
         return missing() if found is MISSING else found
 
     read.__name__ = name
@@ -146,7 +146,7 @@ class TieredCache(WheelCache):
         self._level = self.store.level
         # The look-up in the copies is not the last one.
         self._notes_misses = True
-        self._l2_by_driver = ByDriver(l2, Awaited(l2))
+        self._l2_per_driver = PerDriver(l2, Awaited(l2))
         self._has_redis_calls = hasattr(l2, "ttl")
         self._reported = (l2.key_prefix, l2.key_func)
         self._store_tags = store_tags(self._level, l2)
@@ -189,9 +189,9 @@ class TieredCache(WheelCache):
     def _delete_tags(self, *tags: str) -> StepsTo[None]:
         """Do the same as ``WheelCache.delete_tags`` for the values in the other cache, whatever their version."""
         names = [options.tag("tags", tag) for tag in tags]
-        l2, keys = (yield self._l2_by_driver), self._store_tags.names(names)
+        l2, keys = (yield self._l2_per_driver), self._store_tags.names(names)
         write = partial(self._store_tags.drop, l2, names)
-        yield from self._level.write(keys, write, dropped=None, new_timeout=NO_TIMEOUT)
+        yield from self._level.write(keys, write, result_if_dropped=None, new_timeout=NO_TIMEOUT)
 
     delete_tags, adelete_tags = twins(_delete_tags)
 
@@ -214,13 +214,13 @@ class TieredCache(WheelCache):
         *,
         may_be_marked: bool,
     ) -> StepsTo[Any]:
-        l2, driver = (yield self._l2_by_driver), (yield DRIVE)
+        l2, driver = (yield self._l2_per_driver), (yield DRIVE)
         undo = yield self._undo(begun, {self._key(key, version): (key, value)}, version)
         return (
             yield from self._level.write(
                 [self._key(key, version)],
                 lambda: driver(self._store_tags.add_value(l2, begun, key, value, ttl, version=version)),
-                dropped=False,
+                result_if_dropped=False,
                 value_of=lambda added: self._for_waiters(value, ttl, added and begun.is_current),
                 new_timeout=NewTimeout(ttl, bool),
                 tags=begun.names,
@@ -232,7 +232,7 @@ class TieredCache(WheelCache):
 
     add, aadd = twins(_add)
 
-    def _undo(self, begun: TaggedWrite, written: Mapping[Any, tuple[Any, Any]], version: int | None) -> ByDriver:
+    def _undo(self, begun: TaggedWrite, written: Mapping[Any, tuple[Any, Any]], version: int | None) -> PerDriver:
         """Return a step that sends the function which removes a value again.
 
         Args:
@@ -250,7 +250,7 @@ class TieredCache(WheelCache):
         async def undo_in_thread(cache_key: Any) -> None:
             await sync_to_async(undo)(cache_key)
 
-        return ByDriver(undo, undo_in_thread)
+        return PerDriver(undo, undo_in_thread)
 
     def _marks(self, l2: Any, cache_keys: Iterable[Any], begun: TaggedWrite) -> Callable[[], Any]:
         """Return a function that reads the marks of commits that have invalidated one of the keys or tags."""
@@ -263,15 +263,15 @@ class TieredCache(WheelCache):
             return lambda: None
         set_many = partial(self._l2.set_many, marks, MARKED, version=TOKEN_VERSION)
         delete_many = partial(self._l2.delete_many, [*marks], version=TOKEN_VERSION)
-        drive(self._level.write((), set_many, dropped=None))
-        return lambda: drive(self._level.write((), delete_many, dropped=None))
+        drive(self._level.write((), set_many, result_if_dropped=None))
+        return lambda: drive(self._level.write((), delete_many, result_if_dropped=None))
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         return drive(self._look_up(key, default, version))
 
     def _look_up(self, key: Any, default: Any, version: int | None) -> StepsTo[Any]:
         cache_key = self._key(key, version)
-        read = partial(self._read, (yield self._l2_by_driver), key, version)
+        read = partial(self._read, (yield self._l2_per_driver), key, version)
         if type(cache_key) is tuple:
             stored = yield from self._level.read(read)
             return self._found_or(default, cache_key, stored)
@@ -349,13 +349,13 @@ class TieredCache(WheelCache):
         version: int | None,
         fills: Fills | None = None,
     ) -> StepsTo[bool]:
-        l2, driver, cache_key = (yield self._l2_by_driver), (yield DRIVE), self._key(key, version)
+        l2, driver, cache_key = (yield self._l2_per_driver), (yield DRIVE), self._key(key, version)
         may_be_marked = self._level.may_be_marked([cache_key]) if fills is None else self._level.marks_commits
         fills = self._level.fills([cache_key], ttl) if fills is None else fills
         written = yield from self._level.write(
             [cache_key],
             lambda: begun.write(l2, driver, lambda sealed: l2.set(key, sealed(value), ttl, version=version)),
-            dropped=False,
+            result_if_dropped=False,
             value_of=lambda _: self._for_waiters(value, ttl, begun.is_current),
             new_timeout=NewTimeout(ttl),
             tags=begun.names,
@@ -368,7 +368,7 @@ class TieredCache(WheelCache):
     def _tag_names(self, tags: Any) -> tuple[str, ...]:
         return () if tags is NO_TAGS else self._store_tags.names(options.tags("tags", tags))
 
-    def share(
+    def store_committed(
         self,
         cache_key: Any,
         key: Any,
@@ -387,7 +387,7 @@ class TieredCache(WheelCache):
         if not self._has_redis_calls:
             raise NotImplementedError("TieredCache passes xx on to the cache that L2 names, which does not have it")
         # To the other cache, a value whose tags were dropped exists.
-        if (yield from self._level.read(partial(self._read, (yield self._l2_by_driver), key, version))) is MISSING:
+        if (yield from self._level.read(partial(self._read, (yield self._l2_per_driver), key, version))) is MISSING:
             return False
         sealed = UNTAGGED.sealed(value)
         write = self._write(False, NewTimeout(ttl, bool), "set", key, sealed, ttl, version=version, keys=[key], xx=True)
@@ -402,7 +402,7 @@ class TieredCache(WheelCache):
 
     def _write(
         self,
-        dropped: Any,
+        result_if_dropped: Any,
         new_timeout: NewTimeout | None,
         name: str,
         *args: Any,
@@ -411,7 +411,7 @@ class TieredCache(WheelCache):
         **given: Any,
     ) -> StepsTo[Any]:
         """Call the method ``name`` of the other cache, which writes ``keys``."""
-        method = getattr((yield self._l2_by_driver), name)
+        method = getattr((yield self._l2_per_driver), name)
         cache_keys = [self._key(key, version) for key in keys]
         if given and getattr(method, "__func__", None) in (BaseCache.aincr, BaseCache.aset):
             # Django's own methods for coroutines have no additional arguments.
@@ -420,9 +420,10 @@ class TieredCache(WheelCache):
             new_timeout = NewTimeout(self._l2.default_timeout)
         write = partial(method, *args, version=version, **given)
         if name == "incr":
-            steps = self._store_tags.count((yield self._l2_by_driver), write, keys[0], version=version)
+            steps = self._store_tags.count((yield self._l2_per_driver), write, keys[0], version=version)
             write = partial((yield DRIVE), steps)
-        return (yield from self._level.write(cache_keys, write, dropped=dropped, new_timeout=new_timeout))
+        steps = self._level.write(cache_keys, write, result_if_dropped=result_if_dropped, new_timeout=new_timeout)
+        return (yield from steps)
 
     def _touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[bool]:
         ttl = self._ttl(timeout)
@@ -439,7 +440,7 @@ class TieredCache(WheelCache):
         cache_keys = {key: self._key(key, version) for key in keys}
         # Two of the caller's keys, such as 1 and "1", may be one key.
         originals = {cache_key: key for key, cache_key in cache_keys.items()}
-        l2 = yield self._l2_by_driver
+        l2 = yield self._l2_per_driver
 
         def read(missing: list[Any]) -> Any:
             wanted = [originals[cache_key] for cache_key in missing]
@@ -482,7 +483,7 @@ class TieredCache(WheelCache):
         return await run_async(self._get_or_add(begun, key, default, timeout, version)) if found is MISSING else found
 
     def _get_or_add(self, begun: TaggedWrite, key: Any, default: Any, timeout: Any, version: int | None) -> Steps:
-        l2, driver = (yield self._l2_by_driver), (yield DRIVE)
+        l2, driver = (yield self._l2_per_driver), (yield DRIVE)
         return (
             yield from self._level.get_or_add(
                 self._key(key, version),
@@ -515,7 +516,7 @@ class TieredCache(WheelCache):
 
     def _has_key(self, key: Any, version: int | None = None) -> StepsTo[Any]:
         # Its value shows whether its tags were dropped.
-        read = partial(self._read, (yield self._l2_by_driver), key, version)
+        read = partial(self._read, (yield self._l2_per_driver), key, version)
         steps = self._level.has(self._key(key, version), lambda: then(lambda found: found is not MISSING, read()))
         return (yield from steps)
 
@@ -548,7 +549,7 @@ class TieredCache(WheelCache):
     ) -> StepsTo[list[Any]]:
         keys, ttl = list(data), self._ttl(timeout)
         written = {self._key(key, version): (key, value) for key, value in data.items()}
-        begun, l2, driver = self._store_tags.begin(tags, written), (yield self._l2_by_driver), (yield DRIVE)
+        begun, l2, driver = self._store_tags.begin(tags, written), (yield self._l2_per_driver), (yield DRIVE)
         may_be_marked = self._level.may_be_marked(written)
         fills = self._level.fills(written, ttl)
 
@@ -563,7 +564,7 @@ class TieredCache(WheelCache):
         failed: list[Any] = yield from self._level.write(
             written,
             partial(begun.write, l2, driver, set_many),
-            dropped=keys,
+            result_if_dropped=keys,
             new_timeout=NewTimeout(ttl, lambda failed: None if failed else True),
             fills=fills,
             undo=(yield self._undo(begun, written, version)),
@@ -581,7 +582,7 @@ class TieredCache(WheelCache):
     delete_many, adelete_many = twins(_delete_many)
 
     def _clear(self) -> StepsTo[None]:
-        l2 = yield self._l2_by_driver
+        l2 = yield self._l2_per_driver
         yield from self._level.clear(lambda: l2.clear())
 
     clear, aclear = twins(_clear)
@@ -611,9 +612,9 @@ class TieredCache(WheelCache):
             self._cache.engine.clear_for(None)
         given = {"prefix": prefix, "itersize": itersize}
         given = {name: value for name, value in given.items() if value is not None}
-        write = partial(_method((yield self._l2_by_driver), "delete_pattern"), pattern, version=version, **given)
+        write = partial(_method((yield self._l2_per_driver), "delete_pattern"), pattern, version=version, **given)
         try:
-            return (yield from self._level.write((), write, dropped=0))  # type: ignore[no-any-return]
+            return (yield from self._level.write((), write, result_if_dropped=0))  # type: ignore[no-any-return]
         finally:
             sum(copies)
 

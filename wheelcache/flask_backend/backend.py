@@ -168,7 +168,7 @@ class WheelCache(EngineBackend):
         def keep(value: Any, timeout: Timeout) -> None:
             ttl = self._ttl(timeout)
             computed.keep(value)
-            if not options.is_over(ttl):
+            if not options.expires_now(ttl):
                 # The load stores the value, unless the key is written before it ends.
                 request.ttl = ttl
                 computed.stored = computed.stored.value
@@ -197,7 +197,7 @@ class WheelCache(EngineBackend):
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
         ttl = self._version_ttl(key, self._ttl(timeout))
-        if not self._cache.engine.reports_writes and not options.is_over(ttl):
+        if not self._cache.engine.reports_writes and not options.expires_now(ttl):
             self._renew(self._cache_key(key), version, ttl)
 
     def delete(self, key: str) -> bool:
@@ -225,7 +225,7 @@ class WheelCache(EngineBackend):
             tags: at most 64 non-empty strings, with each of which ``delete_tags`` removes the entry.
         """
         ttl = self._ttl(timeout)
-        since = self._misses.computed(f"{self._prefix}{key}") if self._scopes_with_misses else 0
+        since = self._misses.count_computation(f"{self._prefix}{key}") if self._scopes_with_misses else 0
         grace = self._fill_grace(key) if self._fill_graces else 0.0
         is_stored = self._set_at_once(key, value, ttl) if tags is NO_TAGS and not grace else None
         if is_stored is None:
@@ -242,7 +242,7 @@ class WheelCache(EngineBackend):
         is_stored = None
         if tags is NO_TAGS:
             if self._scopes_with_misses:
-                self._computed((key,))
+                self._count_computations((key,))
             is_stored = self._add_at_once(key, value, ttl)
         if is_stored is None:
             return self._add_new(self._cache_key(key), self._encode(value), ttl, self._tag_names(tags))
@@ -256,7 +256,7 @@ class WheelCache(EngineBackend):
         # The values of a memoized function are found only as long as its version exists, so a version has no jitter.
         has_versions = any(map(is_memoize_version, mapping))
         if not (has_versions or self._fill_graces) and tags is NO_TAGS:
-            self._computed(mapping)
+            self._count_computations(mapping)
             if self._set_many_at_once(mapping, ttl):
                 return list(mapping)
         names = self._tag_names(tags)
@@ -264,7 +264,7 @@ class WheelCache(EngineBackend):
         stored = {cache_key: self._encode(mapping[key]) for cache_key, key in originals.items()}
         if has_versions:
             ttl = self._version_ttl(next(filter(is_memoize_version, mapping)), ttl)
-        if has_versions and not options.is_over(ttl):
+        if has_versions and not options.expires_now(ttl):
             # Flask-Caching sets the versions again whenever a value was computed. If the other processes were notified,
             # they would lose all values of the function.
             stored = {cache_key: value for cache_key, value in stored.items() if not self._renew(cache_key, value, ttl)}
@@ -308,7 +308,7 @@ class WheelCache(EngineBackend):
     def _version_ttl(self, key: str, ttl: float | None) -> float | None:
         """Return the TTL of a version of a memoized function whose values have ``ttl``: without the version, no caller
         would find their old values."""
-        return ttl if ttl is None or options.is_over(ttl) else ttl + self._fill_grace(key)
+        return ttl if ttl is None or options.expires_now(ttl) else ttl + self._fill_grace(key)
 
     def _renew(self, cache_key: str, stored: Any, ttl: float | None) -> bool:
         return isinstance(stored, str | bytes) and self._cache.engine.renew(cache_key, stored, ttl)

@@ -58,9 +58,9 @@ class InTransactions(FollowingAccess):
     def delete_now(self, keys: list[str]) -> None:
         super().delete_many(*keys)  # type: ignore[misc]
 
-    def share(self, cache_key: str, key: str, fill: Fill, ttl: float | None, others: WritesSince) -> None:
-        """Share a value of a transaction that was committed, unless it is outdated: see ``Engine.share``."""
-        self._cache.engine.share(cache_key, fill.value, ttl, self._fill_grace(key), fill.tags, others)
+    def store_committed(self, cache_key: str, key: str, fill: Fill, ttl: float | None, others: WritesSince) -> None:
+        """Share a value of a transaction that was committed, unless it is outdated: see ``Engine.store_committed``."""
+        self._cache.engine.store_committed(cache_key, fill.value, ttl, self._fill_grace(key), fill.tags, others)
 
     # cachelib's calls.
 
@@ -85,7 +85,7 @@ class InTransactions(FollowingAccess):
 
     def _set_in_overlay(self, key: str, stored: Any, ttl: float | None, names: tuple[str, ...]) -> bool:
         cache_key, overlay = self._cache_key(key), self.overlay()
-        if options.is_over(ttl):
+        if options.expires_now(ttl):
             self.delete(key)
         elif not self._fits(cache_key, stored):
             return False
@@ -95,7 +95,7 @@ class InTransactions(FollowingAccess):
 
     def add(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
         cache_key = self._cache_key(key)
-        if self._own_fill(cache_key, key) is not None:
+        if self._own_value_or_apply_delete(cache_key, key) is not None:
             return False
         is_added: bool = super().add(key, value, timeout, tags=tags)  # type: ignore[misc]
         if is_added:
@@ -104,7 +104,7 @@ class InTransactions(FollowingAccess):
 
     def inc(self, key: str, delta: int = 1) -> Any:
         cache_key = self._cache_key(key)
-        fill = self._own_fill(cache_key, key)
+        fill = self._own_value_or_apply_delete(cache_key, key)
         if fill is None:
             total = super().inc(key, delta)  # type: ignore[misc]
             if total is not None:
@@ -172,14 +172,7 @@ class InTransactions(FollowingAccess):
             return super().get_or_load(key, loader, timeout, tags=tags, **given)  # type: ignore[misc]
         return self._load_alone(key, loader, timeout, tags, **given)
 
-    def _load_alone(
-        self,
-        key: str,
-        loader: Callable[..., Any],
-        timeout: Any,
-        tags: Iterable[str],
-        **given: Any,
-    ) -> Any:
+    def _load_alone(self, key: str, loader: Callable[..., Any], timeout: Any, tags: Iterable[str], **given: Any) -> Any:
         """Do the same as ``get_or_load`` within a transaction. The options about other callers are only checked."""
         policy, value = load_policy(**given), self.get(key, MISSING)
         if value is not MISSING:
@@ -190,7 +183,7 @@ class InTransactions(FollowingAccess):
         )
         steps = self._misses.compute(self._cache_key(key), load)
         stored, seconds = computed(result(drive(steps)), None if callable(ttl) else ttl, policy)
-        if not options.is_over(seconds):
+        if not options.expires_now(seconds):
             self._set_in_overlay(key, stored, seconds, self._tag_names(tags))
         return self._decode(stored)
 

@@ -184,7 +184,7 @@ class TieredCache(EngineBackend):
         names = [options.tag("tags", tag) for tag in tags]
         keys = self._store_tags.names(names)
         write = partial(self._store_tags.drop, self.l2, names)
-        drive(self._level.write(keys, write, dropped=None, new_timeout=NO_TIMEOUT))
+        drive(self._level.write(keys, write, result_if_dropped=None, new_timeout=NO_TIMEOUT))
 
     def begin(self, tags: tuple[str, ...]) -> Begun:
         begun = self._store_tags.begin(tags)
@@ -239,7 +239,7 @@ class TieredCache(EngineBackend):
 
     def delete(self, key: str) -> bool:
         """Delete a key. Return whether it existed, as reported by the second level."""
-        return self._write([key], lambda: self.l2.delete(key), dropped=False, new_timeout=NO_TIMEOUT)
+        return self._write([key], lambda: self.l2.delete(key), result_if_dropped=False, new_timeout=NO_TIMEOUT)
 
     def get_many(self, *keys: str) -> list[Any]:
         """Return the values of all ``keys``, None for missing ones. The second level is asked at most once."""
@@ -269,7 +269,7 @@ class TieredCache(EngineBackend):
         stored: bool = self._write(
             [key],
             lambda: begun.write(self.l2, drive, lambda sealed: self.l2.set(key, sealed(value), ttl)),
-            dropped=False,
+            result_if_dropped=False,
             value_of=lambda _: self._for_waiters(value, _seconds(ttl), begun.is_current),
             new_timeout=_new_timeout(ttl, lambda stored: None if stored is False else True),
             tags=begun.names,
@@ -289,7 +289,7 @@ class TieredCache(EngineBackend):
         added = yield from self._level.write(
             [self._cache_key(key)],
             lambda: drive(self._store_tags.add_value(self.l2, begun, key, value, ttl)),
-            dropped=False,
+            result_if_dropped=False,
             value_of=lambda added: self._for_waiters(value, _seconds(ttl), added and begun.is_current),
             new_timeout=_new_timeout(ttl, bool),
             tags=begun.names,
@@ -330,7 +330,7 @@ class TieredCache(EngineBackend):
         stored: list[Any] = self._write(
             mapping,
             lambda: begun.write(self.l2, drive, write),
-            dropped=list[Any](),
+            result_if_dropped=[],
             new_timeout=_new_timeout(ttl, lambda stored: True if stored == list(mapping) else None),
             fills=fills,
             undo=self._undo(begun, mapping),
@@ -340,7 +340,7 @@ class TieredCache(EngineBackend):
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Delete many keys. Return the keys that no longer exist."""
-        return self._write(keys, lambda: self.l2.delete_many(*keys), dropped=list[Any](), new_timeout=NO_TIMEOUT)
+        return self._write(keys, lambda: self.l2.delete_many(*keys), result_if_dropped=[], new_timeout=NO_TIMEOUT)
 
     def has(self, key: str) -> bool:
         """Return whether the key exists."""
@@ -359,7 +359,7 @@ class TieredCache(EngineBackend):
         return self._write(
             [key],
             lambda: drive(self._store_tags.count(self.l2, lambda: self.l2.inc(key, delta), key)),
-            dropped=None,
+            result_if_dropped=None,
             value_of=lambda value: self._for_waiters(value, None, value is not None),
             # Redis keeps the timeout of a value. Others set the new one with the default timeout, or keep it.
             new_timeout=None if hasattr(self.l2, "_write_client") else _new_timeout(self.l2.default_timeout, _unknown),
@@ -383,7 +383,7 @@ class TieredCache(EngineBackend):
         caller would find their old values."""
         seconds = _seconds(timeout)
         # Redis takes whole seconds only.
-        return timeout if seconds is None or options.is_over(seconds) else ceil(seconds + self._fill_grace(key))
+        return timeout if seconds is None or options.expires_now(seconds) else ceil(seconds + self._fill_grace(key))
 
     def _cache_key(self, key: str) -> str:
         """Return the key in the second level, under which writes are reported."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Any, Final
 
-from wheelcache.busiest import FULL, LONGEST, NOT_STORED, NamedPaths, Occurrences
+from wheelcache.busiest import FULL, LONGEST_PATH, NOT_STORED, NamedPaths, Occurrences
 from wheelcache.http_cache.reasons import Refusal
 from wheelcache.runtime.shared_objects import lazy_lock
 from wheelcache.stats import MOST_REASONS, REASONS, PageStats, Row
@@ -67,7 +67,7 @@ class Figures:
         self._add_path(FULL, field, path)
 
     def _add_path(self, kind: str, name: str, path: str) -> None:
-        self._new_paths.append((kind, name, path[:LONGEST]))
+        self._new_paths.append((kind, name, path[:LONGEST_PATH]))
         if len(self._new_paths) > PATHS_FOLDED_AT:
             self.fold()
 
@@ -86,7 +86,7 @@ class Figures:
                         # The application makes up too many.
                         name = "other"
                     self._reasons[name] += 1
-                self._paths.add(kind, name[:LONGEST], path)
+                self._paths.add(kind, name[:LONGEST_PATH], path)
 
     def fold_if_many(self) -> None:
         """Call ``fold`` if the deque of sizes has become long."""

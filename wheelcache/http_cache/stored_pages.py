@@ -55,7 +55,8 @@ class StoredPages:
     Attributes:
         find: a function: ``find(key)`` returns the Page or the Variants with this key, or None.
         count_miss: a function: counts a miss of the key of a page, which the application makes now. ``find`` does not.
-        is_used: a function: records that the application has run. From now on, requests of operators outdate its pages.
+        start_jobs: a function: starts the periodic jobs, since the application has run. From now on, requests of
+            operators outdate its pages.
         marks: as given.
     """
 
@@ -69,7 +70,7 @@ class StoredPages:
         figures: Figures,
     ) -> None:
         self.find: Callable[[str], Any] = cache.find
-        self.count_miss, self.is_used = cache.engine.misses().count, cache.engine.is_used
+        self.count_miss, self.start_jobs = cache.engine.misses().count, cache.engine.start_jobs
         self._cache = cache
         self._engine = cache.engine
         self._max_bytes = max_bytes

@@ -203,7 +203,7 @@ class Storing:
     def refused(self, why: Refusal, request: Request) -> None:
         """Count a response that was not stored, and publish the figures even if nothing is ever stored."""
         self.figures.refused(why, request.path)
-        self.stored.is_used()
+        self.stored.start_jobs()
         self.report(request, why)
 
     def report(self, request: Request, outcome: Page | Refusal) -> None:

@@ -150,7 +150,7 @@ class FillTurns(Turns):
 
     def is_of_another(self, key: Hashable, scope: RequestScope) -> bool:
         """Return whether another scope, for which ``scope`` does not act, is computing the value of ``key``."""
-        return self.current(key) is not None and not self.is_of(key, scope)
+        return self.open_turn_after_cleanup(key) is not None and not self.is_of(key, scope)
 
     # The effects of writes.
 
@@ -266,7 +266,7 @@ class LeasedReads:
                     self._core.count_hit(key)
                     self._counts.add("coalesced")
                     # A later set by this caller does not answer this miss.
-                    self._misses.take(key)
+                    self._misses.pop_miss(key)
                     return value
             except BaseException:
                 # Twice: the second call completes an interrupted one.
@@ -308,7 +308,7 @@ class LeasedReads:
         if found is not MISSING:
             # It may be written again before the waiters receive it, so they look it up themselves.
             self._leases.found(key, scope)
-            self._misses.take(key)
+            self._misses.pop_miss(key)
         return found
 
     def _stale(self, key: Any, grace: float, leader: Any, scope: RequestScope) -> Any:

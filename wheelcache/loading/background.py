@@ -14,7 +14,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final
 
-from wheelcache.loading.steps import ByDriver, Outcome, Steps, result, run, run_async, seconds_until
+from wheelcache.loading.steps import Outcome, PerDriver, Steps, result, run, run_async, seconds_until
 from wheelcache.runtime.threads import copied_context
 from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 from wheelcache.turns import Turn
@@ -160,4 +160,4 @@ class Tasks:
 
 Background = Threads | Tasks
 
-BACKGROUND: Final = ByDriver(Threads(), Tasks())
+BACKGROUND: Final = PerDriver(Threads(), Tasks())

@@ -11,7 +11,7 @@ random: Final = SystemRandom().random
 """Not the generator that the application may have seeded."""
 
 FIRST: Final = 1.0
-LONGEST: Final = 60.0
+LONGEST_PAUSE: Final = 60.0
 """Seconds from a failure to the next try: 1, 2, 4 ... 60, each times a random number from 0.5 to 1, so that keys that
 failed together are not tried together."""
 
@@ -35,12 +35,12 @@ class Backoff:
     def failed(self, key: Hashable, now: float) -> float:
         """Record a failure of ``key``. Return the seconds until it may be tried again."""
         count = self._failures.pop(key, (0,))[0]
-        pause = min(FIRST * 2.0**count, LONGEST) * (0.5 + random() / 2)
+        pause = min(FIRST * 2.0**count, LONGEST_PAUSE) * (0.5 + random() / 2)
         while len(self._failures) >= KEYS_AT_MOST:
             # Another thread may remove the same key.
             with suppress(KeyError, RuntimeError, StopIteration):
                 del self._failures[next(iter(self._failures))]
-        # A count of 16 is more than LONGEST needs. Without a limit, the power would eventually overflow.
+        # A count of 16 is more than LONGEST_PAUSE needs. Without a limit, the power would eventually overflow.
         self._failures[key] = (min(count + 1, 16), now, now + pause)
         return pause
 

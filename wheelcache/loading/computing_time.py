@@ -28,7 +28,7 @@ PERIOD: Final = 600.0
 
 PERIODS: Final = int(HOUR / PERIOD) + 1
 
-LONGEST: Final = 1024
+LONGEST_KEY: Final = 1024
 """Characters after which the text of a key is cut off."""
 
 
@@ -103,7 +103,7 @@ class ComputingTime:
         # A reference to the key would keep the caller's objects, or any number of bytes, long after its entry left.
         text = portable_text(key)
         if text is not None:
-            self._periods[-1].keys.add(text[:LONGEST], number)
+            self._periods[-1].keys.add(text[:LONGEST_KEY], number)
 
     def _last_hour(self) -> list[_Period]:
         begin = self._core.now() - HOUR

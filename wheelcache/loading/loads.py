@@ -62,7 +62,7 @@ class Loads:
         target: stores the values.
         stamps: the writes of other processes.
         keys: adapts the callers' keys.
-        cache_is_used: called at a failed load.
+        start_jobs: called at a failed load.
         background_context: see ``Cache``.
 
     Attributes:
@@ -79,7 +79,7 @@ class Loads:
         target: Target,
         stamps: KeyStamps,
         keys: KeyProxies,
-        cache_is_used: Callable[[], object],
+        start_jobs: Callable[[], object],
         background_context: MakeContext | None,
     ) -> None:
         self._core = core
@@ -90,7 +90,7 @@ class Loads:
         self._backoff = Backoff()
         self.counts = Meter(*LOAD_COUNTS)
         self.computing = ComputingTime(core)
-        self.failures = RecentFailures(cache_is_used)
+        self.failures = RecentFailures(start_jobs)
         self.computed = ComputedKeys()
         self._results = Results(core, target, self.counts, self.computing, self.computed, self._backoff, self.failures)
         self._in_background = BackgroundLoads(
@@ -126,7 +126,7 @@ class Loads:
             TypeError, ValueError: if ``ttl`` is neither a number of seconds > 0 nor None.
         """
         seconds = None if callable(ttl) else self._target.seconds(ttl)
-        plain, _ = self._target.begin(key)
+        plain, _ = self._target.adapt_and_pop_miss(key)
         if not isinstance(loader, InSteps) and (callable(ttl) or takes_previous(loader)):
             loader = adaptive_loader(key, loader, ttl, policy, self.previous)
         return LoadRequest(plain, key, plain, loader, seconds, policy, self._target.tag_names(plain, tags))
@@ -390,7 +390,7 @@ class Loads:
         now = self._core.now()
         requests = {}
         for caller_key in callers_keys:
-            key, _ = self._target.begin(caller_key)
+            key, _ = self._target.adapt_and_pop_miss(caller_key)
             requests[key] = LoadRequest(key, caller_key, key, _no_loader, seconds, policy, started=now)
         turns: list[Turn] = []
         try:

@@ -40,14 +40,14 @@ class RecentFailures:
     is asked for its message.
 
     Args:
-        cache_is_used: starts the jobs of the cache, which read the failures. It is called at the first exception after
+        start_jobs: starts the jobs of the cache, which read the failures. It is called at the first exception after
             ``take``, and not only by writes, since a cache whose loads all fail has no writes.
     """
 
     _found: dict[str, Failure]
 
-    def __init__(self, cache_is_used: Callable[[], object]) -> None:
-        self._cache_is_used = cache_is_used
+    def __init__(self, start_jobs: Callable[[], object]) -> None:
+        self._start_jobs = start_jobs
         self.start_over()
 
     def note(self, error: BaseException) -> None:
@@ -68,7 +68,7 @@ class RecentFailures:
             found.count += 1
             found.last = now
         if is_first:
-            self._cache_is_used()
+            self._start_jobs()
 
     def __bool__(self) -> bool:
         return bool(self._found)

@@ -102,7 +102,7 @@ class Target(Protocol):
     def name(self) -> str:
         """The name of the cache, for logs."""
 
-    def begin(self, key: Any) -> tuple[Any, object]:
+    def adapt_and_pop_miss(self, key: Any) -> tuple[Any, object]:
         """Return the core's key for a caller's key. Forget its miss, so that no later ``set`` is a fill."""
 
     def seconds(self, ttl: TTL) -> float | None:

@@ -16,7 +16,7 @@ from wheelcache.loading.policy import Receivers
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import Loaded, LoadRequest, Stored, Tagged, Target, Unstored
 from wheelcache.loading.steps import Outcome
-from wheelcache.options import is_over
+from wheelcache.options import expires_now
 from wheelcache.stats import Meter
 from wheelcache.turns import End, Is, Turn
 
@@ -82,7 +82,7 @@ class Results:
             ttl, grace = policy.negative_ttl, 0.0
         if policy.lifetime is not None:
             ttl, grace = policy.lifetime(turn.key)
-        if is_over(ttl):
+        if expires_now(ttl):
             # An older value that is kept past its time must not be returned after this one.
             if policy.lifetime is None or self._is_other(turn.key, value):
                 self._target.discard(turn.key)

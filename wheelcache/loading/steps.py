@@ -82,7 +82,7 @@ class Wait:
         await self._alarm.wait_async(seconds_until(self._deadline))
 
 
-class ByDriver:
+class PerDriver:
     """A step that sends ``by_thread`` or ``by_task``, depending on the driver."""
 
     __slots__ = ("_by_task", "_by_thread")
@@ -128,7 +128,7 @@ class ToTheEnd:
 
 
 T = TypeVar("T")
-StepsTo = Generator[Call | Wait | ByDriver | ToTheEnd, Any, T]
+StepsTo = Generator[Call | Wait | PerDriver | ToTheEnd, Any, T]
 Steps = StepsTo[Outcome]
 
 
@@ -265,8 +265,8 @@ def then(function: Callable[[Any], T], value: Any) -> T | Later[T]:
     return Later(function, value) if isawaitable(value) else function(value)
 
 
-BLOCKS: Final = ByDriver(True, False)
-DRIVE: Final = ByDriver(drive, drive_async)
+BLOCKS: Final = PerDriver(True, False)
+DRIVE: Final = PerDriver(drive, drive_async)
 """Sends the function that drives other steps in the same way. In a task, its result is awaitable."""
 
 

@@ -104,7 +104,7 @@ class Computations:
         task began with a miss that was noted. Without COHERENCE there are none, since the last write wins."""
         found = {}
         for key in keys:
-            seen, _ = self._misses.take(key)
+            seen, _ = self._misses.pop_miss(key)
             if seen is not None:
                 found[key] = Computation(self._engine, key, seen)
         return found

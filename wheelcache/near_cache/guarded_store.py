@@ -84,14 +84,14 @@ class GuardedStore:
         timeouts: remembers the timeouts of the values that this process writes.
         epoch: shows whether a connection reports writes to the store; None if there is no such connection.
         watches_outages: whether calls are refused after repeated failures. Otherwise every call is made.
-        cache_is_used: called before each call.
+        start_jobs: called before each call.
 
     Attributes:
         rule, timeouts: see above.
     """
 
     __slots__ = (
-        *("_breaker", "_cache_is_used", "_clock", "_epoch", "_look_ups", "_name", "_outages", "_reads"),
+        *("_breaker", "_start_jobs", "_clock", "_epoch", "_look_ups", "_name", "_outages", "_reads"),
         *("_watches_outages", "_writes"),
         *("rule", "timeouts"),
     )
@@ -105,7 +105,7 @@ class GuardedStore:
         *,
         epoch: TrustEpoch | None,
         watches_outages: bool,
-        cache_is_used: Callable[[], object],
+        start_jobs: Callable[[], object],
     ) -> None:
         self._name = name
         self._clock = clock
@@ -118,7 +118,7 @@ class GuardedStore:
         self._reads = Meter("errors", "refused")
         self._writes = Meter("errors", "refused")
         self._look_ups = Meter("hits", "misses")
-        self._cache_is_used = cache_is_used
+        self._start_jobs = start_jobs
 
     def read(self, function: Callable[[], Any]) -> StepsTo[Any]:
         """Return the result of ``function()``, which reads from the store; in a task, the result is awaited.
@@ -186,7 +186,7 @@ class GuardedStore:
         self.timeouts.after_fork_in_child()
 
     def _call(self, function: Callable[[], Any], meter: Meter) -> StepsTo[Any]:
-        self._cache_is_used()
+        self._start_jobs()
         if self._watches_outages and not self._breaker.allows(self._clock()):
             meter.add("refused")
             raise StoreUnavailable(f"the store behind the cache {self._name!r} failed recently and is not called yet")

@@ -35,7 +35,7 @@ from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.tokens import MARK, TokensRead
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout, WrittenTimeouts
-from wheelcache.options import is_over
+from wheelcache.options import expires_now
 
 T = TypeVar("T")
 
@@ -128,10 +128,7 @@ class NearCache:
             epoch.is_notified = False
         self._timeouts = WrittenTimeouts(cache.engine.now)
         self._policy = LoadPolicy(
-            stale,
-            is_for_waiters=rule.is_of_the_call,
-            is_counted_by_store=rule.is_outage,
-            lifetime=self._lifetime,
+            stale, is_for_waiters=rule.is_of_the_call, is_counted_by_store=rule.is_outage, lifetime=self._lifetime
         )
         self._store = GuardedStore(
             cache.name,
@@ -140,7 +137,7 @@ class NearCache:
             self._timeouts,
             epoch=epoch,
             watches_outages=fail_safe,
-            cache_is_used=cache.engine.is_used,
+            start_jobs=cache.engine.start_jobs,
         )
         # The calls of the store start the jobs.
         cache.engine.keep_copies_of(self._store)
@@ -188,9 +185,9 @@ class NearCache:
         """Return the computations that end with a ``set`` of ``keys`` by the running thread or task. A value that
         expires immediately is a delete, and its computation needs no check. Count them as loads."""
         for key in keys:
-            self._misses.computed(key, len(keys))
+            self._misses.count_computation(key, len(keys))
         computations = self.computations.answered_by(keys)
-        return NO_FILLS if is_over(ttl) else computations
+        return NO_FILLS if expires_now(ttl) else computations
 
     # Reading. The methods below are steps, for threads and tasks: see ``loading.steps``. In a task, the results of the
     # functions that read and write may be awaitable. The values that are read may be Tagged.
@@ -384,7 +381,7 @@ class NearCache:
         keys: Iterable[Any],
         write: Callable[[], T],
         *,
-        dropped: Any = MISSING,
+        result_if_dropped: Any = MISSING,
         value_of: ValueOf = _no_value,
         new_timeout: NewTimeout | None = None,
         tags: tuple[str, ...] = (),
@@ -395,8 +392,8 @@ class NearCache:
         """Call ``write()``, drop the copies of ``keys``, and return the result.
 
         Args:
-            dropped: returned in an outage if failing writes are dropped, and if the computations of all values are
-                outdated. If not given, the error is raised.
+            result_if_dropped: returned in an outage if failing writes are dropped, and if the computations of all
+                values are outdated. If not given, the error is raised.
             value_of: returns the value that the keys were set to, given the result of ``write()``, for the waiters of a
                 lease.
             new_timeout: the timeout that the write gives to the keys; None if they keep theirs.
@@ -410,7 +407,7 @@ class NearCache:
         if fills and all(key in fills and fills[key].is_outdated for key in keys):
             for key in keys:
                 self._engine.refuse_fill(key)
-            return dropped  # type: ignore[no-any-return]
+            return result_if_dropped  # type: ignore[no-any-return]
         self._begin_write([key for key in keys if key not in fills])
         lease_fills = [] if value_of is _no_value else [self._engine.lease_fill(key) for key in keys]
         try:
@@ -428,17 +425,17 @@ class NearCache:
         try:
             return result(outcome)  # type: ignore[no-any-return]
         except Exception as error:
-            if dropped is MISSING or not self.drop_writes:
+            if result_if_dropped is MISSING or not self.drop_writes:
                 raise
             self._check_may_fail(error)
-            return dropped  # type: ignore[no-any-return]
+            return result_if_dropped  # type: ignore[no-any-return]
 
     def _begin_write(self, keys: list[Any]) -> None:
         """Outdate the computations of ``keys``, and drop tags whose tokens they are. This comes before a write, too: a
         value that is stored between the write and its end would otherwise not be known to be outdated."""
         self.computations.outdate(lambda _: keys)
         for key in keys:
-            self._engine.will_be_written(key)
+            self._engine.begin_store_write(key)
             self._drop_tag(key)
 
     def _checked(
@@ -471,7 +468,7 @@ class NearCache:
         if self._engine.reports_writes:
             self._engine.clear_for(None)
         try:
-            return (yield from self.write((), write, dropped=None))
+            return (yield from self.write((), write, result_if_dropped=None))
         finally:
             self.cache.clear()
 
@@ -479,7 +476,7 @@ class NearCache:
         written = [key for key in keys if key not in fills]
         for key in keys:
             if key in fills:
-                self._engine.filled(key)
+                self._engine.drop_copy_after_fill(key)
                 if fills[key].is_outdated:
                     self._engine.refuse_fill(key)
         # Together, since they may be reported to other machines.

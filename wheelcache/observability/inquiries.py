@@ -81,7 +81,7 @@ PATIENCE: Final = 15.0
 
 POLL_INTERVAL: Final = 0.1
 
-LONGEST: Final = 1000
+LONGEST_TEXT: Final = 1000
 """Characters after which a value is cut, or a key in a sample."""
 
 SPOTS: Final = 4
@@ -153,7 +153,7 @@ class Inspector:
             answers |= {"delete": self._delete, "sample": self._sample, PURGE: self._purge}
             return answers[inquiry["kind"]](inquiry)
         except Exception as error:
-            return {"error": repr(error)[:LONGEST]}
+            return {"error": repr(error)[:LONGEST_TEXT]}
 
     def _get(self, inquiry: Document) -> Document:
         text = inquiry["key"]
@@ -174,7 +174,7 @@ class Inspector:
             "type": kind,
             "tags": sorted(callers_tags(record.tags)),
         }
-        return {**found, "value": repr(_readable(value))[:LONGEST]} if show_value else found
+        return {**found, "value": repr(_readable(value))[:LONGEST_TEXT]} if show_value else found
 
     def _keys(self, inquiry: Document) -> Document:
         matches = _matcher(inquiry)
@@ -251,7 +251,7 @@ class Inspector:
 def _listed(key: Any) -> str:
     """Return a key of the core as a text for a sample. A key that is cut, or hidden in part, ends in "…"."""
     text = text_of(unwrap(key))
-    shown = _without_secret(text)[:LONGEST]
+    shown = _without_secret(text)[:LONGEST_TEXT]
     return text if len(text) == len(shown) else f"{shown}…"
 
 

@@ -18,7 +18,7 @@ LOAD: Final = "load"
 PURGE: Final = "purge"
 """The actions that can be requested."""
 
-LONGEST: Final = 4096
+LONGEST_TARGET: Final = 4096
 """Characters of a URL to purge."""
 
 MOST_DIRECTORIES: Final = 8
@@ -40,7 +40,7 @@ def check_purgeable(target: str) -> None:
         NotPurgeable: if ``target`` is none of them.
     """
     with suppress(ValueError):
-        if len(target) <= LONGEST and (HOST.fullmatch(target) or _is_url(target)):
+        if len(target) <= LONGEST_TARGET and (HOST.fullmatch(target) or _is_url(target)):
             return
     raise NotPurgeable(
         "purge takes an absolute URL, such as https://example.com/news/, a directory of at most "

@@ -81,14 +81,14 @@ class PeriodicJobs:
     @property
     def paused(self) -> bool:
         """Whether the jobs are paused: before the first write, and while the cache is idle. The next use calls
-        ``cache_is_used``."""
+        ``start_jobs``."""
         return bool(self._right_to_start)
 
     @property
     def wake_at(self) -> float:
         return min(self._generation.values(), default=inf)
 
-    def cache_is_used(self) -> None:
+    def start_jobs(self) -> None:
         """Start the jobs. Each runs for the first time after its period. Do nothing unless they are paused.
 
         This is called at the first look-up of a cache that publishes or has snapshots, at the first write, at a failed
@@ -181,7 +181,7 @@ class PeriodicJobs:
             if not self._is_idle():
                 # The cache was written to after the first check, while the jobs were not paused. There may be no later
                 # write that starts them.
-                self.cache_is_used()
+                self.start_jobs()
 
     def _pause(self) -> None:
         self._generation = {}

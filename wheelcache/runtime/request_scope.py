@@ -83,7 +83,7 @@ class NotedMisses:
             scope = scope.parent
         return None
 
-    def take(self, key: Hashable) -> Any:
+    def pop(self, key: Hashable) -> Any:
         """Do the same, and remove the note."""
         scope = _running.get()
         while scope is not None:

@@ -149,15 +149,15 @@ class Overlay:
         "now",
         "of_thread",
         "origin",
-        "others",
         "reported",
         "visible",
+        "writes_by_others",
     )
 
     def __init__(
         self, others: WritesSince, now: Callable[[], float], max_entries: int | None, max_weight: int | None
     ) -> None:
-        self.others = others
+        self.writes_by_others = others
         self.origin: Any = None
         self.end_commit: Callable[[], object] | None = None
         self.reported: Notice | None = None
@@ -331,7 +331,7 @@ class Overlay:
 
     def add(self, upper: Overlay) -> None:
         """Add the changes of a transaction that was committed within this one."""
-        self.others.add(upper.others)
+        self.writes_by_others.add(upper.writes_by_others)
         self.origin = upper.origin
         self.layers[-1].merge(upper.changes())
         self._look_through()

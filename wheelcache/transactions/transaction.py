@@ -46,7 +46,7 @@ class Target(Protocol):
     def end_commit(self, overlay: Overlay) -> None:
         """Let others keep fills again, after ``invalidate``. Without ``begin_commit``, this has no effect."""
 
-    def share(self, overlay: Overlay) -> None:
+    def store_committed(self, overlay: Overlay) -> None:
         """Share the values that others have not outdated since the transaction began, after ``invalidate``."""
 
     def withdraw(self, overlay: Overlay) -> None:
@@ -151,7 +151,7 @@ class Transaction:
                 if outer:
                     outer[-1].overlay(target).add(overlay)
                 elif keeps_fills:
-                    target.share(overlay)
+                    target.store_committed(overlay)
             except BaseException as raised:
                 # The other caches must be invalidated, too.
                 error = raised

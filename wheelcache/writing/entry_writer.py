@@ -1,7 +1,7 @@
 """The path of a write: open the gate, weigh, one step of the core, wake the wheel thread, notify waiters and listener.
 
-Every write by a caller passes through ``EntryWriter.begin`` or ``EntryWriter.begin_change``, and every TTL through
-``EntryWriter.seconds``.
+Every write by a caller passes through ``EntryWriter.adapt_and_pop_miss`` or ``EntryWriter.adapt_and_outdate_miss``,
+and every TTL through ``EntryWriter.seconds``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.coherence.key_stamps import KeyStamps
-from wheelcache.coherence.misses import INVALIDATES, Answered, Misses
+from wheelcache.coherence.misses import INVALIDATES, Misses, MissSeen
 from wheelcache.coherence.write_moments import WriteMoments
 from wheelcache.core import WriteState
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
@@ -57,7 +57,7 @@ class EntryWriter(WriteState):
         keys: adapts the callers' keys to the core.
         ttl: the TTL in seconds that DEFAULT_TTL stands for; None for no expiry.
         open_gate: loads the snapshot if it is not loaded yet, or raises CacheClosed.
-        cache_is_used: called after the first write, and after the first write since ``expect_first_write``.
+        start_jobs: called after the first write, and after the first write since ``expect_first_write``.
 
     Attributes:
         name: the name of the cache.
@@ -65,12 +65,12 @@ class EntryWriter(WriteState):
         listener: notified of removals.
         stamps: the stamps, which report writes by other processes.
         moments: the moments of the writes, once ``record_writes`` was called; otherwise None.
-        quiet: the outcome of a ``set`` that needs no further work. It equals no outcome if the next write must start
-            the wheel thread (after a fork) or the periodic jobs.
+        usual_outcome: the outcome of a ``set`` that needs no further work. It equals no outcome if the next write must
+            start the wheel thread (after a fork) or the periodic jobs.
     """
 
     __slots__ = (
-        *("_cache_is_used", "_core", "_driver", "_keys", "_open_gate", "_ttl", "_weigher"),
+        *("_start_jobs", "_core", "_driver", "_keys", "_open_gate", "_ttl", "_weigher"),
         *("listener", "misses", "name", "stamps"),
     )
 
@@ -88,7 +88,7 @@ class EntryWriter(WriteState):
         keys: KeyProxies,
         ttl: float | None,
         open_gate: Callable[[], object],
-        cache_is_used: Callable[[], object],
+        start_jobs: Callable[[], object],
     ) -> None:
         self.name = name
         self._core = core
@@ -101,9 +101,9 @@ class EntryWriter(WriteState):
         self._keys = keys
         self._ttl = ttl
         self._open_gate = open_gate
-        self._cache_is_used = cache_is_used
+        self._start_jobs = start_jobs
         self.moments: WriteMoments | None = None
-        self.quiet = NOTHING_YET
+        self.usual_outcome = NOTHING_YET
         self.listen(listener.function)
 
     def listen(self, function: Any) -> None:
@@ -148,23 +148,23 @@ class EntryWriter(WriteState):
 
     # Writes by callers, with their keys and TTLs.
 
-    def begin(self, key: Any) -> tuple[Any, Answered]:
+    def adapt_and_pop_miss(self, key: Any) -> tuple[Any, MissSeen]:
         """Begin a write of a value of ``key``. Return the key for the core, and the miss that the write answers, or
         INVALIDATES.
 
         The note of the miss is removed, so no later write answers it.
         """
-        key = self._begin(key)
-        return key, self.misses.take(key)
+        key = self._open_and_adapt(key)
+        return key, self.misses.pop_miss(key)
 
-    def begin_change(self, key: Any) -> Any:
+    def adapt_and_outdate_miss(self, key: Any) -> Any:
         """Begin a write that deletes or changes the entry of ``key``, after which no write is a fill. Return the key
         for the core."""
-        key = self._begin(key)
+        key = self._open_and_adapt(key)
         self.misses.outdate(key)
         return key
 
-    def _begin(self, key: Any) -> Any:
+    def _open_and_adapt(self, key: Any) -> Any:
         self._open_gate()
         return key if type(key) is str else self._keys.adapt(key)
 
@@ -215,10 +215,10 @@ class EntryWriter(WriteState):
                 of the tags was dropped after that, the value is not stored.
         """
         seconds = self.seconds(ttl)
-        key, answered = self.begin(key)
-        if since and answered[0] is None:
-            answered = (None, since)
-        return self._set(key, value, seconds, grace, exact=exact, mode=mode, answered=answered, tags=tags)
+        key, miss_seen = self.adapt_and_pop_miss(key)
+        if since and miss_seen[0] is None:
+            miss_seen = (None, since)
+        return self._set(key, value, seconds, grace, exact=exact, mode=mode, miss_seen=miss_seen, tags=tags)
 
     def set_many(
         self,
@@ -231,21 +231,21 @@ class EntryWriter(WriteState):
         """Store the pairs of key and value. Return the keys that were not stored."""
         seconds = self.seconds(ttl)
         # All items are checked before the first write, so an invalid one changes nothing.
-        begun = [(caller_key, *self.begin(caller_key), value) for caller_key, value in items]
+        begun = [(caller_key, *self.adapt_and_pop_miss(caller_key), value) for caller_key, value in items]
         for *_, value in begun:
             check_reusable(value)
         together, removed, refused = 0, self.listener.list(), []
         try:
-            for caller_key, key, answered, value in begun:
+            for caller_key, key, miss_seen, value in begun:
                 names = self.tag_names(key, tags)
-                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, answered, removed, names)
+                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, miss_seen, removed, names)
                 together |= outcome
                 if not outcome & STORED:
                     refused.append(caller_key)
         finally:
             # Also if the weigher raises: the values before are stored.
             self.announce(together, removed, len(begun))
-            self._report([key for _, key, answered, _ in begun if answered[0] is None])
+            self._report([key for _, key, miss_seen, _ in begun if miss_seen[0] is None])
         return refused
 
     def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
@@ -260,7 +260,7 @@ class EntryWriter(WriteState):
         self, key: Any, function: Callable[[Any], Any], ttl: float | None, grace: float = 0.0
     ) -> tuple[Any, int]:
         """Replace a value. Return the new value and the core's outcome; MISSING and 0 without an entry."""
-        key = self.begin_change(key)
+        key = self.adapt_and_outdate_miss(key)
         while (record := self._core.peek(key)) is not None:
             times = record.times
             if not times.is_current or times.fresh_until <= self._core.now():
@@ -275,7 +275,7 @@ class EntryWriter(WriteState):
     def touch(self, key: Any, ttl: TTL) -> bool:
         """Give a fresh and current entry a new TTL from now, without jitter. Return False if there is no such entry."""
         seconds = self.seconds(ttl)
-        key = self.begin_change(key)
+        key = self.adapt_and_outdate_miss(key)
         self.will_be_written(key)
         outcome = self._core.touch(key, seconds)
         self.announce(outcome, None)
@@ -295,20 +295,20 @@ class EntryWriter(WriteState):
         if record is None or type(record.value) is not type(value) or record.value != value:
             return False
         outcome = self._set(
-            key, record.value, seconds, exact=True, mode=SAME, expected=record.value, answered=(record.seen, 0)
+            key, record.value, seconds, exact=True, mode=SAME, expected=record.value, miss_seen=(record.seen, 0)
         )
         return bool(outcome & STORED)
 
     def delete(self, key: Any) -> Any:
         """Remove an entry. Return its value if it was fresh and current, otherwise MISSING."""
-        key = self.begin_change(key)
+        key = self.adapt_and_outdate_miss(key)
         value = self._delete(key)
         self._report([key])
         return value
 
     def delete_many(self, keys: Iterable[Any]) -> int:
         """Remove entries. Return the number of removed entries that were fresh and current."""
-        begun = [self.begin_change(key) for key in keys]
+        begun = [self.adapt_and_outdate_miss(key) for key in keys]
         try:
             return sum(self._delete(key) is not MISSING for key in begun)
         finally:
@@ -344,7 +344,7 @@ class EntryWriter(WriteState):
         """Store a value from a snapshot that was begun at the moment ``since``, unless the key has a newer value or
         there is no room. Return the core's outcome."""
         return self._set(
-            key, value, ttl, grace, exact=True, mode=RESTORE, answered=(seen, since), tags=tags, standing=standing
+            key, value, ttl, grace, exact=True, mode=RESTORE, miss_seen=(seen, since), tags=tags, standing=standing
         )
 
     def _set(
@@ -356,7 +356,7 @@ class EntryWriter(WriteState):
         exact: bool = False,
         mode: int = ANY,
         expected: Any = MISSING,
-        answered: Answered = INVALIDATES,
+        miss_seen: MissSeen = INVALIDATES,
         tags: tuple[str, ...] = (),
         standing: int = 0,
     ) -> int:
@@ -364,13 +364,13 @@ class EntryWriter(WriteState):
         check_reusable(value)
         removed = self.listener.list()
         names = self.tag_names(key, tags)
-        outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, answered, removed, names, standing)
+        outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, miss_seen, removed, names, standing)
         if tags and outcome == OUTDATED and mode == ANY:
             # Readers must not receive the older value after this call.
             self._core.delete(key, slot=self.stamps.slot(key), removed=removed)
-        if outcome != self.quiet or not self.is_plain:
+        if outcome != self.usual_outcome or not self.is_plain:
             self.announce(outcome, removed)
-        if answered[0] is None and mode != RESTORE and outcome & (STORED | TOO_HEAVY | OUTDATED):
+        if miss_seen[0] is None and mode != RESTORE and outcome & (STORED | TOO_HEAVY | OUTDATED):
             self._report([key])
         return outcome
 
@@ -392,14 +392,14 @@ class EntryWriter(WriteState):
         mode: int,
         expected: Any,
         watch: Watch | None,
-        answered: Answered,
+        miss_seen: MissSeen,
         removed: Removals | None,
         names: tuple[TagName, ...],
         standing: int = 0,
     ) -> int:
         weight = 0 if self._weigher is None else self.weigh(key, value)
         slot = self.stamps.slot(key)
-        seen, since = answered
+        seen, since = miss_seen
         if watch is None and mode != RESTORE:
             self.will_be_written(key)
         outcome = self._core.set(
@@ -492,11 +492,11 @@ class EntryWriter(WriteState):
     def announce(self, outcome: int, removed: Removals | None, count: int = 1) -> None:
         """Handle the outcome of a step of the core that wrote ``count`` entries."""
         driver = self._driver
-        if self.quiet != STORED:
+        if self.usual_outcome != STORED:
             # Assigned before the call, which may write itself.
-            self.quiet = STORED
+            self.usual_outcome = STORED
             try:
-                self._cache_is_used()
+                self._start_jobs()
             except BaseException:
                 self.expect_first_write()
                 raise
@@ -513,8 +513,8 @@ class EntryWriter(WriteState):
         self._check_stamps()
 
     def expect_first_write(self) -> None:
-        """Let the next write call ``cache_is_used``."""
-        self.quiet = NOTHING_YET
+        """Let the next write call ``start_jobs``."""
+        self.usual_outcome = NOTHING_YET
 
     def after_fork_in_child(self) -> None:
         self.expect_first_write()

@@ -17,7 +17,7 @@ from wheelcache.observability.inquiries import PATIENCE, SECRET, Document, answe
 from wheelcache.observability.site import Site
 from wheelcache.runtime.clock import SystemClock
 
-LONGEST: Final = 16_384
+LONGEST_TARGET: Final = 16_384
 """Characters of a key, pattern or tag."""
 
 KINDS: Final = ("key", "pattern", "tag")
@@ -67,8 +67,8 @@ class Target(NamedTuple):
             raise BadTarget(f"Give an action (find, delete or sample) and a kind ({', '.join(KINDS)})")
         if not self.text:
             raise BadTarget(f"Give a {self.kind}")
-        if len(self.text) > LONGEST:
-            raise BadTarget(f"A {self.kind} must have at most {LONGEST:,} characters, not {len(self.text):,}")
+        if len(self.text) > LONGEST_TARGET:
+            raise BadTarget(f"A {self.kind} must have at most {LONGEST_TARGET:,} characters, not {len(self.text):,}")
         secret = SECRET.search(self.text)
         if self.kind == "pattern" and secret is not None and self.text[secret.end() :] not in ("", "*"):
             raise BadTarget(
