@@ -21,7 +21,7 @@ from wheelcache.loading.memoize import Group, Groups
 from wheelcache.observability.inquiries import Inspector
 from wheelcache.observability.observers import IdleChecker, Observer
 from wheelcache.observability.stats_reader import StatsReader
-from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
+from wheelcache.observability.worker_requests import CLEAR
 from wheelcache.options import tag
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.persistence.gate import Gate
@@ -127,7 +127,8 @@ class CacheParts:
         )
         self.keeper = self._autosave()
         stats = StatsReader(self.core, self.loads.counts, self.loads.computed)
-        self.actions, in_use = self._actions(), self.gate.is_in_use
+        self.actions: dict[str, Callable[..., Any]] = {CLEAR: self.clear}
+        in_use = self.gate.is_in_use
         self.before_clear: Callable[[], object] | None = None
         inspector = Inspector(
             self.core, self.loads.computing, self.writer.delete_many, self.deletions, self.delete_tags, self.actions
@@ -259,13 +260,6 @@ class CacheParts:
                 self.keeper.load()
         finally:
             self.jobs.cache_is_used()
-
-    def _actions(self) -> dict[str, Callable[..., Any]]:
-        """Return the actions that operators can request."""
-        actions: dict[str, Callable[..., object]] = {CLEAR: self.clear}
-        if self.keeper is not None:
-            actions |= {SAVE: self.keeper.run, LOAD: self.keeper.run_load}
-        return actions
 
 
 @contextmanager

@@ -71,8 +71,6 @@ def add_commands(parser: ArgumentParser) -> None:
         command: ArgumentParser = commands.add_parser(name, help=text, description=description, parents=[*options, own])
         return command
 
-    add("save", "ask all workers to save their entries, and wait until they have")
-    add("load", "ask all workers to load the newest snapshot, in addition to their entries")
     add("clear", "ask all workers to clear their entries", cache)
     purge = add("purge", "remove the pages of a URL, of a directory or of a host, in all workers", cache)
     purge.add_argument("target", metavar="URL", help="a URL, a directory (https://example.com/news/*) or a host")
@@ -144,12 +142,8 @@ def run(options: Mapping[str, Any], framework: Framework, out: TextIO, *, styled
             miss_tables.show(caches, name, out, as_json=as_json, styled=styled)
         elif action == "advise":
             console.advise(caches, name, out, as_json=as_json)
-        elif action == "reset":
-            operator_commands.reset(caches, name, out)
-        elif action == "save":
-            snapshot_commands.save(caches, framework.snapshot_option, out)
         else:
-            snapshot_commands.load(caches, framework.snapshot_option, out)
+            operator_commands.reset(caches, name, out)
     except (NotPurgeable, FileUnusable) as error:
         raise CommandFailed(str(error)) from None
 

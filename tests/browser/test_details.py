@@ -221,17 +221,6 @@ def test_the_settings_are_a_table_that_marks_what_is_set(page, site):
     assert [row.get_attribute("class") for row in page.all(f"{table} tbody tr")] == ["set", ""]
 
 
-@pytest.mark.parametrize("can_save", [True, False])
-def test_what_has_snapshots_can_be_saved_at_once(page, site, can_save):
-    page.show(site.card(can_save=can_save))
-    button = page.find('section[data-cache="pages"] [data-action="save"]')
-    assert button.is_displayed() == can_save
-    if can_save:
-        button.click()
-        assert until(lambda: page.text("#message") == "Done.", SOON)
-        assert site.posted == ["cache=pages"]
-
-
 @pytest.mark.parametrize(
     ("figures", "expected"),
     [

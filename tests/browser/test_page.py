@@ -114,7 +114,6 @@ def full_card(site, name="pages"):
         },
         "settings": [["MAX_ENTRIES", "10", False, "the most that are kept"], ["JITTER", "0.05", True, "a share"]],
         "workers": [site.worker(card, pid) for pid in (7, 8)],
-        "can_save": True,
     }
     card["workers"][0]["breaker_open"] = True
     return card

@@ -17,8 +17,10 @@ from wheelcache.observability.console import HEADINGS
         (["get"], "the following arguments are required: KEY"),
         (["purge"], "the following arguments are required: URL"),
         (["keys", "--show-value"], "unrecognized arguments: --show-value"),
-        (["save", "a"], "unrecognized arguments: a"),
-        (["save", "--cache", "a"], "unrecognized arguments: --cache a"),
+        (["save"], "invalid choice: 'save'"),
+        (["load"], "invalid choice: 'load'"),
+        (["inspect", "a"], "unrecognized arguments: a"),
+        (["inspect", "--cache", "a"], "unrecognized arguments: --cache a"),
         (["why", "/", "--limit", "3"], "unrecognized arguments: --limit 3"),
         (["--watch", "nan"], "must be a number of seconds above 0, not 'nan'"),
         (["warm", "http://example.com/sitemap.xml", "--limit", "0"], "must be an integer above 0, not '0'"),
@@ -33,13 +35,9 @@ def test_an_invalid_command_line_is_a_usage_error(command, capsys, arguments, co
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (
-            ["--json", "save"],
-            "--json is only for the figures, misses, advise, inspect and the entries: leave it out of save.",
-        ),
         (["--watch", "3", "clear"], "--watch is only for the figures: leave it out of clear."),
         (["--watch"], "--watch needs a terminal, and the output is not one: leave --watch out."),
-        (["save"], "No cache has snapshots: set the option snapshot to a directory."),
+        (["inspect"], "No cache has snapshots: set the option snapshot to a directory."),
     ],
 )
 def test_a_command_that_cannot_be_run_is_refused(command, arguments, reason):

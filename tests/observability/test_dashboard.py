@@ -28,7 +28,7 @@ TOTALS = {
 } - {"evicted_weight", *MISSES.values()}
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
-    *("workers", "history", "times", "cores", "saved", "can_save", "can_inspect", "settings", "store", "pages"),
+    *("workers", "history", "times", "cores", "saved", "can_inspect", "settings", "store", "pages"),
     *("recent", "curve", "groups"),
 }
 NOW = {"answered_ratio", "hit_ratio", "stale_ratio", "requests_per_second"}

@@ -1,7 +1,7 @@
-"""Manage snapshots from a terminal. ``manage.py wheelcache save|load|inspect`` and ``flask wheelcache ...`` share this.
+"""List the snapshots in a terminal. ``manage.py wheelcache inspect`` and ``flask wheelcache inspect`` share this.
 
-The commands ask the workers to save or load. The process of the command never uses a cache, so it loads no snapshot and
-saves none at its exit. It unpickles no record either, since unpickling could run code from the file.
+The process of the command never uses a cache, so it loads no snapshot and saves none at its exit. It unpickles no
+record either, since unpickling could run code from the file.
 
 ``inspect --json`` prints one document. Times are in seconds since 1970. More keys may be added.
 
@@ -21,26 +21,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from wheelcache.errors import SnapshotDamaged, SnapshotRefused
 from wheelcache.observability.console import (
     CommandFailed,
     console_for,
     date_of,
-    nothing_found,
     plain_table,
     size_in_words,
-    user_name,
 )
-from wheelcache.observability.inquiries import begin, is_alive, wait
 from wheelcache.observability.observed import ObservedCache
-from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.site import Own, Site, is_idle
-from wheelcache.observability.worker_requests import LOAD, SAVE
 from wheelcache.persistence.autosave import SUFFIX, Autosave
 from wheelcache.persistence.snapshot_file import ASIDE, open_snapshot
 from wheelcache.persistence.snapshots import KIND
@@ -49,9 +42,6 @@ from wheelcache.runtime.clock import SystemClock
 if TYPE_CHECKING:
     from rich.table import Table
 
-PATIENCE: Final = 60.0
-"""Seconds that ``save`` waits for the workers."""
-
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCache:
@@ -59,7 +49,6 @@ class SnapshotCache:
 
     name: str
     keeper: Autosave
-    is_published: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,64 +63,6 @@ class SnapshotInfo:
     saved_at: float | None = None
     entries: int | None = None
     signed: bool | None = None
-
-
-def save(caches: Iterable[ObservedCache], option: str, out: TextIO, *, patience: float = PATIENCE) -> None:
-    """Ask all workers to save, wait until they have, and print the new snapshots.
-
-    Args:
-        caches: the caches of the site.
-        option: the name of the option that sets the directory of snapshots, as the user writes it.
-        out: the output.
-        patience: seconds to wait.
-
-    Raises:
-        CommandFailed: if there is no worker to ask, or if a worker does not save in time.
-    """
-    caches = list(caches)
-    site, until = Site(caches, Own.NONE), SystemClock.steady() + patience
-    asked = _to_ask(SAVE, _kept(caches, option), site, out)
-    tokens = {each: begin(site, pids, each.name, {"kind": SAVE}) for each, pids in asked.items()}
-    missing = []
-    for each, pids in asked.items():
-        answers = wait(site, pids, tokens[each], until)
-        files = [Path(answer["file"]) for _, answer in answers.good if answer["file"] is not None]
-        out.writelines(f"{_in_words(each, info)}\n" for path in files if (info := _info_of(each, path)))
-        # Workers that have exited can no longer save.
-        here = [pid for worker, pid in pids.items() if pid not in answers.silent or is_alive(site, worker)]
-        if len(files) < len(here):
-            missing.append(
-                f"Only {len(files)} of the {len(here)} workers of the cache {each.name!r} ({_listed(here)}) saved it "
-                f"within {patience:g} seconds. The log of the others may say why."
-            )
-    if missing:
-        raise CommandFailed("\n".join(missing))
-
-
-def load(caches: Iterable[ObservedCache], option: str, out: TextIO) -> None:
-    """Ask all workers to load the newest snapshot, and print which worker will load which file.
-
-    The workers begin within seconds. This does not wait for them.
-
-    Raises:
-        CommandFailed: if there is no worker to ask, or no snapshot to load.
-    """
-    caches = list(caches)
-    kept = _kept(caches, option)
-    newest = {each: found for each in kept if (found := _newest(each))}
-    if not newest:
-        places = " and ".join(dict.fromkeys(str(each.keeper.directory) for each in kept))
-        raise CommandFailed(f"There is no snapshot to load in {places}. Run inspect to list the files.")
-    site = Site(caches, Own.NONE)
-    for each, pids in _to_ask(LOAD, list(newest), site, out).items():
-        path, saved_at = newest[each]
-        site.ask(LOAD, each.name)
-        if pids:
-            workers = _listed(pids.values())
-            out.write(
-                f"The cache {each.name!r}: {workers} will begin to load {path} within {INTERVAL:g} seconds. It was "
-                f"saved {_age(saved_at)} ago. Present entries are kept.\n"
-            )
 
 
 def inspect(
@@ -159,7 +90,7 @@ def inspect(
     console.print(_table(found))
 
 
-# Below: the workers to ask.
+# Below: reading the files.
 
 
 def _kept(caches: Iterable[ObservedCache], option: str) -> list[SnapshotCache]:
@@ -167,48 +98,10 @@ def _kept(caches: Iterable[ObservedCache], option: str) -> list[SnapshotCache]:
     found: dict[tuple[str, Path], SnapshotCache] = {}
     for cache in caches:
         if cache.keeper is not None:
-            is_published = cache.observer.publication is not None
-            found.setdefault(
-                (cache.name, cache.keeper.directory), SnapshotCache(cache.name, cache.keeper, is_published)
-            )
+            found.setdefault((cache.name, cache.keeper.directory), SnapshotCache(cache.name, cache.keeper))
     if not found:
         raise CommandFailed(f"No cache has snapshots: set the option {option} to a directory.")
     return list(found.values())
-
-
-def _to_ask(action: str, kept: Sequence[SnapshotCache], site: Site, out: TextIO) -> dict[SnapshotCache, dict[int, int]]:
-    """Return the workers that will carry out ``action``: see ``Site.workers_to_ask``. Report the idle workers."""
-    silent = [each for each in kept if not each.is_published]
-    if silent:
-        names = " and ".join(repr(each.name) for each in silent)
-        raise CommandFailed(f"The workers of {names} cannot be asked, because they do not publish figures.")
-    asked = {each: workers for each in kept if (workers := site.workers(each.name))}
-    if not asked:
-        raise CommandFailed(nothing_found(site.own))
-    for each, workers in asked.items():
-        site.note(action, user_name(), each.name)
-        idle = _listed(worker.pid for worker in workers if is_idle(worker))
-        if idle:
-            out.write(f"The cache {each.name!r} is empty and not in use in {idle}, which will {action} nothing.\n")
-    return {each: site.workers_to_ask(each.name) for each in asked}
-
-
-def _newest(kept: SnapshotCache) -> tuple[Path, float] | None:
-    for path in kept.keeper.snapshots():
-        saved_at = _saved_at(kept, path)
-        if saved_at is not None:
-            return path, saved_at
-    return None
-
-
-def _saved_at(kept: SnapshotCache, path: Path) -> float | None:
-    """Return when a snapshot was saved, in seconds since 1970; None if the file is missing or refused."""
-    with suppress(FileNotFoundError, SnapshotRefused), open_snapshot(path, KIND, kept.keeper.secret) as snapshot:
-        return snapshot.number("saved_at")
-    return None
-
-
-# Below: reading the files.
 
 
 def _files(kept: SnapshotCache) -> list[Path]:
@@ -290,12 +183,6 @@ def _state(found: SnapshotInfo) -> str:
     return f"set aside, {state}" if found.set_aside else state
 
 
-def _in_words(kept: SnapshotCache, found: SnapshotInfo) -> str:
-    if found.entries is None or found.state != "whole":
-        return f"The cache {kept.name!r}: {found.file}, {_state(found)}."
-    return f"The cache {kept.name!r}: {found.entries:,} entries in {found.file}, {_weight(found.bytes)}."
-
-
 def _weight(size: int) -> str:
     return f"{size} B" if size < 1 << 10 else size_in_words(size, None)
 
@@ -306,12 +193,6 @@ def _age(at: float) -> str:
         if seconds >= 2 * unit:
             return f"{seconds / unit:,.0f} {name}"
     return f"{seconds:.0f} s"
-
-
-def _listed(pids: Iterable[int]) -> str:
-    """Return the numbers of the processes in their order, each once: a process may have several caches of a name."""
-    unique = list(dict.fromkeys(pids))
-    return f"process{'es' if len(unique) > 1 else ''} {', '.join(map(str, unique))}" if unique else ""
 
 
 def _with_progress(files: Sequence[tuple[SnapshotCache, Path]]) -> Iterable[tuple[SnapshotCache, Path]]:

@@ -1,4 +1,4 @@
-"""The requests of operators to the workers of a site: to clear, save or load a cache, or to purge some of its pages.
+"""The requests of operators to the workers of a site: to clear a cache, or to purge some of its pages.
 
 ``inquiries`` passes them to the workers.
 """
@@ -13,8 +13,6 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from wheelcache.options import shown
 
 CLEAR: Final = "clear"
-SAVE: Final = "save"
-LOAD: Final = "load"
 PURGE: Final = "purge"
 """The actions that can be requested."""
 

@@ -98,8 +98,8 @@ class BusiestPaths {
 export class Details {
   /**
    * @param {string} name the name of the cache
-   * @param {Object} site ``mayOperate`` and ``mayInspect``, ``reasons`` (sentences by reason), the functions ``clear``,
-   *   ``save`` and ``purge`` of a button and the cache's figures, and ``inspect`` and ``confirmed``: see ``Inspection``
+   * @param {Object} site ``mayOperate`` and ``mayInspect``, ``reasons`` (sentences by reason), the functions ``clear``
+   *   and ``purge`` of a button and the cache's figures, and ``inspect`` and ``confirmed``: see ``Inspection``
    */
   constructor(name, site) {
     this.name = name;
@@ -112,13 +112,9 @@ export class Details {
     for (const region of this.root.querySelectorAll(".scroll")) {
       set(region, { "aria-label": `${region.getAttribute("aria-label")} of ${name}` });
     }
-    this.buttons = {};
-    for (const [action, label] of [["clear", `Clear ${name}`], ["save", `Save ${name} now`]]) {
-      const button = this.root.querySelector(`[data-action="${action}"]`);
-      set(button, { "aria-label": label });
-      button.addEventListener("click", () => site[action](button, this.cache));
-      this.buttons[action] = button;
-    }
+    this.clear = this.root.querySelector("[data-action=clear]");
+    set(this.clear, { "aria-label": `Clear ${name}` });
+    this.clear.addEventListener("click", () => site.clear(this.clear, this.cache));
     const purge = part(this.root, "purge");
     purge.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -143,8 +139,7 @@ export class Details {
   /** Shows the figures. Workers and history are present only in answers to requests that name the cache. */
   show(cache, { at, since, events }, span) {
     this.cache = cache;
-    this.buttons.clear.hidden = !this.site.mayOperate;
-    this.buttons.save.hidden = !(this.site.mayOperate && cache.can_save);
+    this.clear.hidden = !this.site.mayOperate;
     this.inspection.root.hidden = !(this.site.mayInspect && cache.can_inspect);
     part(this.root, "body").hidden = !cache.workers;
     if (!cache.workers) return;
