@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import threading
 from contextlib import contextmanager
-from io import StringIO
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
@@ -89,9 +88,8 @@ def served(bodies):
 
 
 def run(*args, concurrency=2, limit=None):
-    out = StringIO()
-    sitemaps.run(*args, out, concurrency=concurrency, limit=limit)
-    return out.getvalue()
+    report = sitemaps.warm(*args, [], concurrency, limit)
+    return "".join(f"{line}\n" for line in report.view)
 
 
 def sitemap(*locs, kind="url", root="urlset"):

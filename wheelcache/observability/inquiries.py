@@ -102,6 +102,12 @@ LATEST: Final = 64
 SECRET: Final = re.compile("session", re.IGNORECASE)
 """The keys of sessions identify users that are logged in: the part after this word is hidden."""
 
+KEYS_HAVE_PREFIXES: Final = (
+    "Keys are those that the cache stores: in Django with prefix and version, such as :1:user:7, in Flask with the key "
+    "prefix. Look for *user:7, for instance, with a * in front."
+)
+"""Advice if a key is not found, or a pattern matches none."""
+
 Document = dict[str, Any]
 Rows = list[tuple[str, bytes, str, float, float]]
 """The inquiries and requests in the database: token, encoded name of the cache, document, its time, and the time at

@@ -274,15 +274,15 @@ export class Details {
   showStore({ store, total, times }) {
     part(this.root, "store").hidden = store === null;
     if (store === null) return;
-    const { reads, writes, breakers, open_breakers: open, trackers, trusted } = store;
+    const { breakers, open_breakers: open, trackers, trusted } = store;
     this.write("store_hits", count(store.hits));
     this.write("store_misses", count(store.misses));
-    this.write("store_reads", count(reads.calls));
+    this.write("store_reads", count(store.reads));
     this.showTimes("store", times, "store_reads");
-    this.write("store_writes", count(writes.calls));
-    this.write("store_write_time", writes.calls ? milliseconds((1000 * writes.seconds) / writes.calls) : NOTHING);
-    this.write("store_errors", count(reads.errors + writes.errors));
-    this.write("store_refused", count(reads.refused + writes.refused));
+    this.write("store_writes", count(store.writes));
+    this.write("store_write_time", unless(store.write_ms, milliseconds));
+    this.write("store_errors", count(store.errors));
+    this.write("store_refused", count(store.refused));
     this.write("store_stale", count(total.stale_hits));
     const closed = breakers ? "closed" : this.cache.worker_count ? "none, without FAIL_SAFE" : NOTHING;
     this.mark("store_breaker", open, breakers, "open", closed);
