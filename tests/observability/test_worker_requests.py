@@ -12,7 +12,8 @@ from wheelcache.observability.inquiries import PURGES_KEPT, inquiries_in
 from wheelcache.observability.metrics import read_process, read_site
 from wheelcache.observability.site_commands import figures
 from wheelcache.observability.snapshot_commands import inspect
-from wheelcache.observability.worker_requests import CLEAR, PURGE, NotPurgeable, check_purgeable
+from wheelcache.observability.worker_requests import NotPurgeable, check_purgeable
+from wheelcache.readable import CLEAR, PURGE
 from wheelcache.runtime.clock import SystemClock
 
 

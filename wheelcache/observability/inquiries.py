@@ -9,7 +9,7 @@ when they have been read.
 Both are for the workers that live when they are made. When a worker reads them for the first time, it ignores those
 that are older than its cache, or older than its process in the child of a fork.
 
-A request has the key ``kind``, one of the actions of ``worker_requests``; a purge also has ``target``. Only the last of
+A request has the key ``kind``, one of the actions of ``readable``; a purge also has ``target``. Only the last of
 equal requests to a cache is kept, and purges only for some minutes.
 
 An inquiry has the key ``kind``, and others that depend on it; ``asked`` has the pids of the workers by their numbers.
@@ -63,7 +63,7 @@ from wheelcache.observability.event_log import DELETED, INSPECTED
 from wheelcache.observability.memory_use import random_entries
 from wheelcache.observability.site_file import SiteFile, lives
 from wheelcache.observability.tables import encoded
-from wheelcache.observability.worker_requests import PURGE
+from wheelcache.readable import PURGE
 from wheelcache.runtime.clock import SystemClock
 
 if TYPE_CHECKING:

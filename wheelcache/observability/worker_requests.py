@@ -1,7 +1,4 @@
-"""The requests of operators to the workers of a site: to clear a cache, or to purge some of its pages.
-
-``inquiries`` passes them to the workers.
-"""
+"""The check of the URLs and hosts whose pages operators purge."""
 
 from __future__ import annotations
 
@@ -11,10 +8,6 @@ from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from wheelcache.options import shown
-
-CLEAR: Final = "clear"
-PURGE: Final = "purge"
-"""The actions that can be requested."""
 
 LONGEST: Final = 4096
 """Characters of a URL to purge."""

@@ -36,7 +36,8 @@ from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.recorder import MINUTE
 from wheelcache.observability.site import RECENTLY, OverviewStep, Own, Site, Step
 from wheelcache.observability.tables import LEVELS, STEP
-from wheelcache.observability.worker_requests import CLEAR, PURGE, check_purgeable
+from wheelcache.observability.worker_requests import check_purgeable
+from wheelcache.readable import CLEAR, PURGE
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import NOTHING, REASONS, Stats
 
