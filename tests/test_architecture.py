@@ -123,6 +123,18 @@ def test_no_modules_import_each_other_in_a_circle():
     assert left == {}
 
 
+def test_the_engine_and_its_parts_import_nothing_of_observability():
+    reached, left = set(), ["wheelcache.engine"]
+    while left:
+        reached.add(module := left.pop())
+        left += imported_modules()[module] - reached - {"wheelcache"}
+    assert "wheelcache.cache_parts" in reached
+    _, frames, _ = picture()
+    parts = {module for module in imported_modules() if unit_of(module) in frames["parts"] - {"observability"}}
+    named = {name for module in reached | parts for name in imported_modules()[module]}
+    assert sorted(name for name in named if unit_of(name) == "observability") == []
+
+
 # The surface for layers.
 
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, Unpack, cast, overload
 
 from wheelcache import options
-from wheelcache.cache_parts import CacheParts
+from wheelcache.cache_parts import CacheParts, naming
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core import CacheAccess
 from wheelcache.core.access import DEFAULT_TTL, TTL, Lifetime
@@ -104,7 +104,7 @@ class Cache(CacheAccess):
         FileUnusable: (a RuntimeError) if a directory cannot be used. The message gives the reason.
     """
 
-    __slots__ = ("_gate", "_parts", "_writer", "engine", "name")
+    __slots__ = ("_gate", "_observer", "_parts", "_writer", "engine", "name")
 
     def __init__(
         self,
@@ -134,6 +134,9 @@ class Cache(CacheAccess):
         if (max_weight is None) != (weigher is None):
             raise TypeError(f"max_weight and weigher must be given together, not {max_weight!r} and {weigher!r}")
         parts = CacheParts(checked)
+        with naming("figures_dir"):
+            self._observer = Observer(parts.readable)
+        parts.attach(self._observer)
         self.name = name
         self._bind(parts.core, parts.writer)
         self._ttl = parts.options.ttl
@@ -376,12 +379,12 @@ class Cache(CacheAccess):
     def stats(self) -> Stats:
         """Return the statistics since the cache was made."""
         self._gate.open()
-        return self._parts.observer.stats()
+        return self._parts.stats()
 
     @property
     def observer(self) -> Observer:
         """The part with the published statistics, the recent events and the operators' requests."""
-        return self._parts.observer
+        return self._observer
 
     @property
     def keeper(self) -> Autosave | None:

@@ -19,18 +19,15 @@ from wheelcache.keys import CALLERS, GROUP, KeyProxies
 from wheelcache.leases.fill_turns import FillTurns, LeasedReads
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.memoize import Group, Groups
-from wheelcache.observability.inquiries import Inspector
-from wheelcache.observability.observers import IdleChecker, Observer
-from wheelcache.observability.stats_reader import StatsReader
-from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
 from wheelcache.options import tag
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.persistence.gate import Gate
 from wheelcache.persistence.snapshots import Snapshots
+from wheelcache.readable import CLEAR, CacheObserver, Readable, StatsReader
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock, unfrozen
 from wheelcache.runtime.frozen_time import follow
-from wheelcache.runtime.periodic_jobs import PeriodicJobs
+from wheelcache.runtime.periodic_jobs import IdleCheck, PeriodicJobs
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.writing.entry_writer import EntryWriter
 from wheelcache.writing.removal_listener import RemovalListener
@@ -61,7 +58,10 @@ class CacheParts:
         is_closed: whether ``close`` has finished.
         actions: the functions that run the requests of operators, by action.
         before_clear: called by ``clear`` before it removes the entries; None unless an HTTP cache sets it.
-        observer, jobs: the parts that read the cache's figures, and the periodic jobs.
+        stats: reads the figures, also those of a store behind or of pages.
+        readable: the parts that the observer reads.
+        idle_check: whether the cache is idle, so that the jobs can be paused.
+        observer, jobs: the observer of the cache, and the periodic jobs; they exist after ``attach``.
     """
 
     def __init__(self, options: Any) -> None:
@@ -131,30 +131,31 @@ class CacheParts:
             is_in_use=self.gate.is_in_use,
         )
         self.keeper = self._autosave()
-        stats = StatsReader(self.core, self.loads.counts, self.loads.computed)
-        self.actions, in_use = self._actions(), self.gate.is_in_use
+        self.stats = StatsReader(self.core, self.loads.counts, self.loads.computed)
+        self.actions: dict[str, Callable[..., Any]] = {CLEAR: self.clear}
         self.before_clear: Callable[[], object] | None = None
-        inspector = Inspector(
-            self.core, self.loads.computing, self.writer.delete_many, self.deletions, self.delete_tags, self.actions
+        self.readable = Readable(
+            options,
+            self.core,
+            self.driver,
+            self.stats,
+            self.loads.failures,
+            self.loads.computing,
+            self.actions,
+            self.writer.delete_many,
+            self.deletions,
+            self.delete_tags,
+            tuple if self.stamps.bus is None else self.stamps.bus.take_restored,
+            self.gate.is_in_use,
         )
-        with _naming("figures_dir"):
-            self.observer = Observer(
-                options,
-                self.core,
-                stats,
-                self.loads.failures,
-                self.loads.computing,
-                self.driver,
-                self.actions,
-                inspector,
-                in_use,
-            )
-        if self.stamps.bus is not None:
-            self.observer.events.take_restored = self.stamps.bus.take_restored
-        jobs = self.observer.jobs if self.keeper is None else [*self.observer.jobs, self.keeper]
-        self.idle_checker = IdleChecker(stats, self.writer.expect_first_write, lambda: not self.loads.is_idle)
-        self.jobs = PeriodicJobs(self.driver.clock, self.idle_checker, jobs)
-        if self.keeper is not None or self.observer.publication is not None:
+        self.idle_check = IdleCheck(self.stats.activity, self.writer.expect_first_write, lambda: not self.loads.is_idle)
+
+    def attach(self, observer: CacheObserver) -> None:
+        """Let ``observer`` run its jobs while the cache is used. Called once, before the first use."""
+        jobs = observer.jobs if self.keeper is None else [*observer.jobs, self.keeper]
+        self.observer = observer
+        self.jobs = PeriodicJobs(self.driver.clock, self.idle_check, jobs)
+        if self.keeper is not None or observer.publishes:
             self.gate.load_first(self._begin_use)
 
     def start(self) -> None:
@@ -246,6 +247,8 @@ class CacheParts:
         self.leases.after_fork_in_child()
         self.loads.after_fork_in_child()
         self.observer.after_fork_in_child()
+        if self.stats.store is not None:
+            self.stats.store.after_fork_in_child()
         self.writer.after_fork_in_child()
         self.gate.after_fork_in_child()
         self.jobs.start_over()
@@ -254,7 +257,7 @@ class CacheParts:
         options = self.options
         if options.snapshot_dir is None:
             return None
-        with _naming("snapshot_dir"):
+        with naming("snapshot_dir"):
             return Autosave(options.snapshot_dir, options.snapshot_interval, options.snapshot_key, self.snapshots)
 
     def _begin_use(self) -> None:
@@ -265,16 +268,9 @@ class CacheParts:
         finally:
             self.jobs.start_jobs()
 
-    def _actions(self) -> dict[str, Callable[..., Any]]:
-        """Return the actions that operators can request."""
-        actions: dict[str, Callable[..., object]] = {CLEAR: self.clear}
-        if self.keeper is not None:
-            actions |= {SAVE: self.keeper.run, LOAD: self.keeper.run_load}
-        return actions
-
 
 @contextmanager
-def _naming(option: str) -> Iterator[None]:
+def naming(option: str) -> Iterator[None]:
     """Let an error about a directory name the option that the directory comes from."""
     try:
         yield

@@ -14,14 +14,24 @@ from math import isfinite
 from typing import Any, Final, TextIO
 
 from wheelcache.errors import FileUnusable
-from wheelcache.observability import console, entry_commands, miss_tables, operator_commands, snapshot_commands
-from wheelcache.observability.console import CommandFailed
+from wheelcache.observability import console, entry_commands, site_commands, snapshot_commands
+from wheelcache.observability.console import CommandFailed, Report
 from wheelcache.observability.observed import ObservedCache
+from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_requests import NotPurgeable
 
 DESCRIPTION: Final = (
     "Show the figures of the caches, over all workers of this site on this machine, or run a command in all workers."
 )
+
+COMMANDS: Final = {
+    each.__name__: each
+    for each in (site_commands.misses, site_commands.advise, site_commands.clear, site_commands.reset)
+}
+"""The commands for one cache, or for all."""
+
+WATCH: Final = INTERVAL
+"""Default of ``--watch``, in seconds. Workers do not publish more often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +42,13 @@ class Framework:
         caches: returns the caches of the site. It raises ``CommandFailed`` if there are none.
         name_of: returns the name of the cache that ``--cache`` gives.
         snapshot_option: the name of the option that sets the directory of snapshots, as the user writes it.
-        explain: runs ``why`` for a path and the lines of ``--header``, with the output.
+        explain: runs ``why`` for a path and the lines of ``--header``.
     """
 
     caches: Callable[[], Iterable[ObservedCache]]
     name_of: Callable[[str | None], str | None]
     snapshot_option: str
-    explain: Callable[[str, Iterable[str], TextIO], None]
+    explain: Callable[[str, Iterable[str]], Report]
 
 
 def add_commands(parser: ArgumentParser) -> None:
@@ -60,36 +70,35 @@ def add_commands(parser: ArgumentParser) -> None:
         "--watch",
         nargs="?",
         type=seconds,
-        const=console.WATCH,
+        const=WATCH,
         metavar="SECONDS",
-        help=f"update the table every SECONDS (default: {console.WATCH:g}) until Ctrl-C",
+        help=f"update the table every SECONDS (default: {WATCH:g}) until Ctrl-C",
     )
     commands = parser.add_subparsers(title="commands", dest="action", metavar="COMMAND")
 
     def add(name: str, text: str, *options: ArgumentParser) -> ArgumentParser:
         description = f"{text[0].upper()}{text[1:]}."
-        command: ArgumentParser = commands.add_parser(name, help=text, description=description, parents=[*options, own])
+        parents = [*options, as_json, own]
+        command: ArgumentParser = commands.add_parser(name, help=text, description=description, parents=parents)
         return command
 
-    add("save", "ask all workers to save their entries, and wait until they have")
-    add("load", "ask all workers to load the newest snapshot, in addition to their entries")
     add("clear", "ask all workers to clear their entries", cache)
     purge = add("purge", "remove the pages of a URL, of a directory or of a host, in all workers", cache)
     purge.add_argument("target", metavar="URL", help="a URL, a directory (https://example.com/news/*) or a host")
-    add("misses", "show why look-ups miss, and the groups of keys that cost most", cache, as_json)
-    add("advise", "print the changes of the options that would clearly help, and their effect", cache, as_json)
+    add("misses", "show why look-ups miss, and the groups of keys that cost most", cache)
+    add("advise", "print the changes of the options that would clearly help, and their effect", cache)
     add("reset", "reset the figures to zero, here and on the dashboard", cache)
-    add("inspect", "list the snapshots, their age, and whether they are whole", as_json)
-    keys = add("keys", "list the keys that match a pattern, in all workers", cache, as_json)
-    tags = add("tags", "list the tags that match a pattern, with the number of their entries", cache, as_json)
+    add("inspect", "list the snapshots, their age, and whether they are whole")
+    keys = add("keys", "list the keys that match a pattern, in all workers", cache)
+    tags = add("tags", "list the tags that match a pattern, with the number of their entries", cache)
     for command in (keys, tags):
         command.add_argument("target", nargs="?", default="*", metavar="PATTERN", help="a pattern (default: *)")
-    get = add("get", "show one entry in each worker: the time left, its size, type and tags", cache, as_json)
+    get = add("get", "show one entry in each worker: the time left, its size, type and tags", cache)
     get.add_argument("--show-value", action="store_true", help="show the value")
-    ttl = add("ttl", "show the seconds that are left to one entry in each worker", cache, as_json)
+    ttl = add("ttl", "show the seconds that are left to one entry in each worker", cache)
     for command in (get, ttl):
         command.add_argument("target", metavar="KEY", help="the key, as the cache stores it")
-    delete = add("delete", "delete one key, or the entries of a pattern or of a tag, in all workers", cache, as_json)
+    delete = add("delete", "delete one key, or the entries of a pattern or of a tag, in all workers", cache)
     delete.add_argument("target", nargs="?", metavar="KEY", help="the key, as the cache stores it")
     delete.add_argument("--pattern", help="delete the keys that match a pattern")
     delete.add_argument("--tag", help="delete the entries of a tag")
@@ -110,48 +119,40 @@ def run(options: Mapping[str, Any], framework: Framework, out: TextIO, *, styled
     Raises:
         CommandFailed: if the command cannot be run, or not by all workers, for the reason in the message.
     """
-    action, as_json = options["action"], options["json"]
-    if action is not None and options["watch"] is not None:
+    action, as_json, every = options["action"], options["json"], options["watch"]
+    if every is not None and action is not None:
         raise CommandFailed(f"--watch is only for the figures: leave it out of {action}.")
-    if as_json and action not in (None, "inspect", "advise", "misses", *entry_commands.ACTIONS):
-        raise CommandFailed(
-            f"--json is only for the figures, misses, advise, inspect and the entries: leave it out of {action}."
-        )
+    if every is not None and as_json:
+        raise CommandFailed("--json prints one document: leave --watch out.")
+    try:
+        if every is not None:
+            caches = [*framework.caches()]
+            console.watch(lambda: site_commands.figures(caches), out, every, styled=styled)
+        else:
+            console.show(_report(action, options, framework), out, as_json=as_json, styled=styled)
+    except (NotPurgeable, FileUnusable) as error:
+        raise CommandFailed(str(error)) from None
+
+
+def _report(action: str | None, options: Mapping[str, Any], framework: Framework) -> Report:
     if action == "why":
-        framework.explain(options["target"], options["header"], out)
-        return
+        return framework.explain(options["target"], options["header"])
     if action == "warm":
         # Every flask command imports this module.
         from wheelcache.http_cache import sitemaps
 
-        warmed = {name: options[name] for name in ("concurrency", "limit")}
-        sitemaps.run(options["target"], out, header_lines=options["header"], styled=styled, **warmed)
-        return
-    caches = framework.caches()
+        return sitemaps.warm(options["target"], options["header"], options["concurrency"], options["limit"])
+    caches = [*framework.caches()]
     name = framework.name_of(options.get("cache"))
-    try:
-        if action is None:
-            console.show(caches, out, watch=options["watch"], as_json=as_json, styled=styled)
-        elif action in entry_commands.ACTIONS:
-            entry_commands.run(action, options, caches, name, out)
-        elif action == "inspect":
-            snapshot_commands.inspect(caches, framework.snapshot_option, out, as_json=as_json, styled=styled)
-        elif action == "purge":
-            operator_commands.purge(caches, name, options["target"], out)
-        elif action == "clear":
-            operator_commands.clear(caches, name, out)
-        elif action == "misses":
-            miss_tables.show(caches, name, out, as_json=as_json, styled=styled)
-        elif action == "advise":
-            console.advise(caches, name, out, as_json=as_json)
-        elif action == "reset":
-            operator_commands.reset(caches, name, out)
-        elif action == "save":
-            snapshot_commands.save(caches, framework.snapshot_option, out)
-        else:
-            snapshot_commands.load(caches, framework.snapshot_option, out)
-    except (NotPurgeable, FileUnusable) as error:
-        raise CommandFailed(str(error)) from None
+    if action is None:
+        return site_commands.figures(caches)
+    if action in entry_commands.ACTIONS:
+        return entry_commands.run(action, options, caches, name)
+    if action == "inspect":
+        return snapshot_commands.inspect(caches, framework.snapshot_option)
+    if action == "purge":
+        return site_commands.purge(caches, name, options["target"])
+    return COMMANDS[action](caches, name)
 
 
 def seconds(text: str) -> float:

@@ -18,9 +18,8 @@ from wheelcache.core.contract import MISSING, STORED, Seen
 from wheelcache.errors import Unloaded
 from wheelcache.loading.request import LoadRequest
 from wheelcache.loading.steps import Steps, StepsTo
-from wheelcache.observability.stats_reader import ObservedPages, ObservedStore
-from wheelcache.observability.worker_requests import PURGE
 from wheelcache.options import seconds, whole
+from wheelcache.readable import PURGE, ObservedPages, ObservedStore
 from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.request_scope import current_scope
 from wheelcache.turns import Turns
@@ -95,7 +94,7 @@ class Engine:
         """
         self._parts.clear()
         if by is not None:
-            self._parts.observer.events.note_clear(by)
+            self._parts.observer.note_clear(by)
 
     def dropped_since(self, tags: tuple[str, ...], since: int) -> bool:
         """Return whether one of the tags was dropped after the moment ``since``, by any process."""
@@ -177,7 +176,7 @@ class Engine:
 
     def keep_copies_of(self, store: ObservedStore) -> None:
         """Include the statistics of ``store``, and load no snapshot, since the entries are copies of its values."""
-        self._parts.observer.observe_store(store)
+        self._parts.stats.store = store
         self._parts.gate.skip_load()
 
     def lease_fill(self, key: Any) -> Callable[[Any, tuple[str, ...]], None]:
@@ -241,10 +240,10 @@ class Engine:
             before_clear: called before each clear.
         """
         parts = self._parts
-        parts.observer.observe_pages(figures)
+        parts.stats.pages = figures
         parts.actions[PURGE] = purge
         parts.before_clear = before_clear
         turns = Turns(parts.core, parts.stamps.watch, parts.stamps.seen, clock)
         # Until the pages are stored, the cache must receive the requests of operators that outdate them.
-        parts.idle_checker.is_computing = lambda: bool(turns.open)
+        parts.idle_check.is_computing = lambda: bool(turns.open)
         return turns

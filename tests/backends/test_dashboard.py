@@ -18,21 +18,21 @@ from tests.backends.dashboard_page import (
     PURGE,
     READS,
     RESET,
-    SAVE,
+    SENT,
     has_the_headers,
 )
 from tests.backends.dashboard_sites import GUARDED, FlaskSite, config_of, figures, press
 from tests.http_cache.site import WsgiSite
-from tests.waiting import PATIENCE, until
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.pages import PAGES
 from wheelcache.observability.dashboard.dashboard import ASSETS
 from wheelcache.observability.dashboard.permissions import Permission
+from wheelcache.observability.observed import observed_caches
 from wheelcache.observability.site import Site
 
 pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
 
-ACTIONS = [CLEAR, PURGE, SAVE, RESET]
+ACTIONS = [CLEAR, PURGE, RESET]
 
 
 @pytest.fixture
@@ -202,33 +202,19 @@ def test_a_purge_that_makes_no_sense_is_refused(site, pages, data, status, error
     assert [each["kind"] for each in figures(site)["events"] if each["kind"] == "purge"] == []
 
 
-def test_a_cache_is_saved_at_once(site, tmp_path, caplog):
-    assert figures(site)["caches"][0]["saved"] is None
-    caplog.set_level(logging.INFO, "wheelcache")
-    status, answer = press(site, SAVE, {"cache": "atlas"})
-    assert status == 200
-    assert re.fullmatch(r"atlas is being saved\. Takes effect in worker \d+, the only one\.", answer["message"])
-    # The save itself, in another thread, may have logged its end by now.
-    (line,) = (each.message for each in caplog.records if "from the dashboard" in each.message)
-    assert "atlas" in line
-    assert [(each["kind"], each["cache"]) for each in figures(site)["events"]][:1] == [("save", "atlas")]
-    assert until(lambda: figures(site)["caches"][0]["saved"], PATIENCE)
-    assert [each.suffix for each in (tmp_path / "snapshots").iterdir() if each.suffix != ".lock"] == [".snapshot"]
-
-
-def test_a_cache_without_a_place_for_snapshots_cannot_be_saved(make_site, tmp_path):
-    site = make_site(tmp_path / "figures", "not kept")
-    site.cache.set("k", "v")
+def test_the_page_shows_when_a_cache_was_saved_and_cannot_save_it(site, tmp_path):
     (card,) = figures(site)["caches"]
-    assert (card["can_save"], card["saved"]) == (False, None)
-    status, answer = press(site, SAVE, {"cache": "not kept"})
-    assert status == 409
-    assert answer["error"].startswith("The cache 'not kept' has no snapshots")
+    assert card["saved"] is None
+    keepers = filter(None, (each.keeper for each in observed_caches()))
+    (keeper,) = (each for each in keepers if each.directory == tmp_path / "snapshots")
+    status, _, _ = site.ask(site.browser(), "post", f"{PAGE}save", {"cache": "atlas"}, SENT)
+    assert status in (404, 405)
+    saved = keeper.save()
+    assert figures(site)["caches"][0]["saved"] == saved.stat().st_mtime
 
 
 def test_the_settings_are_told_as_they_are_spelled_with_what_is_set_and_no_secret(site, tmp_path):
     (card,) = figures(site)["caches"]
-    assert card["can_save"]
     found = {name.lower(): (value, is_default) for name, value, is_default, _ in card["settings"]}
     assert found["figures_dir"] == (str(tmp_path / "figures"), False)
     assert found["snapshot"] == (str(tmp_path / "snapshots"), False)
@@ -257,8 +243,9 @@ def test_looking_does_not_change_the_figures(site):
 @pytest.mark.parametrize("name", [None, "Atlas", "a\r\nSet-Cookie: a=b", "💥", "x" * 100_000])
 def test_an_unknown_cache_is_404_whatever_it_is_called(site, name, caplog):
     caplog.set_level(logging.INFO, "wheelcache")
-    for url in (CLEAR, SAVE):
-        status, answer = press(site, url, {} if name is None else {"cache": name})
+    for url in (CLEAR, PURGE):
+        target = {"target": "example.com"}
+        status, answer = press(site, url, target if name is None else {"cache": name, **target})
         assert status == 404
         assert answer["error"].startswith("There is no cache ")
         assert not answer["error"].endswith(".")
@@ -279,5 +266,5 @@ def test_where_files_cannot_be_used_it_says_so(site, monkeypatch, error):
 
     for name in ("ask", "reset"):
         monkeypatch.setattr(Site, name, fail)
-    for url in (CLEAR, SAVE, RESET):
+    for url in (CLEAR, RESET):
         assert press(site, url, {"cache": "atlas"}) == (503, {"error": str(error)})

@@ -341,7 +341,7 @@ def test_the_buttons_are_only_shown_to_users_who_may_operate(page):
     page.open("viewer")
     assert page.is_fresh()
     assert page.number("requests") > 0
-    buttons = "#reset, [data-action=clear], [data-action=save]"
+    buttons = "#reset, [data-action=clear]"
     assert [each for each in page.all(buttons) if each.is_displayed()] == []
     # A handmade request is refused.
     page.expected = ["403 ("]

@@ -38,15 +38,11 @@ STORE = {"breakers": 3, "open_breakers": 0, "trackers": 0, "trusted": 0}
     ],
 )
 def test_the_store_behind_shows_its_calls_and_what_is_bad_is_marked(page, site, state, breaker, tracking):
-    def calls(seconds, *counts, **of_them):
-        return {"calls": sum(counts), "seconds": seconds, **of_them}
-
-    reads = calls(3.0, 3000, errors=4, refused=20)
-    writes = calls(0.5, 100, errors=1, refused=1)
+    calls = {"reads": 3000, "read_ms": 1.0, "writes": 100, "write_ms": 5.0, "errors": 5, "refused": 21}
     took = site.times((100,), (0, 0, 3000), of="store_reads")
     page.show(
         site.card(total={"stale_hits": 17}, worker_count=3, times=took)
-        | {"store": {**STORE, **state, "hits": 9, "misses": 1, "reads": reads, "writes": writes}}
+        | {"store": {**STORE, **state, "hits": 9, "misses": 1, **calls}}
     )
     assert page.find('[data-part="store"]').is_displayed()
     shown = {name: page.figure(f"store_{name}", "pages") for name in ("reads", "writes", "errors", "refused", "stale")}
@@ -222,17 +218,6 @@ def test_the_settings_are_a_table_that_marks_what_is_set(page, site):
     assert [row.get_attribute("class") for row in page.all(f"{table} tbody tr")] == ["set", ""]
 
 
-@pytest.mark.parametrize("can_save", [True, False])
-def test_what_has_snapshots_can_be_saved_at_once(page, site, can_save):
-    page.show(site.card(can_save=can_save))
-    button = page.find('section[data-cache="pages"] [data-action="save"]')
-    assert button.is_displayed() == can_save
-    if can_save:
-        button.click()
-        assert until(lambda: page.text("#message") == "Done.", SOON)
-        assert site.posted == ["cache=pages"]
-
-
 @pytest.mark.parametrize(
     ("figures", "expected"),
     [
@@ -320,11 +305,11 @@ def test_the_shares_of_the_last_minute_are_a_bar_in_which_stale_answers_are_neit
 
 
 def test_of_a_cache_with_a_store_the_ratio_of_both_tiers_comes_first(page, site):
-    calls = {"calls": 100, "errors": 0, "refused": 0, "seconds": 0.5}
+    calls = {"reads": 100, "writes": 100, "write_ms": 5.0, "errors": 0, "refused": 0}
     now = {"hit_ratio": 0.5, "answered_ratio": 0.75, "stale_ratio": 0.125, "requests_per_second": 1.0}
     total = {"hits": 100, "misses": 100, "answered_ratio": 0.625}
     card = site.card(now=now, total=total, history=site.history(hit_ratio=0.5, store_ratio=0.25))
-    page.show({**card, "store": {**STORE, "hits": 25, "misses": 75, "reads": calls, "writes": calls}})
+    page.show({**card, "store": {**STORE, "hits": 25, "misses": 75, **calls}})
     assert page.text('[data-row="pages"] [data-column="hit_ratio"]') == "75.0%"
     assert page.figure("ratio_label", "pages") == "Either tier, last minute"
     assert page.figure("hit_ratio_now", "pages") == "75.0%"

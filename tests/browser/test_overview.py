@@ -7,7 +7,7 @@ import pytest
 from tests.browser.page import SOON
 from tests.waiting import until
 
-DETAILS = ("workers", "history", "times", "settings", "saved", "can_save", "cores")
+DETAILS = ("workers", "history", "times", "settings", "saved", "cores")
 
 
 def brief(site, name, **parts):

@@ -84,12 +84,11 @@ def test_the_page_names_its_site_and_has_an_icon_and_ways_out(page, site):
 
 def full_card(site, name="pages"):
     """Return a cache that has every part of the details."""
-    calls = {"calls": 100, "errors": 4, "refused": 3, "seconds": 0.5}
+    calls = {"reads": 100, "writes": 100, "write_ms": 5.0, "errors": 8, "refused": 6}
     store = {
         "hits": 50,
         "misses": 46,
-        "reads": calls,
-        "writes": calls,
+        **calls,
         "breakers": 2,
         "open_breakers": 1,
         "trackers": 2,
@@ -114,7 +113,6 @@ def full_card(site, name="pages"):
         },
         "settings": [["MAX_ENTRIES", "10", False, "the most that are kept"], ["JITTER", "0.05", True, "a share"]],
         "workers": [site.worker(card, pid) for pid in (7, 8)],
-        "can_save": True,
     }
     card["workers"][0]["breaker_open"] = True
     return card

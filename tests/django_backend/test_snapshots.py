@@ -130,21 +130,6 @@ def test_two_caches_that_would_load_each_other_s_entries_are_an_error_of_the_che
 # The command.
 
 
-def test_without_workers_none_can_be_asked(place, tmp_path):
-    options = {"SNAPSHOT": place, "FIGURES_DIR": tmp_path / "figures"}
-    with override_settings(CACHES={"default": {"BACKEND": BACKEND, "OPTIONS": options}}):
-        with pytest.raises(CommandError, match="There is no snapshot to load"):
-            call_command("wheelcache", "load")
-        with pytest.raises(CommandError, match="No worker of this site publishes figures"):
-            call_command("wheelcache", "save")
-    options["FIGURES_DIR"] = None
-    with (
-        override_settings(CACHES={"default": {"BACKEND": BACKEND, "OPTIONS": options}}),
-        pytest.raises(CommandError, match="cannot be asked, because they do not publish figures"),
-    ):
-        call_command("wheelcache", "save")
-
-
 def test_inspect_tells_whole_damaged_foreign_and_set_aside_ones_apart(restart, place):
     with restart():
         caches["default"].set_many(VALUES)

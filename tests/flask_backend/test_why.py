@@ -1,5 +1,6 @@
 """``flask wheelcache why`` and ``warm``, in processes of their own."""
 
+import json
 import re
 
 import pytest
@@ -48,6 +49,13 @@ def test_the_function_that_reads_the_browser_is_named(ask):
 
 def test_the_template_that_reads_a_cookie_is_named(ask):
     assert ask("/themed")[-1] == "  cookie theme: <template>, line 2"
+
+
+def test_the_document_has_the_explanation(command, ask):
+    document = json.loads(command("why", "/address", "--json").stdout)
+    assert (document["url"], document["status"], document["is_stored"]) == ("http://localhost/address", "200 OK", False)
+    assert document["explanation"] == ask("/address")
+    assert json.loads(command("why", "/plain", "--json").stdout)["is_stored"]
 
 
 def test_a_stored_page(ask):

@@ -11,9 +11,9 @@ from tests.observability.published import INTERVAL, only
 from tests.observability.scrape import Scrape
 from tests.waiting import until
 from wheelcache.http_cache.wsgi import renewal_pool
-from wheelcache.observability.console import document, pages_in_words
 from wheelcache.observability.dashboard.dashboard import Dashboard
 from wheelcache.observability.prometheus import Collector
+from wheelcache.observability.site_commands import figures, pages_in_words
 from wheelcache.stats import REASONS, PageStats
 
 PAGES = {
@@ -150,7 +150,7 @@ def test_the_figures_reach_the_dashboard_the_terminal_and_the_metrics(make_site,
     cache = site.cache.cache
     stats = PageStats.of(site.stats().counts())
     (card,) = Dashboard("a site", lambda: [cache], lambda name: []).figures()["caches"]
-    (terminal,) = document([cache])["caches"]
+    (terminal,) = figures([cache]).document["caches"]
     for shown in (card["pages"], terminal["total"]["pages"], terminal["workers"][0]["pages"]):
         assert Counter(shown.pop("not_stored")) == Counter(stats.not_stored)
         del shown["not_stored_paths"], shown["full_variants"]

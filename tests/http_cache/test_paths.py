@@ -18,7 +18,7 @@ from wheelcache.busiest import LONGEST_PATH, PLACES, SpaceSaving, readable
 from wheelcache.http_cache.figures import Figures
 from wheelcache.http_cache.reasons import refusal
 from wheelcache.http_cache.variants import MOST_VARIANTS
-from wheelcache.observability.console import document, pages_in_words
+from wheelcache.observability import site_commands
 from wheelcache.observability.dashboard.dashboard import Dashboard
 from wheelcache.observability.site import Own
 from wheelcache.stats import BYPASSING, MOST_REASONS, REASONS
@@ -233,9 +233,9 @@ def test_the_paths_reach_the_dashboard_and_the_terminal(make_site, clock, path, 
     assert pages["full_variants"] == {"user-agent": {"/news": 8}}
     if is_published:
         assert "Vary: user-agent on /news has more than 32 values" in shown["headline"]
-        (terminal,) = document([cache])["caches"]
+        (terminal,) = site_commands.figures([cache]).document["caches"]
         assert terminal["total"]["pages"] == pages
-    assert pages_in_words("pages", site.stats()).splitlines()[1:] == [
+    assert site_commands.pages_in_words("pages", site.stats()).splitlines()[1:] == [
         "  set-cookie: The response sets a cookie. Most often: /basket 5, /login 2, /a 1.",
         "  Variants removed because of user-agent. Most often: /news 8.",
     ]

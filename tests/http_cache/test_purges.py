@@ -7,7 +7,7 @@ from tests.waiting import until
 from wheelcache.http_cache.wsgi import renewal_pool
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.site import Site
-from wheelcache.observability.worker_requests import CLEAR, PURGE
+from wheelcache.readable import CLEAR, PURGE
 
 pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
 

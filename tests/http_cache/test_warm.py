@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 from contextlib import contextmanager
-from io import StringIO
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
@@ -88,9 +87,8 @@ def served(bodies):
 
 
 def run(*args, concurrency=2, limit=None):
-    out = StringIO()
-    sitemaps.run(*args, out, concurrency=concurrency, limit=limit)
-    return out.getvalue()
+    report = sitemaps.warm(*args, [], concurrency, limit)
+    return "".join(f"{line}\n" for line in report.view)
 
 
 def sitemap(*locs, kind="url", root="urlset"):
@@ -113,6 +111,8 @@ def test_an_index_and_compressed_sitemaps_are_read_and_only_urls_of_the_own_host
         assert '       1  302  wheelcache; fwd=miss; detail="no lifetime"\n' in shown
         assert "       2  200  wheelcache; hit\n" in run(f"{url}/index.xml")
         assert "Requested 1 pages." in run(f"{url}/index.xml", limit=1)
+        document = sitemaps.warm(f"{url}/one.xml.gz", [], 1, 3).document
+        assert document == {"pages": 2, "results": {"200  wheelcache; hit": 2}}
 
 
 BOMB = b'<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><urlset><url><loc>&b;</loc></url></urlset>'

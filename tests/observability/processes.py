@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from tests.observability.published import *
 from wheelcache import Cache, ManualClock
-from wheelcache.observability.worker_requests import CLEAR, SAVE
+from wheelcache.readable import CLEAR
 
 path = Path(sys.argv[1])
 clock = ManualClock()

@@ -5,8 +5,9 @@ from argparse import ArgumentParser
 
 import pytest
 
+from wheelcache.codec import size_of
 from wheelcache.command_line import add_commands
-from wheelcache.observability.console import HEADINGS
+from wheelcache.observability.site_commands import SHOWN
 
 
 @pytest.mark.parametrize(
@@ -16,8 +17,10 @@ from wheelcache.observability.console import HEADINGS
         (["get"], "the following arguments are required: KEY"),
         (["purge"], "the following arguments are required: URL"),
         (["keys", "--show-value"], "unrecognized arguments: --show-value"),
-        (["save", "a"], "unrecognized arguments: a"),
-        (["save", "--cache", "a"], "unrecognized arguments: --cache a"),
+        (["save"], "invalid choice: 'save'"),
+        (["load"], "invalid choice: 'load'"),
+        (["inspect", "a"], "unrecognized arguments: a"),
+        (["inspect", "--cache", "a"], "unrecognized arguments: --cache a"),
         (["why", "/", "--limit", "3"], "unrecognized arguments: --limit 3"),
         (["--watch", "nan"], "must be a number of seconds above 0, not 'nan'"),
         (["warm", "http://example.com/sitemap.xml", "--limit", "0"], "must be an integer above 0, not '0'"),
@@ -32,13 +35,10 @@ def test_an_invalid_command_line_is_a_usage_error(command, capsys, arguments, co
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (
-            ["--json", "save"],
-            "--json is only for the figures, misses, advise, inspect and the entries: leave it out of save.",
-        ),
         (["--watch", "3", "clear"], "--watch is only for the figures: leave it out of clear."),
+        (["--watch", "3", "--json"], "--json prints one document: leave --watch out."),
         (["--watch"], "--watch needs a terminal, and the output is not one: leave --watch out."),
-        (["save"], "No cache has snapshots: set the option snapshot to a directory."),
+        (["inspect"], "No cache has snapshots: set the option snapshot to a directory."),
     ],
 )
 def test_a_command_that_cannot_be_run_is_refused(command, arguments, reason):
@@ -82,9 +82,10 @@ def test_in_a_narrow_terminal_columns_are_in_further_tables(another_worker, comm
     number = sum("cache and workers" in line for line in lines)
     assert (number > 1) == (width < 200)
     assert sum(line.lstrip().startswith("4242 ") for line in lines) == number
-    for heading in ("hit ratio\nnow", "stampedes\nprevented", "lag\nin s"):
-        assert heading in HEADINGS
-        assert all(word in shown for word in heading.split("\n"))
+    for name in ("hit_ratio_now", "stampedes_prevented", "expirations", "lag"):
+        assert name in SHOWN
+        assert all(word in shown for word in name.split("_"))
+    assert shown.count("%") == 3, "only the hit ratio is a percentage"
     assert shown.count("1,500") == 2
     assert shown.count("3,000") == 1
 
@@ -121,6 +122,29 @@ def test_advice_is_for_all_workers_together(another_worker, command):
     (found, *_) = command("advise", "--cache", "pages", "--json")[0]
     assert (found["cache"], found["change"], found["promised"]) == ("pages", {"max_entries": 10_000}, 1.0)
     assert all("adaptive" in other for other in others)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["clear"], [{"cache": "pages", "workers": 2, "entries": 6}]),
+        (["reset"], {"cache": None}),
+        (["reset", "--cache", "pages"], {"cache": "pages"}),
+    ],
+)
+def test_an_action_prints_its_document_with_json(another_worker, command, arguments, expected):
+    for pid in (4242, 4243):
+        another_worker("pages", pid, entries=3)
+    assert command(*arguments, "--json") == (expected, None)
+
+
+def test_names_are_no_markup_and_bytes_have_units(another_worker, command):
+    another_worker("[red]:bug:\x1b[2J", 4242, entries=100, max_weight=10_000, weigher=size_of)
+    shown, _ = command()
+    assert r"[red]:bug:\x1b[2J" in shown
+    assert "\x1b" not in shown
+    assert " KiB" in shown
+    assert "max" in shown
 
 
 def lose_keys(cache, clock):

@@ -5,7 +5,6 @@ import os
 import pwd
 import signal
 import time
-from io import StringIO
 
 import pytest
 
@@ -13,7 +12,7 @@ from tests.full_disk import room_for
 from tests.observability.processes import run, start
 from tests.observability.published import INTERVAL, look
 from tests.waiting import THREADS, until
-from wheelcache.observability import console, operator_commands, snapshot_commands
+from wheelcache.observability import site_commands
 from wheelcache.observability.dashboard.dashboard import LATEST_EVENTS, Dashboard
 from wheelcache.observability.event_log import (
     CLEARED,
@@ -223,21 +222,16 @@ def test_clears_by_code_are_one_event_with_a_count_and_those_of_operators_have_t
     assert sentences == [f"by the code of process {os.getpid()} (3 times)", "by <b>ann</b>"]
 
 
-def test_what_is_done_in_a_terminal_has_the_name_of_the_user_of_the_system(make, path, clock, tmp_path):
-    cache, other = make(snapshot_dir=tmp_path / "snapshots"), make("other")
+def test_what_is_done_in_a_terminal_has_the_name_of_the_user_of_the_system(make, path, clock):
+    cache, other = make(), make("other")
     cache.set("a", 1)
     other.set("a", 1)
     clock.advance(INTERVAL)
-    out = StringIO()
-    with pytest.raises(console.CommandFailed):
-        # The worker is this process, and saves later.
-        snapshot_commands.save([cache], "snapshot", out, patience=0)
-    operator_commands.clear([cache, other], None, out)
-    operator_commands.reset([cache], "pages", out)
-    operator_commands.reset([cache], None, out)
+    site_commands.clear([cache, other], None)
+    site_commands.reset([cache], "pages")
+    site_commands.reset([cache], None)
     by = f"by {pwd.getpwuid(os.geteuid()).pw_name}, in a terminal"
-    assert [(each.kind, each.cache, each.sentence()) for each in told(path, "save", CLEARED, "reset")] == [
-        ("save", "pages", by),
+    assert [(each.kind, each.cache, each.sentence()) for each in told(path, CLEARED, "reset")] == [
         (CLEARED, None, by),
         ("reset", "pages", by),
         ("reset", None, by),

@@ -10,8 +10,8 @@ from tests.observability import processes
 from tests.observability.published import INTERVAL, look
 from wheelcache.codec import Codec, Pickle
 from wheelcache.observability import inquiries
-from wheelcache.observability.answer_tables import KEYS_HAVE_PREFIXES
 from wheelcache.observability.entry_commands import LIMIT
+from wheelcache.observability.inquiries import KEYS_HAVE_PREFIXES
 from wheelcache.runtime.clock import SystemClock
 
 

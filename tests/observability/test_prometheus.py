@@ -125,7 +125,7 @@ def exercise(cache, clock):
     cache.get("missing")
     cache.delete(7)
     use_store(cache, clock)
-    cache.observer.observe_pages(Figures())
+    cache.observer.stats.pages = Figures()
 
 
 def test_every_metric_has_its_conventional_name_its_type_and_its_labels(make_exported, scrape, clock):

@@ -15,10 +15,11 @@ from tests.waiting import PATIENCE, THREADS
 from wheelcache import Cache
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.observability import publisher, tidying
-from wheelcache.observability.console import CommandFailed, document, show
+from wheelcache.observability.console import CommandFailed, show
 from wheelcache.observability.figures import Rate
 from wheelcache.observability.publisher import FIRST
 from wheelcache.observability.site import Own
+from wheelcache.observability.site_commands import figures
 from wheelcache.runtime.clock import SystemClock
 
 # Times of publications.
@@ -494,7 +495,7 @@ def test_the_last_minute_of_all_workers_is_the_sum_of_those_that_are_listed(anot
 
     for pid, hits in ((4242, 5), (4243, 7)):
         another_worker("pages", pid, use=use(hits))
-    (cache,) = document([Cache("looks only", figures_dir=path)])["caches"]
+    (cache,) = figures([Cache("looks only", figures_dir=path)]).document["caches"]
     assert [each["requests_per_second"] for each in cache["workers"]] == [0.5, 0.7]
     assert cache["total"]["requests_per_second"] == 1.2
 
@@ -507,5 +508,5 @@ def test_without_a_worker_the_last_figures_are_printed_and_the_command_fails(mak
     for options in ({"as_json": True}, {"styled": False}):
         out = StringIO()
         with pytest.raises(CommandFailed, match="No worker of this site publishes figures"):
-            show([Cache("looks only", figures_dir=path)], out, **options)
+            show(figures([Cache("looks only", figures_dir=path)]), out, **options)
         assert "pages" in out.getvalue()

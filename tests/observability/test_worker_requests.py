@@ -1,6 +1,5 @@
 """Requests of operators: which workers run a request, when, and that readers never run it."""
 
-import io
 import json
 
 import pytest
@@ -8,12 +7,13 @@ import pytest
 from tests.observability.processes import run
 from tests.observability.published import INTERVAL, look, only
 from wheelcache.http_cache.figures import Figures
-from wheelcache.observability.console import document
 from wheelcache.observability.dashboard.dashboard import Dashboard
 from wheelcache.observability.inquiries import PURGES_KEPT, inquiries_in
 from wheelcache.observability.metrics import read_process, read_site
+from wheelcache.observability.site_commands import figures
 from wheelcache.observability.snapshot_commands import inspect
-from wheelcache.observability.worker_requests import CLEAR, PURGE, NotPurgeable, check_purgeable
+from wheelcache.observability.worker_requests import NotPurgeable, check_purgeable
+from wheelcache.readable import CLEAR, PURGE
 from wheelcache.runtime.clock import SystemClock
 
 
@@ -169,8 +169,8 @@ READS = {
     "a scrape": read_site,
     "a reading of the process": read_process,
     "the page": lambda caches: Dashboard("shop", lambda: caches, lambda name: []).figures(),
-    "the command": document,
-    "the snapshots": lambda caches: inspect(caches, "snapshot", io.StringIO(), as_json=True),
+    "the command": figures,
+    "the snapshots": lambda caches: inspect(caches, "snapshot"),
 }
 
 

@@ -305,15 +305,6 @@ def test_the_pool_saves_and_while_it_does_not_once_more(keep, folder):
     assert until(lambda: len(saving.threads) == 3)
 
 
-def test_the_pool_loads_beside_what_is_there(keep, saved):
-    cache, autosave = keep()
-    cache.set_many({"here": 1})
-    saved({"a": 1, "here": 2})
-    autosave.run_load()
-    assert until(lambda: cache.keys() == ["here", "a"])
-    assert cache.get("here") == 1
-
-
 @pytest.mark.parametrize("refusal", ["false", "error"])
 def test_where_there_is_no_thread_for_it_that_is_one_warning(keep, warnings, monkeypatch, refusal):
     def refuse(job):

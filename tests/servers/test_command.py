@@ -18,7 +18,8 @@ from tests.servers.process import ROOT
 from tests.servers.sites import MANAGE, environment
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache
-from wheelcache.observability.console import document, user_name
+from wheelcache.observability.console import user_name
+from wheelcache.observability.site_commands import figures
 
 WORKERS = 2
 
@@ -66,7 +67,7 @@ class Asked:
 
 def published(path):
     """Return the caches in the document that the command prints, without a process for each look."""
-    return document([Cache("looks only", figures_dir=path)])["caches"]
+    return figures([Cache("looks only", figures_dir=path)]).document["caches"]
 
 
 @pytest.fixture(scope="module", params=MANAGE)
@@ -163,7 +164,7 @@ def test_what_is_no_terminal_gets_the_whole_table_and_no_colours_whatever_the_en
     [
         (["--watch", "nan"], 2, "a number of seconds above 0, not 'nan'"),
         (["get"], 2, "the following arguments are required: KEY"),
-        (["save"], 1, "set the option snapshot to a directory"),
+        (["inspect"], 1, "set the option snapshot to a directory"),
         (["get", "--cache", "another", "--", "-a"], 1, "No worker has a cache 'another'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -34,7 +34,7 @@ class Dashboard(models.Model):
         default_permissions = ()
         permissions = (
             (str(Permission.VIEW_FIGURES), "Can view the figures of the caches"),
-            (str(Permission.OPERATE), "Can clear and save the caches and reset their figures"),
+            (str(Permission.OPERATE), "Can clear the caches and reset their figures"),
             (str(Permission.INSPECT), "Can also find, list and delete entries of the caches"),
         )
 

@@ -10,14 +10,14 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final, TextIO
+from typing import Final
 
 import click
 from flask import current_app, got_request_exception
 from flask.cli import with_appcontext
 
 from wheelcache import command_line
-from wheelcache.observability.console import CommandFailed
+from wheelcache.observability.console import CommandFailed, Report
 from wheelcache.observability.observed import ObservedCache
 
 HOW_TO_WRAP: Final = """\
@@ -59,11 +59,11 @@ def _caches() -> Sequence[ObservedCache]:
 
 
 @with_appcontext
-def _explain(target: str, header_lines: Iterable[str], out: TextIO) -> None:
+def _explain(target: str, header_lines: Iterable[str]) -> Report:
     from wheelcache.http_cache import why
     from wheelcache.http_cache.local_requests import ask_wsgi
 
     host = current_app.config["SERVER_NAME"] or "localhost"
     base, app = f"{current_app.config['PREFERRED_URL_SCHEME']}://{host}", current_app.wsgi_app
     connect = got_request_exception.connect
-    why.run(target, header_lines, base, [lambda: partial(ask_wsgi, app)], HOW_TO_WRAP, connect, out)
+    return why.run(target, header_lines, base, [lambda: partial(ask_wsgi, app)], HOW_TO_WRAP, connect)

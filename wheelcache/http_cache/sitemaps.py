@@ -16,14 +16,15 @@ from contextlib import suppress
 from functools import partial
 from http.client import HTTPException
 from itertools import islice
-from typing import Any, Final, TextIO
+from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 from xml.etree.ElementTree import ParseError, TreeBuilder, XMLParser, fromstring
 
 from wheelcache.http_cache.local_requests import parts_of
 from wheelcache.http_cache.why import headers_of
-from wheelcache.observability.console import CommandFailed, console_for
+from wheelcache.observability.console import CommandFailed, Report
+from wheelcache.observability.progress import progress
 
 MOST_BYTES: Final = 50 << 20
 """The limit of sitemaps.org, before compression."""
@@ -55,28 +56,19 @@ class _NoEntities(TreeBuilder):
 _open: Final = build_opener(_NoRedirects).open
 
 
-def run(
-    target: str,
-    out: TextIO,
-    *,
-    concurrency: int,
-    limit: int | None,
-    header_lines: Iterable[str] = (),
-    styled: bool = True,
-) -> None:
-    """Run the command.
+def warm(target: str, header_lines: Iterable[str], concurrency: int, limit: int | None) -> Report:
+    """Run the command. The document has ``pages``, their number, and ``results``, the numbers by result.
 
     Args:
         target: the URL of a sitemap or of a sitemap index.
+        header_lines: headers to send, such as "Accept-Language: de".
         concurrency: the maximum number of requests at a time.
         limit: the maximum number of pages; None for no limit.
-        header_lines: headers to send, such as "Accept-Language: de".
-        styled: whether the progress bar may be colored.
 
     Raises:
         CommandFailed: if a header is invalid, the sitemap cannot be read, or it has no page to request.
     """
-    headers, console = headers_of(header_lines), console_for(out, styled)
+    headers = headers_of(header_lines)
     try:
         host = parts_of(target).netloc
         urls = list(dict.fromkeys(islice(_pages(target, host, headers), limit)))
@@ -86,22 +78,21 @@ def run(
         raise CommandFailed(
             f"The sitemap {target} has no page of {host}, and only pages of its own host are requested."
         )
-    from rich.progress import track
-
     with ThreadPoolExecutor(concurrency) as pool:
         try:
             answers = pool.map(partial(_result, headers=headers), urls)
-            results = Counter(track(answers, "Pages", len(urls), console=console))
+            results = Counter(progress(answers, "Pages", len(urls)))
         except BaseException:
             # Otherwise, Ctrl-C would wait for all pages.
             pool.shutdown(cancel_futures=True)
             raise
-    out.write(f"Requested {len(urls):,} pages. Their status and Cache-Status:\n")
-    out.writelines(f"{number:8,}  {result}\n" for result, number in results.most_common())
-    out.write(
+    lines = [f"{number:8,}  {result}" for result, number in results.most_common()]
+    hint = (
         "Each worker process of the site has its own pages: only the workers that answered have stored these. Run the "
-        "command again for the others, or call warm() of the application at the start of each worker.\n"
+        "command again for the others, or call warm() of the application at the start of each worker."
     )
+    view = [f"Requested {len(urls):,} pages. Their status and Cache-Status:", *lines, hint]
+    return Report({"pages": len(urls), "results": dict(results.most_common())}, view)
 
 
 def _pages(sitemap: str, host: str, headers: Mapping[str, str]) -> Iterator[str]:

@@ -10,14 +10,14 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TextIO
+from typing import Any
 from urllib.parse import urljoin
 
 from wheelcache.http_cache.local_requests import Answer, parts_of
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.query import TRACKING, QueryRules
 from wheelcache.http_cache.variants import COOKIE, SOME_COOKIE
-from wheelcache.observability.console import CommandFailed, printable
+from wheelcache.observability.console import CommandFailed, Report, printable
 from wheelcache.observability.publisher import publish_nothing
 from wheelcache.stats import BYPASSING, REASONS
 
@@ -31,9 +31,9 @@ def run(
     applications: Iterable[Callable[[], Ask]],
     how_to_wrap: str,
     connect: Callable[[Callable[..., None]], object],
-    out: TextIO,
-) -> None:
-    """Run the command.
+) -> Report:
+    """Run the command. It fails if the application raises an exception. The document has ``url``, ``status``,
+    ``is_stored`` and ``explanation``, a list of sentences; it is null if there is no response.
 
     Args:
         target: a path, or a URL with a host of the site.
@@ -44,7 +44,7 @@ def run(
         connect: connects a receiver to the framework's signal for exceptions.
 
     Raises:
-        CommandFailed: if the request is malformed, no application is behind an HTTP cache, or it raised an exception.
+        CommandFailed: if the request is malformed, or no application is behind an HTTP cache.
     """
     publish_nothing()
     headers = headers_of(header_lines)
@@ -54,6 +54,7 @@ def run(
     except ValueError as error:
         raise CommandFailed(str(error)) from None
     raised: list[str] = []
+    document, lines = None, []
 
     def note(*_: Any, **__: Any) -> None:
         raised.append("".join(traceback.format_exception(sys.exception())))
@@ -69,14 +70,16 @@ def run(
             raise CommandFailed(
                 f"The application of this site is not behind an HTTP cache. Add these lines:\n\n{how_to_wrap}"
             )
-        out.writelines(f"{printable(line)}\n" for line in explained(url, first, ask(url, headers)))
+        second = ask(url, headers)
+        lines = list(map(printable, explained(url, first, second)))
+        outcome = second.reads.outcome or first.reads.outcome
+        document = {"url": url, "status": second.status, "is_stored": isinstance(outcome, Page), "explanation": lines}
     except CommandFailed:
         raise
     except Exception:
         # A streamed body may raise, which the framework does not catch.
         note()
-    if raised:
-        raise CommandFailed(f"The application raised an exception.\n\n{raised[0]}")
+    return Report(document, lines, f"The application raised an exception.\n\n{raised[0]}" if raised else None)
 
 
 def headers_of(lines: Iterable[str]) -> dict[str, str]:

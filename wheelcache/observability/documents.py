@@ -1,12 +1,61 @@
-"""Convert figures to JSON documents, for the dashboard's page and the terminal."""
+"""Convert figures to JSON documents, for the dashboard's page and the terminal.
+
+Times are in seconds since 1970. A value that is unknown, or a bound that is not set, is null. More keys may be added.
+``wheelcache --json`` prints this document:
+
+- ``at``: when the document was made.
+- ``since``: when the figures of all caches were reset, or null.
+- ``looked_in``: the directories where the workers of the site publish.
+- ``problems``: a list of sentences, the worst problem first.
+- ``caches``: a list with an object for each cache:
+
+  - ``name``.
+  - ``reset_at``: when the figures of this cache were reset, alone or together with all others, or null.
+  - ``total``: the figures of all its workers together, including workers that have exited.
+  - ``workers``: its living workers, oldest first. Each has figures, and also ``pid``, ``started``, ``published``,
+    ``thread`` (the state of the wheel thread), ``lag`` (of that thread, in seconds) and ``core`` ("compiled" or
+    "python").
+
+``total`` and each worker have these figures:
+
+- Over the last minute: ``answered_ratio_now`` (the share of look-ups that a near cache or the store behind it
+  answered), ``hit_ratio_now``, ``stale_ratio_now`` (stale answers are neither hits nor misses) and
+  ``requests_per_second``.
+- Since the reset or the start: ``answered_ratio``, ``hit_ratio``, ``stale_ratio``, ``requests``, ``hits``,
+  ``stale_hits``, ``misses``, ``puts``, ``evictions``, ``evicted_bytes``, ``expirations``, ``loads``,
+  ``load_failures``, ``load_ms`` (the average load), ``stampedes_prevented`` and ``misses_by_cause`` (an object; the
+  causes of keys that left long ago are estimates). The command ``misses`` also shows the groups of keys.
+- At present: ``entries``, ``max_entries``, ``bytes``, ``max_bytes`` and ``bytes_are_estimated`` (true if the cache has
+  no bound in bytes).
+- ``store``: the store behind a near cache, or null. It has ``hits`` and ``misses`` (look-ups without a copy for which
+  the store had a value, or had none), ``reads``, ``read_ms`` (the average read), ``writes``, ``write_ms``, ``errors``,
+  ``refused`` (calls that were not made) and ``open_breakers`` (processes that do not call the store now).
+- ``pages``: the pages of an HTTP cache, or null. It has ``fresh`` and ``stale`` (responses from stored pages),
+  ``revalidated`` (pages that the application confirmed), ``collapsed`` (requests that received the page of another
+  request's run), ``bytes_sent``, ``stored``, ``variants_removed`` (because their page had too many), and
+  ``not_stored`` (responses that were not stored, by reason). The total also has ``not_stored_paths`` (by reason, the
+  paths with most of these responses, and how many each has at least) and ``full_variants`` (by header, or "cookie
+  <name>", the paths with most variants that were removed because of it).
+
+``wheelcache misses --json`` prints a list with an object for each cache:
+
+- ``cache``: its name.
+- ``requests``, ``misses``: its look-ups, and those that found no value.
+- ``misses_by_cause``: an object with the number of misses for each cause.
+- ``groups``: the groups of keys, those that took most time to compute first. Each has ``name`` (empty for all other
+  keys), ``requests``, ``hits``, ``misses``, ``hit_ratio``, ``misses_by_cause``, ``puts`` (stored values), ``loads``,
+  ``load_seconds``, ``hour_seconds`` (the seconds that living workers spent on loads in the last hour) and ``bytes`` (an
+  estimate of the memory of its entries in living workers, or null).
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from wheelcache.core.contract import GROUP_SAMPLE
-from wheelcache.observability.figures import CacheFigures, Rate, WorkerFigures
+from wheelcache.observability.figures import CacheFigures, Rate, WorkerFigures, sum_of
 from wheelcache.stats import COUNTERS, LOAD_BOUNDS, MISSES, STORE_GAUGES, Buckets, PageStats, Stats, StoreStats
 
 # Evicted weights are reported as ``evicted_bytes``, if weights are bytes, and misses by cause as an object.
@@ -40,6 +89,37 @@ def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any
     }
 
 
+def cache(figures: CacheFigures, workers: Sequence[WorkerFigures]) -> dict[str, Any]:
+    """Return the figures of all workers together, and those of each worker."""
+    # Those of the last minute cover the same time.
+    total = replace(figures, minute=sum_of([each.minute for each in workers])) if workers else figures
+    return {
+        "name": figures.name,
+        "reset_at": figures.reset_at,
+        "total": _figures(total),
+        "workers": [{**worker(each), **_figures(each)} for each in workers],
+    }
+
+
+def _figures(figures: CacheFigures | WorkerFigures) -> dict[str, Any]:
+    stats = figures.stats
+    total = totals(stats, figures)
+    rates = last_minute(figures.minute)
+    return {
+        **{name if name == "requests_per_second" else f"{name}_now": rate for name, rate in rates.items()},
+        **{name: value for name, value in total.items() if name not in ("removals", "coalesced", "load_seconds")},
+        "stampedes_prevented": total["coalesced"],
+        "store": store(stats.store),
+        "pages": pages(stats.pages),
+    }
+
+
+def misses(figures: CacheFigures) -> dict[str, Any]:
+    """Return the misses by cause, and the groups of keys."""
+    counts = _values(figures.stats, "requests", "misses", "misses_by_cause")
+    return {"cache": figures.name, **counts, "groups": groups(figures)}
+
+
 def groups(figures: CacheFigures) -> list[dict[str, Any]]:
     """Return the groups of keys that were used, those that took most time to compute first. The group of all other keys
     has an empty name."""
@@ -68,11 +148,15 @@ def store(stats: StoreStats | None) -> dict[str, Any] | None:
     """Return the figures of the store behind a near cache; None for any other cache."""
     if stats is None:
         return None
-    calls = ("calls", "errors", "refused", "seconds")
+    reads, writes = stats.reads, stats.writes
     return {
         **_values(stats, "hits", "misses", *STORE_GAUGES),
-        "reads": _values(stats.reads, *calls),
-        "writes": _values(stats.writes, *calls),
+        "reads": reads.calls,
+        "read_ms": mean_ms(reads.seconds, reads.calls),
+        "writes": writes.calls,
+        "write_ms": mean_ms(writes.seconds, writes.calls),
+        "errors": reads.errors + writes.errors,
+        "refused": reads.refused + writes.refused,
     }
 
 

@@ -10,57 +10,32 @@ shown unless it is asked for. Keys may contain a stranger's text, such as the pa
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TextIO
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
-from wheelcache.observability import answer_tables
-from wheelcache.observability.answer_tables import KEYS_HAVE_PREFIXES, AnswerTable
-from wheelcache.observability.console import CommandFailed, nothing_found, printable, user_name
-from wheelcache.observability.inquiries import Document, ask, note
+from wheelcache.observability.console import CommandFailed, Report, printable, user_name
+from wheelcache.observability.inquiries import KEYS_HAVE_PREFIXES, Document, ask, note
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.site import Own, Site
 from wheelcache.runtime.clock import SystemClock
 
-ACTIONS: Final = {
-    "keys": answer_tables.keys,
-    "get": answer_tables.entry,
-    "ttl": answer_tables.entry,
-    "delete": answer_tables.deleted,
-    "tags": answer_tables.tags,
-}
-"""The functions that make tables of the answers, by action."""
+ACTIONS: Final = ("keys", "get", "ttl", "delete", "tags")
 
 LIMIT: Final = 1000
 """The most keys or tags that each worker lists."""
 
-TTL_COLUMNS: Final = 3
-"""The columns of the table of an entry that ``ttl`` shows: the worker, whether it has the entry, and the time left."""
 
-FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
-    "Key": printable,
-    "Tag": printable,
-    "Worker": "process {}".format,
-    "Time left": lambda left: left if isinstance(left, str) else f"{left:.1f} s left",
-    "Size": "{:,} bytes".format,
-    "Tags": "tags {!r}".format,
-    "Value": "value {}".format,
-    "Entries": "{:,}".format,
-    "Deleted": lambda number: number if isinstance(number, str) else f"{number:,} entries",
-}
-"""The formats of cells, by their heading."""
-
-
-def run(
-    action: str, options: Mapping[str, Any], caches: Iterable[ObservedCache], name: str | None, out: TextIO
-) -> None:
+def run(action: str, options: Mapping[str, Any], caches: Iterable[ObservedCache], name: str | None) -> Report:
     """Run one of ``ACTIONS`` on the cache ``name``; None for the only cache of the site.
+
+    The command fails if there is no such entry, or if a worker does not answer.
 
     Args:
         options: the parsed options of the command line.
 
     Raises:
-        CommandFailed: if the command is incomplete, there is no such cache or entry, or a worker does not answer.
+        CommandFailed: if the command is incomplete, or there is no such cache.
         OSError, FileUnusable: if the workers cannot be asked.
     """
     inquiry = _inquiry(action, options)
@@ -68,18 +43,19 @@ def run(
     name = _only_name(site, name)
     note(site, name, inquiry, user_name())
     answers = ask(site, site.workers_to_ask(name), name, inquiry)
-    table = ACTIONS[action](answers.good)
-    if options["json"]:
-        workers = [{"pid": pid, **answer} for pid, answer in (*answers.good, *answers.failed)]
-        out.write(f"{json.dumps({'cache': name, 'at': SystemClock.time(), 'workers': workers})}\n")
+    workers = [{"pid": pid, **answer} for pid, answer in (*answers.good, *answers.failed)]
+    document = {"cache": name, "at": SystemClock.time(), "workers": workers}
+    good = [answer for _, answer in answers.good]
+    if action in ("keys", "tags"):
+        view = _keys(good) if action == "keys" else _tags(good)
     else:
-        out.writelines(f"{line}\n" for line in _lines(action, table))
-    if answers.failures:
-        raise CommandFailed("\n".join(answers.failures))
-    if table.is_empty:
+        view = [f"process {pid}: {_in_words(action, answer)}" for pid, answer in answers.good]
+    failure = "\n".join(answers.failures)
+    if not failure and not any(map(_has_found, good)):
         hint = "" if action == "tags" or "tag" in inquiry else f" {KEYS_HAVE_PREFIXES}"
         found = "an entry" if action in ("get", "ttl") else "entries"
-        raise CommandFailed(f"No worker has such {found} in the cache {name!r}.{hint}")
+        failure = f"No worker has such {found} in the cache {name!r}.{hint}"
+    return Report(document, view, failure or None)
 
 
 def _inquiry(action: str, options: Mapping[str, Any]) -> Document:
@@ -98,7 +74,7 @@ def _inquiry(action: str, options: Mapping[str, Any]) -> Document:
 def _only_name(site: Site, name: str | None) -> str:
     names = [each.name for each in site.caches if each.workers]
     if not names:
-        raise CommandFailed(nothing_found(site.own))
+        raise CommandFailed(site.nothing_found)
     if name is None and len(names) == 1:
         return names[0]
     if name not in names:
@@ -107,12 +83,34 @@ def _only_name(site: Site, name: str | None) -> str:
     return name
 
 
-def _lines(action: str, table: AnswerTable) -> Iterator[str]:
-    headings = table.headings[: TTL_COLUMNS if action == "ttl" else None]
-    for row in table.rows:
-        first, *cells = [
-            FORMATS.get(heading, str)(cell) for heading, cell in zip(headings, row, strict=False) if cell != ""
-        ]
-        yield f"{first}: {', '.join(cells)}" if headings[0] == "Worker" else "\t".join([first, *cells])
-    if action == "keys" and table.text:
-        yield table.text
+def _has_found(answer: Document) -> bool:
+    # The deleted entries of a tag are not counted.
+    return bool(answer.get("found") or answer.get("count") or answer.get("deleted", 0) != 0)
+
+
+def _keys(answers: Sequence[Document]) -> list[str]:
+    keys = sorted({key for each in answers for key in each["keys"]})
+    more = max((each["count"] - len(each["keys"]) for each in answers), default=0)
+    return [*map(printable, keys), *([f"... and {more:,} more in one worker; use a narrower pattern"] if more else [])]
+
+
+def _tags(answers: Sequence[Document]) -> list[str]:
+    entries: Counter[str] = Counter()
+    for each in answers:
+        entries.update(each["tags"])
+    return [f"{number:,}\t{printable(tag)}" for tag, number in entries.most_common()]
+
+
+def _in_words(action: str, answer: Document) -> str:
+    """Return the answer of a worker to ``get``, ``ttl`` or ``delete``."""
+    if action == "delete":
+        return "the entries of the tag" if answer["deleted"] is None else f"{answer['deleted']:,} entries"
+    if not answer["found"]:
+        return "no entry"
+    left = answer["seconds_left"]
+    words = ["present", "never expires" if left is None else f"{left:.1f} s left"]
+    if action == "get":
+        words += [f"{answer['bytes']:,} bytes", answer["type"]]
+        words += [f"tags {', '.join(answer['tags'])!r}"] if answer["tags"] else []
+        words += [f"value {answer['value']}"] if "value" in answer else []
+    return ", ".join(words)

@@ -27,7 +27,7 @@ RESTORED: Final = "dump restored"
 STARTED: Final = "started"
 EXITED: Final = "exited"
 KILLED: Final = "killed"
-"""Kinds of events, in addition to the actions in ``worker_requests``. A killed worker ended without an orderly exit,
+"""Kinds of events, in addition to the actions in ``readable``. A killed worker ended without an orderly exit,
 perhaps by a crash. After a dump was restored, its notices of writes are counted, which are removed."""
 
 OF_PROCESSES: Final = (STARTED, EXITED, KILLED)
@@ -57,7 +57,7 @@ class Event:
     """An event, or several equal events joined into one.
 
     Attributes:
-        kind: one of the constants above, or an action of ``worker_requests``.
+        kind: one of the constants above, or an action of ``readable``.
         at, since: the times of the last and the first occurrence, in seconds since 1970.
         cache: the name of the cache; None for all caches, or for a process.
         subject: the operator, perhaps with the target, or the type of the exception. Empty if the code of the site

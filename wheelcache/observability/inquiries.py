@@ -9,7 +9,7 @@ when they have been read.
 Both are for the workers that live when they are made. When a worker reads them for the first time, it ignores those
 that are older than its cache, or older than its process in the child of a fork.
 
-A request has the key ``kind``, one of the actions of ``worker_requests``; a purge also has ``target``. Only the last of
+A request has the key ``kind``, one of the actions of ``readable``; a purge also has ``target``. Only the last of
 equal requests to a cache is kept, and purges only for some minutes.
 
 An inquiry has the key ``kind``, and others that depend on it; ``asked`` has the pids of the workers by their numbers.
@@ -24,7 +24,6 @@ these keys:
 - "delete" (``key``, ``pattern`` or ``tag``): ``deleted``, the number of entries; null for a tag, whose entries are not
   counted.
 - "purge" (``target``, of an HTTP cache): ``purged``, the number of pages.
-- "save": ``file``, the path of the snapshot; null if the cache could not be saved, which is logged.
 - "sample": ``entries``, their number; ``sampled``, the number of entries in a sample; ``largest``, lists of the key,
   bytes and seconds left of the largest in the sample; ``recent``, the keys that were used last; and ``computed``, an
   object with the seconds that were at least spent computing the values of the most expensive keys in the last hour.
@@ -64,7 +63,7 @@ from wheelcache.observability.event_log import DELETED, INSPECTED
 from wheelcache.observability.memory_use import random_entries
 from wheelcache.observability.site_file import SiteFile, lives
 from wheelcache.observability.tables import encoded
-from wheelcache.observability.worker_requests import PURGE, SAVE
+from wheelcache.readable import PURGE
 from wheelcache.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -103,6 +102,12 @@ LATEST: Final = 64
 SECRET: Final = re.compile("session", re.IGNORECASE)
 """The keys of sessions identify users that are logged in: the part after this word is hidden."""
 
+KEYS_HAVE_PREFIXES: Final = (
+    "Keys are those that the cache stores: in Django with prefix and version, such as :1:user:7, in Flask with the key "
+    "prefix. Look for *user:7, for instance, with a * in front."
+)
+"""Advice if a key is not found, or a pattern matches none."""
+
 Document = dict[str, Any]
 Rows = list[tuple[str, bytes, str, float, float]]
 """The inquiries and requests in the database: token, encoded name of the cache, document, its time, and the time at
@@ -140,11 +145,6 @@ class Inspector:
         action, *arguments = request.values()
         if action in self._actions:
             self._actions[action](*arguments)
-
-    def save(self, reply: Callable[[Document], object]) -> None:
-        """Save the cache in another thread, which then calls ``reply`` with the answer."""
-        if SAVE in self._actions:
-            self._actions[SAVE](lambda file: reply({"file": None if file is None else str(file)}))
 
     def answer(self, inquiry: Document) -> Document:
         """Return the answer to an inquiry."""
@@ -327,18 +327,12 @@ class Inquiries:
         while self._wanted:
             token, document = self._wanted.pop(0)
             inquiry = json.loads(document)
-            reply = partial(_reply, file, process, token)
             if "asked" not in inquiry:
                 self.inspector.act(inquiry)
-            elif inquiry["kind"] == SAVE:
-                self.inspector.save(reply)
-            else:
-                reply(self.inspector.answer(inquiry))
-
-
-def _reply(file: SiteFile, process: int, token: str, answer: Document) -> None:
-    with suppress(FileUnusable, OSError):
-        file.write(partial(_add_answer, token=token, process=process, answer=json.dumps(answer)))
+                continue
+            answer = json.dumps(self.inspector.answer(inquiry))
+            with suppress(FileUnusable, OSError):
+                file.write(partial(_add_answer, token=token, process=process, answer=answer))
 
 
 def _add_answer(db: sqlite3.Connection, token: str, process: int, answer: str) -> None:
@@ -389,24 +383,18 @@ def ask(site: AskedSite, workers: Mapping[int, int], name: str, inquiry: Documen
     Raises:
         OSError, FileUnusable: if the workers cannot be asked.
     """
-    return wait(site, workers, begin(site, workers, name, inquiry), SystemClock.steady() + PATIENCE)
-
-
-def wait(site: AskedSite, workers: Mapping[int, int], token: str, until: float) -> Answers:
-    """Wait for the answers of ``workers`` that have not exited, until a time on the steady clock. Then remove them."""
+    token, until = begin(site, workers, name, inquiry), SystemClock.steady() + PATIENCE
     try:
         while True:
             answers = answers_to(site, workers, token)
             awaited = [worker for worker, pid in workers.items() if pid in answers.silent]
-            if SystemClock.steady() > until or not any(is_alive(site, worker) for worker in awaited):
+            # Nobody waits for workers that have exited.
+            is_over = not any(lives(file.alive(worker)) for worker in awaited for file in site.files)
+            if is_over or SystemClock.steady() > until:
                 return answers
             time.sleep(POLL_INTERVAL)
     finally:
         end(site, token)
-
-
-def is_alive(site: AskedSite, worker: int) -> bool:
-    return any(lives(file.alive(worker)) for file in site.files)
 
 
 def note(site: AskedSite, name: str, inquiry: Document, by: str) -> None:

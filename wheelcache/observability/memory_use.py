@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from random import SystemRandom
 from typing import Final, NamedTuple
@@ -50,12 +50,12 @@ class MemoryUse(PeriodicJob):
         period: seconds between two samples.
 
     Attributes:
-        is_weighed: whether the weights of the entries are bytes.
+        is_weighed: returns whether the weights of the entries are bytes.
     """
 
     matters = SAMPLES
 
-    def __init__(self, core: Core, period: float, *, is_weighed: bool) -> None:
+    def __init__(self, core: Core, period: float, *, is_weighed: Callable[[], bool]) -> None:
         self.period = period
         self._core = core
         self.is_weighed = is_weighed
@@ -63,7 +63,7 @@ class MemoryUse(PeriodicJob):
 
     def __call__(self) -> int | None:
         """Return the number of bytes; None if there is no sample yet, or if objects are kept by reference."""
-        if self.is_weighed:
+        if self.is_weighed():
             return self._core.weight
         entries = len(self._core)
         return _estimate(entries, self._sampled().values()) if entries else 0
@@ -119,7 +119,7 @@ class MemoryUse(PeriodicJob):
         return found
 
     def _size(self, record: Record) -> int | None:
-        if self.is_weighed:
+        if self.is_weighed():
             return record.weight
         if type(record.value) is not Serialized and not is_immutable(record.value):
             return None

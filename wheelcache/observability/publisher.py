@@ -29,7 +29,6 @@ from wheelcache.observability.key_groups import GroupLevels, Groups, add_groups
 from wheelcache.observability.page_paths import add_paths
 from wheelcache.observability.recorder import Recorder, Steps
 from wheelcache.observability.site_file import PATIENCE, USE, SiteFile
-from wheelcache.observability.stats_reader import StatsReader
 from wheelcache.observability.tables import (
     NO_LEVELS,
     OF_WORKER,
@@ -43,6 +42,7 @@ from wheelcache.observability.tables import (
     storable,
 )
 from wheelcache.observability.tidying import tidy
+from wheelcache.readable import StatsReader
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock, this_process
 from wheelcache.runtime.held_file import HeldFile

@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 from wheelcache.observability.gains import steadier
 from wheelcache.observability.site_file import USE
-from wheelcache.observability.stats_reader import StatsReader
 from wheelcache.observability.tables import DAY, HOUR, LONG_STEP, LOOKUPS, NUMBERS, STEP
+from wheelcache.readable import StatsReader
 from wheelcache.runtime.clock import Clock, ManualClock, SystemClock
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.stats import COUNTS, GAUGES, NOTHING, SAMPLE, Row, Sample, added, subtracted

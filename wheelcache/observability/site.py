@@ -6,7 +6,9 @@ process count only if no process has published anything about a cache of that na
 
 from __future__ import annotations
 
+import os
 import secrets
+import sys
 from collections import namedtuple
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -159,6 +161,20 @@ class Site:
         """The time when all figures were reset together, in seconds since 1970; None if they never were."""
         times = [at for file in self.files for at in file.read(_reset_at, list[float])]
         return max(times, default=None)
+
+    @property
+    def nothing_found(self) -> str | None:
+        """Where figures were looked for, in a sentence, if no worker publishes any; otherwise None."""
+        if any(each.workers for each in self.caches):
+            return None
+        directories = [str(each.directory) for each in self.files]
+        if not directories:
+            return "The caches of this site do not publish their figures, so there is nowhere to look."
+        user = f", as user {os.geteuid()}" if sys.platform != "win32" else ""
+        return (
+            f"No worker of this site publishes figures. Looked in {' and '.join(directories)}{user}. "
+            f"A worker publishes every {INTERVAL:g} seconds from its first use of a cache on."
+        )
 
     def workers(self, name: str) -> list[WorkerFigures]:
         """Return the figures of the cache ``name`` in each living process, oldest first."""

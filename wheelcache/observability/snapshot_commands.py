@@ -1,7 +1,7 @@
-"""Manage snapshots from a terminal. ``manage.py wheelcache save|load|inspect`` and ``flask wheelcache ...`` share this.
+"""List the snapshots in a terminal. ``manage.py wheelcache inspect`` and ``flask wheelcache inspect`` share this.
 
-The commands ask the workers to save or load. The process of the command never uses a cache, so it loads no snapshot and
-saves none at its exit. It unpickles no record either, since unpickling could run code from the file.
+The process of the command never uses a cache, so it loads no snapshot and saves none at its exit. It unpickles no
+record either, since unpickling could run code from the file.
 
 ``inspect --json`` prints one document. Times are in seconds since 1970. More keys may be added.
 
@@ -18,286 +18,103 @@ saves none at its exit. It unpickles no record either, since unpickling could ru
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final
 
 from wheelcache.errors import SnapshotDamaged, SnapshotRefused
-from wheelcache.observability.console import (
-    CommandFailed,
-    console_for,
-    date_of,
-    nothing_found,
-    plain_table,
-    size_in_words,
-    user_name,
-)
-from wheelcache.observability.inquiries import begin, is_alive, wait
+from wheelcache.observability.console import CommandFailed, Report, Row, Table, date_of
 from wheelcache.observability.observed import ObservedCache
-from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.site import Own, Site, is_idle
-from wheelcache.observability.worker_requests import LOAD, SAVE
+from wheelcache.observability.progress import progress
 from wheelcache.persistence.autosave import SUFFIX, Autosave
 from wheelcache.persistence.snapshot_file import ASIDE, open_snapshot
 from wheelcache.persistence.snapshots import KIND
 from wheelcache.runtime.clock import SystemClock
 
-if TYPE_CHECKING:
-    from rich.table import Table
+COLUMNS: Final = ("cache_and_files", "saved_at", "age", "entries", "bytes", "signed", "state")
 
-PATIENCE: Final = 60.0
-"""Seconds that ``save`` waits for the workers."""
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotCache:
-    """A cache that has a directory for snapshots."""
-
-    name: str
-    keeper: Autosave
-    is_published: bool
+Place = tuple[str, Path]
+"""The name of a cache, and its directory. Caches with the same ones share the snapshots."""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotInfo:
-    """A snapshot file, and the facts that can be read without loading it. See the keys above."""
-
-    file: Path
-    bytes: int
-    set_aside: bool
-    state: str
-    reason: str | None = None
-    saved_at: float | None = None
-    entries: int | None = None
-    signed: bool | None = None
-
-
-def save(caches: Iterable[ObservedCache], option: str, out: TextIO, *, patience: float = PATIENCE) -> None:
-    """Ask all workers to save, wait until they have, and print the new snapshots.
-
-    Args:
-        caches: the caches of the site.
-        option: the name of the option that sets the directory of snapshots, as the user writes it.
-        out: the output.
-        patience: seconds to wait.
+def inspect(caches: Iterable[ObservedCache], option: str) -> Report:
+    """Return the snapshots, and whether they are whole. This changes no file and unpickles nothing.
 
     Raises:
-        CommandFailed: if there is no worker to ask, or if a worker does not save in time.
+        CommandFailed: if no cache has snapshots. The message names the ``option``.
     """
-    caches = list(caches)
-    site, until = Site(caches, Own.NONE), SystemClock.steady() + patience
-    asked = _to_ask(SAVE, _kept(caches, option), site, out)
-    tokens = {each: begin(site, pids, each.name, {"kind": SAVE}) for each, pids in asked.items()}
-    missing = []
-    for each, pids in asked.items():
-        answers = wait(site, pids, tokens[each], until)
-        files = [Path(answer["file"]) for _, answer in answers.good if answer["file"] is not None]
-        out.writelines(f"{_in_words(each, info)}\n" for path in files if (info := _info_of(each, path)))
-        # Workers that have exited can no longer save.
-        here = [pid for worker, pid in pids.items() if pid not in answers.silent or is_alive(site, worker)]
-        if len(files) < len(here):
-            missing.append(
-                f"Only {len(files)} of the {len(here)} workers of the cache {each.name!r} ({_listed(here)}) saved it "
-                f"within {patience:g} seconds. The log of the others may say why."
-            )
-    if missing:
-        raise CommandFailed("\n".join(missing))
-
-
-def load(caches: Iterable[ObservedCache], option: str, out: TextIO) -> None:
-    """Ask all workers to load the newest snapshot, and print which worker will load which file.
-
-    The workers begin within seconds. This does not wait for them.
-
-    Raises:
-        CommandFailed: if there is no worker to ask, or no snapshot to load.
-    """
-    caches = list(caches)
-    kept = _kept(caches, option)
-    newest = {each: found for each in kept if (found := _newest(each))}
-    if not newest:
-        places = " and ".join(dict.fromkeys(str(each.keeper.directory) for each in kept))
-        raise CommandFailed(f"There is no snapshot to load in {places}. Run inspect to list the files.")
-    site = Site(caches, Own.NONE)
-    for each, pids in _to_ask(LOAD, list(newest), site, out).items():
-        path, saved_at = newest[each]
-        site.ask(LOAD, each.name)
-        if pids:
-            workers = _listed(pids.values())
-            out.write(
-                f"The cache {each.name!r}: {workers} will begin to load {path} within {INTERVAL:g} seconds. It was "
-                f"saved {_age(saved_at)} ago. Present entries are kept.\n"
-            )
-
-
-def inspect(
-    caches: Iterable[ObservedCache], option: str, out: TextIO, *, as_json: bool = False, styled: bool = True
-) -> None:
-    """Print the snapshots, and whether they are whole. This changes no file and unpickles nothing.
-
-    Args:
-        as_json: print the document described above instead of a table.
-        styled: whether the table may use bold text.
-
-    Raises:
-        CommandFailed: if no cache has the option, or if a table is wanted and rich is not installed.
-    """
-    kept = _kept(caches, option)
-    console = None if as_json else console_for(out, styled)
-    files = [(each, path) for each in kept for path in _files(each)]
-    found: dict[SnapshotCache, list[SnapshotInfo]] = {each: [] for each in kept}
-    for each, path in files if as_json else _with_progress(files):
-        if info := _info_of(each, path):
-            found[each].append(info)
-    if console is None:
-        out.write(json.dumps(_document(found)) + "\n")
-        return
-    console.print(_table(found))
-
-
-# Below: the workers to ask.
-
-
-def _kept(caches: Iterable[ObservedCache], option: str) -> list[SnapshotCache]:
-    """Return the caches that have snapshots. Caches with the same name and directory share them, so they count once."""
-    found: dict[tuple[str, Path], SnapshotCache] = {}
-    for cache in caches:
-        if cache.keeper is not None:
-            is_published = cache.observer.publication is not None
-            found.setdefault(
-                (cache.name, cache.keeper.directory), SnapshotCache(cache.name, cache.keeper, is_published)
-            )
-    if not found:
+    keepers = {(each.name, each.keeper.directory): each.keeper for each in caches if each.keeper is not None}
+    if not keepers:
         raise CommandFailed(f"No cache has snapshots: set the option {option} to a directory.")
-    return list(found.values())
+    found: dict[Place, list[dict[str, Any]]] = {place: [] for place in keepers}
+    paths = [(place, path) for place, each in keepers.items() for path in _files(each)]
+    for place, path in progress(paths, "Reading", len(paths)):
+        if info := _info_of(keepers[place], path):
+            found[place].append(info)
+    listed = [
+        {"name": name, "directory": str(directory), "snapshots": snapshots}
+        for (name, directory), snapshots in found.items()
+    ]
+    table = Table([_section(*place, snapshots) for place, snapshots in found.items()], COLUMNS, "bold")
+    return Report({"at": SystemClock.time(), "caches": listed}, [table])
 
 
-def _to_ask(action: str, kept: Sequence[SnapshotCache], site: Site, out: TextIO) -> dict[SnapshotCache, dict[int, int]]:
-    """Return the workers that will carry out ``action``: see ``Site.workers_to_ask``. Report the idle workers."""
-    silent = [each for each in kept if not each.is_published]
-    if silent:
-        names = " and ".join(repr(each.name) for each in silent)
-        raise CommandFailed(f"The workers of {names} cannot be asked, because they do not publish figures.")
-    asked = {each: workers for each in kept if (workers := site.workers(each.name))}
-    if not asked:
-        raise CommandFailed(nothing_found(site.own))
-    for each, workers in asked.items():
-        site.note(action, user_name(), each.name)
-        idle = _listed(worker.pid for worker in workers if is_idle(worker))
-        if idle:
-            out.write(f"The cache {each.name!r} is empty and not in use in {idle}, which will {action} nothing.\n")
-    return {each: site.workers_to_ask(each.name) for each in asked}
-
-
-def _newest(kept: SnapshotCache) -> tuple[Path, float] | None:
-    for path in kept.keeper.snapshots():
-        saved_at = _saved_at(kept, path)
-        if saved_at is not None:
-            return path, saved_at
-    return None
-
-
-def _saved_at(kept: SnapshotCache, path: Path) -> float | None:
-    """Return when a snapshot was saved, in seconds since 1970; None if the file is missing or refused."""
-    with suppress(FileNotFoundError, SnapshotRefused), open_snapshot(path, KIND, kept.keeper.secret) as snapshot:
-        return snapshot.number("saved_at")
-    return None
-
-
-# Below: reading the files.
-
-
-def _files(kept: SnapshotCache) -> list[Path]:
+def _files(keeper: Autosave) -> list[Path]:
     """Return the snapshots of a cache, newest first, followed by the files that were set aside."""
-    return [*kept.keeper.snapshots(), *kept.keeper.snapshots(f"{SUFFIX}{ASIDE}")]
+    return [*keeper.snapshots(), *keeper.snapshots(f"{SUFFIX}{ASIDE}")]
 
 
-def _info_of(kept: SnapshotCache, path: Path) -> SnapshotInfo | None:
-    """Return the facts about a snapshot file; None if the file no longer exists."""
-    aside = path.name.endswith(ASIDE)
+def _info_of(keeper: Autosave, path: Path) -> dict[str, Any] | None:
+    """Return the facts about a snapshot file, with the keys above; None if the file no longer exists."""
+    found = {"file": str(path), "set_aside": path.name.endswith(ASIDE)}
+    unknown = dict.fromkeys(("saved_at", "entries", "signed"))
     try:
-        size = path.lstat().st_size
-        with open_snapshot(path, KIND, kept.keeper.secret) as snapshot:
-            saved_at = snapshot.number("saved_at")
+        found["bytes"] = path.lstat().st_size
+        with open_snapshot(path, KIND, keeper.secret) as snapshot:
+            saved_at, signed = snapshot.number("saved_at"), keeper.secret is not None
             state, reason, records = "whole", None, 0
             try:
                 for _ in snapshot:
                     records += 1
             except SnapshotDamaged as error:
                 state, reason = "damaged", _reason(path, error)
-            return SnapshotInfo(path, size, aside, state, reason, saved_at, records, kept.keeper.secret is not None)
+            return {
+                **found,
+                "state": state,
+                "reason": reason,
+                "saved_at": saved_at,
+                "entries": records,
+                "signed": signed,
+            }
     except FileNotFoundError:
         return None
     except SnapshotRefused as error:
-        return SnapshotInfo(path, size, aside, "refused", _reason(path, error))
+        return {**found, "state": "refused", "reason": _reason(path, error), **unknown}
 
 
 def _reason(path: Path, error: SnapshotRefused) -> str:
     return str(error).removeprefix(f"{path} ")
 
 
-# Below: the output.
-
-
-def _document(found: Mapping[SnapshotCache, Sequence[SnapshotInfo]]) -> dict[str, Any]:
-    return {
-        "at": SystemClock.time(),
-        "caches": [
-            {
-                "name": kept.name,
-                "directory": str(kept.keeper.directory),
-                "snapshots": [{**asdict(each), "file": str(each.file)} for each in files],
-            }
-            for kept, files in found.items()
-        ],
-    }
-
-
-def _table(found: Mapping[SnapshotCache, Sequence[SnapshotInfo]]) -> Table:
-    from rich.text import Text
-
-    shown = plain_table("cache and files")
-    shown.add_column("saved at", no_wrap=True)
-    for heading in ("age", "entries", "size"):
-        shown.add_column(heading, justify="right", no_wrap=True)
-    shown.add_column("signed", no_wrap=True)
-    shown.add_column("state", overflow="fold")
-    for kept, files in found.items():
-        shown.add_row(Text(kept.name), style="bold")
-        shown.add_row(Text(f"in {kept.keeper.directory}" + ("" if files else ": none")), style="dim")
-        for each in files:
-            shown.add_row(Text(f"  {each.file.name}"), *_cells(each), Text(_state(each)))
-        shown.add_section()
-    return shown
-
-
-def _cells(found: SnapshotInfo) -> list[str]:
-    return [
-        "-" if found.saved_at is None else date_of(found.saved_at),
-        "-" if found.saved_at is None else _age(found.saved_at),
-        "-" if found.entries is None else f"{found.entries:,}",
-        _weight(found.bytes),
-        {None: "-", True: "yes", False: "no"}[found.signed],
+def _section(name: str, directory: Path, snapshots: Sequence[Row]) -> list[Row]:
+    """Return the rows of the table about one cache."""
+    rows = [
+        {
+            **each,
+            COLUMNS[0]: f"  {Path(each['file']).name}",
+            "saved_at": each["saved_at"] and date_of(each["saved_at"]),
+            "age": each["saved_at"] and _age(each["saved_at"]),
+            "signed": {None: None, True: "yes", False: "no"}[each["signed"]],
+            "state": _state(each),
+        }
+        for each in snapshots
     ]
+    return [{COLUMNS[0]: f"{name} in {directory}" + ("" if rows else ": none")}, *rows]
 
 
-def _state(found: SnapshotInfo) -> str:
-    state = found.state if found.reason is None else f"{found.state}: it {found.reason}"
-    return f"set aside, {state}" if found.set_aside else state
-
-
-def _in_words(kept: SnapshotCache, found: SnapshotInfo) -> str:
-    if found.entries is None or found.state != "whole":
-        return f"The cache {kept.name!r}: {found.file}, {_state(found)}."
-    return f"The cache {kept.name!r}: {found.entries:,} entries in {found.file}, {_weight(found.bytes)}."
-
-
-def _weight(size: int) -> str:
-    return f"{size} B" if size < 1 << 10 else size_in_words(size, None)
+def _state(found: Row) -> str:
+    state = found["state"] if found["reason"] is None else f"{found['state']}: it {found['reason']}"
+    return f"set aside, {state}" if found["set_aside"] else state
 
 
 def _age(at: float) -> str:
@@ -306,17 +123,3 @@ def _age(at: float) -> str:
         if seconds >= 2 * unit:
             return f"{seconds / unit:,.0f} {name}"
     return f"{seconds:.0f} s"
-
-
-def _listed(pids: Iterable[int]) -> str:
-    """Return the numbers of the processes in their order, each once: a process may have several caches of a name."""
-    unique = list(dict.fromkeys(pids))
-    return f"process{'es' if len(unique) > 1 else ''} {', '.join(map(str, unique))}" if unique else ""
-
-
-def _with_progress(files: Sequence[tuple[SnapshotCache, Path]]) -> Iterable[tuple[SnapshotCache, Path]]:
-    """Iterate over ``files`` with a progress bar on stderr, if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(files, "Reading", console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())

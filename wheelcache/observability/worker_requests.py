@@ -1,7 +1,4 @@
-"""The requests of operators to the workers of a site: to clear, save or load a cache, or to purge some of its pages.
-
-``inquiries`` passes them to the workers.
-"""
+"""The check of the URLs and hosts whose pages operators purge."""
 
 from __future__ import annotations
 
@@ -11,12 +8,6 @@ from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from wheelcache.options import shown
-
-CLEAR: Final = "clear"
-SAVE: Final = "save"
-LOAD: Final = "load"
-PURGE: Final = "purge"
-"""The actions that can be requested."""
 
 LONGEST_TARGET: Final = 4096
 """Characters of a URL to purge."""

@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -142,24 +141,18 @@ class Autosave(PeriodicJob):
         """Start the thread that saves at the exit. There is nothing to save yet."""
         exit_save.start()
 
-    def run(self, done: Callable[[Path | None], object] = lambda file: None) -> None:
-        """Submit a save to the pool, which then calls ``done`` with the result."""
-        if not self._lock.get().locked():
-            # If the last save is still in progress, a job that waits for it would block a thread of the refreshes.
-            self._submit(lambda: done(self.save()), "saved")
-
-    def run_load(self) -> None:
-        """Submit a load of the newest snapshot to the pool. Existing entries stay."""
-        self._submit(self.load, "loaded")
-
-    def _submit(self, job: Callable[[], object], done: str) -> None:
+    def run(self) -> None:
+        """Submit a save to the pool."""
+        if self._lock.get().locked():
+            # The last save is still in progress: a job that waits for it would block a thread of the refreshes.
+            return
         try:
-            submitted = refresh_pool.submit(job)
+            submitted = refresh_pool.submit(self.save)
         except RuntimeError:
             submitted = False
         if not submitted and not self._failing:
             self._failing = True
-            logger.warning("The cache %r is not %s: there is no thread for it.", self._target.name, done)
+            logger.warning("The cache %r is not saved: there is no thread for it.", self._target.name)
 
     def close(self) -> None:
         """Release the process's number. The files stay."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf
 
 from wheelcache.errors import CacheClosed
@@ -54,6 +55,35 @@ class _IdleChecker(PeriodicJob):
 
     def run(self) -> None:
         self._check()
+
+
+@dataclass(eq=False)
+class IdleCheck:
+    """Checks whether a cache is idle: it was already empty at the last call, and has not been used since.
+
+    Between two calls, every job runs. So the cache has been published as empty before its jobs are paused, even if an
+    operator's clear or an expiry emptied it.
+
+    Args:
+        activity: returns the numbers of uses, of stored values and of entries.
+        expect_write: lets the next write report that the cache is used.
+
+    Attributes:
+        is_computing: returns whether values are being computed. Until they are stored, the cache must receive the
+            requests of operators that outdate them.
+    """
+
+    _activity: Callable[[], tuple[int, int, int]]
+    _expect_write: Callable[[], object]
+    is_computing: Callable[[], bool]
+    _before: tuple[int, int, int] = (0, 0, 0)
+
+    def __call__(self) -> bool:
+        # This comes first, so that a write after the check below starts the jobs again.
+        self._expect_write()
+        before, self._before = self._before, self._activity()
+        entries = self._before[-1]
+        return before == self._before and not entries and not self.is_computing()
 
 
 class PeriodicJobs:

@@ -88,8 +88,7 @@ function select(name, { byReader = false } = {}) {
     view.selected = name;
     view.details?.forget();
     view.details = new Details(name, { mayOperate: config.may_operate, mayInspect: config.may_inspect, clear: clearCache,
-      save: saveCache, purge: purgePages, reasons: config.reasons,
-      inspect: send, confirmed });
+      purge: purgePages, reasons: config.reasons, inspect: send, confirmed });
     byId("details").append(view.details.root);
     if (byReader) refresh();
   }
@@ -166,7 +165,7 @@ function showAdvice({ advice }) {
 }
 
 const KINDS = { cleared: "Cleared", deleted: "Entries deleted", inspected: "Inspected", reset: "Figures reset", purge: "Purged",
-  save: "Save requested", load: "Load requested", "dump restored": "Dump restored",
+  "dump restored": "Dump restored",
   "load failed": "Load failed", "store failed": "Store failed", started: "Started", exited: "Exited", killed: "Ended abruptly" };
 const OF_ALL = new Set(["cleared", "reset"]); // events that concern all caches if they name none
 
@@ -281,7 +280,6 @@ async function clearCache(button, { name, clear_effect: effect, total }) {
 }
 
 const purgePages = (button, { name }, target) => post(button, "purge", { cache: name, target });
-const saveCache = (button, { name }) => post(button, "save", { cache: name });
 
 async function resetFigures() {
   const text = "The figures on this page will start from zero for all users. Metrics for Prometheus are not affected.";

@@ -24,7 +24,6 @@ from wheelcache.observability.dashboard.refusals import (
     InquiryOver,
     NoPages,
     NotInspectable,
-    NotKept,
     NotPublished,
     UnknownCache,
 )
@@ -37,7 +36,8 @@ from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.recorder import MINUTE
 from wheelcache.observability.site import RECENTLY, OverviewStep, Own, Site, Step
 from wheelcache.observability.tables import LEVELS, STEP
-from wheelcache.observability.worker_requests import CLEAR, PURGE, SAVE, check_purgeable
+from wheelcache.observability.worker_requests import check_purgeable
+from wheelcache.readable import CLEAR, PURGE
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import NOTHING, REASONS, Stats
 
@@ -184,29 +184,6 @@ class Dashboard:
         known = f" ({sum(removed):,} pages in this process)" if removed else ""
         return f"Purged {target}{known}. {effect}"
 
-    def save(self, name: str, by: str) -> str:
-        """Ask all processes to save a cache, which takes seconds, and return a message for the user.
-
-        Args:
-            by: the name of the operator, for the recent events.
-
-        Raises:
-            UnknownCache: if no process has the cache.
-            NotKept: if the cache has no snapshots.
-            FileUnusable, OSError: if the other processes cannot be asked.
-        """
-        site = Site(self._caches())
-        if not _has_snapshots(name, site.own):
-            # An unknown cache is a different error.
-            _named(name, site)
-            raise NotKept(name)
-
-        def save(cache: ObservedCache) -> None:
-            if cache.keeper is not None:
-                cache.keeper.run()
-
-        return f"{name} is being saved. {self._run_everywhere(SAVE, name, save, SAVE, by)}"
-
     def reset(self, by: str) -> str:
         """Reset the figures to zero on all pages, and return a message for the user.
 
@@ -308,11 +285,6 @@ def _named(name: str, site: Site) -> CacheFigures:
     raise UnknownCache(name)
 
 
-def _has_snapshots(name: str, own: Iterable[ObservedCache]) -> bool:
-    """Return whether snapshots of a cache are configured."""
-    return any(each.keeper is not None for each in own if each.name == name)
-
-
 def _effect(figures: CacheFigures, site: Site) -> str:
     """Return a sentence that says in which processes an action takes effect."""
     if not site.is_shared(figures.name):
@@ -387,7 +359,6 @@ def _details(figures: CacheFigures, site: Site, day: bool) -> dict[str, Any]:
         shown = hour
     return {
         "saved": site.saved_at(name),
-        "can_save": _has_snapshots(name, site.own),
         "workers": [_worker(each) for each in site.workers(name)],
         "cores": list(figures.cores),
         "curve": curve(figures.stats.sample),

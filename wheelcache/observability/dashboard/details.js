@@ -98,8 +98,8 @@ class BusiestPaths {
 export class Details {
   /**
    * @param {string} name the name of the cache
-   * @param {Object} site ``mayOperate`` and ``mayInspect``, ``reasons`` (sentences by reason), the functions ``clear``,
-   *   ``save`` and ``purge`` of a button and the cache's figures, and ``inspect`` and ``confirmed``: see ``Inspection``
+   * @param {Object} site ``mayOperate`` and ``mayInspect``, ``reasons`` (sentences by reason), the functions ``clear``
+   *   and ``purge`` of a button and the cache's figures, and ``inspect`` and ``confirmed``: see ``Inspection``
    */
   constructor(name, site) {
     this.name = name;
@@ -112,13 +112,9 @@ export class Details {
     for (const region of this.root.querySelectorAll(".scroll")) {
       set(region, { "aria-label": `${region.getAttribute("aria-label")} of ${name}` });
     }
-    this.buttons = {};
-    for (const [action, label] of [["clear", `Clear ${name}`], ["save", `Save ${name} now`]]) {
-      const button = this.root.querySelector(`[data-action="${action}"]`);
-      set(button, { "aria-label": label });
-      button.addEventListener("click", () => site[action](button, this.cache));
-      this.buttons[action] = button;
-    }
+    this.clear = this.root.querySelector("[data-action=clear]");
+    set(this.clear, { "aria-label": `Clear ${name}` });
+    this.clear.addEventListener("click", () => site.clear(this.clear, this.cache));
     const purge = part(this.root, "purge");
     purge.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -143,8 +139,7 @@ export class Details {
   /** Shows the figures. Workers and history are present only in answers to requests that name the cache. */
   show(cache, { at, since, events }, span) {
     this.cache = cache;
-    this.buttons.clear.hidden = !this.site.mayOperate;
-    this.buttons.save.hidden = !(this.site.mayOperate && cache.can_save);
+    this.clear.hidden = !this.site.mayOperate;
     this.inspection.root.hidden = !(this.site.mayInspect && cache.can_inspect);
     part(this.root, "body").hidden = !cache.workers;
     if (!cache.workers) return;
@@ -279,15 +274,15 @@ export class Details {
   showStore({ store, total, times }) {
     part(this.root, "store").hidden = store === null;
     if (store === null) return;
-    const { reads, writes, breakers, open_breakers: open, trackers, trusted } = store;
+    const { breakers, open_breakers: open, trackers, trusted } = store;
     this.write("store_hits", count(store.hits));
     this.write("store_misses", count(store.misses));
-    this.write("store_reads", count(reads.calls));
+    this.write("store_reads", count(store.reads));
     this.showTimes("store", times, "store_reads");
-    this.write("store_writes", count(writes.calls));
-    this.write("store_write_time", writes.calls ? milliseconds((1000 * writes.seconds) / writes.calls) : NOTHING);
-    this.write("store_errors", count(reads.errors + writes.errors));
-    this.write("store_refused", count(reads.refused + writes.refused));
+    this.write("store_writes", count(store.writes));
+    this.write("store_write_time", unless(store.write_ms, milliseconds));
+    this.write("store_errors", count(store.errors));
+    this.write("store_refused", count(store.refused));
     this.write("store_stale", count(total.stale_hits));
     const closed = breakers ? "closed" : this.cache.worker_count ? "none, without FAIL_SAFE" : NOTHING;
     this.mark("store_breaker", open, breakers, "open", closed);

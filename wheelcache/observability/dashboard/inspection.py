@@ -7,13 +7,24 @@ request waits: a site with one thread goes on. Values are never shown.
 from __future__ import annotations
 
 from collections import Counter
+from heapq import nlargest
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from wheelcache.glob_pattern import escaped
-from wheelcache.observability import answer_tables
 from wheelcache.observability.dashboard.permissions import Permission, Permissions
 from wheelcache.observability.dashboard.refusals import BadTarget
-from wheelcache.observability.inquiries import PATIENCE, SECRET, Document, answers_to, begin, end, note
+from wheelcache.observability.inquiries import (
+    KEYS_HAVE_PREFIXES,
+    LISTED,
+    PATIENCE,
+    SECRET,
+    Document,
+    answers_to,
+    begin,
+    end,
+    note,
+)
 from wheelcache.observability.site import Site
 from wheelcache.runtime.clock import SystemClock
 
@@ -22,14 +33,8 @@ LONGEST_TARGET: Final = 16_384
 
 KINDS: Final = ("key", "pattern", "tag")
 
-TABLES: Final = {
-    "get": answer_tables.entry,
-    "keys": answer_tables.numbers_of_keys,
-    "tags": answer_tables.entries_of_tag,
-    "delete": answer_tables.deleted,
-    "sample": answer_tables.largest,
-}
-"""The functions that make tables of answers, by the kind of the inquiry."""
+Given = list[tuple[int, Document]]
+"""The answers of workers, with their pids."""
 
 
 class Target(NamedTuple):
@@ -127,5 +132,86 @@ def answers(site: Site, token: str, inquiry: Document, at: float) -> dict[str, A
         "rows": table.rows,
         "workers": len(given.good),
         "latest": Counter(key for _, answer in given.good for key in answer.get("recent", ())),
-        "computed": answer_tables.most_expensive(given.good),
+        "computed": _most_expensive(given.good),
     }
+
+
+# The tables. A cell is a text or a number, which the page formats by its heading.
+
+
+class AnswerTable(NamedTuple):
+    """The answers of all workers: a sentence, and a table."""
+
+    text: str
+    headings: list[str]
+    rows: list[list[Any]]
+
+
+def _entry(answers: Given) -> AnswerTable:
+    """Return the entry of a key in each worker."""
+    rows: list[list[Any]] = []
+    for pid, each in answers:
+        row = ["no entry", "", "", "", ""]
+        if each["found"]:
+            left = "never expires" if each["seconds_left"] is None else each["seconds_left"]
+            row = ["present", left, each["bytes"], each["type"], ", ".join(each["tags"])]
+        rows.append([str(pid), *row])
+    number = sum(each["found"] for _, each in answers)
+    text = f"Present in {number} of {len(answers)} workers" + ("" if number else f". {KEYS_HAVE_PREFIXES}")
+    return AnswerTable(text, ["Worker", "Entry", "Time left", "Size", "Type", "Tags"], rows)
+
+
+def _deleted(answers: Given) -> AnswerTable:
+    """Return the number of entries that each worker has deleted."""
+    rows = [
+        [str(pid), "the entries of the tag" if each["deleted"] is None else each["deleted"]] for pid, each in answers
+    ]
+    return AnswerTable("Deleted in the workers below", ["Worker", "Deleted"], rows)
+
+
+def _numbers_of_keys(answers: Given) -> AnswerTable:
+    """Return the number of keys that match a pattern in each worker."""
+    rows = [[str(pid), each["count"]] for pid, each in answers]
+    number = sum(count for _, count in rows)
+    text = f"{number:,} keys match, in all workers together" + ("" if number else f". {KEYS_HAVE_PREFIXES}")
+    return AnswerTable(text, ["Worker", "Keys"], rows)
+
+
+def _entries_of_tag(answers: Given) -> AnswerTable:
+    """Return the number of entries that have a tag in each worker."""
+    rows = [[str(pid), sum(each["tags"].values())] for pid, each in answers]
+    number = sum(count for _, count in rows)
+    return AnswerTable(f"{number:,} entries have this tag, in all workers together", ["Worker", "Entries"], rows)
+
+
+def _most_expensive(answers: Given) -> list[list[Any]]:
+    """Return the keys in the samples of all workers that took most time to compute, with the seconds."""
+    found: Counter[str] = Counter()
+    for _, each in answers:
+        found.update(each.get("computed", {}))
+    return [[key, seconds] for key, seconds in found.most_common(LISTED)]
+
+
+def _largest(answers: Given) -> AnswerTable:
+    """Return the largest entries in the samples of all workers."""
+    found: dict[str, list[Any]] = {}
+    for _, each in answers:
+        for key, size, left in each["largest"]:
+            row = found.setdefault(key, [key, 0, "", 0])
+            row[3] += 1
+            if size > row[1]:
+                row[1:3] = size, "never expires" if left is None else left
+    rows = nlargest(LISTED, found.values(), key=itemgetter(1))
+    entries, sampled = (sum(each[name] for _, each in answers) for name in ("entries", "sampled"))
+    text = f"The largest of {sampled:,} sampled entries, of {entries:,} in all workers together"
+    return AnswerTable(text, ["Key", "Size", "Time left", "Workers"], rows)
+
+
+TABLES: Final = {
+    "get": _entry,
+    "keys": _numbers_of_keys,
+    "tags": _entries_of_tag,
+    "delete": _deleted,
+    "sample": _largest,
+}
+"""The functions that make tables of answers, by the kind of the inquiry."""

@@ -23,7 +23,7 @@ class Permission(StrEnum):
     """View the page."""
 
     OPERATE = "operate"
-    """Use the buttons of the page: clear, purge, save and reset."""
+    """Use the buttons of the page: clear, purge and reset."""
 
     INSPECT = "inspect"
     """Find and list the entries of caches with the option ``inspect``; together with ``OPERATE``, also delete them."""

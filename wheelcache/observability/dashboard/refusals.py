@@ -22,12 +22,6 @@ class UnknownCache(Refused):
     reason = "There is no cache {}"
 
 
-class NotKept(Refused):
-    """No snapshots of the cache are configured."""
-
-    reason = "The cache {} has no snapshots: set SNAPSHOT to a directory"
-
-
 class NoPages(Refused):
     """The cache does not belong to an HTTP cache, so it has no pages."""
 

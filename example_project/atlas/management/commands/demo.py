@@ -22,7 +22,7 @@ from atlas.management.progress import progress
 from atlas.management.visiting import Visit, client_of, complain_of_failures, own_site, ranked_pages, visit, zipf_mix
 from atlas.models import City
 from wheelcache import Cache, command_line
-from wheelcache.observability import console
+from wheelcache.observability import console, site_commands
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.site import Own, Site
 
@@ -77,7 +77,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{len(visits):,} requests in {seconds:g} seconds, by {CLIENTS} visitors at a time.\n")
             complain_of_failures(visits)
             self.stdout.ending = ""
-            console.show([reader], cast(TextIO, self.stdout), styled=not options["no_color"])
+            console.show(site_commands.figures([reader]), cast(TextIO, self.stdout), styled=not options["no_color"])
             self.stdout.ending = "\n"
             if stay:
                 with progress() as bars:

@@ -20,7 +20,7 @@ from wheelcache.django_backend.aliases import engines, name_of
 from wheelcache.django_backend.pages import cache_for_commands
 from wheelcache.http_cache import why
 from wheelcache.http_cache.local_requests import ask_asgi, ask_wsgi
-from wheelcache.observability.console import CommandFailed
+from wheelcache.observability.console import CommandFailed, Report
 
 HOW_TO_WRAP: Final = """\
   MIDDLEWARE = ["wheelcache.django_backend.pages.PageMiddleware", ...]  # settings.py: the first one
@@ -59,10 +59,10 @@ def _caches() -> list[Cache]:
     return caches
 
 
-def _explain(target: str, header_lines: Iterable[str], out: TextIO) -> None:
+def _explain(target: str, header_lines: Iterable[str]) -> Report:
     host = next((host.lstrip(".") for host in settings.ALLOWED_HOSTS if host != "*"), "localhost")
     base = f"{'https' if settings.SECURE_SSL_REDIRECT else 'http'}://{host}"
-    why.run(target, header_lines, base, _applications(), HOW_TO_WRAP, got_request_exception.connect, out)
+    return why.run(target, header_lines, base, _applications(), HOW_TO_WRAP, got_request_exception.connect)
 
 
 def _applications() -> Iterator[Callable[[], why.Ask]]:

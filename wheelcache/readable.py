@@ -1,15 +1,22 @@
-"""The figures of a cache, read from its core, its loads, and its store behind or its pages."""
+"""The parts of a cache that its observers read, and the actions that operators request.
+
+The engine knows no observer: ``cache.py`` hands the ``Readable`` of a cache to the factory of its observer.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Final, Protocol
 
 from wheelcache.busiest import NamedPaths, Occurrences
 from wheelcache.core.contract import Core, RemovalCause
 from wheelcache.loading.computed_keys import ComputedKeys
-from wheelcache.loading.recent_failures import Failure
+from wheelcache.loading.computing_time import ComputingTime
+from wheelcache.loading.recent_failures import Failure, RecentFailures
+from wheelcache.runtime.periodic_jobs import PeriodicJob
+from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.stats import (
     COUNTERS,
     MISSES,
@@ -24,6 +31,10 @@ from wheelcache.stats import (
     StoreStats,
     whole_parts,
 )
+
+CLEAR: Final = "clear"
+PURGE: Final = "purge"
+"""The actions that operators can request of the workers."""
 
 
 class ObservedStore(Protocol):
@@ -67,6 +78,11 @@ class StatsReader:
         stats = Stats.of(counts, gauges, has_store=self.store is not None, has_pages=self.pages is not None)
         return replace(stats, groups={name: GroupStats.of(row) for name, row in self.groups().items()})
 
+    def activity(self) -> tuple[int, int, int]:
+        """Return the numbers of uses, of stored values and of entries."""
+        stats = self()
+        return stats.uses, stats.puts, stats.size
+
     def groups(self) -> dict[str, Row]:
         """Return the counts of the groups of keys by name, each as in ``GroupStats.of``."""
         return {
@@ -91,6 +107,54 @@ class StatsReader:
     def unsent(self) -> int:
         """The bytes of responses that are counted with the pages until their clients have received them."""
         return 0 if self.pages is None else self.pages.unsent
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """The parts of one cache, for its observer.
+
+    Attributes:
+        options: the arguments of ``Cache``, checked.
+        core: the entries.
+        driver: advances the core.
+        stats: reads the figures.
+        failures: the exceptions that loaders raised.
+        computing: the time spent in loads in the last hour.
+        actions: the functions that run the requests of operators, by action.
+        delete_many: deletes keys, and returns the number of existing ones.
+        deletions: deletes the keys that a function selects from lists of the callers' keys: see ``CacheParts``.
+        delete_tags: deletes the entries of tags.
+        take_restored: returns the removals of restored notices since the last call: see ``coherence.notices.Bus``.
+        is_in_use: returns whether the cache was used and not closed since.
+    """
+
+    options: Any
+    core: Core
+    driver: WheelDriver
+    stats: StatsReader
+    failures: RecentFailures
+    computing: ComputingTime
+    actions: Mapping[str, Callable[..., Any]]
+    delete_many: Callable[[Iterable[Any]], int]
+    deletions: Callable[[Callable[[list[Any]], Iterable[Any]]], Iterator[int]]
+    delete_tags: Callable[[Iterable[str]], object]
+    take_restored: Callable[[], Sequence[tuple[float, int]]]
+    is_in_use: Callable[[], bool]
+
+
+class CacheObserver(Protocol):
+    """The observer of a cache, as its parts see it.
+
+    Attributes:
+        jobs: its periodic jobs.
+        publishes: whether other processes must learn that the cache is used.
+    """
+
+    jobs: list[PeriodicJob]
+    publishes: bool
+
+    def note_clear(self, by: str) -> None: ...
+    def after_fork_in_child(self) -> None: ...
 
 
 _REMOVALS: Final = tuple((RemovalCause(cause), name) for cause, name in REMOVALS.items())

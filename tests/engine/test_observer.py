@@ -1,0 +1,112 @@
+"""What the engine does for an observer, with one that is not of the package."""
+
+import pytest
+
+from wheelcache import Cache, ManualClock
+from wheelcache.cache_parts import CacheParts
+from wheelcache.engine import Engine
+from wheelcache.runtime.periodic_jobs import PeriodicJob
+
+
+class Job(PeriodicJob):
+    period = 1.0
+
+    def __init__(self, noted):
+        self._noted = noted
+
+    def begin(self):
+        self._noted.append("begin")
+
+    def run(self):
+        self._noted.append("run")
+
+    def start_over(self):
+        self._noted.append("start over")
+
+    def close(self):
+        self._noted.append("close")
+
+
+class Noting:
+    """An observer, and what it was notified of."""
+
+    def __init__(self, publishes):
+        self.publishes = publishes
+        self.noted = []
+        self.jobs = [Job(self.noted)]
+
+    def note_clear(self, by):
+        self.noted.append(f"cleared by {by}")
+
+    def after_fork_in_child(self):
+        self.noted.append("fork")
+
+
+class Store:
+    def __init__(self, noted):
+        self._noted = noted
+
+    def after_fork_in_child(self):
+        self._noted.append("fork of the store")
+
+
+@pytest.fixture
+def make():
+    made = []
+
+    def make_parts(publishes=True, **options):
+        parts = CacheParts(
+            Cache(clock=ManualClock(), log_interval=None, sample_interval=None, **options)._parts.options
+        )
+        parts.attach(observer := Noting(publishes))
+        parts.start()
+        made.append(parts)
+        return parts, Engine(parts), observer.noted
+
+    yield make_parts
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+def test_the_jobs_of_an_observer_that_publishes_begin_with_the_first_miss(make, publishes):
+    parts, engine, noted = make(publishes)
+    parts.gate.open()
+    assert noted == ["begin"] * publishes
+    engine.set("key", 1, None)
+    assert noted == ["begin"]
+
+
+def test_the_jobs_are_closed_while_the_entries_are_still_there(make):
+    parts, engine, noted = make()
+    engine.set("key", 1, None)
+    parts.jobs._jobs[0].close = lambda: noted.append(len(parts.core))
+    parts.close()
+    assert noted == ["begin", 1]
+
+
+def test_the_jobs_of_a_cache_that_is_empty_and_unused_pause_until_the_next_use(make):
+    parts, engine, noted = make()
+    engine.set("key", 1, 1.0)
+    parts.driver.clock.advance(60)
+    assert parts.jobs.paused
+    runs = noted.count("run")
+    parts.driver.clock.advance(60)
+    assert noted.count("run") == runs
+    engine.set("key", 1, None)
+    assert noted[-1] == "begin"
+
+
+def test_in_the_child_of_a_fork_the_observer_and_the_store_behind_start_over(make):
+    parts, engine, noted = make()
+    engine.keep_copies_of(Store(noted))
+    parts.before_fork()
+    parts.after_fork(in_child=True)
+    assert noted == ["fork", "fork of the store", "start over"]
+
+
+def test_a_clear_is_noted_with_the_operator(make):
+    _, engine, noted = make(publishes=False)
+    for by in ("ann", None, ""):
+        engine.clear_for(by)
+    assert noted == ["cleared by ann", "cleared by "]
