@@ -37,7 +37,7 @@ def chromium(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def _blank(chromium):
-    """Leave the page after its last test: it goes on drawing, which takes a third of a core from the tests that follow."""
+    """Leave the page after its last test: it would go on drawing, which takes a third of a core from other tests."""
     yield
     chromium.get("about:blank")
 
