@@ -18,7 +18,7 @@ pytestmark = [
 
 
 KINDS = [(name, kind) for name, cls in TIERS.items() for kind in cls.kinds]
-of_any_kind = pytest.mark.parametrize(("name", "kind"), KINDS, ids=", ".join)
+of_any_kind = pytest.mark.parametrize(("name", "kind"), KINDS)
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_a_drop_whose_token_is_replaced_by_the_first_one_is_seen(make, in_thread
 
 
 @fills
-@pytest.mark.parametrize(("name", "kind"), [each for each in KINDS if each[1] != "memory"], ids=", ".join)
+@pytest.mark.parametrize(("name", "kind"), [each for each in KINDS if each[1] != "memory"])
 def test_a_value_that_was_computed_before_a_drop_by_a_process_that_reports_nothing_is_not_kept(make, name, kind, fill):
     tier, other = (make(name, kind) for _ in range(2))
     tier.clear()
@@ -212,7 +212,7 @@ def test_a_load_that_another_process_overtakes_is_not_kept_anywhere(make, name, 
     assert tier.get("k") is None
 
 
-@pytest.mark.parametrize(("name", "kind"), [each for each in KINDS if "redis" in each[1]], ids=", ".join)
+@pytest.mark.parametrize(("name", "kind"), [each for each in KINDS if "redis" in each[1]])
 def test_redis_reports_a_drop_to_all_processes(make, name, kind):
     tier, other = (make(name, kind) for _ in range(2))
 
