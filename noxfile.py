@@ -32,7 +32,7 @@ IMPORTED = [
 """The packages that the tests of the backends import."""
 
 TESTS = ["tests/backends", "tests/django_backend", "tests/flask_backend", "tests/platforms"]
-CHOSEN = ["--hypothesis-profile", "quick", "-m", "not servers and not deep", *TESTS]
+CHOSEN = ["--hypothesis-profile", "quick", "-m", "not servers and not deep and not alone", *TESTS]
 PYTEST = ["python", "-m", "pytest", "-p", "no:cacheprovider", "--numprocesses", "3"]
 
 

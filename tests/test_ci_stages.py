@@ -1,5 +1,6 @@
 """Every file is in the lists of .ci/stages.py, and a change runs the stages that depend on its files."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / ".ci" / "stages.py"
+
+IMPORT = re.compile(r"^\s*from ((?:tests|benchmarks)\.[\w.]+) import", re.MULTILINE)
 
 specification = spec_from_file_location("stages", SCRIPT)
 stages = module_from_spec(specification)
@@ -30,9 +33,11 @@ def test_every_file_is_in_a_list():
     [
         ("wheelcache/core/map.pxi", ["oldest", "sanitize", "wheel", "docs"]),
         ("wheelcache/turns.py", ["oldest", "wheel", "docs"]),
-        ("tests/core/test_steps.py", ["sanitize"]),
+        ("tests/core/test_steps.py", ["oldest", "sanitize"]),
         ("tests/waiting.py", ["oldest", "sanitize"]),
-        ("tests/http_cache/test_safety.py", []),
+        ("tests/http_cache/test_safety.py", ["oldest"]),
+        ("example_project/manage.py", []),
+        (".ci/landed", []),
         ("docs/how-to/pages.md", ["docs"]),
         ("README.md", ["wheel"]),
         ("Makefile", ["oldest", "sanitize", "wheel", "docs"]),
@@ -40,6 +45,13 @@ def test_every_file_is_in_a_list():
 )
 def test_a_change_runs_the_stages_that_depend_on_it(path, needed):
     assert stages.stages_for([path]) == needed
+
+
+def test_the_sanitized_tests_import_only_files_that_their_stage_depends_on():
+    sources = [file.read_text() for file in (ROOT / "tests" / "core").glob("*.py")]
+    imported = {name.replace(".", "/") + ".py" for text in sources for name in IMPORT.findall(text)}
+    assert "tests/waiting.py" in imported
+    assert [path for path in imported if "sanitize" not in stages.stages_for([path])] == []
 
 
 @pytest.fixture

@@ -226,7 +226,7 @@ def test_caches_that_ask_the_core_in_python_for_the_adaptive_policy_are_reported
 MISSES = """
 import sys, tempfile
 from wheelcache import Cache, ManualClock
-from wheelcache.observability import console, metrics, miss_tables
+from wheelcache.observability import console, site_commands
 from wheelcache.observability.dashboard.dashboard import Dashboard
 
 clock = ManualClock()
@@ -240,8 +240,8 @@ cache.get("city:2")
 clock.advance(10)
 stats = cache.stats()
 assert stats.misses == sum(stats.misses_by_cause.values()) == sum(each.misses for each in stats.groups.values()) == 4
-miss_tables.show([cache], None, sys.stdout, as_json=False, styled=False)
-console.advise([cache], None, sys.stdout)
+for command in (site_commands.misses, site_commands.advise):
+    console.show(command([cache], None), sys.stdout, styled=False)
 (card,) = Dashboard("a site", lambda: [cache], lambda name: []).figures(["site"])["caches"]
 print(card["curve"], [(each["name"], each["misses"]) for each in card["groups"]])
 """

@@ -143,7 +143,7 @@ MUTANTS = [
     Mutant(
         "code that a loader left running is no part of its turn",
         "turns.py",
-        "[turn for turn in turns if not turn.is_over]",
+        "[turn for turn in turns if not turn.loader_returned]",
         "[turn for turn in turns]",
         TURNS,
     ),
