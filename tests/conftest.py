@@ -104,7 +104,7 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--one-deep-case", action="store_true", help="of each deep test, run the first case only")
+    parser.addoption("--one-deep-case", action="store_true", help="run one case of each deep test, a tenth as long")
 
 
 def first_cases(tests):
@@ -170,6 +170,13 @@ def hasty_interpreter():
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.fixture(scope="session")
+def at_length(request):
+    """Return the number of operations of a deep test: all of them in ``make deep``, a tenth in ``make check``."""
+    share = 10 if request.config.getoption("--one-deep-case") else 1
+    return lambda operations: operations // share
 
 
 @pytest.fixture

@@ -33,5 +33,5 @@ def test_no_caller_gets_an_outdated_value_loads_what_another_one_loads_or_waits_
 
 @pytest.mark.deep
 @pytest.mark.timeout(0)
-def test_the_same_at_length():
-    assert faults(OPERATIONS, None) == NONE
+def test_the_same_at_length(at_length):
+    assert faults(at_length(OPERATIONS), None) == NONE
