@@ -25,7 +25,9 @@ def test_no_read_that_begins_after_a_write_has_returned_gets_an_older_version(tm
 
 
 @pytest.mark.servers
-def test_no_read_that_begins_after_a_drop_of_its_tag_gets_a_value_of_a_redis_from_before(tmp_path, at_length, empty_redis):
+def test_no_read_that_begins_after_a_drop_of_its_tag_gets_a_value_of_a_redis_from_before(
+    tmp_path, at_length, empty_redis
+):
     requests = at_length(REQUESTS // 10)
     setting = Setting(processes=4, is_coherent=False, waits=False, redis_port=empty_redis.port)
     reads, outdated = outdated_reads(run(tmp_path, setting, requests // (4 * THREADS), seed=0))
