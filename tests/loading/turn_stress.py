@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.leases.callers import LONG, aget_or_lease, get_or_lease
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, happens
 from wheelcache import Cache, LoadTimeout
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.runtime.request_scope import end_request
@@ -87,7 +87,7 @@ class Process:
         done = -1
         # Stuck is not the same as slow: some caller goes on in each period.
         while any(each.is_alive() for each in threads) and done < (done := self.counts["operations"]):
-            until(lambda: not any(each.is_alive() for each in threads))
+            happens(lambda: not any(each.is_alive() for each in threads))
         self.counts["stuck"] = sum(each.is_alive() for each in threads)
         if self.counts["stuck"]:
             faulthandler.dump_traceback()
