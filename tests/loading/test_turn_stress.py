@@ -34,4 +34,6 @@ def test_no_caller_gets_an_outdated_value_loads_what_another_one_loads_or_waits_
 @pytest.mark.deep
 @pytest.mark.timeout(0)
 def test_the_same_at_length(at_length):
-    assert faults(at_length(OPERATIONS), None) == NONE
+    operations = at_length(OPERATIONS)
+    # On an idle machine, 10,000 take a second.
+    assert faults(operations, operations / 50) == NONE

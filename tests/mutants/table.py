@@ -180,7 +180,7 @@ MUTANTS = [
         "writing/entry_writer.py",
         "            self.leases.cleared()\n",
         "",
-        WRITING,
+        ("tests/leases", *WRITING),
     ),
     Mutant(
         "the listener is notified of every entry that clear removes",
