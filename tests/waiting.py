@@ -1,6 +1,7 @@
 """For what another thread or process does in its own time: look until it is done, or fail and say what was not."""
 
 import asyncio
+import gc
 import inspect
 import os
 import sys
@@ -64,6 +65,21 @@ def join(*threads):
         assert not each.is_alive(), f"{each} has not ended within {PATIENCE} s"
 
 
+def current_frames():
+    """Return the innermost frames of all threads.
+
+    Python 3.11 holds a lock of the interpreter during this call. A collection in it would let other threads run, and the
+    next one that starts a thread would wait for that lock with the GIL, forever (gh-106883).
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if collects:
+            gc.enable()
+
+
 def waiting():
     """Return the number of threads and tasks of running event loops that wait for a load or a lease of another one.
 
@@ -72,7 +88,7 @@ def waiting():
     count = 0
     # That thread waits for the exit.
     at_exit = {thread.ident for thread in threading.enumerate() if thread.name == "wheelcache-save"}
-    for ident, innermost in sys._current_frames().items():
+    for ident, innermost in current_frames().items():
         count += innermost.f_code is Alarm.wait.__code__ and ident not in at_exit
     # The frames below the innermost one belong to a running thread, and may be gone before they are read.
     with _noting:

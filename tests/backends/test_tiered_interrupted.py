@@ -2,14 +2,13 @@
 
 import gc
 import signal
-import sys
 import threading
 from contextlib import contextmanager
 
 import pytest
 
 from tests.backends.tiers import TIERS, WITH_ASYNC
-from tests.waiting import PATIENCE, happens, join, start, until_waiting
+from tests.waiting import PATIENCE, current_frames, happens, join, start, until_waiting
 from wheelcache.near_cache.guarded_store import FAILURES
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
@@ -101,7 +100,7 @@ def time_limit(package):
         return frame is not None
 
     def send():
-        while happens(lambda: over.is_set() or is_inside(sys._current_frames()[main])) and not over.is_set():
+        while happens(lambda: over.is_set() or is_inside(current_frames()[main])) and not over.is_set():
             signal.pthread_kill(main, signal.SIGUSR1)
             over.wait(1)
 

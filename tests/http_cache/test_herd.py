@@ -4,7 +4,6 @@ The application waits at a gate. The gate opens when all requests wait, for the 
 """
 
 import asyncio
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TooLate
@@ -13,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from tests.http_cache.site import AsgiSite, Response, WsgiSite
-from tests.waiting import PATIENCE, join, start, until
+from tests.waiting import PATIENCE, current_frames, join, start, until
 from wheelcache.http_cache.wsgi import renewal_pool
 
 LANGUAGES = ["de", "en", "fr", "it"]
@@ -85,7 +84,7 @@ class Threads(WsgiSite):
 
 def all_wait(threads):
     """Return whether no thread runs."""
-    frames = sys._current_frames()
+    frames = current_frames()
     return all(frames[each.ident].f_code.co_name.startswith("wait") for each in threads if each.ident in frames)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import wheelcache
 from tests.runtime.forks import SILENT, fork, use
 from tests.runtime.interruptions import Delivery, Worker, quiet
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, current_frames, until
 from wheelcache import Cache, Timers
 from wheelcache.near_cache.redis_tracking import Tracking
 from wheelcache.runtime import lifecycle
@@ -51,7 +51,7 @@ def runs_ours(thread):
     ``is_alive`` does not tell: a ``join`` that is interrupted marks the thread as stopped, and a ``start`` that is
     interrupted may leave the thread waiting, before it runs anything, for a lock of ``threading``'s own.
     """
-    frame = sys._current_frames().get(thread.ident)
+    frame = current_frames().get(thread.ident)
     while frame is not None and not frame.f_code.co_filename.startswith(str(PACKAGE)):
         frame = frame.f_back
     return frame is not None
