@@ -68,8 +68,8 @@ def join(*threads):
 def current_frames():
     """Return the innermost frames of all threads.
 
-    Python 3.11 holds a lock of the interpreter during this call. A collection in it would let other threads run, and the
-    next one that starts a thread would wait for that lock with the GIL, forever (gh-106883).
+    Python 3.11 holds a lock of the interpreter during this call. A collection in it would let other threads run, and
+    the next one that starts a thread would wait for that lock with the GIL, forever (gh-106883).
     """
     collects = gc.isenabled()
     gc.disable()
