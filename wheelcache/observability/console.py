@@ -85,8 +85,8 @@ def show(report: Report, out: TextIO, *, as_json: bool = False, styled: bool = T
 
 
 def watch(report: Callable[[], Report], out: TextIO, every: float, *, styled: bool = True) -> None:
-    """Print a new report in the place of the last one every ``every`` seconds, until Ctrl-C. The reason of its failure is
-    its last sentence.
+    """Print a new report in the place of the last one every ``every`` seconds, until Ctrl-C. If it fails, the
+    reason is its last sentence.
 
     Raises:
         CommandFailed: if ``out`` is not a terminal, or rich is not installed.

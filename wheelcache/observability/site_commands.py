@@ -23,8 +23,8 @@ from wheelcache.observability.inquiries import ask
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.problems import headline, problems_of
 from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.purge_targets import check_purgeable
 from wheelcache.observability.site import Own, Site
-from wheelcache.observability.worker_requests import check_purgeable
 from wheelcache.readable import CLEAR, PURGE
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import REASONS, PageStats
