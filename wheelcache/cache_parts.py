@@ -130,7 +130,12 @@ class CacheParts:
             is_portable=self.groups.is_portable,
             is_in_use=self.gate.is_in_use,
         )
-        self.keeper = self._autosave()
+        self.keeper: Autosave | None = None
+        if options.snapshot_dir is not None:
+            with naming("snapshot_dir"):
+                self.keeper = Autosave(
+                    options.snapshot_dir, options.snapshot_interval, options.snapshot_key, self.snapshots
+                )
         self.stats = StatsReader(self.core, self.loads.counts, self.loads.computed)
         self.actions: dict[str, Callable[..., Any]] = {CLEAR: self.clear}
         self.before_clear: Callable[[], object] | None = None
@@ -252,13 +257,6 @@ class CacheParts:
         self.writer.after_fork_in_child()
         self.gate.after_fork_in_child()
         self.jobs.start_over()
-
-    def _autosave(self) -> Autosave | None:
-        options = self.options
-        if options.snapshot_dir is None:
-            return None
-        with naming("snapshot_dir"):
-            return Autosave(options.snapshot_dir, options.snapshot_interval, options.snapshot_key, self.snapshots)
 
     def _begin_use(self) -> None:
         """Load the snapshot, if the cache has any, and start the jobs: a process that only misses is a worker, too."""

@@ -18,15 +18,17 @@ from wheelcache.observability import console, entry_commands, site_commands, sna
 from wheelcache.observability.console import CommandFailed, Report
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.worker_requests import NotPurgeable
+from wheelcache.observability.purge_targets import NotPurgeable
 
 DESCRIPTION: Final = (
     "Show the figures of the caches, over all workers of this site on this machine, or run a command in all workers."
 )
 
 COMMANDS: Final = {
-    each.__name__: each
-    for each in (site_commands.misses, site_commands.advise, site_commands.clear, site_commands.reset)
+    "misses": site_commands.misses,
+    "advise": site_commands.advise,
+    "clear": site_commands.clear,
+    "reset": site_commands.reset,
 }
 """The commands for one cache, or for all."""
 

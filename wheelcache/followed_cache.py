@@ -9,6 +9,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.coherence.notices import Bus, Notice, collected, merged
 from wheelcache.coherence.write_moments import WritesSince
@@ -16,7 +17,6 @@ from wheelcache.core.contract import HIDDEN
 from wheelcache.keys import CALLERS, callers_tags
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.request import Loaded
-from wheelcache.options import expires_now
 from wheelcache.transactions.overlay import Fill, Overlay
 from wheelcache.transactions.transaction import OfThread, Transaction
 
@@ -114,7 +114,7 @@ class FollowedCache:
         # In the opposite order of the sets: a page before its list of headers, whose waiters will look for the page.
         for cache_key, fill in reversed(overlay.changes().fills.items()):
             seconds = fill.seconds_left(overlay.now())
-            if not expires_now(seconds):
+            if not options.expires_now(seconds):
                 backend, *origin = fill.origin
                 backend.store_committed(cache_key, *origin, fill, seconds, overlay.writes_by_others)
 
@@ -142,6 +142,22 @@ class FollowingAccess:
         overlay = transactions[-1].overlay(self._followed)
         overlay.origin = self
         return overlay
+
+    def delete_tags(self, *tags: str) -> None:
+        overlay = self.overlay()
+        if overlay is None:
+            super().delete_tags(*tags)  # type: ignore[misc]
+            return
+        checked = [options.tag("tags", tag) for tag in tags]
+        overlay.drop_tags(dict(zip(self._tag_names(checked), [(self, tag) for tag in checked], strict=True)))
+
+    # The end of a transaction calls these: see ``FollowedCache``.
+
+    def clear_now(self) -> None:
+        super().clear()  # type: ignore[misc]
+
+    def drop_tag_now(self, tag: str) -> None:
+        super().delete_tags(tag)  # type: ignore[misc]
 
     def _in_overlay(self, cache_key: Any) -> Any:
         """Return the Fill that the running transaction sees, HIDDEN, or None if the shared cache must be asked."""

@@ -80,7 +80,7 @@ def test_a_fragment_that_was_rendered_while_a_tag_was_dropped_is_not_kept(in_thr
     assert render('600 sidebar tags="menu"', text="new") == "new"
 
 
-def test_the_default_start_jobs_where_there_is_none_for_fragments(site):
+def test_the_default_cache_is_used_where_there_is_none_for_fragments(site):
     with override_settings(CACHES={"default": site["default"], "memory": LOCMEM}):
         assert render('600 sidebar tags="menu"', text="old") == "old"
         caches["default"].delete_tags("menu")

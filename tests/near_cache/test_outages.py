@@ -14,6 +14,7 @@ from wheelcache.codec import Codec, Pickle
 from wheelcache.errors import StoreUnavailable
 from wheelcache.loading.steps import drive, run
 from wheelcache.near_cache.guarded_store import FAILURES, FIRST_PAUSE
+from wheelcache.near_cache.written_timeouts import NewTimeout
 
 pytestmark = pytest.mark.pairs(full="make", of="make")
 
@@ -78,6 +79,19 @@ def test_a_copy_that_stays_longer_for_fill_grace_is_served_in_an_outage_only_wit
     assert near.get("k") == 1
     clock.advance(1)
     assert near.get("k") is MISSING
+
+
+@pytest.mark.parametrize(("fill_grace", "expected"), [(0, MISSING), (500, 1)])
+def test_a_value_that_the_store_returns_past_its_timeout_leaves_an_old_copy_only_with_fill_grace(
+    make, store, clock, fill_grace, expected
+):
+    near = make(**FAIL_SAFE, fill_grace=fill_grace)
+    near.set("k", 1, new_timeout=NewTimeout(10))
+    assert near.get("k") == 1
+    clock.advance(10)
+    assert near.get("k") == 1
+    store.error = Down("gone")
+    assert near.get("k") is expected
 
 
 @pytest.mark.parametrize("tracked", [False, True])

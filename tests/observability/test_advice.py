@@ -261,6 +261,10 @@ def test_a_group_whose_values_expire_too_early_is_named():
     assert text.startswith("a longer lifetime for the group of all other keys would")
 
 
+def test_there_is_no_advice_about_the_only_group_of_the_core_in_python():
+    assert about_keys({"": EXPIRES}, given={"cores": frozenset({"python"})}, expired=8_000, new=8_000) == []
+
+
 @pytest.mark.parametrize(
     ("group", "hits", "misses"),
     [

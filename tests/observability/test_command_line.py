@@ -2,11 +2,20 @@
 
 import sys
 from argparse import ArgumentParser
+from io import StringIO
 
 import pytest
 
+from wheelcache import Cache
 from wheelcache.codec import size_of
 from wheelcache.command_line import add_commands
+from wheelcache.http_cache.figures import Figures
+from wheelcache.loading.steps import drive
+from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.outage_rule import OutageRule
+from wheelcache.observability import console, site_commands
+from wheelcache.observability.console import Report, Table
+from wheelcache.observability.inquiries import Answers
 from wheelcache.observability.site_commands import SHOWN
 
 
@@ -69,6 +78,19 @@ def test_json_and_the_options_of_a_framework_may_precede_and_follow_the_command(
     assert (options.action, options.target, options.level, options.json) == ("get", "key", level, as_json)
 
 
+def test_a_watched_table_gives_the_reason_why_there_is_nothing_to_show(monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(console.time, "sleep", interrupt)
+    terminal = StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    console.watch(lambda: Report([], ["the last figures"], "No worker."), terminal, 3)
+    shown = terminal.getvalue()
+    assert "the last figures" in shown
+    assert "No worker." in shown
+
+
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_in_a_narrow_terminal_columns_are_in_further_tables(another_worker, command, monkeypatch, width):
     for pid in (4242, 4243):
@@ -88,6 +110,55 @@ def test_in_a_narrow_terminal_columns_are_in_further_tables(another_worker, comm
     assert shown.count("%") == 3, "only the hit ratio is a percentage"
     assert shown.count("1,500") == 2
     assert shown.count("3,000") == 1
+
+
+@pytest.fixture
+def table(path):
+    """Return the table of the figures."""
+
+    def find():
+        view = site_commands.figures([Cache("looks only", figures_dir=path)]).view
+        return next(each for each in view if isinstance(each, Table))
+
+    return find
+
+
+def test_a_figure_that_no_cache_has_is_left_out_of_the_table(another_worker, table):
+    another_worker("pages", 4242, hits=1)
+    assert {*SHOWN} - {*table().columns} == {
+        *("answered_ratio_now", "stale_ratio_now", "max_entries", "max_bytes", "store_errors")
+    }
+
+
+def test_failed_calls_of_the_store_are_in_the_table(another_worker, table):
+    def use(cache, clock):
+        near = NearCache(cache, 60, OutageRule(object()))
+        for key in "ab":
+            with pytest.raises(ConnectionError):
+                drive(near.has(key, fail))
+
+    def fail():
+        raise ConnectionError
+
+    another_worker("pages", 4242, use=use)
+    another_worker("views", 4243, hits=1)
+    found = table()
+    assert "store_errors" in found.columns
+    assert [[row["store_errors"] for row in rows] for rows in found.sections] == [[2, 2], [None, None]]
+
+
+def test_the_share_of_stale_hits_is_in_the_table_also_when_the_last_one_is_long_ago(another_worker, table):
+    def use(cache, clock):
+        cache.get_or_load("key", str, ttl=10, grace=60)
+        clock.advance(11)
+        cache.get_or_load("key", str, grace=60)
+        clock.advance(600)
+        cache.get("key")
+
+    another_worker("pages", 4242, use=use)
+    found = table()
+    assert "stale_ratio_now" in found.columns
+    assert [row["stale_hits"] for row in found.sections[0]] == [1, 1]
 
 
 def ask_in_a_loop(cache, clock):
@@ -136,6 +207,29 @@ def test_an_action_prints_its_document_with_json(another_worker, command, argume
     for pid in (4242, 4243):
         another_worker("pages", pid, entries=3)
     assert command(*arguments, "--json") == (expected, None)
+
+
+def test_a_purge_that_fails_in_one_cache_reports_the_pages_that_are_gone(another_worker, command, monkeypatch):
+    def keep_pages(cache, clock):
+        cache.engine.keep_pages(Figures(), clock, purge=len, before_clear=list)
+
+    def ask(site, workers, name, inquiry):
+        return Answers([], [], [4243]) if name == "one" else Answers([(4242, {"purged": 3})], [], [])
+
+    for pid, name in ((4242, "all"), (4243, "one"), (4244, "other")):
+        another_worker(name, pid, use=keep_pages)
+    monkeypatch.setattr(site_commands, "ask", ask)
+    reason = "No answer from worker 4243"
+    shown, given = command("purge", "example.com")
+    assert shown.splitlines() == [
+        "'all': removed 3 pages in 1 workers for example.com.",
+        "'one': removed 0 pages in 0 workers for example.com.",
+        "'other': removed 3 pages in 1 workers for example.com.",
+    ]
+    assert given == reason
+    document, given = command("purge", "example.com", "--json")
+    assert [(each["cache"], each["pages"]) for each in document] == [("all", 3), ("one", 0), ("other", 3)]
+    assert given == reason
 
 
 def test_names_are_no_markup_and_bytes_have_units(another_worker, command):
@@ -206,6 +300,30 @@ def test_the_last_misses_are_shown_when_no_worker_is_left(make, clock, command):
     cache.close()
     shown, reason = command("misses")
     assert shown.startswith("Cache 'pages': 1 of 1 look-ups missed")
+    assert reason.startswith("No worker of this site publishes figures.")
+
+
+def test_the_misses_of_a_cache_without_a_worker_fail_also_if_another_cache_has_one(
+    make, clock, another_worker, command
+):
+    cache = make("old")
+    cache.get("user:1")
+    clock.advance(5)
+    cache.close()
+    another_worker("pages", 4242, entries=1)
+    shown, reason = command("misses", "--cache", "old")
+    assert shown.startswith("Cache 'old': 1 of 1 look-ups missed")
+    assert reason == "No worker has the cache 'old' now; these are its last figures."
+    assert command("misses")[1] is None
+    assert command("misses", "--cache", "none") == (
+        "",
+        "No worker has a cache 'none': there are 'old', 'pages'.",
+    )
+
+
+def test_the_misses_of_a_site_without_a_cache_are_an_empty_list(command):
+    document, reason = command("misses", "--json")
+    assert document == []
     assert reason.startswith("No worker of this site publishes figures.")
 
 

@@ -17,7 +17,7 @@ from wheelcache.observability.dashboard.dashboard import ASSETS, Dashboard, asse
 from wheelcache.observability.dashboard.permissions import Permission
 from wheelcache.observability.dashboard.refusals import BadTarget, NotPublished, UnknownCache
 from wheelcache.observability.dashboard.responses import HEADERS, Request, respond
-from wheelcache.observability.worker_requests import NotPurgeable
+from wheelcache.observability.purge_targets import NotPurgeable
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import COUNTERS, MISSES, REASONS
 

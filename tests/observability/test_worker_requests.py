@@ -10,9 +10,9 @@ from wheelcache.http_cache.figures import Figures
 from wheelcache.observability.dashboard.dashboard import Dashboard
 from wheelcache.observability.inquiries import PURGES_KEPT, inquiries_in
 from wheelcache.observability.metrics import read_process, read_site
+from wheelcache.observability.purge_targets import NotPurgeable, check_purgeable
 from wheelcache.observability.site_commands import figures
 from wheelcache.observability.snapshot_commands import inspect
-from wheelcache.observability.worker_requests import NotPurgeable, check_purgeable
 from wheelcache.readable import CLEAR, PURGE
 from wheelcache.runtime.clock import SystemClock
 

@@ -62,12 +62,6 @@ class InTransactions(FollowingAccess):
 
     # Calls that act on the shared cache.
 
-    def clear_now(self) -> None:
-        super().clear()  # type: ignore[misc]
-
-    def drop_tag_now(self, tag: str) -> None:
-        super().delete_tags(tag)  # type: ignore[misc]
-
     def delete_pattern_now(self, pattern: str, version: int | None, *given: tuple[str, Any]) -> None:
         super().delete_pattern(pattern, version, **dict(given))  # type: ignore[misc]
 
@@ -324,14 +318,6 @@ class InTransactions(FollowingAccess):
         else:
             overlay.clear()
 
-    def delete_tags(self, *tags: str) -> None:
-        overlay = self.overlay()
-        if overlay is None:
-            super().delete_tags(*tags)  # type: ignore[misc]
-            return
-        checked = [options.tag("tags", tag) for tag in tags]
-        overlay.drop_tags(dict(zip(self._tag_names(checked), [(self, tag) for tag in checked], strict=True)))
-
     # The calls of django-redis.
 
     def delete_pattern(self, pattern: str, version: int | None = None, **given: Any) -> int:
@@ -359,9 +345,6 @@ class InTransactions(FollowingAccess):
     def _shows_entry(self, cache_key: Any) -> bool:
         """Return whether the transaction sees the entry of the shared cache."""
         return self._in_overlay(cache_key) is None and not self._hides_entry(cache_key)
-
-    def keys(self, search: str, version: int | None = None) -> list[str]:
-        return list(self.iter_keys(search, version=version))
 
     def pttl(self, key: Any, version: int | None = None) -> int | None:
         found = self._in_overlay(self._key(key, version))

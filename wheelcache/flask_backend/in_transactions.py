@@ -49,12 +49,6 @@ class InTransactions(FollowingAccess):
 
     # The end of a transaction calls these: see ``FollowedCache``.
 
-    def clear_now(self) -> None:
-        super().clear()  # type: ignore[misc]
-
-    def drop_tag_now(self, tag: str) -> None:
-        super().delete_tags(tag)  # type: ignore[misc]
-
     def delete_now(self, keys: list[str]) -> None:
         super().delete_many(*keys)  # type: ignore[misc]
 
@@ -140,14 +134,6 @@ class InTransactions(FollowingAccess):
         for key in keys:
             self.delete(key)
         return list(keys)
-
-    def delete_tags(self, *tags: str) -> None:
-        overlay = self.overlay()
-        if overlay is None:
-            super().delete_tags(*tags)  # type: ignore[misc]
-            return
-        checked = [options.tag("tags", tag) for tag in tags]
-        overlay.drop_tags({f"{self._tag_prefix}{tag}": (self, tag) for tag in checked})
 
     def has(self, key: str) -> bool:
         cache_key = self._cache_key(key)

@@ -68,27 +68,25 @@ def noting_asgi(app: AsgiApp) -> AsgiApp:
     return app if _name(app) in HANDLERS else NotingAsgi(app)
 
 
-class NotingWsgi:
-    """A WSGI application whose ``PageNotes`` have a copy of the environ."""
-
-    def __init__(self, app: WsgiApp) -> None:
+class _Noting:
+    def __init__(self, app: Any) -> None:
         self._app = app
         self._is_known = _is_known(app)
+
+
+class NotingWsgi(_Noting):
+    """A WSGI application whose ``PageNotes`` have a copy of the environ."""
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         notes = environ.get(NOTES_KEY)
         if notes is not None:
             notes.given = environ.copy()
             notes.knows_middleware = self._is_known
-        return self._app(environ, start_response)
+        return self._app(environ, start_response)  # type: ignore[no-any-return]
 
 
-class NotingAsgi:
+class NotingAsgi(_Noting):
     """An ASGI application whose ``PageNotes`` have a copy of the scope."""
-
-    def __init__(self, app: AsgiApp) -> None:
-        self._app = app
-        self._is_known = _is_known(app)
 
     async def __call__(self, scope: MutableMapping[str, Any], *channel: Any) -> None:
         notes = scope.get(NOTES_KEY)

@@ -21,7 +21,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from wheelcache.keys import INTERNAL
-from wheelcache.observability.worker_requests import LONGEST_DIRECTORY, MOST_DIRECTORIES
+from wheelcache.observability.purge_targets import LONGEST_DIRECTORY, MOST_DIRECTORIES
 from wheelcache.options import shown
 
 SEPARATOR: Final = "\u0100"

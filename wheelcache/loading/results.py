@@ -84,7 +84,7 @@ class Results:
             ttl, grace = policy.lifetime(turn.key)
         if expires_now(ttl):
             # An older value that is kept past its time must not be returned after this one.
-            if policy.lifetime is None or self._is_other(turn.key, value):
+            if not policy.keeps_equal or self._is_other(turn.key, value):
                 self._target.discard(turn.key)
             return None
         return self._target.store(turn.key, value, ttl, grace, cast("Watch", turn.watch), request.names)

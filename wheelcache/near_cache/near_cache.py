@@ -128,7 +128,11 @@ class NearCache:
             epoch.is_notified = False
         self._timeouts = WrittenTimeouts(cache.engine.now)
         self._policy = LoadPolicy(
-            stale, is_for_waiters=rule.is_of_the_call, is_counted_by_store=rule.is_outage, lifetime=self._lifetime
+            stale,
+            is_for_waiters=rule.is_of_the_call,
+            is_counted_by_store=rule.is_outage,
+            lifetime=self._lifetime,
+            keeps_equal=bool(self._past_end),
         )
         self._store = GuardedStore(
             cache.name,

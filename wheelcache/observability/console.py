@@ -77,7 +77,7 @@ def show(report: Report, out: TextIO, *, as_json: bool = False, styled: bool = T
         out.write(f"{json.dumps(report.document)}\n")
     elif any(isinstance(each, Table) for each in report.view):
         console = _console_for(out, styled)
-        console.print(_rendered(report, console))
+        console.print(_rendered(report.view, console))
     else:
         out.writelines(f"{each}\n" for each in report.view)
     if report.failure is not None:
@@ -85,7 +85,8 @@ def show(report: Report, out: TextIO, *, as_json: bool = False, styled: bool = T
 
 
 def watch(report: Callable[[], Report], out: TextIO, every: float, *, styled: bool = True) -> None:
-    """Print a new report in the place of the last one every ``every`` seconds, until Ctrl-C.
+    """Print a new report in the place of the last one every ``every`` seconds, until Ctrl-C. If it fails, the
+    reason is its last sentence.
 
     Raises:
         CommandFailed: if ``out`` is not a terminal, or rich is not installed.
@@ -96,10 +97,12 @@ def watch(report: Callable[[], Report], out: TextIO, every: float, *, styled: bo
     from rich.live import Live
 
     try:
-        with Live(_rendered(report(), console), console=console, auto_refresh=False) as live:
+        with Live(console=console, auto_refresh=False) as live:
             while True:
+                found = report()
+                view = [*found.view, *([] if found.failure is None else [found.failure])]
+                live.update(_rendered(view, console), refresh=True)
                 time.sleep(every)
-                live.update(_rendered(report(), console), refresh=True)
     except KeyboardInterrupt:
         return
 
@@ -120,10 +123,10 @@ def _console_for(out: TextIO, styled: bool) -> Console:
     return Console(file=out, force_terminal=is_terminal, width=width, highlight=False, **given)
 
 
-def _rendered(report: Report, console: Console) -> RenderableType:
+def _rendered(view: Sequence[str | Table], console: Console) -> RenderableType:
     from rich.console import Group
 
-    parts = ([each] if isinstance(each, str) else _tables(each, console) for each in report.view)
+    parts = ([each] if isinstance(each, str) else _tables(each, console) for each in view)
     return Group(*chain.from_iterable(parts))
 
 

@@ -61,7 +61,8 @@ def on_keys(figures: CacheFigures) -> Iterable[str]:
     if figures.stats.store is not None:
         return
     yield from _on_invalidations(figures.stats)
-    for name, group in sorted(figures.stats.groups.items()):
+    # The core in Python has one group, and what is true of the whole cache would be said of "all other keys".
+    for name, group in sorted(figures.stats.groups.items()) if figures.cores != ("python",) else ():
         yield from _on_group(figures, f"the group {name!r}" if name else "the group of all other keys", group)
     if figures.stats.pages is None:
         yield from _on_repetitions(figures)
@@ -82,7 +83,7 @@ def _on_invalidations(stats: Stats) -> Iterable[str]:
 def _on_group(figures: CacheFigures, name: str, group: GroupStats) -> Iterable[str]:
     stats, misses = figures.stats, group.misses
     expired = group.misses_by_cause[MissCause.EXPIRED.value]
-    unknown = group.misses_by_cause[MissCause.NEW.value]
+    new = group.misses_by_cause[MissCause.NEW.value]
     if (
         group.requests >= LEAST_LOOKUPS
         and _matters(expired, stats)
@@ -102,7 +103,7 @@ def _on_group(figures: CacheFigures, name: str, group: GroupStats) -> Iterable[s
     elif (
         misses >= max(LEAST_LOOKUPS, LEAST_TURNOVER * figures.peak * figures.workers)
         and misses >= USED_ONCE * group.requests
-        and unknown >= USED_ONCE * misses
+        and new >= USED_ONCE * misses
     ):
         yield (
             f"caching {name} hardly helps at this size: {misses / group.requests:.0%} of its {group.requests:,} "

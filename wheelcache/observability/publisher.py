@@ -371,9 +371,6 @@ class Publication(PeriodicJob):
         """Return whether there is anything to publish."""
         return self.has_begun or (self._is_in_use() and self.recorder.uses() > 0)
 
-    def is_published(self) -> bool:
-        return self.has_begun and self.publisher.is_known
-
     def cannot_publish(self) -> bool:
         """Return whether other processes see no figures of this process because its last attempt failed."""
         return self.is_failing and not self.publisher.is_known

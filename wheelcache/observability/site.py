@@ -372,7 +372,8 @@ class Site:
     def workers_to_ask(self, name: str) -> dict[int, int]:
         """Return the pids of the workers of a cache by their numbers, without the idle ones, which have no entries and
         do not look for inquiries."""
-        return {worker.worker: worker.pid for worker in self.workers(name) if not is_idle(worker)}
+        idle_since = SystemClock.time() - 3 * INTERVAL
+        return {each.worker: each.pid for each in self.workers(name) if each.stats.size or each.published >= idle_since}
 
     def ask(self, action: str, name: str, **arguments: str) -> str:
         """Ask all workers that live now for ``action`` on the cache ``name``. Return the token of the request.
@@ -485,11 +486,6 @@ def _workers_in(file: SiteFile, name: str, db: sqlite3.Connection) -> list[tuple
             one.base = counts[WORKER_RESET].get(process, NOTHING)
             found.append((one, {"worker": process, **living[process]._asdict()}))
     return found
-
-
-def is_idle(worker: WorkerFigures) -> bool:
-    """Return whether the cache is empty and unused in a worker. Such a worker does not look for requests either."""
-    return worker.stats.size == 0 and worker.published < SystemClock.time() - 3 * INTERVAL
 
 
 def own_figures(caches: Iterable[ObservedCache], spelled: Callable[[str], str] = str) -> list[CacheFigures]:

@@ -23,8 +23,8 @@ from wheelcache.observability.inquiries import ask
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.problems import headline, problems_of
 from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.purge_targets import check_purgeable
 from wheelcache.observability.site import Own, Site
-from wheelcache.observability.worker_requests import check_purgeable
 from wheelcache.readable import CLEAR, PURGE
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import REASONS, PageStats
@@ -32,11 +32,11 @@ from wheelcache.stats import REASONS, PageStats
 SHOWN: Final = (
     *("cache_and_workers", "answered_ratio_now", "hit_ratio_now", "stale_ratio_now", "hit_ratio", "requests"),
     *("requests_per_second", "entries", "max_entries", "bytes", "max_bytes", "evictions", "expirations", "load_ms"),
-    *("load_failures", "stampedes_prevented", "thread", "lag"),
+    *("load_failures", "store_errors", "stampedes_prevented", "thread", "lag"),
 )
 """The figures in the table; ``--json`` has all. The first column has the names of caches and the pids of workers."""
 
-OPTIONAL: Final = ("answered_ratio_now", "max_entries", "bytes", "max_bytes")
+OPTIONAL: Final = ("answered_ratio_now", "max_entries", "bytes", "max_bytes", "store_errors")
 """The figures that are left out of the table if they are unknown for all caches."""
 
 CAUSE: Final = ("cause", "misses", "share")
@@ -51,6 +51,8 @@ GROUP: Final = (
     "bytes",
 )
 """The columns of the tables of the causes of misses and of the groups of keys."""
+
+LAST_FIGURES: Final = "No worker has the cache {!r} now; these are its last figures."
 
 SHOWN_PATHS: Final = 3
 """The number of paths of each reason why pages are not stored. ``--json`` has more."""
@@ -77,15 +79,18 @@ def _view(document: Row, site: Site) -> Iterator[str | Table]:
         return
     yield "\n".join(document["problems"]) or headline((), [each.name for each in found])
     sections = [
-        [{SHOWN[0]: each["name"], **each["total"]}, *({SHOWN[0]: f"  {one['pid']}", **one} for one in each["workers"])]
+        [_row(each["name"], each["total"]), *(_row(f"  {one['pid']}", one) for one in each["workers"])]
         for each in document["caches"]
     ]
     rows = [row for section in sections for row in section]
-    columns = [name for name in SHOWN if name not in OPTIONAL or any(row[name] is not None for row in rows)]
+    left_out = {name for name in OPTIONAL if all(row[name] is None for row in rows)}
+    if not any(row["stale_hits"] for row in rows):
+        left_out.add("stale_ratio_now")
+    columns = [name for name in SHOWN if name not in left_out]
     yield Table(sections, columns, "bold")
     for figures, each in zip(found, document["caches"], strict=True):
         if not each["workers"]:
-            yield f"No worker has the cache {figures.name!r} now; these are its last figures."
+            yield LAST_FIGURES.format(figures.name)
         if each["total"]["store"] is not None:
             yield _store_in_words(figures.name, each["total"]["store"])
         if figures.stats.pages is not None:
@@ -96,6 +101,11 @@ def _view(document: Row, site: Site) -> Iterator[str | Table]:
         if each.reset_at is not None and each.reset_at != since:
             counted += f", {each.name!r} since its reset, {date_of(each.reset_at)}"
     yield f'Counted {counted}, including workers that have exited; "now" and "per second" refer to the last minute.'
+
+
+def _row(head: str, figures: Row) -> Row:
+    store = figures["store"]
+    return {SHOWN[0]: head, **figures, "store_errors": None if store is None else store["errors"]}
 
 
 def _store_in_words(name: str, store: Row) -> str:
@@ -135,10 +145,18 @@ def _busiest(paths: Mapping[str, int]) -> str:
 
 
 def misses(caches: Caches, name: str | None) -> Report:
-    """Return why look-ups miss, and the groups of keys. The command fails if there is no worker."""
-    site, found = _named(caches, name)
+    """Return why look-ups miss, and the groups of keys. The command fails if there is no worker.
+
+    Raises:
+        CommandFailed: if there is no cache ``name``, but there are others.
+    """
+    site = Site(caches, Own.NONE)
+    found = _of_name(site.caches, name) if site.caches else []
     document = list(map(documents.misses, found))
-    return Report(document, [part for each in document for part in _misses(each)], site.nothing_found)
+    failure = site.nothing_found
+    if failure is None and not any(each.workers for each in found):
+        failure = LAST_FIGURES.format(name)
+    return Report(document, [part for each in document for part in _misses(each)], failure)
 
 
 def _misses(found: Row) -> Iterator[str | Table]:
@@ -186,27 +204,31 @@ def clear(caches: Caches, name: str | None) -> Report:
 def purge(caches: Caches, name: str | None, target: str) -> Report:
     """Remove the pages of a target from the HTTP cache ``name`` in all workers, or from all HTTP caches if it is None.
 
+    The command fails if a worker does not answer in time, after all caches were asked.
+
     Raises:
         NotPurgeable: see ``check_purgeable``.
-        CommandFailed: if no worker has the HTTP cache, or a worker does not answer in time.
+        CommandFailed: if no worker has the HTTP cache.
         OSError, FileUnusable: if the workers cannot be asked.
     """
     # Refuse an invalid target before any worker is asked.
     check_purgeable(target)
     site, found = _named(caches, name, alive=True)
-    document, view = [], []
+    document, view, failures = [], [], []
     for each in found:
         if each.counted.pages is None:
             continue
         site.note(PURGE, f"{user_name()}: {target}", each.name)
         answers = ask(site, site.workers_to_ask(each.name), each.name, {"kind": PURGE, "target": target})
-        if answers.failures:
-            raise CommandFailed("\n".join(answers.failures))
+        failures += answers.failures
         removed = sum(answer["purged"] for _, answer in answers.good)
-        outcome = f"removed {removed:,} pages in {len(answers.good)} workers" if removed else "nothing was stored"
+        is_empty = not removed and not answers.failures
+        outcome = "nothing was stored" if is_empty else f"removed {removed:,} pages in {len(answers.good)} workers"
         view.append(f"{each.name!r}: {outcome} for {target}.")
         document.append({"cache": each.name, "workers": len(answers.good), "pages": removed})
-    return Report(document, view, None if document else "There is no worker with an HTTP cache to ask.")
+    if not document:
+        failures = ["There is no worker with an HTTP cache to ask."]
+    return Report(document, view, "\n".join(failures) or None)
 
 
 def reset(caches: Caches, name: str | None) -> Report:
@@ -235,11 +257,15 @@ def _named(caches: Caches, name: str | None, *, alive: bool = False) -> tuple[Si
     """
     site = Site(caches, Own.NONE)
     known = [each for each in site.caches if each.workers or not alive]
-    found = [each for each in known if name in (None, each.name)]
     if not known:
         raise CommandFailed(site.nothing_found)
+    return site, _of_name(known, name)
+
+
+def _of_name(known: Sequence[CacheFigures], name: str | None) -> list[CacheFigures]:
+    found = [each for each in known if name in (None, each.name)]
     if not found:
         raise CommandFailed(
             f"No worker has a cache {name!r}: there are {', '.join(repr(each.name) for each in known)}."
         )
-    return site, found
+    return found

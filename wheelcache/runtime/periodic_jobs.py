@@ -42,7 +42,7 @@ class PeriodicJob:
         """Release the resources of the job."""
 
 
-class _IdleChecker(PeriodicJob):
+class _PauseWhenIdle(PeriodicJob):
     """The job that pauses all jobs of an idle cache. It has the longest period: each job runs between two of its runs.
 
     A cache must have only one, because ``is_idle`` compares with the previous call.
@@ -136,7 +136,7 @@ class PeriodicJobs:
             for job in self._jobs:
                 job.begin()
             slowest = max(self._jobs, key=lambda job: job.period)
-            jobs: list[PeriodicJob] = [*self._jobs, _IdleChecker(slowest, self._check_idle)]
+            jobs: list[PeriodicJob] = [*self._jobs, _PauseWhenIdle(slowest, self._check_idle)]
             self._generation = {job: job.next_run(now, now) for job in jobs}
             if self._closed:
                 # Another thread has just closed the cache.

@@ -33,10 +33,10 @@ from wheelcache.observability.inquiries import inquiry_of
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.problems import headline, problems_of
 from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.purge_targets import check_purgeable
 from wheelcache.observability.recorder import MINUTE
 from wheelcache.observability.site import RECENTLY, OverviewStep, Own, Site, Step
 from wheelcache.observability.tables import LEVELS, STEP
-from wheelcache.observability.worker_requests import check_purgeable
 from wheelcache.readable import CLEAR, PURGE
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import NOTHING, REASONS, Stats

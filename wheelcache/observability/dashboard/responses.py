@@ -24,7 +24,7 @@ from wheelcache.observability.dashboard.dashboard import ASSETS, Dashboard, asse
 from wheelcache.observability.dashboard.inspection import Target
 from wheelcache.observability.dashboard.permissions import REFUSED, Permission, Permissions, refusal_of
 from wheelcache.observability.dashboard.refusals import BadTarget, Refused
-from wheelcache.observability.worker_requests import NotPurgeable
+from wheelcache.observability.purge_targets import NotPurgeable
 
 logger = logging.getLogger("wheelcache")
 

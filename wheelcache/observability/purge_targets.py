@@ -9,8 +9,8 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from wheelcache.options import shown
 
-LONGEST_TARGET: Final = 4096
-"""Characters of a URL to purge."""
+LONGEST_URL: Final = 4096
+"""Characters of a URL or host to purge."""
 
 MOST_DIRECTORIES: Final = 8
 LONGEST_DIRECTORY: Final = 500
@@ -31,7 +31,7 @@ def check_purgeable(target: str) -> None:
         NotPurgeable: if ``target`` is none of them.
     """
     with suppress(ValueError):
-        if len(target) <= LONGEST_TARGET and (HOST.fullmatch(target) or _is_url(target)):
+        if len(target) <= LONGEST_URL and (HOST.fullmatch(target) or _is_url(target)):
             return
     raise NotPurgeable(
         "purge takes an absolute URL, such as https://example.com/news/, a directory of at most "
