@@ -143,6 +143,7 @@ def flush(server, recorder):
 OUTAGES = {"FLUSHALL": flush, "SIGSTOP": stop, "kill -9 and restart": kill}
 
 
+@pytest.mark.alone
 def test_under_load_no_call_fails_or_hangs_and_nothing_stale_is_read_after_recovery(
     own_redis, trackings, capsys, monkeypatch
 ):
