@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from reprlib import Repr
 from weakref import WeakSet
 
@@ -62,6 +63,18 @@ def join(*threads):
     for each in threads:
         each.join(PATIENCE)
         assert not each.is_alive(), f"{each} has not ended within {PATIENCE} s"
+
+
+@contextmanager
+def paused(*processes):
+    """Stop servers or other processes with SIGSTOP during the block."""
+    for each in processes:
+        each.pause()
+    try:
+        yield
+    finally:
+        for each in processes:
+            each.resume()
 
 
 def waiting():
