@@ -728,6 +728,18 @@ def test_the_copies_of_a_database_cache_are_current_on_all_machines(tmp_path, se
 
 # Servers.
 
+LOAD = """
+def load():
+    with connections["replica"].cursor() as cursor:
+        cursor.execute("SELECT version FROM data")
+        return cursor.fetchone()[0]
+"""
+UPDATE = """
+with transaction.atomic():
+    connection.cursor().execute("UPDATE data SET version = 2")
+    cache.delete("version")
+"""
+
 
 def test_values_that_are_loaded_from_a_replica_follow_its_notices(tmp_path, own_postgresql):
     with running(tmp_path, own_postgresql) as machines:
@@ -735,20 +747,11 @@ def test_values_that_are_loaded_from_a_replica_follow_its_notices(tmp_path, own_
         with StandbyServer(own_postgresql, recovery_min_apply_delay="500ms") as standby:
             databases = {"default": own_postgresql.django_database, "replica": standby.django_database}
             a, b = (machines.process(name, databases=databases, POLLED_DATABASE="replica") for name in "ab")
-            b("""
-def load():
-    with connections["replica"].cursor() as cursor:
-        cursor.execute("SELECT version FROM data")
-        return cursor.fetchone()[0]
-""")
+            b(LOAD)
             for each in (a, b):
                 each.loads("other")
             assert until(lambda: b("cache.get_or_set('version', load), cache.get('version')")[1] == 1)
-            a("""
-with transaction.atomic():
-    connection.cursor().execute("UPDATE data SET version = 2")
-    cache.delete("version")
-""")
+            a(UPDATE)
             # The replica may still have the old version: a value that is loaded from it now must not stay.
             assert until(lambda: b("cache.get_or_set('version', load)") == 2)
             # What was read once is left out, although a transaction of the primary stays open.
@@ -770,19 +773,10 @@ def test_a_value_from_the_older_state_that_a_replica_shows_after_a_crash_does_no
         a, reader, other = (
             machines.process(name, databases=databases, POLLED_DATABASE="replica") for name in ("a", "b", "b")
         )
-        other("""
-def load():
-    with connections["replica"].cursor() as cursor:
-        cursor.execute("SELECT version FROM data")
-        return cursor.fetchone()[0]
-""")
+        other(LOAD)
         reader.loads("other")
         assert reader.reads_notices
-        a("""
-with transaction.atomic():
-    connection.cursor().execute("UPDATE data SET version = 2")
-    cache.delete("version")
-""")
+        a(UPDATE)
         assert until(lambda: other("load()") == 2)
         other.loads("seen")
         a("cache.delete('seen')")
