@@ -56,7 +56,7 @@ class Process:
         """Store a value as a reader does, as soon as the notices are being read."""
         assert until(lambda: self.keeps(key, value))
 
-    def stop(self):
+    def pause(self):
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self):

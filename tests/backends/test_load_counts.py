@@ -303,7 +303,7 @@ FLOWS = [
 ]
 
 
-@pytest.mark.pairs(full="site")
+@pytest.mark.pairs
 @pytest.mark.filterwarnings("ignore:Cache key will cause errors")
 @pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.__name__)
 @pytest.mark.parametrize(("site", "mode"), KINDS)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.backends.tiers import TIERS, WITH_ASYNC
-from tests.waiting import PATIENCE, current_frames, happens, join, start, until_waiting
+from tests.waiting import PATIENCE, current_frames, happens, join, paused, start, until_waiting
 from wheelcache.near_cache.guarded_store import FAILURES
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
@@ -124,11 +124,10 @@ REDISES = [("django", "redis"), ("django", "django-redis"), ("flask", "redis")]
 def test_a_signal_handler_that_raises_while_redis_does_not_answer_ends_the_call(over, own_redis, name, kind, options):
     tier = over(TIERS[name], kind, own_redis, l2_timeout=PATIENCE, **options)
     tier.set("k", 1)
-    own_redis.pause()
-    for call in [*(CALLS[each] for each in ("get", "set", "get_many"))] * FAILURES:
-        with pytest.raises(TimeLimit), time_limit("redis"):
-            call(tier)
-    own_redis.resume()
+    with paused(own_redis):
+        for call in [*(CALLS[each] for each in ("get", "set", "get_many"))] * FAILURES:
+            with pytest.raises(TimeLimit), time_limit("redis"):
+                call(tier)
     assert tier.get("k") in (1, 2)
     store = tier.engine.stats().store
     assert (store.reads.errors, store.writes.errors, store.open_breakers) == (0, 0, 0)

@@ -34,10 +34,28 @@ def _fetched():
         return contents.read("axe_playwright_python/axe.min.js")
 
 
-def violations(driver):
-    """Return the violations in the page: rule, meaning and nodes."""
+OF_COLORS = ["color-contrast", "link-in-text-block"]
+"""The rules that depend on the theme."""
+
+
+def violations(driver, rules=None):
+    """Return the violations of ``rules``, by default all, in the page: rule, meaning and nodes."""
     driver.execute_script(source())
-    run = "const done = arguments[0]; axe.run(document).then(done, (error) => done({error: String(error)}))"
-    found = driver.execute_async_script(run)
+    run = """
+        const [rules, done] = arguments;
+        axe.run(document, { resultTypes: ["violations"], ...(rules && { runOnly: rules }) })
+          .then(done, (error) => done({ error: String(error) }));
+        """
+    found = driver.execute_async_script(run, rules)
     assert found.get("passes"), found
     return [(each["id"], each["help"], [node["html"] for node in each["nodes"]]) for each in found["violations"]]
+
+
+def violations_in_both_themes(driver):
+    """Return the violations of all rules in the light theme, and of those about colors in the dark one."""
+    found = []
+    for theme, rules in (("light", None), ("dark", OF_COLORS)):
+        features = [{"name": "prefers-color-scheme", "value": theme}]
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        found += violations(driver, rules)
+    return found

@@ -88,6 +88,8 @@ def django_site(tmp_path_factory):
     command = [sys.executable, "-m", "tests.browser.django_site"]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=250)
     with serving("tests.browser.django_site", directory) as site:
+        # An outage is only shown after a step of the history.
+        site.entries("outage")
         yield site
 
 
@@ -127,8 +129,6 @@ def test_behind_a_login_the_figures_move_while_traffic_runs(page):
         updated = page.text("#updated-line")
         assert until(lambda: all(page.number(name) > before[name] for name in before), SOON)
         assert page.text("#updated-line") != updated
-        assert until(lambda: float(page.figure("requests_per_second").replace(",", "")) > 0, SOON)
-        assert re.fullmatch(r"\d+\.\d%", page.figure("hit_ratio_now"))
         assert page.run("return window.wasNotReloaded")
     assert page.number("requests") == page.number("hits") + page.number("misses")
     assert 0 < page.number("entries") <= 1000
@@ -188,46 +188,6 @@ def test_the_recent_events_tell_by_whom_a_cache_was_cleared_and_which_load_faile
     assert page.find("#events-table").is_displayed()
 
 
-@BOTH
-def test_a_reset_has_the_figures_start_from_zero(page):
-    page.open()
-    # A reset starts from the published counts.
-    page.site.publishes()
-    assert until(lambda: page.look_again() or page.number("requests") > 0, SOON)
-    page.press("#reset")
-    assert until(lambda: page.text("#message") == "The figures start from zero.", SOON)
-    assert until(lambda: page.look_again() or page.number("requests") == 0, SOON)
-    assert page.text("#since").startswith("Counted since reset at ")
-    assert page.figure("hit_ratio") == "no look-ups"
-    with page.site.traffic():
-        assert until(lambda: page.number("requests") > 0, SOON)
-    # The reset applies to all users, whichever worker answers.
-    page.driver.refresh()
-    assert page.is_fresh()
-    assert page.text("#since").startswith("Counted since reset at ")
-
-
-def test_a_cache_of_which_the_store_behind_is_down_says_so(page):
-    page.site.entries("outage")
-    page.open()
-    assert page.is_fresh()
-    headline = "Cache 'copies': its store is down for"
-    assert until(lambda: page.text("#headline").startswith(headline), SOON, note=lambda: page.text("#headline"))
-    assert page.caches()[0] == "copies"
-    page.select("copies")
-    assert until(lambda: page.figure("store_breaker", "copies") == "open in 2 of 2 workers", SOON)
-    assert page.find('[data-cache="copies"] [data-figure="store_breaker"]').is_displayed()
-    assert page.figure("store_tracking", "copies") == "not in 2 of 2 workers"
-    for name in ("store_reads", "store_writes", "store_errors", "store_refused"):
-        assert int(page.figure(name, "copies")) > 0, name
-    assert until(lambda: len(page.all('[data-cache="copies"] [data-worker][data-breaker-open]')) == WORKERS, SOON)
-    mark = "return getComputedStyle(document.querySelector('[data-breaker-open] th'), '::before').content"
-    assert "breaker open" in page.run(mark)
-    assert "2 with an open breaker" in page.text('[data-cache="copies"] [data-part="workers-summary"]')
-    page.select("atlas")
-    assert not page.find('[data-cache="atlas"] [data-part="store"]').is_displayed()
-
-
 def test_the_charts_say_what_they_show(page):
     page.open()
     assert page.is_fresh()
@@ -242,8 +202,10 @@ def test_the_charts_say_what_they_show(page):
 
     assert label("hit_ratio").startswith("Hit ratio")
     with page.site.traffic():
-        # A sample is taken every ten seconds.
+        # A sample is taken every ten seconds, and some have passed. The test after this one resets them.
         assert until(lambda: "last 10 s" in label("requests") and "nothing yet" not in label("hit_ratio"), SOON)
+        assert until(lambda: float(page.figure("requests_per_second").replace(",", "")) > 0, SOON)
+        assert re.fullmatch(r"\d+\.\d%", page.figure("hit_ratio_now"))
     line = page.find('[data-cache="atlas"] figure[data-chart="requests"] path.line').get_attribute("d")
     assert line.startswith("M")
     # Tiles show the last minute and captions the last step, and both say so.
@@ -255,6 +217,49 @@ def test_the_charts_say_what_they_show(page):
     assert captions == ["last 10 s"] * 6
     assert not re.search(r"requests|\bnow\b", page.find('[data-cache="atlas"]').text, re.IGNORECASE)
     assert page.figure("max_entries") == "of 800 in 2 workers, 400 each"
+
+
+def test_a_cache_of_which_the_store_behind_is_down_says_so(page):
+    page.open()
+    assert page.is_fresh()
+    headline = "Cache 'copies': its store is down for"
+    assert until(
+        lambda: page.look_again() or page.text("#headline").startswith(headline),
+        SOON,
+        note=lambda: page.text("#headline"),
+    )
+    assert page.caches()[0] == "copies"
+    page.select("copies")
+    assert until(lambda: page.look_again() or page.figure("store_breaker", "copies") == "open in 2 of 2 workers", SOON)
+    assert page.find('[data-cache="copies"] [data-figure="store_breaker"]').is_displayed()
+    assert page.figure("store_tracking", "copies") == "not in 2 of 2 workers"
+    for name in ("store_reads", "store_writes", "store_errors", "store_refused"):
+        assert int(page.figure(name, "copies")) > 0, name
+    assert until(lambda: len(page.all('[data-cache="copies"] [data-worker][data-breaker-open]')) == WORKERS, SOON)
+    mark = "return getComputedStyle(document.querySelector('[data-breaker-open] th'), '::before').content"
+    assert "breaker open" in page.run(mark)
+    assert "2 with an open breaker" in page.text('[data-cache="copies"] [data-part="workers-summary"]')
+    page.select("atlas")
+    assert not page.find('[data-cache="atlas"] [data-part="store"]').is_displayed()
+
+
+@BOTH
+def test_a_reset_has_the_figures_start_from_zero(page):
+    page.open()
+    # A reset starts from the published counts.
+    page.site.publishes()
+    assert until(lambda: page.look_again() or page.number("requests") > 0, SOON)
+    page.press("#reset")
+    assert until(lambda: page.text("#message") == "The figures start from zero.", SOON)
+    assert until(lambda: page.look_again() or page.number("requests") == 0, SOON)
+    assert page.text("#since").startswith("Counted since reset at ")
+    assert page.figure("hit_ratio") == "no look-ups"
+    with page.site.traffic():
+        assert until(lambda: page.look_again() or page.number("requests") > 0, SOON)
+    # The reset applies to all users, whichever worker answers.
+    page.driver.refresh()
+    assert page.is_fresh()
+    assert page.text("#since").startswith("Counted since reset at ")
 
 
 def test_names_are_not_markup(page):
@@ -415,6 +420,8 @@ def test_an_inspector_samples_finds_and_deletes_an_entry_in_all_workers(page):
         assert until(lambda: all(page.site.entries().values()), SOON)
     page.site.publishes()
     page.open("inspector")
+    # The page asks for the answers of the workers ten times as often.
+    page.run("const real = setTimeout; setTimeout = (run, pause) => real(run, pause === 500 ? 50 : pause)")
     page.find('[data-part="inspection"] summary').click()
     page.find('[data-part="sample"]').click()
     assert until(lambda: re.fullmatch("The largest of .* together", state(page)), SOON)
@@ -432,8 +439,8 @@ def test_an_inspector_samples_finds_and_deletes_an_entry_in_all_workers(page):
     assert until(lambda: state(page) == "Deleted in the workers below", SOON)
     page.find('[data-part="inspection"] form button').click()
     assert until(lambda: state(page).startswith("Present in 0 of 2 workers"), SOON)
-    assert until(lambda: "by inspector: a sample (5 times)" in page.text("#events"), SOON)
-    assert until(lambda: "Entries deleted" in page.text("#events"), SOON)
+    assert until(lambda: page.look_again() or "by inspector: a sample (5 times)" in page.text("#events"), SOON)
+    assert until(lambda: page.look_again() or "Entries deleted" in page.text("#events"), SOON)
     assert key not in page.text("#events")
 
 

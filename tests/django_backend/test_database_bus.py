@@ -13,7 +13,7 @@ from tests.django_backend.database_chaos import ASYNCHRONOUS, EVENTS, Run
 from tests.machines import Machines
 from tests.postgresql_server import PostgresqlServer
 from tests.standby_server import StandbyServer
-from tests.waiting import happens, until
+from tests.waiting import happens, paused, until
 from wheelcache.coherence.reader import TRUST
 
 pytestmark = [pytest.mark.servers, pytest.mark.deep]
@@ -411,12 +411,9 @@ def test_a_stopped_reader_makes_the_values_of_its_machine_untrusted(machines):
     first.loads()
     second.loads("other")
     other.loads("elsewhere")
-    first.stop()
-    try:
+    with paused(first):
         assert until(lambda: second.has_lost("other"))
         assert not other.has_lost("elsewhere")
-    finally:
-        first.resume()
     # Nothing was written meanwhile, so the values may be used again.
     assert until(lambda: not second.has_lost("other"))
 
@@ -427,12 +424,9 @@ def test_the_notices_that_a_stopped_reader_has_missed_come_before_its_trust(mach
     first.loads()
     second.loads("other")
     second.loads("unchanged")
-    first.stop()
-    try:
+    with paused(first):
         assert until(lambda: second.has_lost("other"))
         other("cache.delete('other')")
-    finally:
-        first.resume()
     assert until(lambda: not second.has_lost("unchanged"))
     assert second.has_lost("other")
 
@@ -459,11 +453,8 @@ def own_machines(tmp_path, own_postgresql):
 def test_a_stopped_server_makes_all_values_untrusted_until_it_continues(own_machines, own_postgresql):
     process = own_machines.process(trust=TRUST)
     process.loads()
-    own_postgresql.pause()
-    try:
+    with paused(own_postgresql):
         assert until(process.has_lost)
-    finally:
-        own_postgresql.resume()
     assert until(lambda: not process.has_lost())
 
 
@@ -494,16 +485,13 @@ def test_notices_with_numbers_that_a_crash_gives_out_again_are_not_missed(tmp_pa
         assert until(lambda: b.has_lost("marker"))
         b.loads("marker")
         reached = next_number(server)
-        b.stop()
-        try:
+        with paused(b):
             server.kill_backend()
             assert next_number(server) < reached
             a("connections.close_all(); cache.delete('k')")
             # Nothing shows that the numbers were lower for a while.
             while next_number(server) <= reached:
                 a("cache.delete('other')")
-        finally:
-            b.resume()
         assert until(lambda: b.has_lost("k"))
         b.loads("kept")
         assert not happens(lambda: b.has_lost("kept"), 0.5)
@@ -740,6 +728,18 @@ def test_the_copies_of_a_database_cache_are_current_on_all_machines(tmp_path, se
 
 # Servers.
 
+LOAD = """
+def load():
+    with connections["replica"].cursor() as cursor:
+        cursor.execute("SELECT version FROM data")
+        return cursor.fetchone()[0]
+"""
+UPDATE = """
+with transaction.atomic():
+    connection.cursor().execute("UPDATE data SET version = 2")
+    cache.delete("version")
+"""
+
 
 def test_values_that_are_loaded_from_a_replica_follow_its_notices(tmp_path, own_postgresql):
     with running(tmp_path, own_postgresql) as machines:
@@ -747,20 +747,11 @@ def test_values_that_are_loaded_from_a_replica_follow_its_notices(tmp_path, own_
         with StandbyServer(own_postgresql, recovery_min_apply_delay="500ms") as standby:
             databases = {"default": own_postgresql.django_database, "replica": standby.django_database}
             a, b = (machines.process(name, databases=databases, POLLED_DATABASE="replica") for name in "ab")
-            b("""
-def load():
-    with connections["replica"].cursor() as cursor:
-        cursor.execute("SELECT version FROM data")
-        return cursor.fetchone()[0]
-""")
+            b(LOAD)
             for each in (a, b):
                 each.loads("other")
             assert until(lambda: b("cache.get_or_set('version', load), cache.get('version')")[1] == 1)
-            a("""
-with transaction.atomic():
-    connection.cursor().execute("UPDATE data SET version = 2")
-    cache.delete("version")
-""")
+            a(UPDATE)
             # The replica may still have the old version: a value that is loaded from it now must not stay.
             assert until(lambda: b("cache.get_or_set('version', load)") == 2)
             # What was read once is left out, although a transaction of the primary stays open.
@@ -782,32 +773,20 @@ def test_a_value_from_the_older_state_that_a_replica_shows_after_a_crash_does_no
         a, reader, other = (
             machines.process(name, databases=databases, POLLED_DATABASE="replica") for name in ("a", "b", "b")
         )
-        other("""
-def load():
-    with connections["replica"].cursor() as cursor:
-        cursor.execute("SELECT version FROM data")
-        return cursor.fetchone()[0]
-""")
+        other(LOAD)
         reader.loads("other")
         assert reader.reads_notices
-        a("""
-with transaction.atomic():
-    connection.cursor().execute("UPDATE data SET version = 2")
-    cache.delete("version")
-""")
+        a(UPDATE)
         assert until(lambda: other("load()") == 2)
         other.loads("seen")
         a("cache.delete('seen')")
         assert until(lambda: other.has_lost("seen"))
-        reader.stop()
-        try:
+        with paused(reader):
             # After the crash, the replica replays the commits from its last checkpoint on, with a delay.
             execute(standby, "ALTER SYSTEM SET recovery_min_apply_delay = '3s'", "SELECT pg_reload_conf()")
             standby.kill_backend()
             assert other("connections.close_all(), cache.get_or_set('version', load)")[1] == 1
             assert until(lambda: other("load()") == 2)
-        finally:
-            reader.resume()
         assert until(lambda: other("cache.get_or_set('version', load)") == 2)
 
 

@@ -10,7 +10,7 @@ from django.core.cache import caches
 
 from tests.backends.tiers import LOCMEM, TierOnDjango, made_tiers
 from tests.scripts import FORKING, run
-from tests.waiting import join, until
+from tests.waiting import join, paused, until
 
 pytestmark = [pytest.mark.servers, pytest.mark.deep, pytest.mark.usefixtures("own_stamps")]
 
@@ -126,10 +126,9 @@ def kill(server, recorder):
 
 @contextmanager
 def stop(server, recorder):
-    server.pause()
-    assert until(lambda: not recorder.trusted)
-    yield
-    server.resume()
+    with paused(server):
+        assert until(lambda: not recorder.trusted)
+        yield
 
 
 @contextmanager
@@ -143,6 +142,7 @@ def flush(server, recorder):
 OUTAGES = {"FLUSHALL": flush, "SIGSTOP": stop, "kill -9 and restart": kill}
 
 
+@pytest.mark.alone
 def test_under_load_no_call_fails_or_hangs_and_nothing_stale_is_read_after_recovery(
     own_redis, trackings, capsys, monkeypatch
 ):

@@ -10,7 +10,7 @@ from tests.memory import descriptors
 from tests.near_cache.listeners import CALM
 from tests.redis_cluster import Cluster
 from tests.runtime.forks import fork
-from tests.waiting import happens, until
+from tests.waiting import happens, paused, until
 from wheelcache.near_cache.cluster_tracking import Topology
 from wheelcache.near_cache.redis_tracking import Tracking
 
@@ -115,10 +115,9 @@ def test_a_planned_failover_ends_the_trust_until_the_new_master_is_tracked(own_c
 def test_a_master_that_hangs_ends_the_trust_until_it_answers(own_cluster, track, copies, monkeypatch):
     monkeypatch.setitem(CALM, "timeout", 1.0)
     tracking = track(own_cluster)
-    own_cluster.nodes[1].pause()
-    assert until(lambda: copies.told[-1] is False)
-    assert tracking.trusted_until == -inf
-    own_cluster.nodes[1].resume()
+    with paused(own_cluster.nodes[1]):
+        assert until(lambda: copies.told[-1] is False)
+        assert tracking.trusted_until == -inf
     assert is_trusted_again(copies)
     assert are_all_told(own_cluster, copies)
 

@@ -9,7 +9,7 @@ import redis
 
 from tests.near_cache.listeners import QUICK, Copies, in_vain
 from tests.redis_server import RedisServer
-from tests.waiting import PATIENCE, happens, until
+from tests.waiting import PATIENCE, happens, paused, until
 from wheelcache.near_cache import redis_tracking
 
 pytestmark = pytest.mark.servers
@@ -128,16 +128,15 @@ def test_a_killed_server_is_not_trusted_until_it_is_back(own_redis, track, copie
 def test_a_stopped_server_is_not_trusted_for_longer_than_the_bound(own_redis, track, copies, lines):
     tracking = track(own_redis.client(), copies, **QUICK)
     for _ in range(3):
-        own_redis.pause()
-        # Messages that were on their way may still arrive.
-        bound = time.monotonic() + 0.2
-        latest = -inf
-        while time.monotonic() < bound + 0.05:
-            latest = max(latest, tracking.trusted_until)
-        assert latest <= bound
-        assert until(lambda: copies.told[-1] is False)
-        assert tracking.trusted_until == -inf
-        own_redis.resume()
+        with paused(own_redis):
+            # Messages that were on their way may still arrive.
+            bound = time.monotonic() + 0.2
+            latest = -inf
+            while time.monotonic() < bound + 0.05:
+                latest = max(latest, tracking.trusted_until)
+            assert latest <= bound
+            assert until(lambda: copies.told[-1] is False)
+            assert tracking.trusted_until == -inf
         assert until(lambda: tracking.trusted_until > time.monotonic())
     # On a busy machine, even a server that runs may be silent for so long.
     assert copies.told == [True, False] * (len(copies.told) // 2) + [True] * (len(copies.told) % 2)
@@ -263,22 +262,23 @@ def test_a_thread_that_was_held_up_is_not_trusted_meanwhile_and_drops_nothing_wh
 
 
 def test_a_listener_that_cannot_keep_up_is_not_trusted(shared_redis, track, lines):
-    class Slow(Copies):
+    class Slow(Blocks):
+        spent = 0.0
+
         def invalidated(self, keys):
             super().invalidated(keys)
-            if keys != [True]:
-                time.sleep(0.05)
+            self.spent += 0.05
 
     copies = Slow()
     client = shared_redis.client()
-    track(client, copies, **QUICK)
-
-    def is_behind():
-        for number in range(40):
-            client.set(f"a:{number}", 1)
-        return any("more than 0.1 s behind" in line for line in lines())
-
-    assert until(is_behind)
+    track(client, copies, clock=lambda: time.monotonic() + copies.spent, **QUICK)
+    client.set("a:block", 1)
+    assert copies.entered.wait(PATIENCE)
+    # The server answers the next PING after these.
+    for number in range(40):
+        client.set(f"a:{number}", 1)
+    copies.release.set()
+    assert until(lambda: any("more than 0.1 s behind" in line for line in lines()))
     assert False in copies.told
 
 

@@ -16,7 +16,7 @@ from tests.near_cache.listeners import CALM, QUICK
 from tests.near_cache.sentinel_chaos import chaos
 from tests.runtime.forks import fork
 from tests.sentinel_site import DOWN_AFTER, PASSWORD, SERVICE, SentinelSite
-from tests.waiting import PATIENCE, THREADS, happens, until
+from tests.waiting import PATIENCE, THREADS, happens, paused, until
 from wheelcache.flask_backend import TieredCache
 from wheelcache.near_cache import redis_tracking
 from wheelcache.near_cache.redis_tracking import client_of
@@ -98,32 +98,22 @@ def test_if_a_majority_is_killed_nothing_is_trusted_until_it_is_back(site, clien
 
 def test_if_a_majority_hangs_nothing_is_trusted_for_longer_than_the_bound(site, client, track, copies):
     tracking = track(client, copies, **QUICK)
-    for sentinel in site.sentinels[:2]:
-        sentinel.pause()
-    try:
+    with paused(*site.sentinels[:2]):
         # Answers that were on their way may still arrive.
         bound = time.monotonic() + QUICK["interval"] + QUICK["timeout"]
         assert until(lambda: tracking.trusted_until == -inf and time.monotonic() > bound)
         assert copies.told[-1] is False
-    finally:
-        for sentinel in site.sentinels[:2]:
-            sentinel.resume()
     assert until(lambda: tracking.trusted_until > time.monotonic())
 
 
 def test_no_invalidation_waits_for_sentinels_that_hang(site, client, track, copies):
     tracking = track(client, copies, **CALM)
-    for sentinel in site.sentinels:
-        sentinel.pause()
-    # No question after this moment is answered.
-    bound = time.monotonic() + CALM["interval"] + CALM["timeout"]
-    try:
+    with paused(*site.sentinels):
+        # No question after this moment is answered.
+        bound = time.monotonic() + CALM["interval"] + CALM["timeout"]
         assert not happens(lambda: tracking.trusted_until > bound, 1.2)
         client.set("a:1", 1)
         assert copies.are_told(True, b"a:1")
-    finally:
-        for sentinel in site.sentinels:
-            sentinel.resume()
     assert until(lambda: tracking.trusted_until > bound)
     assert copies.told == [True, b"a:1"]
 

@@ -53,11 +53,11 @@ USES = {
 def test_threads_of_a_cache_that_was_made_or_used_before_stop_no_greenlet(use, tmp_path):
     """The wheel thread, with a listener that waits; those that load; that of snapshots, also at the exit; a child's."""
     before = textwrap.dedent("""
-        heard = []
+        heard, gone_on = [], []
 
         def listener(key, value, cause):
             if key == "slow":
-                heard.append(time.sleep(0.2))
+                heard.append(until(lambda: gone_on))
 
         options = {"snapshot_dir": pathlib.Path(sys.argv[1]), "snapshot_interval": 0.1}
         cache = Cache("kept", interval=0.01, on_removal=listener, **options)
@@ -67,6 +67,8 @@ def test_threads_of_a_cache_that_was_made_or_used_before_stop_no_greenlet(use, t
         cache.set("kept", "value")
         cache.set("slow", 1, ttl=0.02)
         others_go_on()
+        assert not heard
+        gone_on.append(True)
         until(lambda: heard)
         until(lambda: "before and short" not in cache.keys())
         assert cache.observer.thread() == "running"
@@ -74,14 +76,17 @@ def test_threads_of_a_cache_that_was_made_or_used_before_stop_no_greenlet(use, t
         loads, values = [], []
 
         def load():
-            loads.append(time.sleep(0.2))
+            loads.append(until(lambda: gone_on))
             return "loaded"
 
         take = lambda: values.append(cache.get_or_load("k", load, timeout=60))
+        gone_on.clear()
         takers = [threading.Thread(target=take) for _ in range(10)]
         for taker in takers:
             taker.start()
         others_go_on()
+        assert not loads
+        gone_on.append(True)
         for taker in takers:
             taker.join()
         assert (set(values), len(values), len(loads)) == ({"loaded"}, 10, 1)

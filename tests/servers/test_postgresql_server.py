@@ -3,6 +3,8 @@
 import psycopg
 import pytest
 
+from tests.waiting import paused
+
 
 def test_a_killed_server_keeps_what_was_committed_and_nothing_else(own_postgresql):
     own_postgresql.connect().execute("CREATE TABLE t (v int)")
@@ -40,10 +42,8 @@ def test_a_server_that_is_restored_from_its_dump_has_its_data_and_lower_numbers(
 
 def test_a_paused_server_answers_after_it_is_resumed(own_postgresql):
     connection = own_postgresql.connect()
-    own_postgresql.pause()
-    with pytest.raises(psycopg.errors.ConnectionTimeout):
+    with paused(own_postgresql), pytest.raises(psycopg.errors.ConnectionTimeout):
         own_postgresql.connect(connect_timeout=2)
-    own_postgresql.resume()
     assert connection.execute("SELECT 1").fetchone() == (1,)
 
 

@@ -17,12 +17,13 @@ from tests.servers.process import Fleet
 
 CHECKOUT = str(Path(__file__).parents[2])
 SITE = "tests.servers.visited_site"
+# The only server of ASGI is the first one, so that the tests with pairs run each case on it and on one of WSGI.
 SERVERS = {
+    "uvicorn": ["-m", "uvicorn", "--log-level=warning", "--port={port}", f"{SITE}:asgi"],
     "gunicorn": [
         *("-m", "gunicorn", "--worker-class=gthread", "--threads=4", "--bind=127.0.0.1:{port}"),
         f"{SITE}:wsgi",
     ],
-    "uvicorn": ["-m", "uvicorn", "--log-level=warning", "--port={port}", f"{SITE}:asgi"],
     "granian": [
         *("-m", "granian", "--interface=wsgi", "--no-ws", "--blocking-threads=4", "--port={port}"),
         f"{SITE}:wsgi",
@@ -225,9 +226,9 @@ def ids(pairs):
 
 
 def of_all(pairs):
-    """Parametrize a test with each pair on the first server, and with each result on the others."""
-    cases = pytest.mark.parametrize(("path", "first", "second", "result"), pairs, ids=ids(pairs))
-    return lambda test: pytest.mark.pairs(full="site", of="site, result")(cases(test))
+    """Parametrize a test with each pair of visits on the first server, and on one of the others."""
+    cases = pytest.mark.parametrize("visits_of_two", pairs, ids=ids(pairs))
+    return lambda test: pytest.mark.pairs(full="site", of="visits_of_two")(cases(test))
 
 
 def on_each_driver(*servers):
@@ -241,12 +242,13 @@ def url_of(path):
 
 
 @of_all(PAIRS)
-def test_a_visitor_gets_the_page_of_another_one_only_if_it_is_the_same(site, path, first, second, result):
+def test_a_visitor_gets_the_page_of_another_one_only_if_it_is_the_same(site, visits_of_two):
+    path, first, second, *expected = visits_of_two
     url = url_of(path)
     site.visit(CACHED_SITE, url, first)
     hits = [site.visit(CACHED_SITE, url, second).is_hit for _ in range(4)]
     # If the first answer could not be stored, the next one shows that one can be, and the one after it is stored.
-    assert (hits[0], hits[-1]) == (result == "shared", result != "none")
+    assert (hits[0], hits[-1]) == (expected == ["shared"], expected != ["none"])
     site.visit(CACHED_SITE, url, first)
 
 
@@ -297,7 +299,7 @@ STRANGE = {
 }
 
 
-@pytest.mark.pairs(full="site", of="how")
+# Each server has a parser of its own.
 @pytest.mark.parametrize("how", STRANGE)
 def test_a_strange_request_poisons_no_page(site, how):
     for path in ("/url/", "/country/", "/theme/"):
@@ -317,10 +319,10 @@ MIXED = [
 ]
 
 
-@pytest.mark.pairs(full="site", of="site")
-@pytest.mark.parametrize(("path", "first", "second"), MIXED, ids=ids(MIXED))
-def test_without_its_companion_a_cache_would_serve_the_wrong_page(site, path, first, second):
+@of_all(MIXED)
+def test_without_its_companion_a_cache_would_serve_the_wrong_page(site, visits_of_two):
     """``page_cache`` refuses to start without it; this is a cache that knows nothing of Django."""
+    path, first, second = visits_of_two
     url = url_of(path)
     site.ask("bare", url, site.visitors[first])
     answer = site.ask("bare", url, site.visitors[second])
@@ -358,7 +360,8 @@ WHOLE_SITE = [pair for pair in PAIRS if pair[0] in ("/plain/", "/user/", "/kept/
 
 
 @of_all(WHOLE_SITE)
-def test_the_same_holds_with_the_middleware_of_django_that_caches_the_whole_site(site, path, first, second, result):
+def test_the_same_holds_with_the_middleware_of_django_that_caches_the_whole_site(site, visits_of_two):
+    path, first, second, _ = visits_of_two
     url = url_of(path)
     for visitor in (first, second, second, first):
         answer = site.ask("whole site", url, site.visitors[visitor])

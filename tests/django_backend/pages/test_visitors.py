@@ -86,7 +86,6 @@ THEMES = {
 }
 
 
-@pytest.mark.pairs(full="make_site", of="how")
 @pytest.mark.parametrize("how", THEMES)
 def test_a_cookie_that_django_reads_and_the_cache_does_not_poisons_no_page(site, how):
     for _ in range(2):
@@ -95,7 +94,6 @@ def test_a_cookie_that_django_reads_and_the_cache_does_not_poisons_no_page(site,
         assert site.get("/theme", {"Cookie": "theme=dark"}).body.startswith(b"dark")
 
 
-@pytest.mark.pairs(full="make_site", of="space")
 @pytest.mark.parametrize("space", ["\xc2\xa0", "\xa0", "\x85", "a=1; \xe2\x80\x83"])
 def test_a_session_that_the_cache_does_not_recognize_reaches_nobody_else(site, space):
     ada = logged_in(site, "ada")["Cookie"]
