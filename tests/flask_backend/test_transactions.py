@@ -295,6 +295,17 @@ def test_two_sessions_of_a_thread_share_their_values_at_the_last_commit(db, cach
     assert others(cache.get, "key") == 1
 
 
+def test_a_value_of_two_sessions_is_as_old_as_the_first_one_even_if_that_ends_first(db, cache, others):
+    begin(db)
+    others(cache.delete, "key")
+    cache.set("key", "read by the first session")
+    with db.session.session_factory() as later:
+        later.execute(text("SELECT 1"))
+        db.session.commit()
+        later.commit()
+    assert others(cache.get, "key") is None
+
+
 def test_a_tiered_cache_refuses_the_option():
     app = Flask("shop")
     app.config.from_mapping(

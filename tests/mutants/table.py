@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 CORE = ("tests/core",)
 TURNS = ("tests/test_turns.py", "tests/loading", "tests/leases")
-WRITING = ("tests/engine", "tests/backends", "tests/coherence", "tests/loading", "tests/transactions")
-COHERENCE = ("tests/coherence", "tests/backends", "tests/transactions", "tests/django_backend/test_coherence.py")
+WRITING = ("tests/engine", "tests/loading", "tests/coherence", "tests/transactions", "tests/backends")
+COHERENCE = ("tests/coherence", "tests/transactions", "tests/backends", "tests/django_backend/test_coherence.py")
 NEAR = ("tests/near_cache", "tests/backends", "tests/django_backend/test_tiered.py")
 PAGES = ("tests/http_cache",)
 
@@ -215,21 +215,21 @@ MUTANTS = [
         "coherence/commits.py",
         "            outdate(place, PLACES)\n",
         "",
-        (*COHERENCE, "tests/django_backend"),
+        ("tests/transactions", *COHERENCE),
     ),
     Mutant(
         "a write by others after that of the transaction counts",
         "coherence/write_moments.py",
         "if before >= self.since or written != last:",
         "if before >= self.since:",
-        COHERENCE,
+        ("tests/transactions", *COHERENCE),
     ),
     Mutant(
         "an inner transaction's values are as old as its beginning",
         "coherence/write_moments.py",
         "        self.since = min(self.since, inner.since)\n",
         "",
-        (*COHERENCE, "tests/django_backend"),
+        ("tests/flask_backend/test_transactions.py", *COHERENCE),
     ),
     Mutant(
         "no copy from before a lost connection is returned",
