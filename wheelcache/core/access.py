@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from wheelcache.core.contract import MISSING, Core, Removals
 from wheelcache.core.reusable import check_reusable
@@ -65,15 +65,14 @@ class WriteState:
     leases: Any
     moments: Any
 
-    @property
-    def records_misses(self) -> bool:
-        raise NotImplementedError
+    if TYPE_CHECKING:
 
-    def missed(self, key: Any) -> None:
-        raise NotImplementedError
+        @property
+        def records_misses(self) -> bool: ...
 
-    def announce(self, outcome: int, removed: Removals | None, count: int = 1) -> None:
-        raise NotImplementedError
+        def missed(self, key: Any) -> None: ...
+
+        def announce(self, outcome: int, removed: Removals | None, count: int = 1) -> None: ...
 
 
 class CacheAccess:
@@ -271,55 +270,31 @@ class CacheAccess:
         # Driven here, since loaders may be nested, and every call in between counts towards the limit of recursion.
         return found if steps is None else self._value_of(self._drive(steps))  # type: ignore[no-any-return]
 
-    # Below: methods that ``Cache`` defines. Most are the calls above without a fast path.
+    if TYPE_CHECKING:
+        # ``Cache`` defines these. Most are the calls above without a fast path.
 
-    def _adapt(self, key: Any) -> Any:
-        """Return the key that the core uses for ``key``."""
-        raise NotImplementedError
+        def _adapt(self, key: Any) -> Any: ...
 
-    def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
-        raise NotImplementedError
+        def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]: ...
 
-    def _add(self, key: Any, value: Any, ttl: Any, tags: Iterable[str]) -> bool:
-        raise NotImplementedError
+        def _add(self, key: Any, value: Any, ttl: Any, tags: Iterable[str]) -> bool: ...
 
-    def _set_many(self, values: Mapping[Any, Any], ttl: Any, *, jitter: bool, tags: Iterable[str]) -> list[Any]:
-        raise NotImplementedError
+        def _set_many(self, values: Mapping[Any, Any], ttl: Any, *, jitter: bool, tags: Iterable[str]) -> list[Any]: ...
 
-    def _touch(self, key: Any, ttl: Any) -> bool:
-        raise NotImplementedError
+        def _touch(self, key: Any, ttl: Any) -> bool: ...
 
-    def _incr(self, key: Any, delta: Any) -> Any:
-        raise NotImplementedError
+        def _incr(self, key: Any, delta: Any) -> Any: ...
 
-    # The drivers of the steps of a load, and the value of their result.
+        def _set(self, key: Any, value: Any, ttl: Any, tags: Iterable[str]) -> bool: ...
+
+        def _delete(self, key: Any) -> Any: ...
+
+        def _load_snapshot(self) -> None: ...
+
+    # The steps that load or refresh a key, or None if ``found`` can be used; their drivers; the value of their result.
+    _steps_to_load: Callable[..., Any]
     _drive: Callable[[Any], Any]
     _value_of: Callable[[Any], Any]
-
-    def _steps_to_load(
-        self,
-        key: Any,
-        found: Any,
-        loader: Callable[[], Any],
-        ttl: Any,
-        grace: Any,
-        refresh_ahead: Any,
-        fail_safe: Any,
-        timeout: Any,
-        negative_ttl: Any,
-        tags: Any,
-    ) -> Any:
-        """Return the steps that load or refresh ``key``; None if ``found`` can be used as it is."""
-        raise NotImplementedError
-
-    def _set(self, key: Any, value: Any, ttl: Any, tags: Iterable[str]) -> bool:
-        raise NotImplementedError
-
-    def _delete(self, key: Any) -> Any:
-        raise NotImplementedError
-
-    def _load_snapshot(self) -> None:
-        raise NotImplementedError
 
 
 def _not_found(key: Any, default: Any) -> Any:
@@ -385,13 +360,13 @@ class PrefixAccess:
             return MISSING
         return self._loads(stored) if type(stored) is Serialized else stored
 
-    def _get_in_transaction(self, key: Any, default: Any, version: int | None) -> Any:
-        """Do a ``get`` in a thread with a transaction that has entries of its own."""
-        raise NotImplementedError
+    if TYPE_CHECKING:
 
-    def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
-        """Continue a ``get`` for which the fast path found no value."""
-        raise NotImplementedError
+        def _get_in_transaction(self, key: Any, default: Any, version: int | None) -> Any:
+            """Do a ``get`` in a thread with a transaction that has entries of its own."""
+
+        def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
+            """Continue a ``get`` for which the fast path found no value."""
 
     def _set_at_once(self, key: Any, value: Any, ttl: Any) -> bool | None:
         """Store a value if the key and the TTL are usual, and return whether it was stored. Return None, without any

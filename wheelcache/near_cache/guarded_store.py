@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from wheelcache.errors import StoreUnavailable
@@ -74,6 +75,7 @@ class CircuitBreaker:
         return was_open
 
 
+@dataclass(eq=False, slots=True)
 class GuardedStore:
     """The calls of one store.
 
@@ -90,35 +92,18 @@ class GuardedStore:
         rule, timeouts: see above.
     """
 
-    __slots__ = (
-        *("_breaker", "_start_jobs", "_clock", "_epoch", "_look_ups", "_name", "_outages", "_reads"),
-        *("_watches_outages", "_writes"),
-        *("rule", "timeouts"),
-    )
-
-    def __init__(
-        self,
-        name: str,
-        clock: Clock,
-        rule: OutageRule,
-        timeouts: WrittenTimeouts,
-        *,
-        epoch: TrustEpoch | None,
-        watches_outages: bool,
-        start_jobs: Callable[[], object],
-    ) -> None:
-        self._name = name
-        self._clock = clock
-        self.rule = rule
-        self.timeouts = timeouts
-        self._epoch = epoch
-        self._watches_outages = watches_outages
-        self._breaker = CircuitBreaker()
-        self._outages = Outages()
-        self._reads = Meter("errors", "refused")
-        self._writes = Meter("errors", "refused")
-        self._look_ups = Meter("hits", "misses")
-        self._start_jobs = start_jobs
+    _name: str
+    _clock: Clock
+    rule: OutageRule
+    timeouts: WrittenTimeouts
+    _epoch: TrustEpoch | None
+    _watches_outages: bool
+    _start_jobs: Callable[[], object]
+    _breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
+    _outages: Outages = field(default_factory=Outages)
+    _reads: Meter = field(default_factory=lambda: Meter("errors", "refused"))
+    _writes: Meter = field(default_factory=lambda: Meter("errors", "refused"))
+    _look_ups: Meter = field(default_factory=lambda: Meter("hits", "misses"))
 
     def read(self, function: Callable[[], Any]) -> StepsTo[Any]:
         """Return the result of ``function()``, which reads from the store; in a task, the result is awaited.

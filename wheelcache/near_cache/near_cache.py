@@ -139,9 +139,9 @@ class NearCache:
             cache.engine.clock,
             rule,
             self._timeouts,
-            epoch=epoch,
-            watches_outages=fail_safe,
-            start_jobs=cache.engine.start_jobs,
+            epoch,
+            fail_safe,
+            cache.engine.start_jobs,
         )
         # The calls of the store start the jobs.
         cache.engine.keep_copies_of(self._store)
