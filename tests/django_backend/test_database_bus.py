@@ -728,7 +728,7 @@ def test_the_copies_of_a_database_cache_are_current_on_all_machines(tmp_path, se
 
 # Servers.
 
-LOAD = """
+LOAD_FROM_REPLICA = """
 def load():
     with connections["replica"].cursor() as cursor:
         cursor.execute("SELECT version FROM data")
@@ -747,7 +747,7 @@ def test_values_that_are_loaded_from_a_replica_follow_its_notices(tmp_path, own_
         with StandbyServer(own_postgresql, recovery_min_apply_delay="500ms") as standby:
             databases = {"default": own_postgresql.django_database, "replica": standby.django_database}
             a, b = (machines.process(name, databases=databases, POLLED_DATABASE="replica") for name in "ab")
-            b(LOAD)
+            b(LOAD_FROM_REPLICA)
             for each in (a, b):
                 each.loads("other")
             assert until(lambda: b("cache.get_or_set('version', load), cache.get('version')")[1] == 1)
@@ -773,7 +773,7 @@ def test_a_value_from_the_older_state_that_a_replica_shows_after_a_crash_does_no
         a, reader, other = (
             machines.process(name, databases=databases, POLLED_DATABASE="replica") for name in ("a", "b", "b")
         )
-        other(LOAD)
+        other(LOAD_FROM_REPLICA)
         reader.loads("other")
         assert reader.reads_notices
         a(UPDATE)
