@@ -250,14 +250,14 @@ MUTANTS = [
         "near_cache/near_cache.py",
         "if is_marked or (computation is not None and computation.is_outdated):",
         "if is_marked:",
-        NEAR,
+        ("tests/backends/test_tiered_fills.py", *NEAR),
     ),
     Mutant(
         "a newer value of another process stays when a late one is removed",
         "near_cache/late_values.py",
         "elif _is_same(get(), value):",
         "else:",
-        NEAR,
+        ("tests/backends/test_tiered_fills.py", *NEAR),
     ),
     Mutant(
         "a token that was read after the computation began proves nothing",
