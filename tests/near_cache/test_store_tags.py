@@ -299,6 +299,18 @@ def test_a_value_that_is_computed_after_a_drop_on_another_machine_was_read_is_ke
     assert read(process, "k") == [2]
 
 
+@reads
+def test_a_value_whose_computation_began_before_a_drop_on_another_machine_was_read_is_not_kept(
+    process, drop_elsewhere, read
+):
+    process.set("k", [1], "a")
+    since = moment()
+    drop_elsewhere()
+    assert read(process, "k") is MISSING
+    process.set("k", [2], "a", since=since)
+    assert read(process, "k") is MISSING
+
+
 def test_the_tokens_of_other_machines_that_are_remembered_are_bounded(process, drop_elsewhere, monkeypatch):
     monkeypatch.setattr(tokens, "MOST", 2)
     drop_elsewhere()
