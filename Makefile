@@ -70,6 +70,9 @@ data: $(VENV)/.example
 	$(MANAGE) migrate --verbosity 0 --skip-checks
 	$(MANAGE) import_cities --skip-checks
 
+# The same hashes in each run: see tests/conftest.py.
+test check deep mutants test-python-core oldest sanitize: export PYTHONHASHSEED = 0
+
 test: $(VENV)/.dev  ## The tests that need no root, server, browser or compiler: some three minutes, for every change
 	$(call run-tests,--hypothesis-profile quick, and not servers and not browser and not conformance and not deep)
 

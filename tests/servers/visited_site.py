@@ -62,7 +62,8 @@ settings.configure(
     MIDDLEWARE=MIDDLEWARE,
     PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
     ROOT_URLCONF=__name__,
-    SECRET_KEY="not secret",
+    # The figures of the site are its own: a process of another test may stop while it holds their lock.
+    SECRET_KEY=f"not secret {os.environ['VISITED_SITE']}",
     SECURE_PROXY_SSL_HEADER=("HTTP_X_FORWARDED_PROTO", "https"),
     STATIC_URL="/static/",
     TEMPLATES=[
