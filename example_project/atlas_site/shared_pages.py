@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.cache.backends.dummy import DummyCache
 
+# Settings that derive from others import all of their names.
 from atlas_site.settings import *  # noqa: F403
 from atlas_site.settings import CACHES
 
