@@ -88,6 +88,17 @@ def test_two_lines_of_a_header_are_not_the_page_of_one_line(make_site, name):
         assert site.get_unchecked("/", headers).body == expected
 
 
+def test_a_header_with_a_control_character_selects_no_stored_page(make_site):
+    """Frameworks differ in where such a header ends, also in the cookies after the character."""
+    site = make_site(cookies=["theme"])
+    site.respond = lambda request: Response(b"page", {**LASTING, "vary": "Cookie"})
+    for _ in range(2):
+        site.get(headers={"cookie": "theme=dark; other=1"})
+    assert site.runs == 1
+    site.get_unchecked("/", {"cookie": "theme=dark; other=\x01"})
+    assert site.runs == 2
+
+
 # Time.
 
 NAMES = [
