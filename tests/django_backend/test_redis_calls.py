@@ -416,10 +416,12 @@ def pair(make, own_stamps, monkeypatch):
     """Two backends as of two processes of a site."""
     from wheelcache.django_backend import stores
 
-    first = make({"COHERENCE": "host"}, location="site")
-    monkeypatch.setattr(stores, "_stores", {})
-    monkeypatch.setattr(stores, "_looked_up", {})
-    return first, make({"COHERENCE": "host"}, location="site")
+    def of_a_new_process():
+        monkeypatch.setattr(stores, "_stores", {})
+        monkeypatch.setattr(stores, "_looked_up", {})
+        return make({"COHERENCE": "host"}, location="site")
+
+    return of_a_new_process(), of_a_new_process()
 
 
 def test_a_pattern_is_deleted_in_all_processes_also_if_only_another_one_has_the_keys(pair):
