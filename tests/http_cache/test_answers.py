@@ -158,6 +158,15 @@ def test_a_client_that_has_another_page_gets_the_whole_one(tagged, condition):
     assert tagged.runs == 1
 
 
+@pytest.mark.parametrize("condition", ['W/"a"', '"a"', '"b", W/"a"'])
+def test_a_client_that_has_a_page_with_a_weak_tag_gets_a_304(site, condition):
+    """As GZipMiddleware of Django makes them: the comparison of If-None-Match is the weak one."""
+    site.respond = answering({"cache-control": "max-age=60", "etag": 'W/"a"'})
+    site.get()
+    answer = site.get(headers={"if-none-match": condition})
+    assert (answer.status, answer["etag"], site.runs) == (304, 'W/"a"', 1)
+
+
 def test_a_conditional_request_for_an_unknown_page_runs_the_application_without_the_condition(site):
     site.respond = answering({"cache-control": "max-age=60", "etag": '"a"'})
     assert site.get(headers={"if-none-match": '"a"'}).status == 304

@@ -162,11 +162,12 @@ def test_a_tag_that_an_outer_transaction_has_dropped_is_dropped_in_the_inner_one
             assert "key" not in cache_of_both
 
 
-def test_a_tag_that_an_inner_transaction_has_dropped_hides_a_value_of_the_outer_one(other, cache_of_both):
+@pytest.mark.parametrize("has_savepoint", [False, True])
+def test_a_tag_that_an_inner_block_has_dropped_hides_a_value_of_the_outer_one(other, cache_of_both, has_savepoint):
     cache = cache_of_both
     with transaction.atomic():
         cache.set("key", "old", tags=["tag"])
-        with transaction.atomic(using=other):
+        with transaction.atomic(using=None if has_savepoint else other):
             cache.delete_tags("tag")
             assert cache.get("key") is None
             assert "key" not in cache
