@@ -42,6 +42,18 @@ def test_a_process_that_only_writes_finds_out_too_that_the_stamps_were_removed(p
     assert started_later.get("k") is None
 
 
+def test_a_value_that_was_computed_while_the_stamps_were_replaced_is_kept(process, stamps_file, clock):
+    one = process()
+    one.get("other")
+    clock.advance(STAMPS_CHECK / 2)
+    assert one.get("k") is None
+    stamps_file.unlink()
+    clock.advance(STAMPS_CHECK / 2)
+    one.get("other")
+    assert one.set("k", "computed")
+    assert one.get("k") == "computed"
+
+
 def test_stamps_that_cannot_be_made_anew_are_logged_and_no_caller_gets_the_error(process, stamps_file, clock, caplog):
     one = process()
     fill(one)
