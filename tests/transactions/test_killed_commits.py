@@ -46,6 +46,7 @@ def commit_after_the_others():
     if how == "fork":
         # The child, which lives on, must not pass for its parent.
         if os.fork() == 0:
+            print("forked", flush=True)
             sys.stdin.readline()
             os._exit(0)
         how = "kill"
@@ -134,8 +135,11 @@ def commit(cache, settings_of_caches, tmp_path, row):
                 process.stdin.flush()
                 if how == "commit":
                     assert process.stdout.readline() == "committed\n"
-                else:
-                    process.wait()
+                    return
+                if how == "fork":
+                    # The child has closed the file that its parent locked, which may be after the end of the parent.
+                    assert process.stdout.readline() == "forked\n"
+                process.wait()
 
             try:
                 assert process.stdout.readline() == "committing\n", process.stderr.read()
