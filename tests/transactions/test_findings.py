@@ -162,6 +162,15 @@ def test_a_tag_that_an_outer_transaction_has_dropped_is_dropped_in_the_inner_one
             assert "key" not in cache_of_both
 
 
+def test_a_value_that_the_transaction_has_set_before_it_dropped_its_tag_is_gone(cache_of_both, others):
+    cache = cache_of_both
+    with transaction.atomic():
+        cache.set("key", "old", tags=["tag"])
+        cache.delete_tags("tag")
+        assert cache.get("key") is None
+    assert cache.get("key") is others(cache.get, "key") is None
+
+
 @pytest.mark.parametrize("has_savepoint", [False, True])
 def test_a_tag_that_an_inner_block_has_dropped_hides_a_value_of_the_outer_one(other, cache_of_both, has_savepoint):
     cache = cache_of_both
