@@ -67,6 +67,16 @@ def test_a_url_can_be_purged_with_all_its_variants(site, target):
     assert site.runs == 4
 
 
+def test_after_a_purge_a_page_depends_on_the_headers_of_its_new_response_alone(site):
+    site.respond = answering({"cache-control": "max-age=60", "vary": "X-Before"})
+    site.get(headers={"x-before": "1"})
+    site.cache.purge("https://example.com/")
+    site.respond = answering({"cache-control": "max-age=60", "vary": "X-After"})
+    for before in ("1", "2"):
+        site.get(headers={"x-before": before, "x-after": "1"})
+    assert site.runs == 2
+
+
 def test_only_an_absolute_url_can_be_purged(site):
     with pytest.raises(ValueError, match="absolute URL"):
         site.cache.purge("/news/")
