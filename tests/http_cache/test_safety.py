@@ -305,6 +305,17 @@ def test_a_page_whose_vary_changes_is_keyed_by_the_union(site, clock):
         assert site.get(headers=headers).body == expected.encode()
 
 
+def test_a_variant_that_lives_longer_than_the_first_one_is_found_until_its_own_end(site, clock):
+    for value, seconds in (("1", 10), ("2", 100)):
+        site.respond = lambda request, seconds=seconds: Response(
+            b"page", {"cache-control": f"max-age={seconds}", "vary": "X-Kind"}
+        )
+        site.get(headers={"x-kind": value})
+    clock.advance(50)
+    site.get(headers={"x-kind": "2"})
+    assert site.runs == 2
+
+
 def test_a_page_has_at_most_32_variants_and_keeps_those_in_use(site):
     site.respond = echo("accept-language", vary="Accept-Language")
     site.get(headers={"accept-language": "de"})
