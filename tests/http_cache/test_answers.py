@@ -175,6 +175,13 @@ def test_a_conditional_request_for_an_unknown_page_runs_the_application_without_
     assert site.runs == 1
 
 
+def test_a_condition_changes_no_answer_but_a_200(site):
+    site.respond = answering({"cache-control": "max-age=60", "etag": '"a"'}, status=404)
+    for _ in range(2):
+        assert site.get(headers={"if-none-match": '"a"'}).status == 404
+    assert site.runs == 1
+
+
 def test_the_application_gets_the_conditions_of_requests_for_pages_that_cannot_be_stored(site):
     site.respond = answering({"etag": '"a"'})
     site.get()
