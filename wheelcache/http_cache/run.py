@@ -25,8 +25,6 @@ from wheelcache.turns import End, Turn
 
 logger = logging.getLogger("wheelcache")
 
-COMPLETE: Final = 200
-
 FILE: Final = refusal("file", "sent with wsgi.file_wrapper")
 WRITE: Final = refusal("write", "sent with the write function of WSGI")
 EXTENSION: Final = refusal("extension", "sent with an extension of ASGI")
@@ -140,7 +138,7 @@ class Run:
         self._page = page
         length = single(page.headers, b"content-length")
         self._promised = None if length is None else int(length)
-        if self.conditions is not None and status == COMPLETE:
+        if self.conditions is not None:
             unchanged = storing.unchanged(page, self.request)
             if unchanged is not None:
                 return Reply(304, unchanged.reason, unchanged.headers + self.announcement.headers, b"")
