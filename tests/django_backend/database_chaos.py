@@ -292,13 +292,12 @@ def main():
     if given.worker:
         worker(*json.loads(given.worker))
         return
-    from tests.machines import Machines
+    from tests.machines import PreparedPair, migrated
 
     settings = ASYNCHRONOUS if given.asynchronous else {}
     with PostgresqlServer(**settings) as server, tempfile.TemporaryDirectory() as directory:
-        machines = Machines(directory, {"default": server.django_database})
-        machines.process("migrating")("call_command('migrate', verbosity=0)")
-        machines.end()
+        with PreparedPair() as prepared, migrated(prepared, directory, server):
+            pass
         began = time.monotonic()
         events = EVENTS if given.event is None else [given.event] * given.rounds
         counts = Run(server, directory, seed=given.seed, fault=given.fault).until(given.reads, events)
