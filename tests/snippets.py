@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 import textwrap
+import warnings
 from pathlib import Path
 from types import ModuleType
 
@@ -165,4 +166,5 @@ def execute(command, directory):
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("error")
     run(Path(sys.argv[1]))

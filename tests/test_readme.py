@@ -25,8 +25,8 @@ ALL = {place: snippet for found in SNIPPETS.values() for place, snippet in found
 
 
 @pytest.mark.parametrize("page", [page for page in SNIPPETS if page not in FOLLOWED], ids=lambda page: page.stem)
-def test_the_snippets_of_a_page_run(page, tmp_path):
-    done = run_python("-W", "error", "-m", "tests.snippets", page, env={"TMPDIR": str(tmp_path)})
+def test_the_snippets_of_a_page_run(page, tmp_path, python):
+    done = python("-m", "tests.snippets", str(page), TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
