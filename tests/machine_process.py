@@ -1,8 +1,14 @@
-"""A process of a Django site on one of several machines. It runs the code that it reads from its standard input."""
+"""A process of a Django site on one of several machines. It runs the code that it reads from its standard input.
+
+It is a fork of a process that has imported Django: see ``machines.Prepared``.
+"""
 
 import json
 import logging
+import os
+import socket
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import django
@@ -10,6 +16,11 @@ from django.conf import settings
 
 from tests import shared_stamps
 from wheelcache.coherence import reader
+
+IMPORTED = [
+    *("django.core.cache.backends.db", "django.core.management.commands.migrate"),
+    *("django.db.backends.postgresql.base", "django.db.backends.sqlite3.base", "wheelcache.django_backend"),
+]
 
 IN_MEMORY = "wheelcache.django_backend.WheelCache"
 
@@ -42,8 +53,8 @@ def is_reader():
     return any(each.work._seat is not None for each in TRACKING)
 
 
-def main():
-    given = json.loads(sys.argv[1])
+def serve(given):
+    """Run the code of each line of the standard input, and print its result or its error."""
     set_up(given["machine"], given["databases"], **given["options"])
     from django.core.cache import caches
     from django.core.management import call_command
@@ -69,6 +80,31 @@ def main():
         except Exception as error:
             answer = [None, repr(error)]
         print(json.dumps(answer), flush=True)
+
+
+def main():
+    for name in IMPORTED:
+        import_module(name)
+    orders = socket.socket(fileno=int(sys.argv[1]))
+    while True:
+        order, pipes, *_ = socket.recv_fds(orders, 65_536, 2)
+        if not order:
+            return
+        given = json.loads(order)
+        if "wait" in given:
+            os.waitpid(given["wait"], 0)
+            orders.sendall(b"0")
+            continue
+        if (pid := os.fork()) == 0:
+            orders.close()
+            for number, pipe in enumerate(pipes):
+                os.dup2(pipe, number)
+                os.close(pipe)
+            serve(given)
+            return
+        for pipe in pipes:
+            os.close(pipe)
+        orders.sendall(str(pid).encode())
 
 
 if __name__ == "__main__":

@@ -6,27 +6,74 @@ A machine is a runtime directory of its own: its processes share stamps with eac
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack, contextmanager
+from itertools import cycle
 from pathlib import Path
 
 from tests.scripts import ROOT
 from tests.waiting import PATIENCE, until
 
 
+class Prepared:
+    """A process that has imported Django, and forks: the imports take half a second of a processor."""
+
+    def __enter__(self):
+        self._orders, theirs = socket.socketpair()
+        self._orders.settimeout(PATIENCE)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.machine_process", str(theirs.fileno())],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        return self
+
+    def __exit__(self, *_):
+        self._orders.close()
+        self._process.kill()
+        self._process.wait(PATIENCE)
+
+    def start(self, given, *pipes):
+        """Start a process with ``pipes`` as its standard input and output. Return its number."""
+        return self._order(given, *pipes)
+
+    def wait(self, pid):
+        """Return when this process has ended."""
+        self._order({"wait": pid})
+
+    def _order(self, order, *pipes):
+        socket.send_fds(self._orders, [json.dumps(order).encode()], pipes)
+        return int(self._orders.recv(100))
+
+
+class PreparedPair(ExitStack):
+    """Two of them, which take turns: a process and the next one have different hashes, as in most sites."""
+
+    def __enter__(self):
+        self._each = cycle([self.enter_context(Prepared()) for _ in range(2)])
+        return super().__enter__()
+
+    def __next__(self):
+        return next(self._each)
+
+
 class Process:
     """A process of the site on a machine: ``process("cache.get('key')")`` runs there, and returns its result."""
 
-    def __init__(self, machine, databases, **options):
+    def __init__(self, prepared, machine, databases, **options):
         given = {"machine": str(machine), "databases": databases, "options": options}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.machine_process", json.dumps(given)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.pid = self._process.pid
+        (its_input, to_it), (from_it, its_output) = os.pipe(), os.pipe()
+        self._input, self._output = os.fdopen(to_it, "w"), os.fdopen(from_it)
+        self._prepared = prepared
+        try:
+            self.pid = prepared.start(given, its_input, its_output)
+        finally:
+            os.close(its_input)
+            os.close(its_output)
 
     def __call__(self, code):
         self.begin(code)
@@ -34,11 +81,11 @@ class Process:
 
     def begin(self, code):
         """Run code without waiting for its result, which ``end`` returns."""
-        self._process.stdin.write(json.dumps(code) + "\n")
-        self._process.stdin.flush()
+        self._input.write(json.dumps(code) + "\n")
+        self._input.flush()
 
     def end(self):
-        line = self._process.stdout.readline()
+        line = self._output.readline()
         assert line, "the process has ended"
         result, error = json.loads(line)
         if error:
@@ -63,10 +110,13 @@ class Process:
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self):
-        self._process.kill()
-        self._process.wait(PATIENCE)
-        self._process.stdin.close()
-        self._process.stdout.close()
+        """Kill the process with SIGKILL, unless this was done before."""
+        if self._input.closed:
+            return
+        os.kill(self.pid, signal.SIGKILL)
+        self._prepared.wait(self.pid)
+        self._input.close()
+        self._output.close()
 
     @property
     def reads_notices(self):
@@ -78,11 +128,13 @@ class Machines:
     """Starts processes, and ends them.
 
     Args:
+        prepared: a ``PreparedPair``.
         options: for all processes: ``trust`` in seconds, ``tiered``, or options of the cache. By default, the values
             are trusted for as long as a busy machine may not run the reader, so only a notice outdates them.
     """
 
-    def __init__(self, directory, databases, **options):
+    def __init__(self, prepared, directory, databases, **options):
+        self._prepared = prepared
         self._directory = Path(directory)
         self.databases = databases
         self._options = {"trust": 60, **options}
@@ -91,10 +143,37 @@ class Machines:
     def process(self, machine="a", **options):
         path = self._directory / machine
         path.mkdir(mode=0o700, exist_ok=True)
-        process = Process(path, options.pop("databases", self.databases), **{**self._options, **options})
+        databases = options.pop("databases", self.databases)
+        process = Process(next(self._prepared), path, databases, **{**self._options, **options})
         self._processes.append(process)
         return process
 
     def end(self):
         for process in self._processes:
             process.kill()
+
+
+@contextmanager
+def migrated(prepared, directory, server, **options):
+    """Start no machine yet, but make the tables on a server. All machines end after the block."""
+    machines = Machines(prepared, directory, {"default": server.django_database}, **options)
+    try:
+        machines.process()("call_command('migrate', verbosity=0)")
+        yield machines
+    finally:
+        machines.end()
+
+
+def execute(server, *statements):
+    with server.connect() as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+ROWS = "SELECT payload FROM wheelcache_notices WHERE cache = 'site' ORDER BY xid, id"
+
+
+def payloads(server):
+    """Return the notices of the site in the table."""
+    with server.connect() as connection:
+        return [json.loads(payload) for (payload,) in connection.execute(ROWS)]

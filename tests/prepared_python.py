@@ -42,9 +42,9 @@ class PreparedPython:
         self._process.kill()
         self._process.communicate()
 
-    def __call__(self, option, module, *arguments, **variables):
-        """Run a command until its end. ``variables`` are added to its environment."""
-        print(json.dumps([module, arguments, variables]), file=self._process.stdin, flush=True)
+    def __call__(self, option, module, *arguments, cwd=ROOT, **variables):
+        """Run a command until its end, in the directory ``cwd``. ``variables`` are added to its environment."""
+        print(json.dumps([module, arguments, str(cwd), variables]), file=self._process.stdin, flush=True)
         status = int(self._process.stdout.readline())
         output, errors = self._output.read_text(), self._errors.read_text()
         return subprocess.CompletedProcess([option, module, *arguments], status, output, errors)
@@ -54,11 +54,13 @@ def main(output, errors):
     for name in IMPORTED:
         import_module(name)
     for line in sys.stdin:
-        module, arguments, variables = json.loads(line)
+        module, arguments, cwd, variables = json.loads(line)
         pid = os.fork()
         if pid == 0:
             for path, number in ((os.devnull, 0), (output, 1), (errors, 2)):
                 os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
+            os.chdir(cwd)
+            sys.path.insert(0, cwd)
             os.environ.update(variables)
             sys.argv = [module, *arguments]
             runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -94,6 +94,8 @@ class Node(RedisServer):
             "cluster-announce-ip": self.host,
             # Otherwise a master that has lost its last slot becomes a replica.
             "cluster-allow-replica-migration": "no",
+            # A master waits five seconds for more replicas before it sends its data to the first one.
+            "repl-diskless-sync-delay": 0,
         }
         if has_proxy:
             # It is bound to 127.0.0.1, and would refuse its replica, whose address is not that.

@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 import textwrap
+import warnings
 from pathlib import Path
 from types import ModuleType
 
@@ -126,43 +127,61 @@ def run(page):
                 function()
 
 
-def follow(page, directory):
+def follow(page, directory, python):
     """Follow a page literally, in a directory with the project ``mysite`` that Django makes.
 
     Snippets that are files end there. The others are typed into a Python shell of the project. Commands run, except the
     installation, servers, and those that ask questions.
+
+    Args:
+        python: see ``execute``.
     """
-    execute("django-admin startproject mysite .", directory)
+    execute("django-admin startproject mysite .", directory, python)
     for each in [*FOLLOWED[page], page]:
         for _, language, code in blocks(each):
             if language == "sh":
                 for command in re.findall(r"^(?:python|flask) .*", code, re.MULTILINE):
                     if not command.endswith((" shell", " createsuperuser")):
-                        execute(command, directory)
+                        execute(command, directory, python)
             elif file := FILE.match(code):
                 with (directory / f"{file[1]}.py").open("a") as end:
                     end.write(f"\n{code}")
-                execute("python manage.py check --fail-level WARNING", directory)
+                execute("python manage.py check --fail-level WARNING", directory, python)
             else:
-                execute(f"python manage.py shell --verbosity 0 --command {shlex.quote(code)}", directory)
+                execute(f"python manage.py shell --verbosity 0 --command {shlex.quote(code)}", directory, python)
 
 
-def execute(command, directory):
-    """Run a command, which must succeed, with the programs of this environment. Return its output."""
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        shlex.split(command, comments=True),
-        env={**os.environ, "PATH": programs},
-        cwd=directory,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=250,
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}"
+MODULES = {("python", "manage.py"): "manage", ("django-admin",): "django", ("flask",): "flask"}
+"""The module that is executed, by the first words of a command."""
+
+
+def execute(command, directory, python, **variables):
+    """Run a command, which must succeed, with the programs of this environment. Return its output.
+
+    Args:
+        python: a ``PreparedPython``, which runs the commands of Django and Flask.
+        variables: are added to the environment.
+    """
+    words = shlex.split(command, comments=True)
+    for first, module in MODULES.items():
+        if tuple(words[: len(first)]) == first:
+            done = python("-m", module, *words[len(first) :], cwd=directory, **variables)
+            break
+    else:
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            words,
+            env={**os.environ, "PATH": programs, **variables},
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=250,
+        )
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("error")
     run(Path(sys.argv[1]))

@@ -10,8 +10,6 @@ class StandbyServer(PostgresqlServer):
         super().__init__(**settings)
         self._primary = primary
 
-    def _run(self, program, *arguments):
-        if program == "initdb":
-            source = ["--host", self.host, "--port", str(self._primary.port), "--username", self.user]
-            program, arguments = "pg_basebackup", ["-D", self._data, *source, "-R", "--checkpoint=fast", "--no-sync"]
-        super()._run(program, *arguments)
+    def _create(self):
+        source = ["--host", self.host, "--port", str(self._primary.port), "--username", self.user]
+        self._run("pg_basebackup", "-D", self._data, *source, "-R", "--checkpoint=fast", "--no-sync")

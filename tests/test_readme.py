@@ -25,8 +25,8 @@ ALL = {place: snippet for found in SNIPPETS.values() for place, snippet in found
 
 
 @pytest.mark.parametrize("page", [page for page in SNIPPETS if page not in FOLLOWED], ids=lambda page: page.stem)
-def test_the_snippets_of_a_page_run(page, tmp_path):
-    done = run_python("-W", "error", "-m", "tests.snippets", page, env={"TMPDIR": str(tmp_path)})
+def test_the_snippets_of_a_page_run(page, tmp_path, python):
+    done = python("-m", "tests.snippets", str(page), TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -43,9 +43,10 @@ print("NAMES", *(each.name for each in observed_caches()))
 
 
 @pytest.mark.parametrize("page", [page for page in FOLLOWED if not FOLLOWED[page]], ids=lambda page: page.stem)
-def test_a_new_user_can_follow_a_page_literally(page, tmp_path):
-    follow(page, tmp_path)
-    printed = execute(f"python manage.py shell --verbosity 0 --command {shlex.quote(NAMES_OF_CACHES)}", tmp_path)
+def test_a_new_user_can_follow_a_page_literally(page, tmp_path, python):
+    follow(page, tmp_path, python)
+    command = f"python manage.py shell --verbosity 0 --command {shlex.quote(NAMES_OF_CACHES)}"
+    printed = execute(command, tmp_path, python)
     names = re.search("^NAMES (.*)", printed, re.MULTILINE)[1].split()
     shown = {*re.findall(r"\bcache\((\w+)\) -", page.read_text())}
     assert shown
@@ -68,11 +69,11 @@ for auth in None, ("ada", "wrong"), ("ada", "secret"):
 """
 
 
-def test_the_dashboards_of_their_page_are_for_users_that_log_in(tmp_path, monkeypatch):
-    follow(START / "dashboard.md", tmp_path)
-    monkeypatch.setenv("DASHBOARD_PASSWORD", "secret")
+def test_the_dashboards_of_their_page_are_for_users_that_log_in(tmp_path, python):
+    follow(START / "dashboard.md", tmp_path, python)
     settings = "import django.conf; django.conf.settings.ALLOWED_HOSTS.append('testserver')"
-    printed = execute(f"python manage.py shell --verbosity 0 --command {shlex.quote(settings + VISITS)}", tmp_path)
+    command = f"python manage.py shell --verbosity 0 --command {shlex.quote(settings + VISITS)}"
+    printed = execute(command, tmp_path, python, DASHBOARD_PASSWORD="secret")
     shown = re.findall("^VISITS (.*)", printed, re.MULTILINE)
     assert shown == ["401 200", "/admin/login/ 200", "401", "401", "200"]
 

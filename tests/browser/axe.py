@@ -40,7 +40,8 @@ OF_COLORS = ["color-contrast", "link-in-text-block"]
 
 def violations(driver, rules=None):
     """Return the violations of ``rules``, by default all, in the page: rule, meaning and nodes."""
-    driver.execute_script(source())
+    if driver.execute_script("return !window.axe"):
+        driver.execute_script(source())
     run = """
         const [rules, done] = arguments;
         axe.run(document, { resultTypes: ["violations"], ...(rules && { runOnly: rules }) })

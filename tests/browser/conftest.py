@@ -58,7 +58,6 @@ def page(chromium, site):
 
     def show(*cards, **figures):
         site.figures = {**site.figures, "caches": list(cards), **figures}
-        chromium.get("about:blank")
         chromium.get(f"{site.url}/wheelcache/")
         assert page.is_fresh()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.browser.page import SOON
+from tests.browser.page import SOON, resize
 from tests.waiting import until
 
 
@@ -81,36 +81,37 @@ def test_a_pointer_in_one_chart_shows_the_values_of_that_time_in_all(page, site)
     assert not page.all('.cursor[visibility="visible"]')
 
 
-@pytest.mark.parametrize("width", [400, 700, 1000, 1300])
 @pytest.mark.parametrize(("memory", "store"), [(None, None), (5, None), (5, {})])
-def test_the_grid_has_no_holes_and_equal_margins(page, site, width, memory, store):
-    metrics = {"width": width, "height": 780, "deviceScaleFactor": 1, "mobile": False}
-    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+def test_the_grid_has_no_holes_and_equal_margins(page, site, memory, store):
     calls = {"reads": 1, "writes": 1, "write_ms": 500.0, "errors": 0, "refused": 0}
     gauges = {"hits": 0, "misses": 0, "breakers": 0, "open_breakers": 0, "trackers": 0, "trusted": 0}
     card = site.card(total={"bytes": memory}, history=site.history(load_ms=450.0))
     page.show({**card, "store": None if store is None else {**calls, **gauges}})
-    rows = page.run(
-        """
-        const rows = new Map();
-        for (const each of document.querySelectorAll("figure[data-chart]:not([hidden])")) {
-          const box = each.getBoundingClientRect();
-          rows.set(box.top, (rows.get(box.top) ?? []).concat([[box.left, box.right]]));
-        }
-        return [...rows.values()];
-        """
-    )
-    # Each row begins and ends where the first one does.
-    assert {(round(row[0][0]), round(row[-1][1])) for row in rows} == {(round(rows[0][0][0]), round(rows[0][-1][1]))}
-    margins = page.run(
-        """
-        const levels = [...document.querySelectorAll("figure[data-chart]:not([hidden]) .grid")];
-        const across = levels.filter((each) => each.getAttribute("y1") === each.getAttribute("y2"));
-        return across.map((each) => each.getAttribute("x1"));
-        """
-    )
-    assert len(margins) == 3 * sum(map(len, rows))
-    assert len(set(margins)) == 1
+    for width in (400, 700, 1000, 1300):
+        resize(page.driver, width, 780)
+        rows = page.run(ROWS)
+        # Each row begins and ends where the first one does.
+        edges = {(round(row[0][0]), round(row[-1][1])) for row in rows}
+        assert edges == {(round(rows[0][0][0]), round(rows[0][-1][1]))}, width
+        margins = page.run(MARGINS)
+        assert len(margins) == 3 * sum(map(len, rows)), width
+        assert len(set(margins)) == 1, width
+
+
+ROWS = """
+    const rows = new Map();
+    for (const each of document.querySelectorAll("figure[data-chart]:not([hidden])")) {
+      const box = each.getBoundingClientRect();
+      rows.set(box.top, (rows.get(box.top) ?? []).concat([[box.left, box.right]]));
+    }
+    return [...rows.values()];
+"""
+
+MARGINS = """
+    const levels = [...document.querySelectorAll("figure[data-chart]:not([hidden]) .grid")];
+    const across = levels.filter((each) => each.getAttribute("y1") === each.getAttribute("y2"));
+    return across.map((each) => each.getAttribute("x1"));
+"""
 
 
 def test_stale_answers_are_a_band_of_their_own(page, site):

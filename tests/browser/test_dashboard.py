@@ -13,7 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from tests.backends.dashboard_page import SENT
-from tests.browser.page import SOON, Page, set_offline
+from tests.browser.page import SOON, Page, resize, set_offline
 from tests.browser.traffic import HOSTILE, published
 from tests.servers.process import ROOT, Server, running
 from tests.waiting import join, start, until
@@ -23,7 +23,15 @@ WORKERS = 2
 
 
 class Site(Server):
-    """A server with ``WORKERS`` processes, and visitors for it."""
+    """A server with ``WORKERS`` processes, and visitors for it.
+
+    Attributes:
+        cookies: those of each user that has logged in.
+    """
+
+    def __init__(self, process, port):
+        super().__init__(process, port)
+        self.cookies = {}
 
     def is_up(self):
         return super().is_up("state")
@@ -301,16 +309,15 @@ def test_both_themes(page):
     assert colours("dark") == ["rgb(15, 18, 22)", "rgb(231, 234, 238)"]
 
 
-@pytest.mark.parametrize("width", [360, 768, 1600])
-def test_nothing_has_to_be_scrolled_sideways(page, width):
-    metrics = {"width": width, "height": 780, "deviceScaleFactor": 1, "mobile": False}
-    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+def test_nothing_has_to_be_scrolled_sideways(page):
     page.open()
     assert page.is_fresh()
-    assert page.run("return innerWidth") == width
-    assert page.run("return document.documentElement.scrollWidth") <= width
-    page.find("#reset").click()
-    assert page.run("return document.querySelector('dialog').getBoundingClientRect().right") <= width
+    for width in (360, 768, 1600):
+        resize(page.driver, width, 780)
+        assert page.run("return document.documentElement.scrollWidth") <= width
+        page.find("#reset").click()
+        assert page.run("return document.querySelector('dialog').getBoundingClientRect().right") <= width
+        page.find("#confirm-no").click()
 
 
 @BOTH

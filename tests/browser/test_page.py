@@ -3,12 +3,13 @@
 import base64
 import io
 import re
+from itertools import product
 
 import pytest
 from pypdf import PdfReader
 
 from tests.browser.axe import violations, violations_in_both_themes
-from tests.browser.page import SOON, set_offline
+from tests.browser.page import SOON, resize, set_offline
 from tests.waiting import until
 
 
@@ -150,23 +151,23 @@ def test_axe_finds_no_violation_on_a_phone_in_a_dialog_and_without_caches(page, 
     assert violations(page.driver) == []
 
 
-@pytest.mark.parametrize("width", [360, 480, 768, 900, 1024, 1100, 1280, 1600, 1920])
-def test_at_any_width_headings_are_whole_names_are_not_broken_and_no_tile_is_alone(page, site, width):
-    metrics = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
-    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+def test_at_any_width_headings_are_whole_names_are_not_broken_and_no_tile_is_alone(page, site):
     group = {**GROUP, "name": "report"}
     stores = [full_card(site, "tiered")["store"], None]
     cards = [{**full_card(site, f"cache {n}"), "groups": [group], "store": store} for n, store in enumerate(stores)]
     for card in cards:
         card["recent"] |= {"failures": 12, "store_errors": 3, "evictions_per_second": 1234.5}
     page.show(*cards, problems=[])
-    for card in cards:
+    for card, width in product(cards, WIDTHS):
         page.select(card["name"])
+        resize(page.driver, width, 1000)
         shown = page.run(LAYOUT)
-        assert shown["wider"] == []
-        assert shown["lines"] == [1]
-        assert shown["tiles"].count(1) in (0, len(shown["tiles"])) or shown["tiles"][0] == 1
+        assert shown["wider"] == [], width
+        assert shown["lines"] == [1], width
+        assert shown["tiles"].count(1) in (0, len(shown["tiles"])) or shown["tiles"][0] == 1, width
 
+
+WIDTHS = [360, 480, 768, 900, 1024, 1100, 1280, 1600, 1920]
 
 GROUP = {
     **dict.fromkeys(("requests", "hits", "misses", "puts", "loads", "bytes"), 123_456),

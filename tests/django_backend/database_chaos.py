@@ -169,7 +169,8 @@ def worker(directory, machine, role, seed, databases, fault):
                 connection.close()
                 time.sleep(0.02)
         if role == "reader":
-            time.sleep(0.005)
+            # More reads a second would need a processor for each reader.
+            time.sleep(0.02)
             if is_reader():
                 seat.write_text(str(os.getpid()))
             publish()
@@ -292,13 +293,12 @@ def main():
     if given.worker:
         worker(*json.loads(given.worker))
         return
-    from tests.machines import Machines
+    from tests.machines import PreparedPair, migrated
 
     settings = ASYNCHRONOUS if given.asynchronous else {}
     with PostgresqlServer(**settings) as server, tempfile.TemporaryDirectory() as directory:
-        machines = Machines(directory, {"default": server.django_database})
-        machines.process("migrating")("call_command('migrate', verbosity=0)")
-        machines.end()
+        with PreparedPair() as prepared, migrated(prepared, directory, server):
+            pass
         began = time.monotonic()
         events = EVENTS if given.event is None else [given.event] * given.rounds
         counts = Run(server, directory, seed=given.seed, fault=given.fault).until(given.reads, events)

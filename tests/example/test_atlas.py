@@ -18,6 +18,7 @@ import pytest
 
 from tests.example.conftest import served
 from tests.ports import free_ports
+from tests.prepared_python import PreparedPython
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.servers
@@ -28,13 +29,14 @@ MANAGE = Path(__file__).resolve().parents[2] / "example_project" / "manage.py"
 class Atlas:
     """The site with a database of its own."""
 
-    def __init__(self, database: Path) -> None:
-        self.environment = {**os.environ, "ATLAS_DATABASE": str(database)}
+    def __init__(self, database: Path, python: PreparedPython, **variables: str) -> None:
+        self.database = database
+        self.variables = {"ATLAS_DATABASE": str(database), **variables}
+        self.environment = {**os.environ, **self.variables}
+        self.python = python
 
     def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, MANAGE, *arguments], env=self.environment, capture_output=True, text=True, check=False
-        )
+        return self.python("-m", "manage", *arguments, cwd=MANAGE.parent, **self.variables)
 
     def serve(self) -> tuple[subprocess.Popen[str], str]:
         """Run waitress on a port of its choice, which its first line names."""
@@ -50,8 +52,8 @@ class Atlas:
 
 
 @pytest.fixture(scope="module")
-def atlas(filled_database, tmp_path_factory):
-    return Atlas(shutil.copy(filled_database, tmp_path_factory.mktemp("atlas") / "atlas.sqlite3"))
+def atlas(filled_database, tmp_path_factory, python):
+    return Atlas(shutil.copy(filled_database, tmp_path_factory.mktemp("atlas") / "atlas.sqlite3"), python)
 
 
 @pytest.fixture(scope="module")
@@ -122,11 +124,8 @@ def test_the_summaries_of_cities_are_those_of_the_known_ids(visitor):
 
 
 def test_a_city_that_is_renamed_in_the_admin_has_its_new_name_in_all_workers_immediately(atlas):
-    site = Atlas(Path(atlas.environment["ATLAS_DATABASE"]))
-    site.environment |= {
-        "ATLAS_COHERENCE": "host",
-        "ATLAS_SESSION_ENGINE": "django.contrib.sessions.backends.signed_cookies",
-    }
+    sessions = "django.contrib.sessions.backends.signed_cookies"
+    site = Atlas(atlas.database, atlas.python, ATLAS_COHERENCE="host", ATLAS_SESSION_ENGINE=sessions)
     code = "from django.contrib.auth.models import User; User.objects.create_superuser('chief', password='chief')"
     assert site.manage("shell", "--command", code).returncode == 0
     with ExitStack() as stack:
@@ -189,7 +188,7 @@ def test_visit_prints_how_a_cold_cache_compares_with_a_warm_one(atlas):
 
 
 def test_with_a_snapshot_the_first_second_after_a_restart_is_warm(atlas):
-    done = atlas.manage("restart", "--seconds", "4", "--pages", "100")
+    done = atlas.manage("restart", "--seconds", "3", "--pages", "100")
     assert done.returncode == 0, done.stderr
     cells = r"│ (\S+) SNAPSHOT +│ +([\d.]+)% │ +([\d.]+)\+([\d.]+) │ +([\d.]+)% │ +([\d,]+) │"
     rows = re.findall(cells, done.stdout)
@@ -228,8 +227,7 @@ def test_visitors_that_no_server_answers_leave_the_processors_to_the_one_that_st
 
 @pytest.mark.parametrize("command", [["check"], ["wheelcache"]])
 def test_commands_that_do_not_use_the_cache_save_nothing(atlas, tmp_path, command):
-    saving = Atlas(Path(atlas.environment["ATLAS_DATABASE"]))
-    saving.environment["ATLAS_SNAPSHOT"] = str(tmp_path / "snapshots")
+    saving = Atlas(atlas.database, atlas.python, ATLAS_SNAPSHOT=str(tmp_path / "snapshots"))
     assert saving.manage(*command).returncode == 0
     assert not [*tmp_path.glob("snapshots/*")]
 

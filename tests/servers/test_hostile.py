@@ -21,7 +21,8 @@ SERVERS = {
 }
 OF_ASGI = ["uvicorn"]
 OF_WSGI = [name for name in SERVERS if name not in OF_ASGI]
-REQUESTS = 2500
+FEW, MANY = 800, 2500
+"""Requests in ``make check``, to each server, and in ``make deep``."""
 OF_A_SESSION = re.compile("/(user|session|theme)/")
 """Pages that depend on cookies. A visitor without any cookies shares them with an attacker who hides one."""
 
@@ -72,9 +73,13 @@ def test_a_page_that_shows_a_secret_shows_it_to_nobody_else(siege):
     assert not siege.wrong
 
 
-def test_no_answer_to_honest_visitors_differs_from_the_site_without_a_cache_during_a_mixed_attack(siege):
-    siege.run(REQUESTS)
+@pytest.mark.parametrize("requests", [FEW, pytest.param(MANY, marks=pytest.mark.deep)])
+def test_no_answer_to_honest_visitors_differs_from_the_site_without_a_cache_during_a_mixed_attack(
+    siege, requests, at_length
+):
+    requests = requests if requests == FEW else at_length(requests)
+    siege.run(requests)
     assert not siege.wrong
-    assert siege.figures["honest"] == siege.figures["hostile"] == REQUESTS
-    assert siege.figures["honest hits"] > REQUESTS / 4
-    assert siege.figures["reached"] > REQUESTS / 4
+    assert siege.figures["honest"] == siege.figures["hostile"] == requests
+    assert siege.figures["honest hits"] > requests / 4
+    assert siege.figures["reached"] > requests / 4

@@ -30,12 +30,10 @@ from tests.postgresql_server import PostgresqlServer
 from tests.redis_server import RedisServer
 from tests.shared_stamps import keep_in
 from tests.waiting import until
+from wheelcache.coherence import commits
 
 READERS, TOGETHER = 2, 20
 """How many processes read, and how many are killed at the same time, each while it commits a row of its own."""
-
-MARKED = 10.5
-"""Seconds after which no mark of a killed process is left."""
 
 TABLES = """
     CREATE TABLE row (key integer PRIMARY KEY, version integer NOT NULL);
@@ -142,6 +140,8 @@ def kills(count, cache):
 
 
 def run(count, rows, current, readers):
+    # No mark of a killed process is left after this time.
+    marked = commits.SERVER_TIME + 0.5
     chosen, truth = random.Random(5), {}
     found = {"kills": 0, "committed": 0, "reads": 0, "old": 0, "old later": 0}
 
@@ -174,11 +174,11 @@ def run(count, rows, current, readers):
             found["old"] += old(keys)
             print(json.dumps(found), file=sys.stderr, flush=True)
     found["committed"] = sum(truth.values())
-    time.sleep(MARKED)
+    time.sleep(marked)
     # The first reads find out that the processes were killed, the second ones keep values again.
     for _ in range(2):
         found["old later"] += old([*truth])
-        time.sleep(MARKED)
+        time.sleep(marked)
     found["old later"] += old([*truth])
     return found
 
@@ -191,7 +191,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kills", type=int)
     parser.add_argument("--cache", choices=["host", "redis"], default="host")
+    parser.add_argument("--server-time", type=float, default=commits.SERVER_TIME)
     given = parser.parse_args()
+    commits.SERVER_TIME = given.server_time
     print(json.dumps(kills(given.kills, given.cache)))
 
 

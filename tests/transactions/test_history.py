@@ -12,6 +12,8 @@ pytestmark = pytest.mark.deep
 
 READS = int(os.environ.get("HISTORY_READS", 20_000))
 SECONDS = 280
+SERVER_TIME = 4
+"""Seconds, in ``make check``, for which a killed process may still commit: it needs half a second."""
 
 
 def counts(*options):
@@ -52,8 +54,9 @@ def test_the_check_finds_a_cache_that_does_not_follow_transactions():
 
 @pytest.mark.servers
 @pytest.mark.parametrize("cache", ["host", "redis"])
-def test_nothing_from_before_a_commit_is_kept_if_its_process_is_killed(cache):
-    with start("from tests.transactions.kills import main; main()", 8, "--cache", cache) as process:
+def test_nothing_from_before_a_commit_is_kept_if_its_process_is_killed(cache, at_length):
+    options = ["--cache", cache, "--server-time", max(at_length(10), SERVER_TIME)]
+    with start("from tests.transactions.kills import main; main()", 8, *options) as process:
         try:
             output, errors = process.communicate(timeout=SECONDS)
         finally:
