@@ -456,6 +456,15 @@ def test_a_deleted_page_is_not_used_after_an_error(make_site, clock):
     assert site.get().status == 500
 
 
+def test_a_request_that_must_not_be_stored_leaves_the_page_of_others_for_errors(make_site, clock):
+    site = make_site(stale_if_error=600)
+    site.get()
+    clock.advance(60)
+    assert site.get(headers={"cache-control": "no-store"}).status == 200
+    site.respond = answering({}, b"error", 500)
+    assert (site.get().status, site.get().body) == (200, b"page")
+
+
 # Bounds and figures.
 
 
