@@ -165,7 +165,8 @@ def test_a_clear_empties_all_workers_once_it_is_confirmed(page):
     assert page.text("#message") == ""
     assert all(page.site.entries().values())
     page.press(clear)
-    assert until(lambda: page.text("#message").startswith("Cleared atlas. Takes effect in worker "), SOON)
+    cleared = "Cleared atlas. Takes effect in worker "
+    assert until(lambda: page.text("#message").startswith(cleared), SOON, note=lambda: page.text("#message"))
     assert until(lambda: not any(page.site.entries().values()), SOON)
     assert until(lambda: page.look_again() or page.figure("entries") == "0", SOON)
     assert page.number("cleared") > 0
