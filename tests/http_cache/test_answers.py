@@ -294,6 +294,19 @@ def test_the_headers_of_a_304_that_are_for_one_visitor_reach_no_other(site, cloc
         assert site.get().body == b"new"
 
 
+def test_a_page_that_a_304_has_validated_is_as_old_as_the_304(site, clock):
+    """Another cache behind this one may have stored it for a while."""
+    site.respond = answering({"cache-control": "max-age=60", "etag": '"a"'})
+    site.get()
+    clock.advance(60)
+    site.respond = answering({"cache-control": "max-age=60", "etag": '"a"', "age": "50"}, b"", 304)
+    site.get()
+    assert (site.get().detail, site.runs) == ("hit; ttl=10", 2)
+    clock.advance(10)
+    site.get()
+    assert site.runs == 3
+
+
 def test_a_page_with_no_cache_is_validated_before_every_use(site):
     site.respond = answering({"cache-control": "no-cache", "etag": '"a"'})
     site.get()

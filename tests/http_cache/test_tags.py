@@ -42,6 +42,15 @@ def test_the_header_is_never_sent_to_the_client(make_site, name):
     assert {answer.status for answer in answers} == {200}
 
 
+def test_the_tags_of_pages_count_in_max_bytes(make_site):
+    site = make_site(max_bytes=200_000)
+    for number in range(50):
+        site.respond = tagged(",".join(f"{number}-{each:0100}" for each in range(50)))
+        site.get(f"/{number}")
+    # Each page has 15,000 bytes of tags and more.
+    assert len(site.cache.cache) <= 200_000 // 15_000
+
+
 def test_the_application_adds_tags_to_its_notes(site):
     def respond(request):
         request.notes.tags.add("noted")
