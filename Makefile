@@ -2,8 +2,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8000
-# Processes that the tests run in. Many tests wait for a server or a thread, so three of them keep two cores busy.
-WORKERS ?= 3
+# Processes that the tests run in. Many tests wait for a server or a thread, so four of them keep two cores busy.
+WORKERS ?= 4
 MANAGE := $(BIN)/python example_project/manage.py
 PYTEST := $(BIN)/python -m pytest
 

@@ -307,6 +307,18 @@ def test_a_page_that_a_304_has_validated_is_as_old_as_the_304(site, clock):
     assert site.runs == 3
 
 
+def test_a_page_from_another_cache_has_aged_while_the_application_fetched_it(site, clock):
+    """The age may be that of the moment at which the application asked: RFC 9111, section 4.2.3."""
+
+    def fetch(request):
+        clock.advance(3)
+        return Response(b"page", {"cache-control": "max-age=60", "age": "50"})
+
+    site.respond = fetch
+    site.get()
+    assert site.get().detail == "hit; ttl=7"
+
+
 def test_a_page_with_no_cache_is_validated_before_every_use(site):
     site.respond = answering({"cache-control": "no-cache", "etag": '"a"'})
     site.get()
