@@ -33,7 +33,7 @@ IMPORTED = [
 
 TESTS = ["tests/backends", "tests/django_backend", "tests/flask_backend", "tests/platforms"]
 CHOSEN = ["--hypothesis-profile", "quick", "-m", "not servers and not deep and not alone", *TESTS]
-PYTEST = ["python", "-m", "pytest", "-p", "no:cacheprovider", "--numprocesses", "3"]
+PYTEST = ["python", "-m", "pytest", "-p", "no:cacheprovider", "--numprocesses", "4"]
 
 
 @nox.session(python=PYTHONS)

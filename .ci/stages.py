@@ -26,7 +26,9 @@ ONLY_CHECK = ("benchmarks/", "example_project/", "compose.yaml", ".github/", ".g
 
 
 def is_in(path, names):
-    return any(path.startswith(name) if name.endswith("/") else PurePosixPath(path).match(name) for name in names)
+    # With a slash in front, the whole path must match.
+    whole = PurePosixPath(f"/{path}")
+    return any(path.startswith(name) if name.endswith("/") else whole.match(f"/{name}") for name in names)
 
 
 def stages_for(paths):

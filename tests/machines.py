@@ -9,9 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import cycle
 from pathlib import Path
+from select import select
 
 from tests.scripts import ROOT
 from tests.waiting import PATIENCE, until
@@ -46,12 +47,17 @@ class Prepared:
         self._order({"wait": pid})
 
     def _order(self, order, *pipes):
-        socket.send_fds(self._orders, [json.dumps(order).encode()], pipes)
-        return int(self._orders.recv(100))
+        try:
+            socket.send_fds(self._orders, [json.dumps(order).encode()], pipes)
+            return int(self._orders.recv(100))
+        except BaseException:
+            # The next order would receive a late answer to this one.
+            self._process.kill()
+            raise
 
 
 class PreparedPair(ExitStack):
-    """Two of them, which take turns: a process and the next one have different hashes, as in most sites."""
+    """Two prepared processes, which take turns: a process and the next one have different hashes, as in most sites."""
 
     def __enter__(self):
         self._each = cycle([self.enter_context(Prepared()) for _ in range(2)])
@@ -85,6 +91,7 @@ class Process:
         self._input.flush()
 
     def end(self):
+        assert select([self._output], [], [], 6 * PATIENCE)[0], "the process does not answer"
         line = self._output.readline()
         assert line, "the process has ended"
         result, error = json.loads(line)
@@ -114,9 +121,11 @@ class Process:
         if self._input.closed:
             return
         os.kill(self.pid, signal.SIGKILL)
-        self._prepared.wait(self.pid)
-        self._input.close()
+        # It may hold code that the process has never read.
+        with suppress(OSError):
+            self._input.close()
         self._output.close()
+        self._prepared.wait(self.pid)
 
     @property
     def reads_notices(self):
@@ -149,13 +158,14 @@ class Machines:
         return process
 
     def end(self):
-        for process in self._processes:
-            process.kill()
+        with ExitStack() as stack:
+            for process in self._processes:
+                stack.callback(process.kill)
 
 
 @contextmanager
 def migrated(prepared, directory, server, **options):
-    """Start no machine yet, but make the tables on a server. All machines end after the block."""
+    """Make the tables on a server, with a process of machine "a". All processes end after the block."""
     machines = Machines(prepared, directory, {"default": server.django_database}, **options)
     try:
         machines.process()("call_command('migrate', verbosity=0)")

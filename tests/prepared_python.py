@@ -7,28 +7,43 @@ are, too.
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import import_module
+from select import select
 
 from tests.scripts import ROOT
 
-IMPORTED = [
+FRAMEWORKS = [
     *("django.contrib.sessions.middleware", "django.core.asgi", "django.core.management.commands.check"),
     *("django.core.wsgi", "django.shortcuts", "django.views.decorators.cache", "flask.cli", "flask_caching"),
-    *("rich.table", "wheelcache.command_line", "wheelcache.django_backend.pages", "wheelcache.flask_backend"),
+    "rich.table",
 ]
+PACKAGE = ["wheelcache.command_line", "wheelcache.django_backend.pages", "wheelcache.flask_backend"]
+
+PATIENCE = 250
+"""Seconds that a command may take."""
 
 
 class PreparedPython:
-    """``with PreparedPython(folder) as python: done = python("-m", "flask", "routes", NAME="value")``"""
+    """``with PreparedPython(folder) as python: done = python("-m", "flask", "routes", NAME="value")``
 
-    def __init__(self, folder):
+    Args:
+        folder: for the output of the commands.
+        imported: the names of the imported modules.
+    """
+
+    def __init__(self, folder, imported=(*FRAMEWORKS, *PACKAGE)):
         self._output, self._errors = folder / "output", folder / "errors"
+        self._imported = imported
 
     def __enter__(self):
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, self._output, self._errors],
+            [sys.executable, "-m", __name__, self._output, self._errors, *self._imported],
+            # A group of its own, with the commands and the servers that they start.
+            start_new_session=True,
             cwd=ROOT,
             # Without COLUMNS, which readline adds behind the back of ``os.environ``.
             env={**os.environ},
@@ -39,19 +54,25 @@ class PreparedPython:
         return self
 
     def __exit__(self, *_):
-        self._process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
 
     def __call__(self, option, module, *arguments, cwd=ROOT, **variables):
         """Run a command until its end, in the directory ``cwd``. ``variables`` are added to its environment."""
         print(json.dumps([module, arguments, str(cwd), variables]), file=self._process.stdin, flush=True)
+        if not select([self._process.stdout], [], [], PATIENCE)[0]:
+            # The next command would receive the result of this one.
+            self.__exit__()
+            self.__enter__()
+            raise AssertionError(f"{module} {arguments} has not ended within {PATIENCE} s\n{self._errors.read_text()}")
         status = int(self._process.stdout.readline())
         output, errors = self._output.read_text(), self._errors.read_text()
         return subprocess.CompletedProcess([option, module, *arguments], status, output, errors)
 
 
-def main(output, errors):
-    for name in IMPORTED:
+def main(output, errors, *imported):
+    for name in imported:
         import_module(name)
     for line in sys.stdin:
         module, arguments, cwd, variables = json.loads(line)

@@ -28,6 +28,12 @@ def test_every_file_is_in_a_list():
     assert [path for path in tracked if not stages.is_in(path, known)] == []
 
 
+@pytest.mark.parametrize("path", ["new/setup.py", "new/README.md", "new/tests/x.py", "tests.py", "new.py"])
+def test_a_file_elsewhere_is_in_no_list_whatever_its_name(path):
+    known = [*stages.EVERY_STAGE, *stages.ONLY_CHECK, *(name for names in stages.STAGES.values() for name in names)]
+    assert not stages.is_in(path, known)
+
+
 @pytest.mark.parametrize(
     ("path", "needed"),
     [

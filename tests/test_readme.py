@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.prepared_python import FRAMEWORKS, PreparedPython
 from tests.scripts import run_python
 from tests.snippets import FOLLOWED, PAGES, START, execute, follow, snippets
 from wheelcache import Cache
@@ -22,6 +23,13 @@ from wheelcache.core import IMPLEMENTATION
 ROOT = Path(__file__).parents[1]
 SNIPPETS = {page: found for page in PAGES if (found := snippets(page))}
 ALL = {place: snippet for found in SNIPPETS.values() for place, snippet in found.items()}
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """Run a module as ``python -m`` does. The package is not imported before: a page must import what it uses."""
+    with PreparedPython(tmp_path_factory.mktemp("python"), FRAMEWORKS) as prepared:
+        yield prepared
 
 
 @pytest.mark.parametrize("page", [page for page in SNIPPETS if page not in FOLLOWED], ids=lambda page: page.stem)

@@ -27,6 +27,7 @@ class Page:
             for cookie in self.site.cookies[user]:
                 self.driver.add_cookie(cookie)
             self.driver.get(url)
+            assert self.driver.title != "Log in"
         else:
             self.driver.get(url)
             assert self.driver.title == "Log in"

@@ -313,7 +313,7 @@ def test_a_finalizer_finds_a_consistent_core_and_may_call_it(make, clock):
 
 def test_finalizers_that_the_collector_runs_amid_any_step_may_call_the_core(make, clock):
     core = make(max_entries=20)
-    # Of its own: the last ones are collected during another test, and Hypothesis refuses changes of the global one.
+    # Not the global generator: the last finalizers run during another test, and Hypothesis refuses changes of it.
     chance = random.Random(0)
 
     class Cycle:

@@ -150,9 +150,11 @@ def test_without_a_master_nothing_is_trusted(own_cluster, track, copies, lines):
     tracking = track(own_cluster)
     victim = own_cluster.master_of("a:1")
     victim.kill()
-    assert until(lambda: copies.told[-1] is False)
-    assert not happens(lambda: tracking.trusted_until > -inf, 0.5)
-    victim.start()
+    try:
+        assert until(lambda: copies.told[-1] is False)
+        assert not happens(lambda: tracking.trusted_until > -inf, 0.5)
+    finally:
+        victim.start()
     assert is_trusted_again(copies)
     assert until(lambda: len(lines()) == 2)
 

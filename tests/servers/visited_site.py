@@ -62,7 +62,8 @@ settings.configure(
     MIDDLEWARE=MIDDLEWARE,
     PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
     ROOT_URLCONF=__name__,
-    # The figures of the site are its own: a process of another test may stop while it holds their lock.
+    # Sites with the same key share the directory of their figures. A process of another test may be stopped while it
+    # holds the lock there, and this site would log that.
     SECRET_KEY=f"not secret {os.environ['VISITED_SITE']}",
     SECURE_PROXY_SSL_HEADER=("HTTP_X_FORWARDED_PROTO", "https"),
     STATIC_URL="/static/",

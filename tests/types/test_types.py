@@ -15,7 +15,7 @@ pytestmark = pytest.mark.conformance
 
 
 def mypy(file):
-    # Of its own: the options are not those of make lint.
+    # Not the folder of make lint, whose options differ.
     kept = f"--cache-dir={FETCHED / 'mypy'}"
     return [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--follow-imports=silent", kept, file]
 
