@@ -22,7 +22,8 @@ SERVERS = {
 OF_ASGI = ["uvicorn"]
 OF_WSGI = [name for name in SERVERS if name not in OF_ASGI]
 FEW, MANY = 800, 2500
-"""Requests to each server in ``make check``, and in ``make deep``. In ``make check``, one more run has a tenth of those."""
+"""Requests to each server in ``make check``, and in ``make deep``. In ``make check``, one server gets a tenth of those,
+too."""
 OF_A_SESSION = re.compile("/(user|session|theme)/")
 """Pages that depend on cookies. A visitor without any cookies shares them with an attacker who hides one."""
 
