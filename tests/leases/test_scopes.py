@@ -300,3 +300,26 @@ def test_a_thread_that_got_its_context_back_from_a_task_that_is_over_never_waits
         return contextvars.copy_context()
 
     assert in_a_thread(view)
+
+
+def test_a_thread_that_gets_its_context_back_from_many_tasks_keeps_no_scopes(cache):
+    """As the thread of a WSGI server whose views use async_to_sync. Each scope would make the next calls slower."""
+
+    def thread():
+        for number in range(100):
+            get_or_lease(cache, number % 10, wait=LONG)
+            for variable, value in run(request).items():
+                variable.set(value)
+            if number == 10:
+                before = scopes()
+        return scopes() - before
+
+    async def request():
+        await aget_or_lease(cache, "of a task", wait=LONG)
+        return contextvars.copy_context()
+
+    def scopes():
+        gc.collect()
+        return sum(type(each) is RequestScope for each in gc.get_objects())
+
+    assert in_a_thread(thread) <= 1

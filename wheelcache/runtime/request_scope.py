@@ -225,6 +225,10 @@ def current_scope() -> RequestScope:
         return scope
     parent = _living(scope)
     if parent is not None:
+        if task is None and parent in _of_thread.scopes:
+            # This thread has called the task. With a new scope for each such call, the chain would grow forever.
+            _running.set(parent)
+            return parent
         # If each task starts the next one, the chain must not keep all of them in memory.
         parent.parent = _living(parent.parent)
     scope = RequestScope(task, parent)
