@@ -122,7 +122,6 @@ def test_a_key_that_is_never_set_costs_the_sets_of_other_keys_next_to_nothing(ma
     assert len(after) <= len(before) + 2, (before, after)
 
 
-
 @pytest.mark.alone
 def test_long_keys_that_were_missed_are_not_kept(make):
     cache = make()
