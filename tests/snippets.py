@@ -8,17 +8,16 @@ A snippet that begins with a comment such as ``# mysite/settings.py`` is the end
 """
 
 import ast
-import os
 import re
 import shlex
-import subprocess
 import sys
 import textwrap
 import warnings
 from pathlib import Path
 from types import ModuleType
 
-ROOT = Path(__file__).parents[1]
+from tests.scripts import ROOT, run_python
+
 START = ROOT / "docs" / "start"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOLLOWED = {
@@ -156,7 +155,7 @@ MODULES = {("python", "manage.py"): "manage", ("django-admin",): "django", ("fla
 
 
 def execute(command, directory, python, **variables):
-    """Run a command, which must succeed, with the programs of this environment. Return its output.
+    """Run a command of Python, Django or Flask, which must succeed. Return its output.
 
     Args:
         python: a ``PreparedPython``, which runs the commands of Django and Flask.
@@ -168,16 +167,8 @@ def execute(command, directory, python, **variables):
             done = python("-m", module, *words[len(first) :], cwd=directory, **variables)
             break
     else:
-        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
-            words,
-            env={**os.environ, "PATH": programs, **variables},
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=250,
-        )
+        assert words[0] == "python", command
+        done = run_python(*words[1:], env=variables, cwd=directory)
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
 

@@ -14,6 +14,7 @@ from tests import shared_stamps
 
 shared_stamps.keep_in(Path(os.environ["CLUSTER_MACHINE"]))
 
+# After that, so that no import can map stamps in the directory of the whole computer.
 from cluster.worker import application  # noqa: E402
 
 waitress.serve(application, listen=sys.argv[1], threads=8)

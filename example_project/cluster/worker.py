@@ -49,6 +49,7 @@ settings.configure(
 )
 django.setup()
 
+# These modules need the settings when they are imported.
 from django.core.cache import caches  # noqa: E402
 from django.db import connection, transaction  # noqa: E402
 from django.http import HttpResponse, JsonResponse  # noqa: E402
