@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from tests.near_cache.stores import CALLS, FAIL_SAFE, Down, Store, near_cache
+from tests.loading.harness import unreached
+from tests.near_cache.stores import CALLS, FAIL_SAFE, Calls, Down, Store, near_cache
 from tests.runtime.forks import fork
 from tests.waiting import THREADS
 from wheelcache.loading.steps import drive, drive_async
@@ -68,6 +69,26 @@ def test_each_look_up_without_a_copy_is_a_hit_or_a_miss_of_the_store(make, clock
     together(lambda _: near.get("n"))
     stats = near.copies.stats()
     assert stats.hits + stats.store.hits == 4 + THREADS
+
+
+def test_a_look_up_that_finds_the_copy_of_another_caller_is_answered_by_the_copies_alone(clock):
+    store = Store({"k": 1})
+    near = Calls(near_cache(clock), store)
+
+    def overtaken():
+        """A look-up that another one overtakes after it has missed."""
+        steps = near.near.get("k", unreached)
+        question = next(steps)
+        assert near.get("k") == 1
+        try:
+            while True:
+                question = steps.send((yield question))
+        except StopIteration as ended:
+            return ended.value
+
+    assert drive(overtaken()) == 1
+    stats = near.copies.stats()
+    assert (stats.hits, stats.misses, stats.store.hits, stats.store.misses) == (1, 1, 1, 0)
 
 
 def test_a_stale_answer_in_an_outage_is_answered_by_neither_tier(make, clock):

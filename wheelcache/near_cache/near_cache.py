@@ -212,6 +212,9 @@ class NearCache:
                 request = self._engine.request(key, InSteps(partial(self._read, read)), self.timeout, self._policy)
                 request.leaves_miss = leaves_miss
                 stored = result((yield from self._engine.load(request)))
+                if request.is_hit:
+                    # Another caller has made the copy since.
+                    return stored
             else:
                 found = yield from self._get_untrusted([key], lambda keys: self._read_one(key, read), leaves_miss)
                 stored = found.get(key, MISSING)
