@@ -127,6 +127,20 @@ class TestDrop:
         assert len(core) == 2
         assert core.next_due == inf
 
+    def test_a_sweep_is_due_once_more_after_the_last_entry_with_a_tag_has_expired(self, make, clock):
+        core = make()
+        core.set("dropped", 1, None, tags=(RED,))
+        core.set("key", 1, 1, tags=(BLUE,))
+        core.drop_tag("red")
+        sweep(core)
+        clock.now += 10
+        advance_all(core)
+        assert len(core) == 0
+        assert core.next_due == clock.now + SWEEP_INTERVAL
+        clock.now += SWEEP_INTERVAL
+        core.advance()
+        assert core.next_due == inf
+
     @pytest.mark.parametrize("seconds", [-1000, 1000])
     def test_a_dropped_entry_leaves_memory_on_another_clock_as_well(self, make, clock, seconds):
         core = make()

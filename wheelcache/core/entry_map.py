@@ -261,6 +261,7 @@ class EntryMap:
             entry = self.entries.get(key)
             if entry is not None and tag in entry.tags:
                 self.remove(key, DELETED, now, removed, gone)
+        self.tags.was_swept(now)
         return looked
 
     def detach_all(self) -> int:
@@ -317,7 +318,6 @@ class EntryMap:
         while filings != self._filings:
             filings = self._filings
             wake = self._wheel.next_wake()
-        self.tags.was_swept(now)
         self.next_due = -inf if self.detached is not None else min(max(wake, self.next_due), self.tags.due)
 
     def follow(self, now: float) -> None:
@@ -331,6 +331,7 @@ class EntryMap:
             for entry in entries:
                 if entry.due != inf:
                     self._wheel.schedule(entry, entry.due)
+        self.tags.was_swept(now)
         self.next_due = -inf
         self.find_next_due(now)
 
