@@ -27,9 +27,8 @@ def _load():
 # The first process of a run measures it before it starts others, which inherit it.
 if "LOAD_AT_START" not in os.environ:
     os.environ["LOAD_AT_START"] = f"{_load():.1f}"
-PATIENCE = round(20 * float(os.environ["LOAD_AT_START"]))
-"""Seconds that a test waits for an event before it fails: 20 on an idle machine. The tests themselves load it, and some
-events take five seconds by design, such as a failover of Redis or a publication of all workers."""
+PATIENCE = round(10 * float(os.environ["LOAD_AT_START"]))
+"""Seconds that a test waits for an event before it fails: 10 on an idle machine."""
 
 
 def happens(condition, seconds=PATIENCE):
