@@ -15,7 +15,15 @@ from collections import Counter
 
 import django
 from django.conf import settings
+from django.core.cache import caches
 from django.core.wsgi import get_wsgi_application
+from django.db import connection, transaction
+from django.http import HttpResponse, JsonResponse
+from django.urls import include, path
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+
+import wheelcache
+from wheelcache.observability.prometheus import Collector
 
 TIERED = "wheelcache.django_backend.TieredCache"
 IN_MEMORY = "wheelcache.django_backend.WheelCache"
@@ -48,16 +56,6 @@ settings.configure(
     WHEELCACHE_DASHBOARD_GUARD=lambda request: {"operate"},
 )
 django.setup()
-
-# These modules need the settings when they are imported.
-from django.core.cache import caches  # noqa: E402
-from django.db import connection, transaction  # noqa: E402
-from django.http import HttpResponse, JsonResponse  # noqa: E402
-from django.urls import include, path  # noqa: E402
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest  # noqa: E402
-
-import wheelcache  # noqa: E402
-from wheelcache.observability.prometheus import Collector  # noqa: E402
 
 caches.all()
 REGISTRY.register(Collector())
