@@ -16,6 +16,8 @@ from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, until
 
 SLOTS = 16_384
+FORMING = 3 * PATIENCE
+"""Seconds until all nodes know each other. It takes four or more on an idle machine."""
 PATIENT = 60_000
 """Milliseconds until the other nodes count a node as failed: on a busy machine, a node may not run for many seconds."""
 
@@ -179,10 +181,10 @@ class Cluster:
             node.ask("CLUSTER SET-CONFIG-EPOCH", number + 1)
         for node in self.nodes[1:]:
             self.nodes[0].meet(node)
-        assert until(self._is_known)
+        assert until(self._is_known, FORMING)
         for master, replica in zip(masters, self.nodes[self._masters :], strict=False):
             replica.ask("CLUSTER REPLICATE", master.identity())
-        assert until(self.is_whole, note=lambda: self.nodes[0].ask("CLUSTER NODES"))
+        assert until(self.is_whole, FORMING, note=lambda: self.nodes[0].ask("CLUSTER NODES"))
 
     def _is_known(self):
         return all(
@@ -203,7 +205,7 @@ class Cluster:
         """Start another master, without slots. Return it when all nodes know it."""
         node = self._start_node()
         self.nodes[0].meet(node)
-        assert until(lambda: self._is_known() and self.is_whole())
+        assert until(lambda: self._is_known() and self.is_whole(), FORMING)
         return node
 
     def move(self, slots, origin, target):

@@ -10,10 +10,10 @@ from http.client import HTTPException
 
 import pytest
 
-from tests.browser.page import Page
+from tests.browser.page import SOON, Page
 from tests.browser.traffic import LOOKUPS, published
 from tests.servers.process import running
-from tests.waiting import PATIENCE, until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.browser, pytest.mark.deep, pytest.mark.alone, pytest.mark.timeout(300)]
 
@@ -125,8 +125,7 @@ def test_charts_and_the_last_minute_equal_an_independent_count_whatever_becomes_
         # Five at first, five after the reload, two in place of the killed ones, and those that replace exited workers.
         assert len(pids) > 5 + 5 + len(killed) == 12
         # The load may have ended at the beginning of the step, which the chart shows once it is over.
-        is_over = max(0.0, last + STEP - time.time())
-        assert until(lambda: page.look_again() or clock(last + STEP) in drawn(page)[0], is_over + PATIENCE)
+        assert until(lambda: page.look_again() or clock(last + STEP) in drawn(page)[0], SOON)
         shown, rate = drawn(page)
     page.errors()
     assert len(count) >= 4

@@ -122,7 +122,7 @@ class Tags:
         self.due = inf
 
     def was_swept(self, now: float) -> None:
-        """Determine the time of the next sweep, after a step of the last one."""
+        """Determine the time of the next sweep, after a step of the last one or on another clock."""
         if self.dropped:
             self.due = -inf
         elif self.due < inf:

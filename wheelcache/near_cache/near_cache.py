@@ -213,7 +213,7 @@ class NearCache:
                 request.leaves_miss = leaves_miss
                 stored = result((yield from self._engine.load(request)))
                 if request.is_hit:
-                    # Another caller has made the copy since.
+                    # Another caller has made the copy since, or a stale one was served.
                     return stored
             else:
                 found = yield from self._get_untrusted([key], lambda keys: self._read_one(key, read), leaves_miss)
