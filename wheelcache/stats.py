@@ -253,6 +253,12 @@ REASONS: Final[Mapping[str, Reason]] = {
         "The visitor had a session, and nothing shows that the page does not depend on it.",
         "Set Vary: Cookie if the page depends on the session; otherwise, it is only for visitors without one.",
     ),
+    "visitor": _reason(
+        "The page depends on a cookie that the visitor has, and its lifetime comes from a rule of the site, not from the "
+        "page itself.",
+        "Nothing if the page shows the visitor's state. If the cookie is a mere value: ttl(60, cookies=[name]).",
+        "depends on the cookie basket, which this visitor has; only a rule gives it a lifetime",
+    ),
     "companion": _reason(
         "The application did not report on what the page depends: its middleware or extension is missing.",
         "Put PageMiddleware first in MIDDLEWARE (Django), or call PageNotes.vary_on.",
@@ -271,9 +277,9 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "all headers": _reason("The application read all request headers together.", _READ_LESS, "reads all headers"),
     "messages": _reason(
-        "The page shows messages to the visitor.",
-        "Show messages on other pages, or fetch them with a script.",
-        "uses messages",
+        "The page shows messages to the visitor, or adds some.",
+        "Nothing: the next page without messages is stored.",
+        "shows or adds messages",
     ),
     "cache_page": _reason(
         "cache_page answered, perhaps with the CSRF token of another visitor.",

@@ -153,4 +153,4 @@ def test_a_reason_is_one_printable_line(site):
 
     site.respond = odd
     detail = site.get().detail
-    assert detail == 'fwd=miss; detail="reads \\"x\\"??Set-Cookie: ?\\\\' + "y" * 75 + '"'
+    assert detail == 'fwd=miss; detail="reads \\"x\\"??Set-Cookie: ?\\\\' + "y" * 95 + '"'

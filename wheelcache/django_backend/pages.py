@@ -230,8 +230,9 @@ class _Watched(_Tagged):
         if zone == self._zone != settings.TIME_ZONE:
             notes.refuse("time zone", "time zone of an earlier request")
         messages = getattr(request, "_messages", None)
-        if messages is not None and (messages.used or messages.added_new):
-            notes.refuse("messages", "uses messages")
+        if messages is not None and (messages.added_new or (messages.used and len(messages))):
+            # A page that asked for messages and found none depends on the cookie or the session, as any that reads them.
+            notes.refuse("messages", "shows or adds messages")
         varies = has_vary_header(response, "Cookie")
         if getattr(request, "_cache_update_cache", True) is False and response.has_header("Age") and varies:
             # cache_page has answered, without the Set-Cookie of the run that made the page. The page may contain the

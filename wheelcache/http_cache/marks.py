@@ -37,6 +37,11 @@ class Mark:
     until: float
     next_look: float
 
+    def concerns(self, cookies: bytes | None) -> bool:
+        """Return whether it is for a request with this Cookie header."""
+        cookie = self.refusal.cookie
+        return cookie is None or (cookies is not None and cookie in cookies)
+
     def is_due(self, now: float) -> bool:
         """Return whether this response may be stored. The next one may be a second later."""
         if now < self.next_look:

@@ -23,11 +23,13 @@ class PageRule:
 
     Attributes:
         ttl: the lifetime for this cache, in seconds, instead of that of the headers; None to use theirs.
+        value_cookies: the cookies that say nothing about the visitor, such as the one of the language: see ``ttl``.
         bypasses: whether its requests bypass the cache.
         grace: the seconds for which the page may be stale if it does not specify them; None for those of the policy.
     """
 
     ttl: float | None = None
+    value_cookies: frozenset[bytes] = frozenset()
     bypasses: bool = False
     grace: float | None = None
 
@@ -35,13 +37,23 @@ class PageRule:
 NO_RULE: Final = PageRule()
 
 
-def ttl(seconds: float) -> PageRule:
+def ttl(seconds: float, *, cookies: Iterable[str] = ()) -> PageRule:
     """Set the lifetime of pages for this cache, instead of that of their headers.
 
     It is for statuses 200, 203, 204, 300, 301, 308, 404 and 410. Responses that must not be stored are not stored, and
     a page with ``no-cache`` is validated before every use. Browsers receive the headers of the page unchanged.
+
+    A page without a lifetime of its own gets none from this rule if it depends on a cookie, such as that of a session,
+    and the visitor has this cookie. Other visitors get the page.
+
+    Args:
+        cookies: the cookies that are mere values, such as ``["django_language", "theme"]``. Visitors who have them get
+            pages that depend on them.
     """
-    return PageRule(ttl=options.seconds("the number in ttl()", seconds))
+    names = options.names("cookies in ttl()", cookies, "a list of names of cookies, such as 'django_language'")
+    return PageRule(
+        ttl=options.seconds("the number in ttl()", seconds), value_cookies=frozenset(name.encode() for name in names)
+    )
 
 
 def bypass() -> PageRule:
@@ -80,8 +92,10 @@ class PageRules:
             path: decoded, one character for each byte, as in the key of the page.
         """
         found = [rule for of_host, of_path, rule in self._rules if of_path(path) and of_host(host)]
+        lifetime = next((rule for rule in found if rule.ttl is not None), NO_RULE)
         return PageRule(
-            ttl=next((rule.ttl for rule in found if rule.ttl is not None), None),
+            ttl=lifetime.ttl,
+            value_cookies=lifetime.value_cookies,
             bypasses=any(rule.bypasses for rule in found),
             grace=next((rule.grace for rule in found if rule.grace is not None), None),
         )

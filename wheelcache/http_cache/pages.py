@@ -299,7 +299,7 @@ class Pages:
         """Answer a request for a page that could not be stored before. Return None if it is like any other miss."""
         key = selected.key
         mark = None if key is None else self._marks.get(key, now)
-        if key is None or mark is None:
+        if key is None or mark is None or not mark.concerns(request.value(b"cookie")):
             return None
         # The order of these conditions matters: a conditional request must not use up the turn of another one.
         is_due = (request.is_plain or not is_conditional(request)) and mark.is_due(now)

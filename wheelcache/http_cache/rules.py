@@ -180,6 +180,8 @@ class Freshness:
         has_validator: whether the application can validate it.
         serves_authorized: whether it may answer requests with Authorization.
         targeted: the headers that governed it instead of Cache-Control, for its validation by a 304 without them.
+        value_cookies: if only a rule gives it a lifetime, the cookies that its visitors may have even if it depends on
+            them; None if the response itself gives one.
     """
 
     age: float
@@ -190,6 +192,7 @@ class Freshness:
     has_validator: bool
     serves_authorized: bool
     targeted: Headers
+    value_cookies: frozenset[bytes] | None = None
 
     @property
     def is_useful(self) -> bool:
@@ -249,15 +252,18 @@ def freshness(
         # RFC 9111, 5.2.2.10: s-maxage alone forbids it. RFC 5861 allows what the response itself specifies.
         return 0.0 if b"s-maxage" in given else default
 
+    own = _lifetime(headers, control, wall)
+    has_rule = rule.ttl is not None and status in GIVEN_LIFETIME
     return Freshness(
         age=(age or 0) + seconds,
-        lifetime=rule.ttl if rule.ttl is not None and status in GIVEN_LIFETIME else _lifetime(headers, control, wall),
+        lifetime=rule.ttl if has_rule else own,
         while_revalidate=allowance(b"stale-while-revalidate", policy.stale_while_revalidate),
         if_error=allowance(b"stale-if-error", policy.stale_if_error),
         always_validate=b"no-cache" in given,
         has_validator=any(name in (b"etag", b"last-modified") for name, _ in headers),
         serves_authorized=bool(given.keys() & ALLOW_AUTHORIZED),
         targeted=[pair for pair in headers if pair[0] in TARGETED],
+        value_cookies=rule.value_cookies if has_rule and (own or 0) <= 0 else None,
     )
 
 

@@ -19,8 +19,8 @@ from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.replies import Reply
 from wheelcache.http_cache.request import Request
-from wheelcache.http_cache.stored_pages import PURGED, UNSAFE
-from wheelcache.http_cache.storing import BY_REQUEST, ENCODING, TOO_LONG, UNUSUAL_ENCODING, Storing
+from wheelcache.http_cache.stored_pages import PURGED
+from wheelcache.http_cache.storing import BY_REQUEST, TOO_LONG, Storing
 from wheelcache.turns import End, Turn
 
 logger = logging.getLogger("wheelcache")
@@ -31,10 +31,6 @@ EXTENSION: Final = refusal("extension", "sent with an extension of ASGI")
 TRAILERS: Final = refusal("trailers", "has trailers")
 LASTING: Final = frozenset([TOO_LONG, FILE, WRITE, EXTENSION, TRAILERS])
 """Reasons that will hold for the next response of the page as well, although its headers do not show them."""
-
-OF_THE_VISITOR: Final = frozenset([UNSAFE, ENCODING, UNUSUAL_ENCODING])
-"""Reasons that hold only for requests with such headers. They leave no mark: a stranger could otherwise keep a page
-from being stored for all."""
 
 BODY: Final = refusal("body", "request with a body")
 ERROR: Final = refusal("error", "the application failed")
@@ -264,6 +260,6 @@ class Run:
             storing.refused(why, self.request)
         turn, self.turn = self.turn, None
         if turn is not None:
-            if why is not None and marks and why not in OF_THE_VISITOR:
+            if why is not None and marks and why.leaves_mark:
                 storing.stored.marks.add(self.key, why, storing.clock(), is_lasting=is_lasting)
             turn.end(End.EACH)

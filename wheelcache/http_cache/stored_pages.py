@@ -32,7 +32,7 @@ PURGED: Final = refusal("purged")
 """The page was purged during its run. The next request may store it."""
 
 TOO_LARGE: Final = refusal("max_bytes")
-UNSAFE: Final = refusal("unsafe request", "unsafe header in the request")
+UNSAFE: Final = refusal("unsafe request", "unsafe header in the request", leaves_mark=False)
 UNUSUAL_COOKIES: Final = refusal("all cookies", "unusual Cookie header")
 
 VALIDATABLE: Final = 3600.0

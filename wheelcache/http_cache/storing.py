@@ -23,7 +23,7 @@ from wheelcache.http_cache.replies import Reply, not_modified, stored_reply
 from wheelcache.http_cache.request import Request, Sessions
 from wheelcache.http_cache.rules import Policy
 from wheelcache.http_cache.stored_pages import UNSAFE, StoredPages
-from wheelcache.http_cache.variants import COOKIE, Normalization, accepted_encodings
+from wheelcache.http_cache.variants import COOKIE, Normalization, accepted_encodings, cookie_field, cookies
 from wheelcache.runtime.clock import Clock
 
 logger = logging.getLogger("wheelcache")
@@ -34,8 +34,8 @@ BY_REQUEST: Final = refusal("request", "no-store in the request")
 NO_COMPANION: Final = refusal("companion", "the application reported no dependencies")
 SESSION: Final = refusal("session")
 WRONG_TAGS: Final = refusal("tags", "more than 64 tags, or an invalid one")
-ENCODING: Final = refusal("encoding", "Content-Encoding that the request does not accept")
-UNUSUAL_ENCODING: Final = refusal("encoding", "unusual Accept-Encoding")
+ENCODING: Final = refusal("encoding", "Content-Encoding that the request does not accept", leaves_mark=False)
+UNUSUAL_ENCODING: Final = refusal("encoding", "unusual Accept-Encoding", leaves_mark=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +159,8 @@ class Storing:
         page.fields |= notes.fields
         if request.has_session and COOKIE not in page.fields and not page.fields >= self.settings.sessions.fields:
             return SESSION
+        if (of_visitor := _of_visitor(page, request)) is not None:
+            return of_visitor
         if not request.is_safe():
             return UNSAFE
         return _refused_encoding(page, request) if b"accept-encoding" in page.fields else None
@@ -234,6 +236,22 @@ class Storing:
             if host.lower() == request.host.lower():
                 return {self.stored.tag_of(host, *rest)}
         return set()
+
+
+def _of_visitor(page: Page, request: Request) -> Refusal | None:
+    """Return the reason if the page depends on a cookie that the visitor has, and only a rule gives it a lifetime.
+
+    The author of such a page did not say that it may be used again: it may show the visitor's basket.
+    """
+    values, header = page.freshness.value_cookies, request.value(b"cookie")
+    if values is None or header is None:
+        return None
+    # A header that frameworks may read differently is refused elsewhere, if the page depends on a single cookie.
+    for name in sorted(cookies(header) or {COOKIE: b""}):
+        if name not in values and (COOKIE in page.fields or cookie_field(name) in page.fields):
+            detail = f"depends on the cookie {name.decode('latin-1')}, which this visitor has; only a rule gives it a lifetime"
+            return refusal("visitor", detail, cookie=name)
+    return None
 
 
 def _refused_encoding(page: Page, request: Request) -> Refusal | None:
