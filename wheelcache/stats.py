@@ -254,8 +254,7 @@ REASONS: Final[Mapping[str, Reason]] = {
         "Set Vary: Cookie if the page depends on the session; otherwise, it is only for visitors without one.",
     ),
     "visitor": _reason(
-        "The page depends on a cookie that the visitor has, and its lifetime comes from a rule of the site, not from the "
-        "page itself.",
+        "The page depends on a cookie that the visitor has, and only a rule of the site gives it a lifetime.",
         "Nothing if the page shows the visitor's state. If the cookie is a mere value: ttl(60, cookies=[name]).",
         "depends on the cookie basket, which this visitor has; only a rule gives it a lifetime",
     ),

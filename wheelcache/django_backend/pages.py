@@ -33,24 +33,30 @@ from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest, QueryDict
 from django.http.request import HttpHeaders
 from django.http.response import HttpResponseBase
-from django.middleware import common, csrf
+from django.middleware import common, csrf, gzip
 from django.utils import timezone
 from django.utils.cache import has_vary_header
 from django.utils.translation import get_language
 
-from wheelcache import options
+from wheelcache import options as checked
 from wheelcache.cache import Cache
+from wheelcache.django_backend.csrf_tokens import OUTSIDE, SETS_COOKIE, CsrfTokens, IssuedTokens, record_tokens
 from wheelcache.django_backend.request_context import page_tags
 from wheelcache.django_backend.site_settings import figures_directory
 from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.asgi import App as AsgiApp
 from wheelcache.http_cache.asgi import AsgiCache
+from wheelcache.http_cache.blanks import Blanked
 from wheelcache.http_cache.headers import cache_tags
 from wheelcache.http_cache.inside import compare, noting_asgi, noting_wsgi
 from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
+from wheelcache.http_cache.reads import caller
+from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.watched import Watch, WatchedCookies, WatchedEnviron, WatchedParameters, watched
 from wheelcache.http_cache.wsgi import App as WsgiApp
 from wheelcache.http_cache.wsgi import WsgiCache
+
+WITH_TOKEN: Final = refusal("csrf", "contains a CSRF token")
 
 COMPANION: Final = "wheelcache.django_backend.pages.PageMiddleware"
 
@@ -62,8 +68,8 @@ IN_THE_KEY: Final = frozenset(("type", "asgi", "method", "scheme", "path", "quer
 server may listen on an internal port, too. Nor is ``state``: an application in front of the cache may keep the visitor
 in it."""
 
-SETS_COOKIE: Final = "CSRF_COOKIE_NEEDS_UPDATE"
-"""The entry of META that Django sets when the page gets a CSRF token, until the response sets its cookie."""
+CSRF_COOKIE: Final = "CSRF_COOKIE"
+"""The entry of META with the visitor's secret."""
 
 
 class _PageCache(HTTPCache):
@@ -76,7 +82,7 @@ class _PageCache(HTTPCache):
         return super().asgi(noting_asgi(app))
 
 
-def page_cache(**options: Any) -> HTTPCache:
+def page_cache(*, csrf_tokens: bool = True, **options: Any) -> HTTPCache:
     """Return the HTTP cache of this site, for ``wsgi.py`` and ``asgi.py``.
 
     >>> application = page_cache(stale_while_revalidate=30).wsgi(get_wsgi_application())
@@ -87,6 +93,8 @@ def page_cache(**options: Any) -> HTTPCache:
     cookie that was read while it was made. Other cookies, such as those of analytics, make no variants of it.
 
     Args:
+        csrf_tokens: whether pages with CSRF tokens are stored, with blanks, in which each hit has a token of its
+            visitor. Such a page is private for browsers, and has no validators.
         options: those of ``HTTPCache``.
 
     Raises:
@@ -101,12 +109,16 @@ def page_cache(**options: Any) -> HTTPCache:
             f"MIDDLEWARE must begin with {COMPANION!r}, not with {first!r}, because an HTTP cache is in front of the "
             "site. Visitors would get pages in the language of others."
         )
-    own = [settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME]
+    fills = checked.flag("csrf_tokens", csrf_tokens) and not settings.CSRF_USE_SESSIONS and record_tokens()
+    cookies = [settings.SESSION_COOKIE_NAME]
+    if not fills:
+        cookies.append(settings.CSRF_COOKIE_NAME)
     cache = _PageCache(
         **{
-            "cookies": own,
+            "cookies": cookies,
             "session_cookies": [settings.SESSION_COOKIE_NAME],
             "companion": True,
+            "tokens": CsrfTokens() if fills else None,
             "figures_dir": figures_directory(),
             **options,
         }
@@ -184,7 +196,7 @@ class _Tagged:
         given = self._request.cache_tags  # type: ignore[attr-defined]
         if given is not self._tags:
             # A view has assigned them.
-            self._tags.update(options.page_tags("request.cache_tags", given))
+            self._tags.update(checked.page_tags("request.cache_tags", given))
         # Tags of a page that cache_page answered.
         self._tags |= getattr(response, "cache_tags", set())
         if "Cache-Tag" in response.headers:
@@ -231,18 +243,33 @@ class _Watched(_Tagged):
             notes.refuse("time zone", "time zone of an earlier request")
         messages = getattr(request, "_messages", None)
         if messages is not None and (messages.added_new or (messages.used and len(messages))):
-            # A page that asked for messages and found none depends on the cookie or the session, as any that reads them.
+            # A page that asked for messages and found none depends only on the cookie or the session.
             notes.refuse("messages", "shows or adds messages")
         varies = has_vary_header(response, "Cookie")
         if getattr(request, "_cache_update_cache", True) is False and response.has_header("Age") and varies:
             # cache_page has answered, without the Set-Cookie of the run that made the page. The page may contain the
             # CSRF token of the visitor of that run.
             notes.refuse("cache_page", "a page of cache_page with Vary: Cookie")
-        if dict.get(self._meta, SETS_COOKIE):
-            notes.refuse("csrf", "CSRF token from outside of CsrfViewMiddleware")
+        self._blank(response)
         if response.streaming and hasattr(request, "session") and not varies:
             # The body may still read the session, and no Vary would name it.
             notes.refuse("streaming", "streamed, and may use the session")
+
+    def _blank(self, response: HttpResponseBase) -> None:
+        """Give the cache the response with blanks in place of its tokens, or keep it from being stored."""
+        notes, meta = self._notes, self._meta
+        meta.has_ended = True
+        outcome: Blanked | Refusal | None = None
+        if notes.fills_blanks:
+            outcome = meta.issued.blanked(response, meta)
+        elif dict.get(meta, SETS_COOKIE):
+            outcome = OUTSIDE
+        elif meta.issued.asked and not settings.CSRF_USE_SESSIONS:
+            outcome = WITH_TOKEN
+        if isinstance(outcome, Refusal):
+            notes.refuse(outcome.reason, outcome.detail, leaves_mark=outcome.leaves_mark)
+        else:
+            notes.blanked = outcome
 
 
 def _compare(watch: Watch, request: HttpRequest, given: Mapping[str, Any]) -> None:
@@ -277,7 +304,7 @@ def _own_reads() -> dict[str, dict[str, Any]]:
     own = {
         f"cookie {settings.SESSION_COOKIE_NAME}": vars(sessions),
         f"cookie {settings.CSRF_COOKIE_NAME}": vars(csrf),
-        "CSRF_COOKIE": vars(csrf),
+        CSRF_COOKIE: vars(csrf),
         SETS_COOKIE: vars(csrf),
     }
     if not settings.DISALLOWED_USER_AGENTS:
@@ -297,13 +324,43 @@ class _Parameters(WatchedParameters, QueryDict):
 
 
 class _Meta(WatchedEnviron):
-    """The META of a request, which is also its environ under WSGI."""
+    """The META of a request, which is also its environ under WSGI.
+
+    Attributes:
+        issued: the tokens that Django has made for this request: see ``csrf_tokens``.
+        has_ended: whether the response has begun.
+    """
+
+    def __init__(self, environ: dict[str, Any], watch: Watch) -> None:
+        super().__init__(environ, watch)
+        self.issued = IssuedTokens()
+        self.has_ended = False
 
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
-        if name == SETS_COOKIE and value and not settings.CSRF_USE_SESSIONS and self.watch.counts("CSRF token"):
-            # Even a streamed body may do this. It is too late to send a Set-Cookie then.
-            self.watch.notes.refuse("csrf", "contains a CSRF token")
+        if name == SETS_COOKIE and value:
+            self.issued.asked += 1
+            if self.watch.notes.traces is not None:
+                self.watch.counts("CSRF token")
+            if self.has_ended:
+                # A streamed body may do this. It is too late to send a Set-Cookie then.
+                self.watch.notes.refuse("csrf", "CSRF token in a streamed body")
+
+    def note(self, name: str) -> None:
+        if name == CSRF_COOKIE and not self.watch.is_own(name, caller()):
+            self.watch.refuse("csrf", name)
+        else:
+            super().note(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        found = super().get(name, default)
+        if name != "HTTP_ACCEPT_ENCODING" or not self.watch.notes.fills_blanks or self.has_ended:
+            return found
+        if caller().f_globals is not vars(gzip):
+            return found
+        # GZipMiddleware compresses the page later, when its tokens have been found: see ``IssuedTokens.blanked``.
+        self.issued.accepts_gzip = gzip.re_accepts_gzip.search(found or "") is not None
+        return ""
 
 
 class _Headers(HttpHeaders):

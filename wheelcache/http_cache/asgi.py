@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, Final, cast
 from urllib.parse import unquote_to_bytes
 
-from wheelcache.http_cache.headers import FOR_THE_CACHE, Headers, without
+from wheelcache.http_cache.headers import FOR_THE_CACHE, Headers, as_bytes, without
 from wheelcache.http_cache.keys import encoded_slashes, page_key
 from wheelcache.http_cache.local_requests import ask_asgi, receive_of_nobody
 from wheelcache.http_cache.notes import NOTES_KEY
@@ -121,6 +121,7 @@ class AsgiCache:
         self._served = pages.figures.served
         self._sessions = pages.storing.settings.sessions
         self._find_session = self._sessions.find_in_bytes
+        self._tokens = pages.storing.settings.tokens
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -154,10 +155,18 @@ class AsgiCache:
                 variant = found.find((*map(headers.get, found.headers),))
                 page = None if variant is None else self._find(variant)
             if page is not None and self._clock() < page.sent_until:
-                self._served(page.size)
-                await send({"type": "http.response.start", "status": page.status, "headers": page.asgi_headers.copy()})
-                await send({"type": "http.response.body", "body": page.body})
-                return
+                sent_headers, body = page.asgi_headers.copy(), page.body
+                secret = None
+                if page.blanks is not None and self._tokens is not None:
+                    secret = self._tokens.secret(headers.get(COOKIE, b"").decode("latin-1"))
+                    if secret is not None:
+                        body, added = self._tokens.fill(page.blanks, secret)
+                        sent_headers += as_bytes(added)
+                if page.blanks is None or secret is not None:
+                    self._served(len(body))
+                    await send({"type": "http.response.start", "status": page.status, "headers": sent_headers})
+                    await send({"type": "http.response.body", "body": body})
+                    return
             selected = Selected(variant, page, page is not found)
         request = AsgiRequest(key, scope, headers, is_plain=is_plain, has_session=has_session)
         decision = self._pages.decide(request, selected)
@@ -304,6 +313,7 @@ class _Exchange:
         if reply is not None:
             self._is_answered = True
             await _send(self._client.send, reply)
+        headers = headers if run.headers is None else run.headers
         return {**message, "headers": without(headers, NOT_SENT) + run.announcement.headers}
 
     def _record(self, message: Message) -> None:

@@ -163,3 +163,8 @@ def without(headers: Headers, names: frozenset[bytes] | set[bytes]) -> Headers:
 def as_text(headers: Headers) -> WsgiHeaders:
     """Return the headers as text, which WSGI needs."""
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+
+
+def as_bytes(headers: WsgiHeaders) -> Headers:
+    """Return headers of WSGI with names in lower case, as in ASGI."""
+    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]

@@ -11,6 +11,7 @@ from wheelcache.cache import Cache
 from wheelcache.coherence.tag_stamps import TagStamps
 from wheelcache.http_cache import asgi as asgi_driver
 from wheelcache.http_cache import wsgi as wsgi_driver
+from wheelcache.http_cache.blanks import Tokens
 from wheelcache.http_cache.cache_status import CacheStatus
 from wheelcache.http_cache.figures import Figures
 from wheelcache.http_cache.keys import ALL, host_tag, prefix_tag
@@ -49,6 +50,7 @@ class HTTPCache:
         languages: the languages of the site; other languages that a client accepts are ignored. None to ignore none.
         companion: whether a page is stored only if the application reports the cookies and headers on which it depends:
             see ``notes``.
+        tokens: for companions: fills the blanks of pages that have tokens of their visitors: see ``blanks``.
         wait: the maximum seconds that a request waits while another request runs the application for the same page.
         serve_stale_after: the seconds after which a request gets a page that may be used instead of an error
             (``stale_if_error``), while the application takes longer to renew it; None to wait.
@@ -82,6 +84,7 @@ class HTTPCache:
         session_cookies: Iterable[str] = (),
         languages: Iterable[str] | None = None,
         companion: bool = False,
+        tokens: Tokens | None = None,
         wait: float = 10,
         serve_stale_after: float | None = None,
         ignore_query: Iterable[str] = (),
@@ -116,6 +119,7 @@ class HTTPCache:
             Sessions(sessions),
             needs_notes=options.flag("companion", companion),
             ignored=IgnoredReads(ignore_reads, ignore_reads_by),
+            tokens=tokens,
             cache_status=CacheStatus(_cache_status(cache_status)),
             wait=options.seconds("wait", wait),
             serve_stale_after=options.or_none(options.seconds)("serve_stale_after", serve_stale_after),

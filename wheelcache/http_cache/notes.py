@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from wheelcache.http_cache.blanks import Blanked
 from wheelcache.http_cache.reads import NOTHING_IGNORED, IgnoredReads, Reads
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.variants import SOME_COOKIE, cookie_field
@@ -33,6 +34,8 @@ class PageNotes:
         is_keyed: whether the application called ``vary_on``.
         given: a copy of the environ or the scope before middleware inside the cache received it; None if there is none.
         knows_middleware: whether all of this middleware is known to be harmless: see ``inside``.
+        blanked: the response with blanks in place of the tokens of the run; None if it has no tokens: see ``blanks``.
+        fills_blanks: whether the cache fills blanks, so that a response with tokens may be stored.
         tags: the tags of the page, to which the application may add: see ``HTTPCache.delete_tags``.
         ignored, traces: for companions, which read the request on behalf of the application: the reads that do not
             count, and the record of those that do, None unless a developer has asked for it.
@@ -44,8 +47,12 @@ class PageNotes:
     is_keyed = False
     given: Mapping[str, Any] | None = None
     knows_middleware = True
+    blanked: Blanked | None = None
 
-    def __init__(self, ignored: IgnoredReads = NOTHING_IGNORED, traces: Reads | None = None) -> None:
+    def __init__(
+        self, ignored: IgnoredReads = NOTHING_IGNORED, traces: Reads | None = None, *, fills_blanks: bool = False
+    ) -> None:
+        self.fills_blanks = fills_blanks
         self.tags: set[str] = set()
         self.ignored = ignored
         self.traces = traces
@@ -63,12 +70,13 @@ class PageNotes:
         """Make the page depend on whether the request has any cookie."""
         self.fields |= {SOME_COOKIE}
 
-    def refuse(self, reason: str, detail: str | None = None) -> None:
+    def refuse(self, reason: str, detail: str | None = None, *, leaves_mark: bool = True) -> None:
         """Keep the page from being stored. The first call decides.
 
         Args:
             reason: the reason by which the figures count pages, so use few different ones.
             detail: the reason that Cache-Status shows, such as "reads REMOTE_ADDR"; None if it is ``reason``.
+            leaves_mark: see ``Refusal``.
         """
         if self.refused is None:
-            self.refused = refusal(reason, detail)
+            self.refused = refusal(reason, detail, leaves_mark=leaves_mark)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
 
+from wheelcache.http_cache.blanks import Blanks
 from wheelcache.http_cache.cache_status import CacheStatus
 from wheelcache.http_cache.headers import Headers, WsgiHeaders, as_text
 from wheelcache.http_cache.rules import Freshness
@@ -44,14 +45,16 @@ class Page:
         tags: the tags that the site has given it: see ``HTTPCache.delete_tags``.
         purge_tags: see ``keys.page_tags``.
         since: the moment at which the run that made it began.
+        blanks: the body, if it has blanks for the tokens of visitors; None if it is the same for all.
         is_outdated: whether a soft purge has made it stale.
         asgi_headers, wsgi_headers: the prepared headers of a hit.
         weight: its weight in the cache.
     """
 
     __slots__ = (
-        *("asgi_headers", "body", "born", "fields", "freshness", "headers", "headers_of_304", "is_outdated", "reason"),
-        *("cache_status", "purge_tags", "sent_until", "since", "size", "status", "tags", "weight", "wsgi_headers"),
+        *("asgi_headers", "blanks", "body", "born", "cache_status", "fields", "freshness", "headers", "headers_of_304"),
+        *("is_outdated", "purge_tags", "reason", "sent_until", "since", "size", "status", "tags", "weight"),
+        "wsgi_headers",
     )
 
     def __init__(
@@ -76,6 +79,7 @@ class Page:
         self.tags: Iterable[str] = ()
         self.purge_tags: tuple[str, ...] = ()
         self.since = 0
+        self.blanks: Blanks | None = None
         self.is_outdated = False
         self.sent_until = now
         self.asgi_headers: Headers = []

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, NamedTuple
 
+from wheelcache.http_cache.blanks import AMBIGUOUS
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.replies import Renewal, Reply, not_cached
@@ -265,6 +266,8 @@ class Pages:
         if authorized and page is not None and not page.freshness.serves_authorized:
             return self._forward(request, "request", AUTHORIZATION)
         now = self.clock()
+        if (page is None or page.blanks is not None) and storing.is_ambiguous(request):
+            return self._forward(request, "bypass", AMBIGUOUS)
         if page is not None:
             use = self._use(page, now)
             if use is Use.FRESH:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from wheelcache.http_cache import rules
+from wheelcache.http_cache.blanks import Filled
 from wheelcache.http_cache.cache_status import CacheStatus
-from wheelcache.http_cache.headers import Headers
+from wheelcache.http_cache.headers import Headers, as_bytes
 from wheelcache.http_cache.page import Page, status_line
 from wheelcache.http_cache.request import Request
 
@@ -42,16 +43,23 @@ class Reply:
     renewal: Renewal | None = None
 
 
-def stored_reply(page: Page, request: Request, now: float, wall: float, status: Headers | None) -> Reply:
+def stored_reply(
+    page: Page, request: Request, now: float, wall: float, status: Headers | None, filled: Filled | None
+) -> Reply:
     """Answer a request with a stored page.
 
     Args:
+        filled: the body for this visitor, if the page has blanks.
         status: the header Cache-Status; None for that of a hit.
     """
     unchanged = not_modified(page, request, wall)
     if unchanged is not None:
         return Reply(304, unchanged.reason, page.with_age(unchanged.headers, now, status), b"")
     headers = page.with_age(page.headers, now, status)
+    if filled is not None:
+        # Never a part of it: two parts would have two tokens.
+        body = b"" if request.method == "HEAD" else filled.body
+        return Reply(page.status, page.reason, headers + as_bytes(filled.headers), body)
     if request.method == "HEAD":
         return Reply(page.status, page.reason, headers, b"")
     wanted = request.value(b"range")
@@ -75,7 +83,7 @@ def stored_reply(page: Page, request: Request, now: float, wall: float, status: 
 def not_modified(page: Page, request: Request, wall: float) -> Reply | None:
     """Return a 304 if the client has the page already, otherwise None."""
     none_match, modified_since = request.value(b"if-none-match"), request.value(b"if-modified-since")
-    if page.status != COMPLETE or (none_match is None and modified_since is None):
+    if page.status != COMPLETE or page.blanks is not None or (none_match is None and modified_since is None):
         return None
     if not rules.is_not_modified(page.headers, none_match, modified_since, wall):
         return None

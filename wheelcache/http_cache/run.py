@@ -12,6 +12,7 @@ from typing import Final
 
 from wheelcache.core.tags import moment
 from wheelcache.http_cache import rules
+from wheelcache.http_cache.blanks import FOREIGN, for_one_visitor
 from wheelcache.http_cache.cache_status import NO_ANNOUNCEMENT
 from wheelcache.http_cache.headers import Headers, single
 from wheelcache.http_cache.notes import PageNotes
@@ -36,6 +37,7 @@ BODY: Final = refusal("body", "request with a body")
 ERROR: Final = refusal("error", "the application failed")
 ERROR_REPLACED: Final = refusal("error", "error")
 INCOMPLETE: Final = refusal("incomplete", "incomplete response")
+CHANGED: Final = refusal("csrf", "CSRF token in a body that is changed inside the cache")
 NO_RESPONSE: Final = refusal("no response")
 WRONG_LENGTH: Final = refusal("content-length", "the body is shorter or longer than its Content-Length")
 
@@ -82,11 +84,12 @@ class Run:
         conditions: headers that replace the client's ``CONDITIONS``; None if the application gets the client's.
         announcement: headers that the driver adds to the application's response.
         is_recording: whether the response may still be stored, so that the driver must report its body.
+        headers: the headers that the driver sends instead of the application's; None to send these.
     """
 
     __slots__ = (
         *("_began", "_chunks", "_page", "_promised", "_since", "_size", "_storing", "_why", "announcement"),
-        *("conditions", "has_client", "is_recording", "key", "notes", "request", "stored", "turn"),
+        *("conditions", "has_client", "headers", "is_recording", "key", "notes", "request", "stored", "turn"),
     )
 
     def __init__(
@@ -94,12 +97,14 @@ class Run:
     ) -> None:
         self.request = request
         self.key = key
-        self.notes = PageNotes(storing.settings.ignored, request.traces)
+        fills_blanks = storing.settings.tokens is not None
+        self.notes = PageNotes(storing.settings.ignored, request.traces, fills_blanks=fills_blanks)
         self.stored = stored
         self.turn = turn
         self.has_client = True
         self.announcement = NO_ANNOUNCEMENT
         self.is_recording = True
+        self.headers: Headers | None = None
         self.conditions: Headers | None = None
         if stored is not None:
             self.conditions = rules.validators(stored.headers)
@@ -134,6 +139,8 @@ class Run:
         self._page = page
         length = single(page.headers, b"content-length")
         self._promised = None if length is None else int(length)
+        if page.blanks is not None:
+            self.headers = for_one_visitor(headers)
         if self.conditions is not None:
             unchanged = storing.unchanged(page, self.request)
             if unchanged is not None:
@@ -164,7 +171,17 @@ class Run:
         if self._promised not in (None, self._size):
             self.give_up(WRONG_LENGTH)
             return
-        page.fill(b"".join(self._chunks))
+        body, tokens = b"".join(self._chunks), self._storing.settings.tokens
+        if page.blanks is not None:
+            blanked = self.notes.blanked
+            if blanked is None or blanked.body != body:
+                self.give_up(CHANGED)
+                return
+            body = page.blanks.body
+        if tokens is not None and tokens.is_foreign(body):
+            self.give_up(FOREIGN)
+            return
+        page.fill(body)
         self._store(page)
 
     def _store(self, page: Page) -> Refusal | None:

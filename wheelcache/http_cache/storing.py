@@ -10,9 +10,10 @@ from urllib.parse import quote, urljoin
 
 from wheelcache import options
 from wheelcache.http_cache import rules
+from wheelcache.http_cache.blanks import Filled, Tokens, for_one_visitor
 from wheelcache.http_cache.cache_status import CacheStatus
 from wheelcache.http_cache.figures import Figures
-from wheelcache.http_cache.headers import CACHE_TAG, Headers, cache_tags, decoded, single, values
+from wheelcache.http_cache.headers import CACHE_TAG, Headers, cache_tags, decoded, single, values, without
 from wheelcache.http_cache.keys import parts_of_url
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import BODILESS, Page
@@ -33,6 +34,7 @@ TOO_LONG: Final = refusal("max_body", "longer than max_body")
 BY_REQUEST: Final = refusal("request", "no-store in the request")
 NO_COMPANION: Final = refusal("companion", "the application reported no dependencies")
 SESSION: Final = refusal("session")
+WHOLE_COOKIE: Final = refusal("csrf", "CSRF token in a page that depends on the whole Cookie header")
 WRONG_TAGS: Final = refusal("tags", "more than 64 tags, or an invalid one")
 ENCODING: Final = refusal("encoding", "Content-Encoding that the request does not accept", leaves_mark=False)
 UNUSUAL_ENCODING: Final = refusal("encoding", "unusual Accept-Encoding", leaves_mark=False)
@@ -48,6 +50,7 @@ class Settings:
         sessions: a request with one of these cookies stores only pages that depend on it or on all cookies.
         needs_notes: whether a page is stored only if the application called ``PageNotes.vary_on``.
         ignored: the reads that do not change a page.
+        tokens: fills the blanks of pages; None if pages with tokens are not stored.
         cache_status: writes the header Cache-Status.
         wait: the maximum seconds that a request waits for another one.
         serve_stale_after: the seconds after which a request gets a stale page while its renewal runs; None to wait.
@@ -58,6 +61,7 @@ class Settings:
     sessions: Sessions
     needs_notes: bool
     ignored: IgnoredReads
+    tokens: Tokens | None
     cache_status: CacheStatus
     wait: float
     serve_stale_after: float | None
@@ -94,10 +98,23 @@ class Storing:
             counted_as: the field of ``PageStats``; None if no client receives the answer.
             status: the header Cache-Status; None for that of a hit.
         """
-        answer = stored_reply(page, request, now, self.wall(), status)
+        answer = stored_reply(page, request, now, self.wall(), status, self._filled(page, request))
         if counted_as is not None:
             self.figures.count(counted_as, len(answer.body))
         return answer
+
+    def _filled(self, page: Page, request: Request) -> Filled | None:
+        tokens = self.settings.tokens
+        if page.blanks is None or tokens is None:
+            return None
+        secret = tokens.secret((request.value(b"cookie") or b"").decode("latin-1"))
+        # Requests with an ambiguous cookie bypass pages with blanks.
+        return tokens.fill(page.blanks, secret or "")
+
+    def is_ambiguous(self, request: Request) -> bool:
+        """Return whether the framework may find another secret in a request than the cache."""
+        tokens, header = self.settings.tokens, request.value(b"cookie")
+        return tokens is not None and header is not None and tokens.secret(header.decode("latin-1")) is None
 
     def unchanged(self, page: Page, request: Request) -> Reply | None:
         """Return a 304 if the client has the page already, otherwise None."""
@@ -113,10 +130,13 @@ class Storing:
         Args:
             seconds: the time that the application took.
         """
-        control = rules.control_of(headers)
+        control, blanked = rules.control_of(headers), notes.blanked
+        if blanked is not None:
+            headers = [pair for pair in headers if not blanked.is_of_the_visitor(pair)]
         why = self._refused(request, status, headers, control)
         if why is not None:
-            return why
+            # The token is the reason for its cookie.
+            return notes.refused if notes.refused is not None and why.reason == "set-cookie" else why
         freshness = self._freshness(request, status, headers, control, seconds)
         if not freshness.is_useful:
             return NO_LIFETIME
@@ -124,7 +144,9 @@ class Storing:
         if length is not None and int(length) > self.policy.max_body:
             return TOO_LONG
         fields = self.settings.normalization.fields(rules.vary_fields(headers))
-        page = self._page(status, reason, rules.storable_headers(headers), freshness, fields)
+        stored = rules.storable_headers(headers)
+        page = self._page(status, reason, stored if blanked is None else for_one_visitor(stored), freshness, fields)
+        page.blanks = None if blanked is None else blanked.blanks
         page.tags = cache_tags(map(decoded, values(headers, CACHE_TAG)))
         return self._refusal(page, notes, request) or page
 
@@ -157,6 +179,8 @@ class Storing:
         if self.settings.needs_notes and not notes.is_keyed:
             return NO_COMPANION
         page.fields |= notes.fields
+        if page.blanks is not None and COOKIE in page.fields:
+            return WHOLE_COOKIE
         if request.has_session and COOKIE not in page.fields and not page.fields >= self.settings.sessions.fields:
             return SESSION
         if (of_visitor := _of_visitor(page, request)) is not None:
@@ -177,7 +201,10 @@ class Storing:
         why = self._refusal(page, notes, request) or _add_tags(page, notes)
         if why is not None:
             return why
-        if page.status not in BODILESS and single(page.headers, b"content-length") is None:
+        if page.blanks is not None and page.blanks.is_compressed:
+            # Each answer has another length.
+            page.headers = without(page.headers, {b"content-length"})
+        elif page.status not in BODILESS and single(page.headers, b"content-length") is None:
             # Servers would otherwise send the body in chunks.
             page.headers.append((b"content-length", b"%d" % page.size))
         page.since = since
@@ -249,8 +276,8 @@ def _of_visitor(page: Page, request: Request) -> Refusal | None:
     # A header that frameworks may read differently is refused elsewhere, if the page depends on a single cookie.
     for name in sorted(cookies(header) or {COOKIE: b""}):
         if name not in values and (COOKIE in page.fields or cookie_field(name) in page.fields):
-            detail = f"depends on the cookie {name.decode('latin-1')}, which this visitor has; only a rule gives it a lifetime"
-            return refusal("visitor", detail, cookie=name)
+            depends = f"depends on the cookie {name.decode('latin-1')}, which this visitor has"
+            return refusal("visitor", f"{depends}; only a rule gives it a lifetime", cookie=name)
     return None
 
 

@@ -162,7 +162,7 @@ class WatchedCookies(dict[str, str]):
         self._watch = watch
         sent = cookies(header)
         if sent is None or {name.decode("latin-1") for name in sent} != set(dict.keys(found)):
-            watch.notes.refuse(*UNUSUAL_COOKIES)
+            watch.notes.refuse(UNUSUAL_COOKIES.reason, UNUSUAL_COOKIES.detail)
         super().__init__(found)
 
     def note(self, name: str) -> None:

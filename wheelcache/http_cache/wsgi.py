@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, cast
 
 from wheelcache.http_cache.cache_status import Announcement
-from wheelcache.http_cache.headers import FOR_THE_CACHE, Headers, WsgiHeaders, as_text
+from wheelcache.http_cache.headers import FOR_THE_CACHE, WsgiHeaders, as_bytes, as_text
 from wheelcache.http_cache.keys import encoded_slashes, page_key
 from wheelcache.http_cache.local_requests import ask_wsgi, drain
 from wheelcache.http_cache.notes import NOTES_KEY
@@ -130,6 +130,7 @@ class WsgiCache:
         self._served = pages.figures.served
         self._sessions = pages.storing.settings.sessions
         self._find_session = self._sessions.find_in_text
+        self._tokens = pages.storing.settings.tokens
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if self._query is not None and environ.get("QUERY_STRING"):
@@ -153,9 +154,16 @@ class WsgiCache:
                 variant = found.find((*map(environ.get, found.environ_names),))
                 page = None if variant is None else self._find(variant)
             if page is not None and self._clock() < page.sent_until:
-                self._served(page.size)
-                start_response(page.reason, page.wsgi_headers.copy())
-                return [page.body]
+                if page.blanks is None or self._tokens is None:
+                    self._served(page.size)
+                    start_response(page.reason, page.wsgi_headers.copy())
+                    return [page.body]
+                secret = self._tokens.secret(environ.get("HTTP_COOKIE", ""))
+                if secret is not None:
+                    filled = self._tokens.fill(page.blanks, secret)
+                    self._served(len(filled.body))
+                    start_response(page.reason, page.wsgi_headers + filled.headers)
+                    return [filled.body]
             selected = Selected(variant, page, page is not found)
         request = WsgiRequest(key, environ, is_plain=is_plain, has_session=has_session)
         decision = self._pages.decide(request, selected)
@@ -314,10 +322,10 @@ class _Exchange:
             return self._start_response(status, _sent(headers, run.announcement), exc_info)
         self._has_started = True
         if run.is_recording:
-            self.reply = run.started(int(status[:3]), status, _as_bytes(headers))
+            self.reply = run.started(int(status[:3]), status, as_bytes(headers))
         if self.reply is not None:
             return partial(self._write, _discard)
-        headers = _sent(headers, run.announcement)
+        headers = _sent(headers if run.headers is None else as_text(run.headers), run.announcement)
         write = self._start_response(status, headers, exc_info) if exc_info else self._start_response(status, headers)
         return partial(self._write, write) if run.is_recording else write
 
@@ -438,7 +446,7 @@ def _start_forwarded(
 ) -> Write:
     """Call ``start_response`` for a response that is not stored."""
     if forward.is_watched:
-        forward.started(int(status[:3]), _as_bytes(headers))
+        forward.started(int(status[:3]), as_bytes(headers))
     sent = _sent(headers, forward.announcement)
     return start_response(status, sent, exc_info) if exc_info else start_response(status, sent)
 
@@ -488,7 +496,3 @@ def _key(environ: Environ, extra: str) -> str:
         get("PATH_INFO", ""),
         extra,
     )
-
-
-def _as_bytes(headers: WsgiHeaders) -> Headers:
-    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]

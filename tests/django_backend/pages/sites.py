@@ -1,5 +1,7 @@
 """A Django site behind an HTTP cache, on each of its servers' interfaces."""
 
+from io import BytesIO
+
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
@@ -25,7 +27,7 @@ class DjangoOnWsgi(WsgiSite):
 
     def ask(self, *parts):
         # Without wsgiref's validator, which refuses other classes of environ than dict.
-        return answer_of(self.app, self.environ(*parts))
+        return answer_of(self.app, {**self.environ(*parts), "wsgi.input": BytesIO(parts[-1])})
 
 
 class DjangoOnAsgi(AsgiSite):

@@ -24,12 +24,6 @@ def test_a_visitor_with_a_session_gets_no_page_of_all_visitors(site):
     assert site.get("/plain").body == shared.body
 
 
-def test_no_visitor_gets_the_token_of_another(site):
-    assert "csrftoken" in site.get("/token")["set-cookie"]
-    assert not is_stored(site, "/token")
-    assert site.stats().stored == 0
-
-
 def test_a_page_with_a_token_is_stored_for_its_visitor_if_the_token_is_in_the_session(make_site, site_settings):
     site_settings.CSRF_USE_SESSIONS = True
     site = make_site()

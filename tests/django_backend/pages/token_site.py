@@ -1,0 +1,157 @@
+"""The views of a site whose pages have CSRF tokens, and of one that tries to leak them."""
+
+import base64
+import json
+import threading
+from itertools import count
+
+from django.core.cache import cache
+from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
+from django.middleware.csrf import get_token, rotate_token
+from django.template import engines
+from django.urls import path
+from django.utils.safestring import mark_safe
+from django.views.decorators.cache import cache_control, cache_page
+from django.views.decorators.csrf import csrf_protect, ensure_csrf_cookie, requires_csrf_token
+
+numbers = count()
+for_a_minute = cache_control(max_age=60)
+
+FORM = '<form method="post">{% csrf_token %}<input name="a"></form>'
+LONG = "Enough text to be compressed. " * 20
+
+
+def rendered(request, text):
+    template = engines["django"].from_string(text)
+    return HttpResponse(template.render({"number": next(numbers)}, request))
+
+
+def with_forms(number):
+    """Return a view whose page has so many forms, and which accepts them."""
+    text = "<p>page {{ number }}</p>" + FORM * number
+
+    def view(request):
+        return HttpResponse("accepted") if request.method == "POST" else rendered(request, text)
+
+    return for_a_minute(view)
+
+
+def in_a_thread(function, *args):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(function(*args)))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def fragment(request):
+    """A form that an earlier run has made for another visitor."""
+    kept = cache.get("fragment")
+    if kept is None:
+        kept = mark_safe(engines["django"].from_string(FORM).render({}, request))
+        cache.set("fragment", kept)
+        return HttpResponse(kept)
+    return HttpResponse(f"{kept} {next(numbers)}")
+
+
+def stream(request):
+    def body():
+        yield get_token(request)
+
+    async def async_body():
+        for each in body():
+            yield each
+
+    return StreamingHttpResponse(async_body() if hasattr(request, "scope") else body())
+
+
+def rotated(request):
+    token = get_token(request)
+    rotate_token(request)
+    return HttpResponse(f"{token} {get_token(request)}")
+
+
+def in_header(request):
+    token = get_token(request)
+    response = HttpResponse(token)
+    response["X-Token"] = token
+    return response
+
+
+def secret_in_header(request):
+    response = HttpResponse(get_token(request))
+    response["Link"] = f"</x?{request.META['CSRF_COOKIE']}>"
+    return response
+
+
+def in_cookie(request):
+    token = get_token(request)
+    response = HttpResponse(token)
+    response.set_cookie("XSRF-TOKEN", token)
+    return response
+
+
+def altered_cookie(request):
+    token = get_token(request)
+    response = HttpResponse(token)
+    response.csrf_path = "/other"
+    return response
+
+
+def secret_in_body(request):
+    token = get_token(request)
+    return HttpResponse(f"{token} {request.META['CSRF_COOKIE']}")
+
+
+def remasked(request):
+    """Another token of the secret, made without Django's function."""
+    token = get_token(request)
+    return HttpResponse(f"{token} {'a' * 32}{dict.get(request.META, 'CSRF_COOKIE')}")
+
+
+def refused_status(request):
+    return HttpResponse(get_token(request), status=404)
+
+
+HOSTILE = {
+    "thread": lambda request: HttpResponse(in_a_thread(get_token, request)),
+    "thread-and-own": lambda request: HttpResponse(f"{get_token(request)} {in_a_thread(get_token, request)}"),
+    "stream": stream,
+    "json": lambda request: JsonResponse({"token": get_token(request)}),
+    "escaped": lambda request: HttpResponse("".join(f"\\u{ord(each):04x}" for each in get_token(request))),
+    "escaped-and-plain": lambda request: HttpResponse(
+        f"{get_token(request)} " + "".join(f"&#{ord(each)};" for each in get_token(request))
+    ),
+    "base64": lambda request: HttpResponse(base64.b64encode(get_token(request).encode())),
+    "split": lambda request: HttpResponse(json.dumps([get_token(request)[:32], get_token(request)[32:]])),
+    "fragment": fragment,
+    "rotated": rotated,
+    "in-header": in_header,
+    "secret-in-header": secret_in_header,
+    "in-cookie": in_cookie,
+    "secret-in-body": secret_in_body,
+    "remasked": remasked,
+    "status": refused_status,
+    "unused": lambda request: HttpResponse(f"{get_token(request)[:0]}unused"),
+    "reads-cookie": lambda request: HttpResponse(f"{get_token(request)} {request.COOKIES.get('csrftoken')}"),
+    "reads-cookie-only": lambda request: HttpResponse(str(request.COOKIES.get("csrftoken"))),
+    "reads-entry": lambda request: HttpResponse(f"{get_token(request)} {request.META['CSRF_COOKIE']}"),
+    "reads-header": lambda request: HttpResponse(f"{get_token(request)} {request.META.get('HTTP_COOKIE')}"),
+    "decorated": csrf_protect(lambda request: HttpResponse(get_token(request))),
+    "required": requires_csrf_token(lambda request: HttpResponse(get_token(request))),
+    "cache-page": cache_page(600)(lambda request: rendered(request, FORM)),
+    "ensured": ensure_csrf_cookie(lambda request: HttpResponse(f"ensured {next(numbers)}")),
+    "upper": lambda request: HttpResponse(get_token(request).swapcase()),
+    "twice": lambda request: HttpResponse(f"{get_token(request)} {get_token(request)}"),
+    "joined": lambda request: HttpResponse(get_token(request) + get_token(request)),
+    "attribute-first": lambda request: HttpResponse(f'<input value="{get_token(request)}" name="csrfmiddlewaretoken">'),
+}
+"""By name. Some of these pages may be stored; none may show a visitor anything of another one."""
+
+urlpatterns = [
+    *(path(name, for_a_minute(view)) for name, view in HOSTILE.items()),
+    *(path(f"forms/{number}", with_forms(number)) for number in (0, 1, 10)),
+    path("long", for_a_minute(lambda request: rendered(request, FORM + LONG))),
+    path("no-lifetime", lambda request: rendered(request, FORM)),
+    path("public", cache_control(public=True, s_maxage=60)(lambda request: rendered(request, FORM))),
+]
