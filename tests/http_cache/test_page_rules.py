@@ -68,7 +68,10 @@ def test_of_each_kind_the_first_matching_rule_counts():
         ([("/x", ttl(1)), "/y"], r"rules\[1\] must be a pair of a pattern and a rule, such as .*, not '/y'"),
         ([("/x",)], r"rules\[0\] must be a pair"),
         ([(5, ttl(1))], r"rules\[0\] must be a pair"),
-        ([("/x", 60)], r"rules\[0\], for '/x', must have ttl\(seconds\), bypass\(\) or grace\(seconds\), not 60"),
+        (
+            [("/x", 60)],
+            r"rules\[0\], for '/x', must have ttl\(seconds\), bypass\(\), grace\(s.*\) or without_c",
+        ),
         ([("/x", bypass)], r"rules\[0\], for '/x', must have ttl"),
         ([("example.com", ttl(1))], r"rules\[0\] must have a pattern of a path, or .*, not 'example.com'"),
         ([("", ttl(1))], r"rules\[0\] must have a pattern"),

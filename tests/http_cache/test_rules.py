@@ -174,7 +174,7 @@ def test_a_304_takes_no_name_from_vary():
 def test_a_refusal_has_a_reason_and_a_detail(headers, reason, detail):
     fields = [(name.encode(), value) for name, value in headers.items()]
     refused = rules.refusal(200, fields, rules.control_of(fields), Policy(), authorized=False)
-    assert refused == (reason, detail)
+    assert (refused.reason, refused.detail) == (reason, detail)
 
 
 def test_a_response_with_two_lengths_is_not_stored():

@@ -129,6 +129,10 @@ def page_cache(*, csrf_tokens: bool = True, **options: Any) -> HTTPCache:
             f"session_cookies must contain {settings.SESSION_COOKIE_NAME!r}, the SESSION_COOKIE_NAME of the site, not "
             f"only {sorted(map(bytes.decode, named))!r}"
         )
+    if settings.CSRF_COOKIE_NAME.encode() in cache.pages.storing.settings.page_rules.lost_cookies():
+        raise ImproperlyConfigured(
+            f"without_cookies() in rules must not name the cookie of CSRF tokens: {settings.CSRF_COOKIE_NAME!r}"
+        )
     if apps.ready:
         cache.pages.storing.settings.ignored.load()
     return cache
@@ -316,6 +320,13 @@ def _own_reads() -> dict[str, dict[str, Any]]:
 @watched(dict, dict)
 class _Cookies(WatchedCookies):
     """The cookies of a request."""
+
+    def note(self, name: str) -> None:
+        if name == settings.CSRF_COOKIE_NAME and self._watch.notes.fills_blanks:
+            # No key contains it, and no stored page may contain it.
+            self._watch.refuse("csrf", f"cookie {name}")
+        else:
+            super().note(name)
 
 
 @watched(QueryDict)

@@ -14,11 +14,12 @@ from time import monotonic
 from typing import Any, Final, cast
 from urllib.parse import unquote_to_bytes
 
+from wheelcache.http_cache.blanks import Blanks, Tokens
 from wheelcache.http_cache.headers import FOR_THE_CACHE, Headers, as_bytes, without
 from wheelcache.http_cache.keys import encoded_slashes, page_key
 from wheelcache.http_cache.local_requests import ask_asgi, receive_of_nobody
 from wheelcache.http_cache.notes import NOTES_KEY
-from wheelcache.http_cache.page import status_line
+from wheelcache.http_cache.page import Page, status_line
 from wheelcache.http_cache.pages import Decision, Pages, Selected, Wait
 from wheelcache.http_cache.query import QueryRules
 from wheelcache.http_cache.reads import WHY, Reads
@@ -59,17 +60,25 @@ class AsgiRequest:
         by_name: the headers of the scope, which have one line each.
     """
 
-    __slots__ = ("_values", "has_session", "is_plain", "key", "method", "scope")
+    __slots__ = ("_values", "has_session", "is_plain", "key", "loses_cookies", "method", "scope")
 
     blocks: Final = False
 
     def __init__(
-        self, key: str, scope: Scope, by_name: dict[bytes, bytes], *, is_plain: bool, has_session: bool
+        self,
+        key: str,
+        scope: Scope,
+        by_name: dict[bytes, bytes],
+        *,
+        is_plain: bool,
+        has_session: bool,
+        loses_cookies: bool = False,
     ) -> None:
         self.method: str = scope["method"]
         self.key = key
         self.is_plain = is_plain
         self.has_session = has_session
+        self.loses_cookies = loses_cookies
         self.scope = scope
         self._values = by_name
 
@@ -79,11 +88,7 @@ class AsgiRequest:
 
     @property
     def path(self) -> str:
-        path = _path(self.scope)
-        if not self.scope.get("root_path"):
-            return path
-        root = _root(self.scope)
-        return path if f"{path}/".startswith(f"{root}/") else root + path
+        return _whole_path(self.scope)
 
     @property
     def query(self) -> str:
@@ -122,6 +127,8 @@ class AsgiCache:
         self._sessions = pages.storing.settings.sessions
         self._find_session = self._sessions.find_in_bytes
         self._tokens = pages.storing.settings.tokens
+        self._lost = pages.storing.settings.lost_cookies
+        self._find_lost = self._lost.find_in_bytes
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -136,6 +143,9 @@ class AsgiCache:
         if len(headers) != len(scope["headers"]):
             scope = _with_one_line_per_field(scope)
             headers = dict(scope["headers"])
+        loses = COOKIE in headers and self._find_lost(headers[COOKIE]) is not None and self._lose(scope, headers)
+        if loses:
+            scope = {**scope, "headers": [*headers.items()]}
         keyed, has_session = NONE, False
         if not SPECIAL_HEADERS.isdisjoint(headers):
             special = SPECIAL_HEADERS.intersection(headers)
@@ -155,20 +165,18 @@ class AsgiCache:
                 variant = found.find((*map(headers.get, found.headers),))
                 page = None if variant is None else self._find(variant)
             if page is not None and self._clock() < page.sent_until:
-                sent_headers, body = page.asgi_headers.copy(), page.body
-                secret = None
-                if page.blanks is not None and self._tokens is not None:
-                    secret = self._tokens.secret(headers.get(COOKIE, b"").decode("latin-1"))
-                    if secret is not None:
-                        body, added = self._tokens.fill(page.blanks, secret)
-                        sent_headers += as_bytes(added)
-                if page.blanks is None or secret is not None:
-                    self._served(len(body))
-                    await send({"type": "http.response.start", "status": page.status, "headers": sent_headers})
+                if page.blanks is None or self._tokens is None:
+                    self._served(page.size)
+                    headers_of_hit, body = page.asgi_headers.copy(), page.body
+                else:
+                    headers_of_hit, body = self._filled(page, page.blanks, self._tokens, headers.get(COOKIE, b""))
+                if headers_of_hit is not None:
+                    start = {"type": "http.response.start", "status": page.status, "headers": headers_of_hit}
+                    await send(start)
                     await send({"type": "http.response.body", "body": body})
                     return
             selected = Selected(variant, page, page is not found)
-        request = AsgiRequest(key, scope, headers, is_plain=is_plain, has_session=has_session)
+        request = AsgiRequest(key, scope, headers, is_plain=is_plain, has_session=has_session, loses_cookies=loses)
         decision = self._pages.decide(request, selected)
         while isinstance(decision, Wait):
             decision = await self._follow(request, decision)
@@ -180,6 +188,26 @@ class AsgiCache:
             if decision.renewal is not None:
                 self._renew(decision.renewal)
             await _send(send, decision)
+
+    def _filled(self, page: Page, blanks: Blanks, tokens: Tokens, cookies: bytes) -> tuple[Headers | None, bytes]:
+        """Return the headers and the body of a hit for one visitor; None if the request bypasses the page."""
+        secret = tokens.secret(cookies.decode("latin-1"))
+        if secret is None:
+            return None, b""
+        body, headers = tokens.fill(blanks, secret)
+        self._served(len(body))
+        return page.asgi_headers + as_bytes(headers), body
+
+    def _lose(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
+        """Remove the cookies that the page loses from its headers. Return whether there were any."""
+        given, host = headers[COOKIE], headers.get(b"host", b"").decode("latin-1")
+        kept = self._lost.removed(scope["method"], host, _whole_path(scope), given)
+        if kept == given:
+            return False
+        headers[COOKIE] = kept
+        if not kept:
+            del headers[COOKIE]
+        return True
 
     async def warm(self, urls: Iterable[str], *, headers: Mapping[str, str] | None = None, seconds: float = 10) -> int:
         """Request pages, so that the first visitors of this process do not wait for them: see ``WsgiCache.warm``.
@@ -389,6 +417,15 @@ def _path(scope: Scope) -> str:
         if sent.decode(errors="replace") == path:
             return sent.decode("latin-1")
     return path.encode("utf-8", "surrogatepass").decode("latin-1")
+
+
+def _whole_path(scope: Scope) -> str:
+    """Return the path with the script name."""
+    path = _path(scope)
+    if not scope.get("root_path"):
+        return path
+    root = _root(scope)
+    return path if f"{path}/".startswith(f"{root}/") else root + path
 
 
 def _with_one_line_per_field(scope: Scope) -> Scope:

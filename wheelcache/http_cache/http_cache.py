@@ -20,7 +20,7 @@ from wheelcache.http_cache.page_rules import PageRule, PageRules
 from wheelcache.http_cache.pages import Pages
 from wheelcache.http_cache.query import QueryRules
 from wheelcache.http_cache.reads import IgnoredReads
-from wheelcache.http_cache.request import Sessions
+from wheelcache.http_cache.request import LostCookies, Sessions
 from wheelcache.http_cache.rules import Policy
 from wheelcache.http_cache.stored_pages import StoredPages, weigh
 from wheelcache.http_cache.storing import Settings, Storing
@@ -113,9 +113,15 @@ class HTTPCache:
             cookies=None if cookies is None else _names("cookies", cookies) | sessions,
             languages=None if languages is None else frozenset(map(bytes.lower, _names("languages", languages))),
         )
+        page_rules = PageRules(rules)
+        if kept := page_rules.lost_cookies() & sessions:
+            raise ValueError(
+                f"without_cookies() in rules must not name the cookie of a session: {options.shown(min(kept).decode())}"
+            )
         settings = Settings(
             normalization,
-            PageRules(rules),
+            page_rules,
+            LostCookies(page_rules),
             Sessions(sessions),
             needs_notes=options.flag("companion", companion),
             ignored=IgnoredReads(ignore_reads, ignore_reads_by),

@@ -26,12 +26,14 @@ class PageRule:
         value_cookies: the cookies that say nothing about the visitor, such as the one of the language: see ``ttl``.
         bypasses: whether its requests bypass the cache.
         grace: the seconds for which the page may be stale if it does not specify them; None for those of the policy.
+        lost_cookies: the cookies that the application neither receives nor sets; None for no such rule.
     """
 
     ttl: float | None = None
     value_cookies: frozenset[bytes] = frozenset()
     bypasses: bool = False
     grace: float | None = None
+    lost_cookies: frozenset[bytes] | None = None
 
 
 NO_RULE: Final = PageRule()
@@ -69,6 +71,24 @@ def grace(seconds: float) -> PageRule:
     return PageRule(grace=options.seconds_or_zero("the number in grace()", seconds))
 
 
+def without_cookies(*names: str) -> PageRule:
+    """Let pages lose cookies: the application does not receive them, and the cookies that it sets are not sent.
+
+    So a page that would depend on them is the same for all visitors. Name only cookies that these pages do not need: a
+    list of recently viewed products, for example, no longer contains the products of these pages. Requests with unsafe
+    methods are not changed, and neither are the responses with ``private`` or ``no-store``.
+    """
+    accepted = "names of cookies, such as 'history'"
+    found = options.names("the names in without_cookies()", names, accepted, _is_cookie)
+    if not found:
+        raise ValueError(f"without_cookies() must have {accepted}")
+    return PageRule(lost_cookies=frozenset(name.encode() for name in found))
+
+
+def _is_cookie(name: str) -> bool:
+    return bool(_COOKIE.fullmatch(name))
+
+
 class PageRules:
     """The rules of a site, in their order.
 
@@ -98,13 +118,19 @@ class PageRules:
             value_cookies=lifetime.value_cookies,
             bypasses=any(rule.bypasses for rule in found),
             grace=next((rule.grace for rule in found if rule.grace is not None), None),
+            lost_cookies=next((rule.lost_cookies for rule in found if rule.lost_cookies is not None), None),
         )
+
+    def lost_cookies(self) -> frozenset[bytes]:
+        """Return the cookies that any page loses."""
+        return frozenset().union(*(rule.lost_cookies or () for _, _, rule in self._rules))
 
 
 ACCEPTED: Final = 'such as ("/news/*", ttl(60)), ("/account/*", bypass()) or ("api.example.com/*", grace(30))'
 
 Matcher = Callable[[str], bool]
 
+_COOKIE: Final = re.compile(r"[!#-'*+.^-z|~0-9A-Z-]+")
 _HOST: Final = re.compile(r"(\[[0-9a-f:.*]+\]|[^\[\]:@]+)(:[0-9*]+)?")
 
 
@@ -114,7 +140,7 @@ def _checked(name: str, given: Any) -> tuple[Matcher, Matcher, PageRule]:
         raise TypeError(f"{name} must be a pair of a pattern and a rule, {ACCEPTED}, not {options.shown(given)}")
     pattern, rule = given
     if not isinstance(rule, PageRule):
-        accepted = "ttl(seconds), bypass() or grace(seconds)"
+        accepted = "ttl(seconds), bypass(), grace(seconds) or without_cookies(name)"
         raise TypeError(f"{name}, for {options.shown(pattern)}, must have {accepted}, not {options.shown(rule)}")
     host, slash, path = pattern.removeprefix("//").partition("/")
     if not slash or pattern.startswith("///") or "://" in pattern or "?" in pattern:

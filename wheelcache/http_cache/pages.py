@@ -42,6 +42,7 @@ CONDITION: Final = refusal("request", "condition in the request")
 HEAD: Final = refusal("HEAD")
 RANGE: Final = refusal("range")
 OVERDUE: Final = refusal("overdue", "the application took too long")
+FOR_ONE: Final = frozenset(["private", "no-store"])
 BY_RULE: Final = "rule of the site"
 
 
@@ -306,6 +307,9 @@ class Pages:
             return None
         # The order of these conditions matters: a conditional request must not use up the turn of another one.
         is_due = (request.is_plain or not is_conditional(request)) and mark.is_due(now)
+        if request.loses_cookies and mark.refusal.reason in FOR_ONE:
+            # Such a page gets all cookies of the visitor.
+            is_due = False
         if mark.refusal is OVERDUE and (page := self._instead_of_waiting(selected.page, now)) is not None:
             return None if is_due else self._slow(page, request, now)
         if is_due:

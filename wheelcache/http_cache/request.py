@@ -8,9 +8,10 @@ from typing import Final, Protocol
 
 from wheelcache.http_cache.headers import Headers
 from wheelcache.http_cache.keys import LONGEST_URL, SEPARATOR
+from wheelcache.http_cache.page_rules import PageRules
 from wheelcache.http_cache.reads import Reads
 from wheelcache.http_cache.rules import CONDITIONS
-from wheelcache.http_cache.variants import SOME_COOKIE, Raw, cookie_field, cookies
+from wheelcache.http_cache.variants import SOME_COOKIE, Raw, cookie_field, cookies, without_cookies
 
 KEYED_HEADERS: Final = frozenset(
     b"x-forwarded-host x-forwarded-proto x-forwarded-scheme x-forwarded-port x-forwarded-prefix x-forwarded-server "
@@ -66,6 +67,25 @@ class Sessions:
         return sent is None or not self.names.isdisjoint(sent)
 
 
+class LostCookies:
+    """The cookies that some pages lose: see ``page_rules.without_cookies``.
+
+    Attributes:
+        find_in_bytes, find_in_text: functions that return None if a Cookie header surely has none of them.
+    """
+
+    def __init__(self, rules: PageRules) -> None:
+        self._rules = rules
+        pattern = b"|".join(map(re.escape, rules.lost_cookies())) or MATCHES_NOTHING
+        self.find_in_bytes = re.compile(pattern).search
+        self.find_in_text = re.compile(pattern.decode("latin-1")).search
+
+    def removed(self, method: str, host: str, path: str, header: bytes) -> bytes:
+        """Return the Cookie header of a request to a page without the cookies that the page loses."""
+        lost = self._rules.of(host.lower(), path).lost_cookies if method in ("GET", "HEAD") else None
+        return without_cookies(header, lost) if lost else header
+
+
 class Request(Protocol):
     """A request to a page.
 
@@ -75,6 +95,7 @@ class Request(Protocol):
         host, path, query: as ``keys.page_key`` receives them, the path with the script name.
         is_plain: whether it is a GET without ``SPECIAL_HEADERS``, except ``KEYED_HEADERS``.
         has_session: whether it may have a session.
+        loses_cookies: whether the visitor has sent cookies that the page loses, which it no longer contains.
         blocks: whether a wait blocks the thread that handles the request.
         traces: the record of the reads of the application, for a developer who asks why a page is not stored.
     """
@@ -83,6 +104,7 @@ class Request(Protocol):
     key: str
     is_plain: bool
     has_session: bool
+    loses_cookies: bool
 
     @property
     def host(self) -> str: ...

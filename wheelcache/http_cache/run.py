@@ -128,6 +128,9 @@ class Run:
                 return self._validated(stored, headers, now)
             if status in rules.STALE_ERRORS and stored.freshness.may_replace_an_error(stored.age(now)):
                 return self._stale(stored, now, status)
+        kept = storing.without_lost(self.request, headers)
+        if len(kept) != len(headers):
+            headers = self.headers = kept
         page = storing.page_of(self.request, self.notes, status, reason, headers, now - self._began)
         if isinstance(page, Refusal):
             if status in rules.SERVER_ERRORS:

@@ -21,13 +21,16 @@ from wheelcache.http_cache.page_rules import PageRules
 from wheelcache.http_cache.reads import IgnoredReads
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.replies import Reply, not_modified, stored_reply
-from wheelcache.http_cache.request import Request, Sessions
+from wheelcache.http_cache.request import LostCookies, Request, Sessions
 from wheelcache.http_cache.rules import Policy
 from wheelcache.http_cache.stored_pages import UNSAFE, StoredPages
 from wheelcache.http_cache.variants import COOKIE, Normalization, accepted_encodings, cookie_field, cookies
 from wheelcache.runtime.clock import Clock
 
 logger = logging.getLogger("wheelcache")
+
+OF_ONE_VISITOR: Final = frozenset([b"private", b"no-store"])
+"""Directives with which a response is not changed."""
 
 NO_LIFETIME: Final = refusal("no lifetime")
 TOO_LONG: Final = refusal("max_body", "longer than max_body")
@@ -47,6 +50,7 @@ class Settings:
     Attributes:
         normalization: turns values of headers into parts of keys.
         page_rules: the site's rules for its paths.
+        lost_cookies: the cookies that some pages lose.
         sessions: a request with one of these cookies stores only pages that depend on it or on all cookies.
         needs_notes: whether a page is stored only if the application called ``PageNotes.vary_on``.
         ignored: the reads that do not change a page.
@@ -58,6 +62,7 @@ class Settings:
 
     normalization: Normalization
     page_rules: PageRules
+    lost_cookies: LostCookies
     sessions: Sessions
     needs_notes: bool
     ignored: IgnoredReads
@@ -149,6 +154,17 @@ class Storing:
         page.blanks = None if blanked is None else blanked.blanks
         page.tags = cache_tags(map(decoded, values(headers, CACHE_TAG)))
         return self._refusal(page, notes, request) or page
+
+    def without_lost(self, request: Request, headers: Headers) -> Headers:
+        """Return the headers of a response without the cookies that the page loses, unless it is for one visitor."""
+        lost = self.settings.page_rules.of(request.host.lower(), request.path).lost_cookies
+        if not lost or OF_ONE_VISITOR & rules.control_of(headers).directives.keys():
+            return headers
+        return [
+            (name, value)
+            for name, value in headers
+            if name != b"set-cookie" or value.partition(b"=")[0].strip() not in lost
+        ]
 
     def _refused(self, request: Request, status: int, headers: Headers, control: rules.Control) -> Refusal | None:
         """Return the reason for which the headers of a response or of its request forbid storing it, or None."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -89,6 +89,12 @@ def cookies(header: bytes) -> dict[bytes, bytes] | None:
             return None
         found[name] = found[name] + b";" + value if name in found else value
     return found
+
+
+def without_cookies(header: bytes, names: Collection[bytes]) -> bytes:
+    """Return a Cookie header without the cookies of these names."""
+    kept = [each for each in header.split(b";") if each.partition(b"=")[0].strip(b" \t") not in names]
+    return b";".join(kept).strip(b" \t")
 
 
 def are_usual(header: bytes) -> bool:

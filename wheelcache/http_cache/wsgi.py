@@ -61,15 +61,18 @@ renewal_pool: Final = WorkerPool(RENEWALS, MOST_RENEWALS, name="wheelcache-pages
 class WsgiRequest:
     """A request, made from its WSGI environ: see ``Request``."""
 
-    __slots__ = ("environ", "has_session", "is_plain", "key", "method")
+    __slots__ = ("environ", "has_session", "is_plain", "key", "loses_cookies", "method")
 
     blocks: Final = True
 
-    def __init__(self, key: str, environ: Environ, *, is_plain: bool, has_session: bool) -> None:
+    def __init__(
+        self, key: str, environ: Environ, *, is_plain: bool, has_session: bool, loses_cookies: bool = False
+    ) -> None:
         self.method: str = environ["REQUEST_METHOD"]
         self.key = key
         self.is_plain = is_plain
         self.has_session = has_session
+        self.loses_cookies = loses_cookies
         self.environ = environ
 
     @property
@@ -131,10 +134,15 @@ class WsgiCache:
         self._sessions = pages.storing.settings.sessions
         self._find_session = self._sessions.find_in_text
         self._tokens = pages.storing.settings.tokens
+        self._lost = pages.storing.settings.lost_cookies
+        self._find_lost = self._lost.find_in_text
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if self._query is not None and environ.get("QUERY_STRING"):
             environ = _with_query(environ, self._query.normalized(environ["QUERY_STRING"]))
+        given = environ
+        if "HTTP_COOKIE" in environ and self._find_lost(environ["HTTP_COOKIE"]) is not None:
+            environ = self._without_lost(environ)
         is_plain = environ["REQUEST_METHOD"] == "GET" and environ.get("CONTENT_LENGTH", "") in ("", "0")
         keyed, has_session = NONE, False
         if not environ.keys().isdisjoint(SPECIAL):
@@ -165,17 +173,29 @@ class WsgiCache:
                     start_response(page.reason, page.wsgi_headers + filled.headers)
                     return [filled.body]
             selected = Selected(variant, page, page is not found)
-        request = WsgiRequest(key, environ, is_plain=is_plain, has_session=has_session)
+        loses = given is not environ
+        request = WsgiRequest(key, environ, is_plain=is_plain, has_session=has_session, loses_cookies=loses)
         decision = self._pages.decide(request, selected)
         while isinstance(decision, Wait):
             decision = self._follow(request, decision)
         if isinstance(decision, Forward):
-            return self._app(environ, partial(_start_forwarded, decision, start_response))
+            return self._app(given, partial(_start_forwarded, decision, start_response))
         if isinstance(decision, Run):
             return _Exchange(decision, start_response).respond(self._app, environ)
         if decision.renewal is not None:
             self._queue_renewal(decision.renewal)
         return _send(start_response, decision)
+
+    def _without_lost(self, environ: Environ) -> Environ:
+        """Return the environ without the cookies that the page loses; the same if it loses none."""
+        header, path = environ["HTTP_COOKIE"].encode("latin-1"), environ.get("SCRIPT_NAME", "") + environ["PATH_INFO"]
+        kept = self._lost.removed(environ["REQUEST_METHOD"], environ.get("HTTP_HOST", ""), path, header)
+        if kept == header:
+            return environ
+        found = {**environ, "HTTP_COOKIE": kept.decode("latin-1")}
+        if not kept:
+            del found["HTTP_COOKIE"]
+        return found
 
     def warm(self, urls: Iterable[str], *, headers: Mapping[str, str] | None = None, seconds: float = 10) -> int:
         """Request pages, so that the first visitors of this process do not wait for them.
