@@ -25,7 +25,14 @@ from wheelcache.http_cache.query import QueryRules
 from wheelcache.http_cache.reads import WHY, Reads
 from wheelcache.http_cache.recorded_client import Message, RecordedClient, Send
 from wheelcache.http_cache.replies import Renewal, Reply
-from wheelcache.http_cache.request import KEYED_HEADERS, NOBODY, SPECIAL_HEADERS, extra_of_key, named_headers
+from wheelcache.http_cache.request import (
+    KEYED_HEADERS,
+    NOBODY,
+    SPECIAL_HEADERS,
+    LostCookies,
+    extra_of_key,
+    named_headers,
+)
 from wheelcache.http_cache.rules import CONDITIONS
 from wheelcache.http_cache.run import BODY, EXTENSION, INCOMPLETE, TRAILERS, Forward, Run
 from wheelcache.http_cache.variants import COOKIE, Raw, Variants, is_safe
@@ -128,7 +135,6 @@ class AsgiCache:
         self._find_session = self._sessions.find_in_bytes
         self._tokens = pages.storing.settings.tokens
         self._lost = pages.storing.settings.lost_cookies
-        self._find_lost = self._lost.find_in_bytes
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -143,7 +149,7 @@ class AsgiCache:
         if len(headers) != len(scope["headers"]):
             scope = _with_one_line_per_field(scope)
             headers = dict(scope["headers"])
-        loses = COOKIE in headers and self._find_lost(headers[COOKIE]) is not None and self._lose(scope, headers)
+        loses = self._lost is not None and COOKIE in headers and _lose(scope, headers, self._lost)
         if loses:
             scope = {**scope, "headers": [*headers.items()]}
         keyed, has_session = NONE, False
@@ -197,17 +203,6 @@ class AsgiCache:
         body, headers = tokens.fill(blanks, secret)
         self._served(len(body))
         return page.asgi_headers + as_bytes(headers), body
-
-    def _lose(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
-        """Remove the cookies that the page loses from its headers. Return whether there were any."""
-        given, host = headers[COOKIE], headers.get(b"host", b"").decode("latin-1")
-        kept = self._lost.removed(scope["method"], host, _whole_path(scope), given)
-        if kept == given:
-            return False
-        headers[COOKIE] = kept
-        if not kept:
-            del headers[COOKIE]
-        return True
 
     async def warm(self, urls: Iterable[str], *, headers: Mapping[str, str] | None = None, seconds: float = 10) -> int:
         """Request pages, so that the first visitors of this process do not wait for them: see ``WsgiCache.warm``.
@@ -391,6 +386,20 @@ def _key(scope: Scope, host: str, extra: str) -> str:
         if REPLACED not in scope["path"]:
             raw = encoded_slashes(raw)
     return page_key(scope.get("scheme", "http"), host, root, query, raw, path, extra)
+
+
+def _lose(scope: Scope, headers: dict[bytes, bytes], lost: LostCookies) -> bool:
+    """Remove the cookies that the page loses from its headers. Return whether there were any."""
+    given, host = headers[COOKIE], headers.get(b"host", b"").decode("latin-1")
+    if lost.find_in_bytes(given) is None:
+        return False
+    kept = lost.removed(scope["method"], host, _whole_path(scope), given)
+    if kept == given:
+        return False
+    headers[COOKIE] = kept
+    if not kept:
+        del headers[COOKIE]
+    return True
 
 
 def _query(scope: Scope) -> str:

@@ -121,7 +121,7 @@ class HTTPCache:
         settings = Settings(
             normalization,
             page_rules,
-            LostCookies(page_rules),
+            LostCookies(page_rules) if page_rules.lost_cookies() else None,
             Sessions(sessions),
             needs_notes=options.flag("companion", companion),
             ignored=IgnoredReads(ignore_reads, ignore_reads_by),

@@ -76,7 +76,7 @@ class LostCookies:
 
     def __init__(self, rules: PageRules) -> None:
         self._rules = rules
-        pattern = b"|".join(map(re.escape, rules.lost_cookies())) or MATCHES_NOTHING
+        pattern = b"|".join(map(re.escape, rules.lost_cookies()))
         self.find_in_bytes = re.compile(pattern).search
         self.find_in_text = re.compile(pattern.decode("latin-1")).search
 

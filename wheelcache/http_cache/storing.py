@@ -50,7 +50,7 @@ class Settings:
     Attributes:
         normalization: turns values of headers into parts of keys.
         page_rules: the site's rules for its paths.
-        lost_cookies: the cookies that some pages lose.
+        lost_cookies: the cookies that some pages lose; None if no page loses any.
         sessions: a request with one of these cookies stores only pages that depend on it or on all cookies.
         needs_notes: whether a page is stored only if the application called ``PageNotes.vary_on``.
         ignored: the reads that do not change a page.
@@ -62,7 +62,7 @@ class Settings:
 
     normalization: Normalization
     page_rules: PageRules
-    lost_cookies: LostCookies
+    lost_cookies: LostCookies | None
     sessions: Sessions
     needs_notes: bool
     ignored: IgnoredReads
@@ -157,6 +157,8 @@ class Storing:
 
     def without_lost(self, request: Request, headers: Headers) -> Headers:
         """Return the headers of a response without the cookies that the page loses, unless it is for one visitor."""
+        if self.settings.lost_cookies is None:
+            return headers
         lost = self.settings.page_rules.of(request.host.lower(), request.path).lost_cookies
         if not lost or OF_ONE_VISITOR & rules.control_of(headers).directives.keys():
             return headers

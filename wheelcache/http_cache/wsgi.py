@@ -25,6 +25,7 @@ from wheelcache.http_cache.request import (
     KEYED_HEADERS,
     NOBODY,
     SPECIAL_HEADERS,
+    LostCookies,
     extra_of_key,
     named_headers,
 )
@@ -135,14 +136,13 @@ class WsgiCache:
         self._find_session = self._sessions.find_in_text
         self._tokens = pages.storing.settings.tokens
         self._lost = pages.storing.settings.lost_cookies
-        self._find_lost = self._lost.find_in_text
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         if self._query is not None and environ.get("QUERY_STRING"):
             environ = _with_query(environ, self._query.normalized(environ["QUERY_STRING"]))
         given = environ
-        if "HTTP_COOKIE" in environ and self._find_lost(environ["HTTP_COOKIE"]) is not None:
-            environ = self._without_lost(environ)
+        if self._lost is not None and "HTTP_COOKIE" in environ:
+            environ = _without_lost(environ, self._lost)
         is_plain = environ["REQUEST_METHOD"] == "GET" and environ.get("CONTENT_LENGTH", "") in ("", "0")
         keyed, has_session = NONE, False
         if not environ.keys().isdisjoint(SPECIAL):
@@ -185,17 +185,6 @@ class WsgiCache:
         if decision.renewal is not None:
             self._queue_renewal(decision.renewal)
         return _send(start_response, decision)
-
-    def _without_lost(self, environ: Environ) -> Environ:
-        """Return the environ without the cookies that the page loses; the same if it loses none."""
-        header, path = environ["HTTP_COOKIE"].encode("latin-1"), environ.get("SCRIPT_NAME", "") + environ["PATH_INFO"]
-        kept = self._lost.removed(environ["REQUEST_METHOD"], environ.get("HTTP_HOST", ""), path, header)
-        if kept == header:
-            return environ
-        found = {**environ, "HTTP_COOKIE": kept.decode("latin-1")}
-        if not kept:
-            del found["HTTP_COOKIE"]
-        return found
 
     def warm(self, urls: Iterable[str], *, headers: Mapping[str, str] | None = None, seconds: float = 10) -> int:
         """Request pages, so that the first visitors of this process do not wait for them.
@@ -501,6 +490,20 @@ def _with_query(environ: Environ, query: str) -> Environ:
     for name in ("RAW_URI", "REQUEST_URI"):
         if name in environ:
             environ[name] = environ[name].partition("?")[0] + (f"?{query}" if query else "")
+    return environ
+
+
+def _without_lost(environ: Environ, lost: LostCookies) -> Environ:
+    """Return an environ without the cookies that the page loses; the same one if it loses none."""
+    if lost.find_in_text(environ["HTTP_COOKIE"]) is None:
+        return environ
+    header, path = environ["HTTP_COOKIE"].encode("latin-1"), environ.get("SCRIPT_NAME", "") + environ["PATH_INFO"]
+    kept = lost.removed(environ["REQUEST_METHOD"], environ.get("HTTP_HOST", ""), path, header)
+    if kept == header:
+        return environ
+    environ = {**environ, "HTTP_COOKIE": kept.decode("latin-1")}
+    if not kept:
+        del environ["HTTP_COOKIE"]
     return environ
 
 
