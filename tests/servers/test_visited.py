@@ -4,6 +4,7 @@ An answer is compared with that of the same project without a cache to the same 
 """
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import cache
 from itertools import count
@@ -12,7 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.servers.answers import TOKEN, Answer, cookies_of
+from tests.servers.answers import TOKEN, Answer, cookies_of, unmasked
 from tests.servers.process import Fleet
 
 CHECKOUT = str(Path(__file__).parents[2])
@@ -35,6 +36,17 @@ SERVERS = {
 }
 
 numbers = count()
+
+
+def ask(connection, kind, path, headers, method="GET", **form):
+    """Make a request of the application ``kind``. A form is posted."""
+    sent = {"Host": "example.com", "X-Application": kind, **headers}
+    if form:
+        sent["Content-Type"] = "application/x-www-form-urlencoded"
+    connection.request(method, path, urlencode(form) if form else None, sent)
+    response = connection.getresponse()
+    fields = [(name.lower(), value) for name, value in response.getheaders()]
+    return Answer(response.status, fields, response.read())
 
 
 class Visits:
@@ -80,14 +92,7 @@ class Visits:
         self.visitors["one with a message"] = {"Cookie": cookies_of(posted)}
 
     def ask(self, kind, path, headers, method="GET", **form):
-        """Make a request of the application ``kind``. A form is posted."""
-        sent = {"Host": "example.com", "X-Application": kind, **headers}
-        if form:
-            sent["Content-Type"] = "application/x-www-form-urlencoded"
-        self.connection.request(method, path, urlencode(form) if form else None, sent)
-        response = self.connection.getresponse()
-        fields = [(name.lower(), value) for name, value in response.getheaders()]
-        return Answer(response.status, fields, response.read())
+        return ask(self.connection, kind, path, headers, method, **form)
 
     def send(self, request):
         """Send bytes on a connection of their own. The answer, if there is one, does not matter."""
@@ -192,9 +197,11 @@ PAIRS = [
     ("/user/", "a stranger", "Alice", "own"),
     ("/user/", "Alice", "Alice in German", "own"),
     ("/user/", "a stranger", "a stranger who is tracked", "shared"),
-    ("/form/", "a visitor with a form", "another one with a form", "none"),
-    ("/form/", "a visitor with a form", "a stranger", "none"),
-    ("/form/", "a stranger", "a visitor with a form", "none"),
+    ("/form/", "a visitor with a form", "another one with a form", "shared"),
+    ("/form/", "a visitor with a form", "a stranger", "shared"),
+    ("/form/", "a stranger", "a visitor with a form", "shared"),
+    ("/form/", "a modern browser", "Alice", "own"),
+    ("/form/", "Alice", "Bob", "own"),
     ("/kept_form/", "a visitor with a form", "another one with a form", "none"),
     ("/kept_form/", "a visitor with a form", "a stranger", "none"),
     ("/kept_form/", "a stranger", "another one with a form", "none"),
@@ -380,6 +387,50 @@ def test_a_browser_with_a_page_receives_a_304_unless_the_page_is_of_another_visi
         assert (unchanged.status, unchanged.body) == (304, b"")
         other = site.ask(CACHED_SITE, url, {"If-None-Match": tag})
         assert other.shown("") in site.expected(url, "a stranger")
+
+
+@pytest.mark.timeout(300)
+def test_forms_of_hits_are_accepted_from_their_visitors_only(site):
+    """Twelve visitors at the same time. Each posts its own tokens, and those of another one."""
+    url, posts = url_of("/form/"), []
+    site.visit(CACHED_SITE, url, "a stranger")
+
+    def post_all(number):
+        with closing(site.server.connect()) as connection:
+            visitor = Visitor(connection, url)
+            for _ in range(10):
+                posts.append(own := visitor.token())
+                assert visitor.post(own) == 302
+                foreign = random.choice(posts)
+                if unmasked(foreign) != unmasked(own):
+                    assert visitor.post(foreign) == 403
+            return visitor.hits
+
+    with ThreadPoolExecutor(12) as pool:
+        assert sum(pool.map(post_all, range(12))) >= 100
+
+
+class Visitor:
+    """A browser that gets a form of the cached site and posts it.
+
+    Attributes:
+        hits: the forms that the cache has answered with.
+    """
+
+    def __init__(self, connection, url):
+        self._connection = connection
+        self._url = url
+        self._headers = {}
+        self.hits = 0
+
+    def token(self):
+        answer = ask(self._connection, CACHED_SITE, self._url, self._headers)
+        self.hits += answer.is_hit
+        self._headers = {"Cookie": cookies_of(answer)}
+        return TOKEN.search(answer.body.decode())[2]
+
+    def post(self, token):
+        return ask(self._connection, CACHED_SITE, "/form/", self._headers, "POST", csrfmiddlewaretoken=token).status
 
 
 def test_a_form_of_the_site_can_be_posted_and_only_its_visitor_sees_the_message(site):
