@@ -19,6 +19,7 @@ from django.urls import NoReverseMatch, is_valid_path, reverse
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, REPORT
 from wheelcache.django_backend import shared_state
 from wheelcache.django_backend.aliases import wheel_caches
+from wheelcache.django_backend.csrf_tokens import record_tokens
 from wheelcache.django_backend.database_bus import TABLE, written_alias
 from wheelcache.django_backend.pages import COMPANION
 from wheelcache.django_backend.site_settings import GUARD, dashboard_guard
@@ -253,6 +254,16 @@ def check_sessions_of_pages(app_configs: Any, **kwargs: Any) -> list[CheckMessag
     ]
 
 
+def check_csrf_tokens(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report a version of Django that makes CSRF tokens in another way, so that pages with tokens are not stored."""
+    if COMPANION not in settings.MIDDLEWARE or settings.CSRF_USE_SESSIONS or record_tokens():
+        return []
+    message = (
+        "The HTTP cache stores no pages with CSRF tokens, since this version of Django makes tokens in another way."
+    )
+    return [checks.Warning(message, hint="Upgrade wheelcache.", id="wheelcache.W010")]
+
+
 def check_core(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Report that the slower core runs: an installation succeeds without a compiler, and pip does not report this."""
     if IMPLEMENTATION == "compiled":
@@ -306,6 +317,7 @@ CHECKS: Final = (
     check_login_url,
     check_companion,
     check_sessions_of_pages,
+    check_csrf_tokens,
     check_core,
     check_policy,
     check_transactions,

@@ -5,12 +5,15 @@ import re
 from http import cookies as http_cookies
 
 import pytest
+from django.core.checks import run_checks
+from django.core.exceptions import ImproperlyConfigured
+from django.middleware import csrf
 from django.middleware.csrf import _does_token_match, _unmask_cipher_token
 from django.utils.crypto import get_random_string
 
 from tests.django_backend.pages.sites import MIDDLEWARE
 from tests.django_backend.pages.token_site import HOSTILE
-from wheelcache.http_cache import ttl
+from wheelcache.http_cache import ttl, without_cookies
 
 ALNUM = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 FORMS = "/forms/1"
@@ -342,3 +345,20 @@ def test_tokens_are_off_with_the_option(make_site):
     details = [visitor(site).get(FORMS).detail for _ in range(2)]
     assert details == ['fwd=miss; detail="contains a CSRF token"'] * 2
     assert site.stats().stored == 0
+
+
+def test_a_django_that_makes_tokens_in_another_way_is_reported_and_stores_no_tokens(make_site, monkeypatch):
+    monkeypatch.delattr(csrf, "_mask_cipher_secret")
+    site = make_site()
+    monkeypatch.undo()
+    assert not visitor(site).get(FORMS).detail.endswith("stored")
+    monkeypatch.delattr(csrf, "_mask_cipher_secret")
+    assert "wheelcache.W010" in [message.id for message in run_checks()]
+
+
+@pytest.mark.parametrize("rule", [without_cookies("csrftoken"), without_cookies("a", "sessionid")])
+def test_the_cookies_of_the_token_and_the_session_cannot_be_lost(make_site, rule):
+    with pytest.raises(
+        (ImproperlyConfigured, ValueError), match=r"without_cookies\(\) in rules must not name the cookie of"
+    ):
+        make_site(rules=[("/*", rule)])
