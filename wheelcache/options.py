@@ -119,6 +119,8 @@ whole: Final = _number("a whole number >= 0", int, lambda given: given >= 0, int
 
 fraction: Final = _number("a fraction, 0 <= fraction < 1", Real, lambda given: 0 <= given < 1, float)
 
+share: Final = _number("a share, 0 < share <= 1", Real, lambda given: 0 < given <= 1, float)
+
 share_or_none: Final = _or_none("a fraction, 0 < fraction < 1, or None", Real, lambda given: 0 < given < 1, float)
 
 

@@ -400,11 +400,17 @@ BYPASSING: Final[Mapping[str, Reason]] = {
     "method": _reason("The request is neither a GET nor a HEAD.", _ONLY_GET),
     "HEAD": _reason("The request is a HEAD, and no page is stored.", _ONLY_GET),
     "range": _reason("The request is for a part of a page that is not stored.", _ONLY_GET),
+    "rehearsal": _reason(
+        "The cache rehearses: it stores pages and compares them with the answers, but serves none.",
+        "Read the results of the rehearsal, then serve: manage.py wheelcache pages on.",
+        "rehearsal: a hit otherwise",
+    ),
     "bypass": _reason(
         "The request bypasses the cache because of a rule of the site, its headers, its method or its URL.",
         "Change the request, or the option rules if it is a rule of the site.",
         "rule of the site",
         "long URL",
+        "switched off",
         "no valid Host",
         "method in lower case",
         "request with a body",

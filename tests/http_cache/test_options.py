@@ -9,7 +9,7 @@ import pytest
 from wheelcache.http_cache import HTTPCache
 
 PAGE = Path(__file__).parents[2] / "docs" / "http-cache.md"
-FOR_TESTS = {"self", "clock", "wall_clock"}
+FOR_TESTS = {"self", "clock", "wall_clock", "tokens"}
 
 
 def test_the_page_lists_every_option():
@@ -32,6 +32,8 @@ def test_the_page_lists_every_option():
         ("session_cookies", "sessionid"),
         ("companion", 1),
         ("authorized", None),
+        ("rehearse", 0),
+        ("rehearse", 1.5),
     ],
 )
 def test_a_wrong_option_is_named(option, value):

@@ -240,6 +240,8 @@ class _Watched(_Tagged):
         """Refuse pages that depend on something that was not read from the request."""
         super().end(response)
         request, notes = self._request, self._notes
+        if request.resolver_match is not None:
+            notes.view = request.resolver_match.view_name or request.resolver_match._func_path
         language, zone = get_language(), timezone.get_current_timezone_name()
         if language == self._language != settings.LANGUAGE_CODE and not _chooses_languages():
             notes.refuse("language", "language of an earlier request")

@@ -150,6 +150,8 @@ def _offer_tags() -> None:
 def _collect_tags(response: Response) -> Response:
     """Collect the tags that a view has assigned."""
     notes = cast(_Watched, request)._notes
+    if notes is not None:
+        notes.view = request.endpoint
     if notes is not None and g.get("cache_tags", notes.tags) is not notes.tags:
         notes.tags.update(options.page_tags("g.cache_tags", g.cache_tags))
     return response

@@ -24,6 +24,7 @@ from wheelcache.http_cache.pages import Decision, Pages, Selected, Wait
 from wheelcache.http_cache.query import QueryRules
 from wheelcache.http_cache.reads import WHY, Reads
 from wheelcache.http_cache.recorded_client import Message, RecordedClient, Send
+from wheelcache.http_cache.rehearsed import Rehearsed
 from wheelcache.http_cache.replies import Renewal, Reply
 from wheelcache.http_cache.request import (
     KEYED_HEADERS,
@@ -40,6 +41,7 @@ from wheelcache.http_cache.variants import COOKIE, Raw, Variants, is_safe
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+AnyRun = Run | Rehearsed
 
 logger = logging.getLogger("wheelcache")
 
@@ -133,6 +135,7 @@ class AsgiCache:
         self._served = pages.figures.served
         self._sessions = pages.storing.settings.sessions
         self._find_session = self._sessions.find_in_bytes
+        self._mode = pages.mode
         self._tokens = pages.storing.settings.tokens
         self._lost = pages.storing.settings.lost_cookies
         self._tasks: set[asyncio.Task[None]] = set()
@@ -144,7 +147,7 @@ class AsgiCache:
         if self._query is not None and scope.get("query_string"):
             scope = {**scope, "query_string": self._query.normalized(_query(scope)).encode("latin-1")}
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        is_plain = scope["method"] == "GET"
+        is_plain = scope["method"] == self._mode.served
         sent = scope
         if len(headers) != len(scope["headers"]):
             scope = _with_one_line_per_field(scope)
@@ -190,6 +193,9 @@ class AsgiCache:
             await self._app(sent, receive, _forwarding(decision, send))
         elif isinstance(decision, Run):
             await _Exchange(decision, receive, send).run(self._app, scope)
+        elif isinstance(decision, Rehearsed):
+            decision.begin_rerun = self._begin_rerun
+            await _Exchange(decision, receive, send).run(self._app, sent)
         else:
             if decision.renewal is not None:
                 self._renew(decision.renewal)
@@ -240,15 +246,24 @@ class AsgiCache:
         if run is not None:
             self._start(run)
 
+    def _begin_rerun(self, run: Rehearsed) -> None:
+        if len(self._tasks) >= MOST_RENEWALS:
+            run.abandoned()
+        else:
+            self._begin(run)
+
     def _start(self, run: Run) -> None:
         run.request = run.request.without_client(run.fields)
+        self._begin(run)
+
+    def _begin(self, run: AnyRun) -> None:
         work = self._run_without_client(run, cast(AsgiRequest, run.request).scope)
         task = asyncio.get_running_loop().create_task(work, context=Context())
         # The loop itself holds only weak references to tasks.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run_without_client(self, run: Run, scope: Scope) -> None:
+    async def _run_without_client(self, run: AnyRun, scope: Scope) -> None:
         try:
             await _Exchange(run, receive_of_nobody(), _discard).run(self._app, scope)
         except Exception:
@@ -258,7 +273,7 @@ class AsgiCache:
 class _Exchange:
     """A run, with the client's end of it."""
 
-    def __init__(self, run: Run, receive: Receive, send: Send) -> None:
+    def __init__(self, run: AnyRun, receive: Receive, send: Send) -> None:
         self._run = run
         self._receive = receive
         self._client = RecordedClient(run, send)

@@ -16,14 +16,17 @@ from wheelcache.http_cache.cache_status import CacheStatus
 from wheelcache.http_cache.figures import Figures
 from wheelcache.http_cache.keys import ALL, host_tag, prefix_tag
 from wheelcache.http_cache.marks import Marks
+from wheelcache.http_cache.mode import ON, REHEARSE, Mode
 from wheelcache.http_cache.page_rules import PageRule, PageRules
 from wheelcache.http_cache.pages import Pages
 from wheelcache.http_cache.query import QueryRules
 from wheelcache.http_cache.reads import IgnoredReads
+from wheelcache.http_cache.rehearsed import DEFAULT_SHARE, Rehearsal
 from wheelcache.http_cache.request import LostCookies, Sessions
 from wheelcache.http_cache.rules import Policy
+from wheelcache.http_cache.settings import Settings
 from wheelcache.http_cache.stored_pages import StoredPages, weigh
-from wheelcache.http_cache.storing import Settings, Storing
+from wheelcache.http_cache.storing import Storing
 from wheelcache.http_cache.variants import Normalization
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock
@@ -58,6 +61,8 @@ class HTTPCache:
             those of analytics and advertising. A trailing ``*`` stands for any text.
         sort_query: whether query parameters are sorted by their names, for the application and for the key.
         rules: the site's rules for its paths: see ``page_rules``.
+        rehearse: the share, above 0 and up to 1, of the requests that would have been hits whose answers are compared
+            with the stored page. No page is served: see ``rehearsal``. None to serve pages.
         ignore_reads: request headers and entries of the environ that a companion does not count as dependencies.
         ignore_reads_by: dotted names of middleware and functions whose reads it does not count.
         authorized: whether responses to requests with Authorization are stored if they have ``public``, ``s-maxage`` or
@@ -90,6 +95,7 @@ class HTTPCache:
         ignore_query: Iterable[str] = (),
         sort_query: bool = False,
         rules: Iterable[tuple[str, PageRule]] = (),
+        rehearse: float | None = None,
         ignore_reads: Iterable[str] = (),
         ignore_reads_by: Iterable[str] = (),
         authorized: bool = True,
@@ -125,6 +131,7 @@ class HTTPCache:
             Sessions(sessions),
             needs_notes=options.flag("companion", companion),
             ignored=IgnoredReads(ignore_reads, ignore_reads_by),
+            mode=Mode(ON if rehearse is None else REHEARSE),
             tokens=tokens,
             cache_status=CacheStatus(_cache_status(cache_status)),
             wait=options.seconds("wait", wait),
@@ -145,12 +152,14 @@ class HTTPCache:
         )
         figures = Figures()
         marks = Marks()
+        share = DEFAULT_SHARE if rehearse is None else options.share("rehearse", rehearse)
+        rehearsal = Rehearsal(share, settings, policy.max_body)
         stored = StoredPages(self.cache, max_bytes, marks, normalization, query_rules, figures)
         turns = self.cache.engine.keep_pages(
             figures, clock, purge=stored.purge_target, before_clear=partial(stored.purge, ALL)
         )
-        self.pages = Pages(Storing(stored, policy, settings, figures, clock=clock, wall=wall_clock), turns)
-        self._renewed = (stored, marks, figures, turns)
+        self.pages = Pages(Storing(stored, policy, settings, figures, rehearsal, clock=clock, wall=wall_clock), turns)
+        self._renewed = (stored, marks, figures, rehearsal, turns)
         lifecycle.HELD.add_weakly(self)
 
     def wsgi(self, app: wsgi_driver.App) -> wsgi_driver.WsgiCache:

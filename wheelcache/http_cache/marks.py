@@ -31,11 +31,13 @@ class Mark:
         refusal: why it could not be stored.
         until: the time at which the mark is forgotten.
         next_look: the time from which another response may be stored.
+        view: the view that made the page; None if it is unknown.
     """
 
     refusal: Refusal
     until: float
     next_look: float
+    view: str | None = None
 
     def concerns(self, cookies: bytes | None) -> bool:
         """Return whether it is for a request with this Cookie header."""
@@ -59,15 +61,16 @@ class Marks:
         self._lock = lazy_lock()
         self._marks: OrderedDict[str, Mark] = OrderedDict()
 
-    def add(self, key: str, refusal: Refusal, now: float, *, is_lasting: bool) -> None:
+    def add(self, key: str, refusal: Refusal, now: float, *, is_lasting: bool, view: str | None = None) -> None:
         """Mark a page.
 
         Args:
+            view: see ``Mark``.
             is_lasting: whether the headers of a response cannot show that it is storable, for example because the page
                 was too long. No other response is then recorded.
         """
         with self._lock.get():
-            self._marks[key] = Mark(refusal, now + MARK_SECONDS, inf if is_lasting else now)
+            self._marks[key] = Mark(refusal, now + MARK_SECONDS, inf if is_lasting else now, view)
             self._marks.move_to_end(key)
             if len(self._marks) > MOST_MARKS:
                 self._marks.popitem(last=False)

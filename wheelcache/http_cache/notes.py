@@ -36,6 +36,7 @@ class PageNotes:
         knows_middleware: whether all of this middleware is known to be harmless: see ``inside``.
         blanked: the response with blanks in place of the tokens of the run; None if it has no tokens: see ``blanks``.
         fills_blanks: whether the cache fills blanks, so that a response with tokens may be stored.
+        view: the name of the view, for the figures; None if the application does not give it.
         tags: the tags of the page, to which the application may add: see ``HTTPCache.delete_tags``.
         ignored, traces: for companions, which read the request on behalf of the application: the reads that do not
             count, and the record of those that do, None unless a developer has asked for it.
@@ -48,6 +49,7 @@ class PageNotes:
     given: Mapping[str, Any] | None = None
     knows_middleware = True
     blanked: Blanked | None = None
+    view: str | None = None
 
     def __init__(
         self, ignored: IgnoredReads = NOTHING_IGNORED, traces: Reads | None = None, *, fills_blanks: bool = False

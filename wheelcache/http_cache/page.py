@@ -49,12 +49,13 @@ class Page:
         is_outdated: whether a soft purge has made it stale.
         asgi_headers, wsgi_headers: the prepared headers of a hit.
         weight: its weight in the cache.
+        view: the name of the view that made it, for the figures; None if it is unknown.
     """
 
     __slots__ = (
         *("asgi_headers", "blanks", "body", "born", "cache_status", "fields", "freshness", "headers", "headers_of_304"),
-        *("is_outdated", "purge_tags", "reason", "sent_until", "since", "size", "status", "tags", "weight"),
-        "wsgi_headers",
+        *("is_outdated", "purge_tags", "reason", "sent_until", "since", "size", "status", "tags", "view"),
+        *("weight", "wsgi_headers"),
     )
 
     def __init__(
@@ -80,6 +81,7 @@ class Page:
         self.purge_tags: tuple[str, ...] = ()
         self.since = 0
         self.blanks: Blanks | None = None
+        self.view: str | None = None
         self.is_outdated = False
         self.sent_until = now
         self.asgi_headers: Headers = []

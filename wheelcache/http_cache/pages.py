@@ -17,8 +17,10 @@ from math import inf
 from typing import Final, NamedTuple
 
 from wheelcache.http_cache.blanks import AMBIGUOUS
+from wheelcache.http_cache.mode import OFF, ON, REHEARSE
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.reasons import Refusal, refusal
+from wheelcache.http_cache.rehearsed import REHEARSAL, Rehearsed
 from wheelcache.http_cache.replies import Renewal, Reply, not_cached
 from wheelcache.http_cache.request import Request, is_conditional, why_bypassing, why_malformed
 from wheelcache.http_cache.rules import Use, request_directives
@@ -43,6 +45,7 @@ HEAD: Final = refusal("HEAD")
 RANGE: Final = refusal("range")
 OVERDUE: Final = refusal("overdue", "the application took too long")
 FOR_ONE: Final = frozenset(["private", "no-store"])
+SWITCHED_OFF: Final = refusal("bypass", "switched off")
 BY_RULE: Final = "rule of the site"
 
 
@@ -102,7 +105,16 @@ class _Miss(NamedTuple):
     page: Page | None
 
 
-Decision = Reply | Run | Forward | Wait
+class _Hit(NamedTuple):
+    """A page that answers a request, and its key; a stale page must be renewed."""
+
+    key: str
+    page: Page
+    is_stale: bool
+
+
+Decision = Reply | Run | Rehearsed | Forward | Wait
+_Answer = Reply | Run | Forward | _Hit | _Miss
 
 
 class Pages:
@@ -111,6 +123,9 @@ class Pages:
     Args:
         storing: stores pages.
         turns: the turns of the requests that run the application.
+
+    Attributes:
+        mode: what is done with stored pages.
     """
 
     def __init__(self, storing: Storing, turns: Turns) -> None:
@@ -121,6 +136,8 @@ class Pages:
         self.figures = storing.figures
         self._marks = storing.stored.marks
         self._settings = storing.settings
+        self.mode = storing.settings.mode
+        self.rehearsal = storing.rehearsal
         self._next_warning = -inf
 
     def decide(self, request: Request, selected: Selected | None) -> Decision:
@@ -129,6 +146,8 @@ class Pages:
         Args:
             selected: the result of the look-up, if the driver has done it already: each look-up counts.
         """
+        if self.mode.name != ON:
+            return self._without_serving(request)
         if selected is not None and selected.page is None:
             # The usual request for a page that cannot be stored. No other check refuses a request that has a mark.
             marked = self._marked(request, selected, self.clock())
@@ -136,14 +155,34 @@ class Pages:
                 return marked
         return self._with_turn(request, self._answer(request, selected), inf)
 
+    def _without_serving(self, request: Request) -> Decision:
+        """Decide about a request that no stored page may answer: it runs the application, as without the cache."""
+        if self.mode.name == OFF:
+            return self._forward(request, "bypass", SWITCHED_OFF)
+        answer = self._answer(request, None)
+        if isinstance(answer, _Hit):
+            return self.rehearsal.begin(request, answer.page) or self._forward(request, "bypass", REHEARSAL)
+        if isinstance(answer, Reply):
+            # There is no page for a request that accepts only a stored one.
+            return self._forward(request, "bypass", REHEARSAL)
+        if isinstance(answer, _Miss):
+            if request.loses_cookies:
+                # The application gets these cookies now, so its page is not that of all visitors.
+                return self._forward(request, "bypass", REHEARSAL)
+            return self._run(request, answer._replace(page=None), None)
+        return answer
+
     def decide_after_wait(self, request: Request, wait: Wait) -> Decision:
         """Decide about a request that has waited. It may wait again if the run was cancelled, or for another page than
         before, because its variant was not known then."""
         ended = wait.awaited.ended
+        if self.mode.name != ON:
+            return self._without_serving(request)
         answer = self._answer(request, None)
+        if isinstance(answer, _Hit):
+            self.figures.count("collapsed")
+            return self._reply(request, answer)
         if not isinstance(answer, _Miss):
-            if isinstance(answer, Reply):
-                self.figures.count("collapsed")
             return answer
         now = self.clock()
         is_cancelled = ended is End.AGAIN
@@ -186,8 +225,10 @@ class Pages:
                 "that have expired."
             )
 
-    def _with_turn(self, request: Request, answer: Reply | Run | Forward | _Miss, until: float) -> Decision:
+    def _with_turn(self, request: Request, answer: _Answer, until: float) -> Decision:
         """Return an answer, or for a miss, whether the request leads a run or waits for one until a time."""
+        if isinstance(answer, _Hit):
+            return self._reply(request, answer)
         if not isinstance(answer, _Miss):
             return answer
         miss, now = answer, self.clock()
@@ -229,7 +270,7 @@ class Pages:
 
     def _instead_of_waiting(self, page: Page | None, now: float) -> Page | None:
         """Return a stale page that a request gets if the application is slow, or None."""
-        if self._settings.serve_stale_after is None or page is None:
+        if self._settings.serve_stale_after is None or page is None or self.mode.name != ON:
             return None
         return page if page.freshness.may_replace_an_error(page.age(now)) else None
 
@@ -243,7 +284,14 @@ class Pages:
             self.storing.stored.count_miss(miss.key)
         return Run(self.storing, request, miss.key, miss.why, miss.page, turn)
 
-    def _answer(self, request: Request, selected: Selected | None) -> Reply | Run | Forward | _Miss:
+    def _reply(self, request: Request, hit: _Hit) -> Reply:
+        page, now = hit.page, self.clock()
+        if not hit.is_stale:
+            return self.storing.reply(page, request, now, "fresh")
+        reply = self.storing.reply(page, request, now, "stale", page.hit_status(now, "stale"))
+        return replace(reply, renewal=Renewal(request, hit.key, page))
+
+    def _answer(self, request: Request, selected: Selected | None) -> _Answer:
         """Answer a request, or return a run if no other request can wait for its page, or a miss."""
         storing = self.storing
         malformed = why_malformed(request)
@@ -271,11 +319,8 @@ class Pages:
             return self._forward(request, "bypass", AMBIGUOUS)
         if page is not None:
             use = self._use(page, now)
-            if use is Use.FRESH:
-                return storing.reply(page, request, now, "fresh")
-            if use is Use.WHILE_REVALIDATING:
-                reply = storing.reply(page, request, now, "stale", page.hit_status(now, "stale"))
-                return replace(reply, renewal=Renewal(request, key, page))
+            if use is not Use.VALIDATED:
+                return _Hit(key, page, use is Use.WHILE_REVALIDATING)
         asked = {} if request.is_plain else request_directives(request.value(b"cache-control"))
         if b"only-if-cached" in asked:
             return not_cached(self._settings.cache_status)
@@ -315,6 +360,8 @@ class Pages:
         if is_due:
             return Run(self.storing, request, key, selected.why, selected.page, None)
         self.figures.refused(mark.refusal, request.path)
+        if self.mode.name == REHEARSE:
+            self.rehearsal.not_stored(mark.view, request, mark.refusal)
         return self._forward(request, selected.why, mark.refusal)
 
     def _forward(self, request: Request, why: str, why_not: Refusal) -> Forward:

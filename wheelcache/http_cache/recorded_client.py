@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
+from wheelcache.http_cache.rehearsed import Rehearsed
 from wheelcache.http_cache.run import Run
 
 Message = MutableMapping[str, Any]
@@ -30,7 +31,7 @@ class RecordedClient:
         send: sends a message to the client, and waits until the server accepts the next one.
     """
 
-    def __init__(self, run: Run, send: Send) -> None:
+    def __init__(self, run: Run | Rehearsed, send: Send) -> None:
         self._run = run
         self._send = send
         self._unsent: deque[Message] = deque()

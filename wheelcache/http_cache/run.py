@@ -15,6 +15,7 @@ from wheelcache.http_cache import rules
 from wheelcache.http_cache.blanks import FOREIGN, for_one_visitor
 from wheelcache.http_cache.cache_status import NO_ANNOUNCEMENT
 from wheelcache.http_cache.headers import Headers, single
+from wheelcache.http_cache.mode import REHEARSE
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.reasons import Refusal, refusal
@@ -84,12 +85,14 @@ class Run:
         conditions: headers that replace the client's ``CONDITIONS``; None if the application gets the client's.
         announcement: headers that the driver adds to the application's response.
         is_recording: whether the response may still be stored, so that the driver must report its body.
+        is_rehearsed: whether the response is sent as it is, although its page may be stored.
         headers: the headers that the driver sends instead of the application's; None to send these.
     """
 
     __slots__ = (
         *("_began", "_chunks", "_page", "_promised", "_since", "_size", "_storing", "_why", "announcement"),
-        *("conditions", "has_client", "headers", "is_recording", "key", "notes", "request", "stored", "turn"),
+        *("conditions", "has_client", "headers", "is_recording", "is_rehearsed", "key", "notes"),
+        *("request", "stored", "turn"),
     )
 
     def __init__(
@@ -97,8 +100,11 @@ class Run:
     ) -> None:
         self.request = request
         self.key = key
-        fills_blanks = storing.settings.tokens is not None
-        self.notes = PageNotes(storing.settings.ignored, request.traces, fills_blanks=fills_blanks)
+        self.is_rehearsed = storing.settings.mode.name == REHEARSE
+        traces = request.traces
+        if traces is None and self.is_rehearsed:
+            traces = storing.rehearsal.traces()
+        self.notes = PageNotes(storing.settings.ignored, traces, fills_blanks=storing.settings.tokens is not None)
         self.stored = stored
         self.turn = turn
         self.has_client = True
@@ -130,7 +136,9 @@ class Run:
                 return self._stale(stored, now, status)
         kept = storing.without_lost(self.request, headers)
         if len(kept) != len(headers):
-            headers = self.headers = kept
+            headers = kept
+            if not self.is_rehearsed:
+                self.headers = kept
         page = storing.page_of(self.request, self.notes, status, reason, headers, now - self._began)
         if isinstance(page, Refusal):
             if status in rules.SERVER_ERRORS:
@@ -142,7 +150,7 @@ class Run:
         self._page = page
         length = single(page.headers, b"content-length")
         self._promised = None if length is None else int(length)
-        if page.blanks is not None:
+        if page.blanks is not None and not self.is_rehearsed:
             self.headers = for_one_visitor(headers)
         if self.conditions is not None:
             unchanged = storing.unchanged(page, self.request)
@@ -278,8 +286,11 @@ class Run:
         if why is not None:
             self.announcement = storing.settings.cache_status.forwarded(self._why, why)
             storing.refused(why, self.request)
+        if self.is_rehearsed:
+            storing.rehearsal.heard(self.notes, self.request, why)
         turn, self.turn = self.turn, None
-        if turn is not None:
+        if turn is not None or self.is_rehearsed:
             if why is not None and marks and why.leaves_mark:
-                storing.stored.marks.add(self.key, why, storing.clock(), is_lasting=is_lasting)
-            turn.end(End.EACH)
+                storing.stored.marks.add(self.key, why, storing.clock(), is_lasting=is_lasting, view=self.notes.view)
+            if turn is not None:
+                turn.end(End.EACH)

@@ -10,21 +10,20 @@ from urllib.parse import quote, urljoin
 
 from wheelcache import options
 from wheelcache.http_cache import rules
-from wheelcache.http_cache.blanks import Filled, Tokens, for_one_visitor
-from wheelcache.http_cache.cache_status import CacheStatus
+from wheelcache.http_cache.blanks import Filled, for_one_visitor
 from wheelcache.http_cache.figures import Figures
 from wheelcache.http_cache.headers import CACHE_TAG, Headers, cache_tags, decoded, single, values, without
 from wheelcache.http_cache.keys import parts_of_url
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import BODILESS, Page
-from wheelcache.http_cache.page_rules import PageRules
-from wheelcache.http_cache.reads import IgnoredReads
 from wheelcache.http_cache.reasons import Refusal, refusal
+from wheelcache.http_cache.rehearsed import Rehearsal
 from wheelcache.http_cache.replies import Reply, not_modified, stored_reply
-from wheelcache.http_cache.request import LostCookies, Request, Sessions
+from wheelcache.http_cache.request import Request
 from wheelcache.http_cache.rules import Policy
+from wheelcache.http_cache.settings import Settings
 from wheelcache.http_cache.stored_pages import UNSAFE, StoredPages
-from wheelcache.http_cache.variants import COOKIE, Normalization, accepted_encodings, cookie_field, cookies
+from wheelcache.http_cache.variants import COOKIE, accepted_encodings, cookie_field, cookies
 from wheelcache.runtime.clock import Clock
 
 logger = logging.getLogger("wheelcache")
@@ -43,41 +42,13 @@ ENCODING: Final = refusal("encoding", "Content-Encoding that the request does no
 UNUSUAL_ENCODING: Final = refusal("encoding", "unusual Accept-Encoding", leaves_mark=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The options of an HTTP cache besides its ``Policy``.
-
-    Attributes:
-        normalization: turns values of headers into parts of keys.
-        page_rules: the site's rules for its paths.
-        lost_cookies: the cookies that some pages lose; None if no page loses any.
-        sessions: a request with one of these cookies stores only pages that depend on it or on all cookies.
-        needs_notes: whether a page is stored only if the application called ``PageNotes.vary_on``.
-        ignored: the reads that do not change a page.
-        tokens: fills the blanks of pages; None if pages with tokens are not stored.
-        cache_status: writes the header Cache-Status.
-        wait: the maximum seconds that a request waits for another one.
-        serve_stale_after: the seconds after which a request gets a stale page while its renewal runs; None to wait.
-    """
-
-    normalization: Normalization
-    page_rules: PageRules
-    lost_cookies: LostCookies | None
-    sessions: Sessions
-    needs_notes: bool
-    ignored: IgnoredReads
-    tokens: Tokens | None
-    cache_status: CacheStatus
-    wait: float
-    serve_stale_after: float | None
-
-
 @dataclass(eq=False, slots=True)
 class Storing:
     """Stores the responses of an application, as far as the rules allow it.
 
     Args:
         stored: the stored pages.
+        rehearsal: the results of a rehearsal.
         clock: returns seconds, on a steady clock.
         wall: returns seconds since 1970.
 
@@ -89,6 +60,7 @@ class Storing:
     policy: Policy
     settings: Settings
     figures: Figures
+    rehearsal: Rehearsal
     clock: Clock
     wall: Clock
 
@@ -152,6 +124,7 @@ class Storing:
         stored = rules.storable_headers(headers)
         page = self._page(status, reason, stored if blanked is None else for_one_visitor(stored), freshness, fields)
         page.blanks = None if blanked is None else blanked.blanks
+        page.view = notes.view
         page.tags = cache_tags(map(decoded, values(headers, CACHE_TAG)))
         return self._refusal(page, notes, request) or page
 
@@ -244,6 +217,7 @@ class Storing:
         fields = stored.fields | self.settings.normalization.fields(rules.vary_fields(merged))
         page = self._page(stored.status, stored.reason, merged, freshness, fields)
         page.fill(stored.body)
+        page.view = stored.view
         page.tags = cache_tags(map(decoded, values(headers, CACHE_TAG))) or stored.tags
         return page, self._refused(request, stored.status, arrived, control)
 

@@ -20,6 +20,7 @@ from wheelcache.http_cache.notes import NOTES_KEY
 from wheelcache.http_cache.pages import Decision, Pages, Selected, Wait
 from wheelcache.http_cache.query import QueryRules
 from wheelcache.http_cache.reads import WHY, Reads
+from wheelcache.http_cache.rehearsed import Rehearsed
 from wheelcache.http_cache.replies import Renewal, Reply
 from wheelcache.http_cache.request import (
     KEYED_HEADERS,
@@ -40,6 +41,7 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 Write = Callable[[bytes], object]
 StartResponse = Callable[..., Write]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
+AnyRun = Run | Rehearsed
 
 logger = logging.getLogger("wheelcache")
 
@@ -134,6 +136,7 @@ class WsgiCache:
         self._served = pages.figures.served
         self._sessions = pages.storing.settings.sessions
         self._find_session = self._sessions.find_in_text
+        self._mode = pages.mode
         self._tokens = pages.storing.settings.tokens
         self._lost = pages.storing.settings.lost_cookies
 
@@ -143,7 +146,7 @@ class WsgiCache:
         given = environ
         if self._lost is not None and "HTTP_COOKIE" in environ:
             environ = _without_lost(environ, self._lost)
-        is_plain = environ["REQUEST_METHOD"] == "GET" and environ.get("CONTENT_LENGTH", "") in ("", "0")
+        is_plain = environ["REQUEST_METHOD"] == self._mode.served and environ.get("CONTENT_LENGTH", "") in ("", "0")
         keyed, has_session = NONE, False
         if not environ.keys().isdisjoint(SPECIAL):
             special = SPECIAL.intersection(environ)
@@ -182,6 +185,9 @@ class WsgiCache:
             return self._app(given, partial(_start_forwarded, decision, start_response))
         if isinstance(decision, Run):
             return _Exchange(decision, start_response).respond(self._app, environ)
+        if isinstance(decision, Rehearsed):
+            decision.begin_rerun = self._queue_rerun
+            return _Exchange(decision, start_response).respond(self._app, given)
         if decision.renewal is not None:
             self._queue_renewal(decision.renewal)
         return _send(start_response, decision)
@@ -254,7 +260,11 @@ class WsgiCache:
             _abandon_first(queued)
         return queued
 
-    def _submit(self, begin: Callable[[], Run | None]) -> bool:
+    def _queue_rerun(self, run: Rehearsed) -> None:
+        if not self._submit(lambda: run):
+            run.abandoned()
+
+    def _submit(self, begin: Callable[[], AnyRun | None]) -> bool:
         with suppress(RuntimeError):
             # Otherwise, no thread can be had.
             if renewal_pool.submit(partial(_run_without_client, self._app, begin)):
@@ -279,7 +289,7 @@ class _Exchange:
         reply: the cache's answer in place of the application's; None if the application's is sent.
     """
 
-    def __init__(self, run: Run, start_response: StartResponse) -> None:
+    def __init__(self, run: AnyRun, start_response: StartResponse) -> None:
         self.run = run
         self.reply: Reply | None = None
         self._start_response = start_response
@@ -367,7 +377,7 @@ class _Exchange:
 class _Input:
     """The body of a request whose headers announce none. In HTTP/2, it may have one nevertheless."""
 
-    def __init__(self, run: Run, stream: Any) -> None:
+    def __init__(self, run: AnyRun, stream: Any) -> None:
         self._run = run
         self._stream = stream
 
@@ -474,7 +484,7 @@ def _discard(data: bytes) -> None:
     """Write nothing: the cache has replied."""
 
 
-def _run_without_client(app: App, begin: Callable[[], Run | None]) -> None:
+def _run_without_client(app: App, begin: Callable[[], AnyRun | None]) -> None:
     run = begin()
     if run is None:
         return
