@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Any, Final, TextIO
 
 from wheelcache.errors import FileUnusable
-from wheelcache.observability import console, entry_commands, site_commands, snapshot_commands
+from wheelcache.observability import console, entry_commands, page_commands, site_commands, snapshot_commands
 from wheelcache.observability.console import CommandFailed, Report
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
@@ -31,6 +31,8 @@ COMMANDS: Final = {
     "reset": site_commands.reset,
 }
 """The commands for one cache, or for all."""
+
+MODES: Final = ("off", "rehearse", "on")
 
 WATCH: Final = INTERVAL
 """Default of ``--watch``, in seconds. Workers do not publish more often."""
@@ -87,6 +89,10 @@ def add_commands(parser: ArgumentParser) -> None:
     add("clear", "ask all workers to clear their entries", cache)
     purge = add("purge", "remove the pages of a URL, of a directory or of a host, in all workers", cache)
     purge.add_argument("target", metavar="URL", help="a URL, a directory (https://example.com/news/*) or a host")
+    rehearsal = add("rehearsal", "show which pages would have been right, before they are served", cache)
+    rehearsal.add_argument("--path", metavar="URL", help="only the differences and reasons of this path and query")
+    pages = add("pages", "let all workers serve pages, only rehearse, or neither", cache)
+    pages.add_argument("target", choices=MODES, help="what the workers do with stored pages")
     add("misses", "show why look-ups miss, and the groups of keys that cost most", cache)
     add("advise", "print the changes of the options that would clearly help, and their effect", cache)
     add("reset", "reset the figures to zero, here and on the dashboard", cache)
@@ -152,6 +158,10 @@ def _report(action: str | None, options: Mapping[str, Any], framework: Framework
         return entry_commands.run(action, options, caches, name)
     if action == "inspect":
         return snapshot_commands.inspect(caches, framework.snapshot_option)
+    if action == "rehearsal":
+        return page_commands.rehearsal(caches, name, options["path"])
+    if action == "pages":
+        return page_commands.change_mode(caches, name, options["target"])
     if action == "purge":
         return site_commands.purge(caches, name, options["target"])
     return COMMANDS[action](caches, name)

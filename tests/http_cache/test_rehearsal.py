@@ -8,6 +8,9 @@ from tests.http_cache.site import Response
 from tests.waiting import until
 from wheelcache.http_cache import ttl
 from wheelcache.http_cache.rehearsal import Answer, Kind, answer_of, compare
+from wheelcache.observability import page_commands, site_commands
+from wheelcache.observability.console import CommandFailed
+from wheelcache.observability.publisher import INTERVAL
 
 numbers = count()
 CLOCK = "<p>It is {now}</p>"
@@ -196,3 +199,78 @@ def test_comparisons_take_bounded_time():
     answers = [Answer(b"", b"", text) for text in (one, other, other, one)]
     assert compare(answers[0], answers[1], answers[2:], is_keyed=False).kind is Kind.NOISE
     assert answer_of(200, [(b"content-encoding", b"gzip")], b"not gzip", frozenset()).body == b"not gzip"
+
+
+# The results of a site.
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "figures"
+
+
+@pytest.fixture
+def workers(rehearsed, path):
+    """Two workers of a site, with an application whose pages show the visitor."""
+    made = [rehearsed(figures_dir=path) for _ in range(2)]
+    for site in made:
+        site.respond = serving(PLANTED["a name"])
+        site.get("/a")
+        site.get("/a", {"Cookie": "ada"})
+        site.get("/a")
+        assert until(lambda site=site: outcomes(site).get("compared") == 2)
+    return made
+
+
+def results(site):
+    (found,) = page_commands.rehearsal([site.cache.cache], None).document
+    return found
+
+
+def test_workers_add_up_also_after_their_end(workers, clock):
+    one, other = workers
+    one.cache.cache.close()
+    clock.advance(INTERVAL)
+    found = results(other)
+    (view,) = found["views"]
+    assert {kind: view[kind] for kind in ("visits", "hits", "compared", "equal", "wrong")} == {
+        "visits": 6,
+        "hits": 4,
+        "compared": 4,
+        "equal": 2,
+        "wrong": 2,
+    }
+    assert found["sentence"] == (
+        "6 visits in less than two hours, 67% would have been hits, 2 of 4 compared answers wrong: mend these views "
+        "first."
+    )
+    assert view["differences"] == [
+        {"kind": "wrong", "url": "/a", "line": 7, "stored": "Hello you</p>", "visitor": "Hello ada</p>"}
+    ]
+    clock.advance(INTERVAL)
+    assert results(other)["visits"] == 6
+
+
+def test_a_reset_begins_again(workers, clock):
+    clock.advance(INTERVAL)
+    site_commands.reset([workers[0].cache.cache], None)
+    workers[0].get("/a")
+    clock.advance(INTERVAL)
+    assert results(workers[0])["visits"] == 1
+
+
+def test_a_mode_reaches_all_workers(workers, clock):
+    clock.advance(INTERVAL)
+    for mode, detail in (("on", "hit"), ("off", 'fwd=bypass; detail="switched off"'), ("rehearse", "fwd=bypass")):
+        report = page_commands.change_mode([workers[0].cache.cache], None, mode)
+        assert report.document == [{"cache": "pages", "mode": mode}]
+        clock.advance(INTERVAL)
+        assert all(site.get("/a").detail.startswith(detail) for site in workers)
+
+
+def test_without_a_rehearsal_the_command_says_how_to_begin(make_site, path, clock):
+    site = make_site(figures_dir=path)
+    site.get()
+    clock.advance(INTERVAL)
+    with pytest.raises(CommandFailed, match="rehearse="):
+        results(site)

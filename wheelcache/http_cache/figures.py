@@ -8,12 +8,16 @@ way, each response that is not stored appends its reason and its path.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from wheelcache.busiest import FULL, LONGEST_PATH, NOT_STORED, NamedPaths, Occurrences
 from wheelcache.http_cache.reasons import Refusal
 from wheelcache.runtime.shared_objects import lazy_lock
 from wheelcache.stats import MOST_REASONS, REASONS, PageStats, Row
+
+Counts = Mapping[tuple[str, str], tuple[int, dict[str, Any]]]
+"""Numbers and examples, by view and kind."""
 
 FOLDED_AT: Final = 4096
 """The number of hits that are added up together."""
@@ -28,11 +32,19 @@ MOST_NAMES: Final = {NOT_STORED: 20, FULL: 8}
 class Figures:
     """Counts the responses of an HTTP cache.
 
+    Args:
+        rehearsed: returns the results of a rehearsal.
+        change_mode: changes the mode of the cache, as an operator requests.
+
     Attributes:
         unsent: the bytes of recorded responses that their clients have not received yet.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, rehearsed: Callable[[], Counts] = dict, change_mode: Callable[[str], object] = lambda mode: None
+    ) -> None:
+        self.rehearsed = rehearsed
+        self._change_mode = change_mode
         self._lock = lazy_lock()
         self._sizes: deque[int] = deque()
         self._counts: Counter[str] = Counter()
@@ -116,6 +128,9 @@ class Figures:
         return copy
 
     # The publication of the paths: see ``NamedPaths``.
+
+    def change_mode(self, mode: str) -> None:
+        self._change_mode(mode)
 
     def unpublished_paths(self) -> list[Occurrences]:
         with self._lock.get():

@@ -150,10 +150,10 @@ class HTTPCache:
             stamps=TagStamps(f"pages {name}" if shared else None),
             clock=clock,
         )
-        figures = Figures()
-        marks = Marks()
         share = DEFAULT_SHARE if rehearse is None else options.share("rehearse", rehearse)
         rehearsal = Rehearsal(share, settings, policy.max_body)
+        figures = Figures(rehearsal.counts, settings.mode.change)
+        marks = Marks()
         stored = StoredPages(self.cache, max_bytes, marks, normalization, query_rules, figures)
         turns = self.cache.engine.keep_pages(
             figures, clock, purge=stored.purge_target, before_clear=partial(stored.purge, ALL)

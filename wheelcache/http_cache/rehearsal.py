@@ -116,7 +116,8 @@ def compare(stored: Answer, visitor: Answer, reruns: Sequence[Answer], *, is_key
         lines = other.lines()
         for change in _changes(first, lines):
             if not any(_is_noise(change, each) for each in noise):
-                line = [*range(change.other_start, change.other_end), change.other_start][0]
+                place = change.other_start
+                line = 1 + sum(each.endswith(b"\n") for each in lines[1:place]) if place else 0
                 return Difference(kind, line, *(_shown(each, change, first, lines) for each in (stored, visitor)))
     return Difference(Kind.NOISE)
 

@@ -28,6 +28,7 @@ from wheelcache.observability.inquiries import Inquiries, inquiries_in
 from wheelcache.observability.key_groups import GroupLevels, Groups, add_groups
 from wheelcache.observability.page_paths import add_paths
 from wheelcache.observability.recorder import Recorder, Steps
+from wheelcache.observability.rehearsals import Rehearsed, add_rehearsed, modes_in
 from wheelcache.observability.site_file import PATIENCE, USE, SiteFile
 from wheelcache.observability.tables import (
     NO_LEVELS,
@@ -78,7 +79,8 @@ LAST_PATIENCE: Final = 5.0
 
 class _Counted(NamedTuple):
     """The part of a publication that belongs to one cache: its counts, steps, gauges, groups of keys and sample of
-    computed keys at that time, the new occurrences of paths, and the levels of the groups as a JSON object."""
+    computed keys at that time, the new occurrences of paths, the levels of the groups as a JSON object, and the results
+    of a rehearsal."""
 
     row: Row
     steps: Steps
@@ -87,9 +89,10 @@ class _Counted(NamedTuple):
     groups: Groups
     levels: str
     computed: Computed
+    rehearsed: Rehearsed
 
 
-_NOTHING: Final = _Counted(NOTHING, {}, (), [], {}, "", NOTHING_COMPUTED)
+_NOTHING: Final = _Counted(NOTHING, {}, (), [], {}, "", NOTHING_COMPUTED, {})
 
 
 class _Batch(NamedTuple):
@@ -201,9 +204,11 @@ class SitePublisher:
             tidy(db, self.file, self.process)
             if is_first and is_in_ours(self.file.directory):
                 remove_forgotten()
-        inquiries = inquiries_in(db)
+        inquiries, modes = inquiries_in(db), modes_in(db)
         for each in publications:
             each.inquiries.note(inquiries)
+            if each.stats.pages is not None and each.recorder.name in modes:
+                each.stats.pages.change_mode(modes[each.recorder.name])
         return batch
 
     def _collect(self, publications: Iterable[Publication], *, is_listed: bool) -> _Batch:
@@ -218,7 +223,9 @@ class SitePublisher:
                     paths = [] if pages is None else pages.unpublished_paths()
                     groups, levels = each.stats.groups(), json.dumps(each.group_levels())
                     computed = each.stats.computed.recent(recorder.time())
-                    now = _Counted(recorder.row, dict(recorder.steps), gauges, paths, groups, levels, computed)
+                    rehearsed: Rehearsed = {} if pages is None else pages.rehearsed()
+                    steps = dict(recorder.steps)
+                    now = _Counted(recorder.row, steps, gauges, paths, groups, levels, computed, rehearsed)
                     parts.append((each, now))
             self._events += each.events.take()
         return _Batch(parts, list(self._gone), list(self._events), is_listed and bool(parts))
@@ -251,6 +258,7 @@ class SitePublisher:
             cache, before = ids[publication.recorder.name], publication.published
             add_paths(db, cache, counted.paths, time)
             add_groups(db, cache, counted.groups, before.groups)
+            add_rehearsed(db, cache, counted.rehearsed, before.rehearsed, time)
             if counted.row != before.row:
                 counts.append((TOTAL, 0, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
             for place, row in counted.steps.items():

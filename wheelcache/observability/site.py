@@ -30,6 +30,7 @@ from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.page_paths import no_paths, of_site, paths_in
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.recorder import Steps, last_steps
+from wheelcache.observability.rehearsals import Outcome, modes_in, put_mode, rehearsed_in
 from wheelcache.observability.site_file import USE, SiteFile, lives
 from wheelcache.observability.tables import (
     DAY,
@@ -387,6 +388,29 @@ class Site:
             file.write(lambda db: add_request(db, token, name, request))
         return token
 
+    def rehearsed(self) -> dict[str, dict[tuple[str, str], Outcome]]:
+        """Return the results of rehearsals by the name of the cache, and by view and kind."""
+        found: dict[str, dict[tuple[str, str], Outcome]] = {}
+        for file in self.files:
+            found |= file.read(rehearsed_in, dict)
+        return found
+
+    def modes(self) -> dict[str, str]:
+        """Return the modes of HTTP caches that operators have chosen, by the name of the cache."""
+        found: dict[str, str] = {}
+        for file in self.files:
+            found |= file.read(modes_in, dict)
+        return found
+
+    def change_mode(self, name: str, mode: str) -> None:
+        """Let all workers adopt the mode of an HTTP cache, within seconds.
+
+        Raises:
+            OSError, FileUnusable: if it cannot be stored.
+        """
+        for file in self.files:
+            file.write(partial(put_mode, name=name, mode=mode))
+
     def reset(self, name: str | None = None) -> None:
         """Reset the figures to zero, for all readers.
 
@@ -409,6 +433,7 @@ class Site:
                 )
             db.execute(f"DELETE FROM paths WHERE {where}", given)
             db.execute(f"DELETE FROM groups WHERE {where}", given)
+            db.execute(f"DELETE FROM rehearsals WHERE {where}", given)
             db.execute(
                 f"INSERT OR REPLACE INTO resets SELECT cache, ? FROM counts WHERE kind = {TOTAL} AND {where}",
                 (now, *given),

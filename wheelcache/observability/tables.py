@@ -11,6 +11,8 @@
 - ``paths``: the paths with most responses that were not stored, by reason, and with most variants, by header: see
   ``page_paths``. A reset removes them.
 - ``groups``: the counts of the groups of keys: see ``key_groups``. A reset removes them.
+- ``rehearsals`` and ``modes``: the results of rehearsals, and the modes of HTTP caches: see ``rehearsals``. A reset
+  removes the results.
 - ``computed``: a sample of the keys that each process has computed for each of its caches: see
   ``loading/computed_keys.py``. It leaves with the row of ``workers``.
 - ``events``: recent events. ``inquiries`` and ``answers``: see ``inquiries``.
@@ -95,6 +97,10 @@ CREATE TABLE paths (
     cache INTEGER, kind TEXT, name BLOB, document DEFAULT '', PRIMARY KEY (cache, kind, name)) WITHOUT ROWID;
 CREATE TABLE groups (
     cache INTEGER, name TEXT, {_columns(*COUNTS_OF_GROUP)}, PRIMARY KEY (cache, name)) WITHOUT ROWID;
+CREATE TABLE rehearsals (
+    cache INTEGER, view TEXT, kind TEXT, {_columns("number", "since")}, document DEFAULT '{{}}',
+    PRIMARY KEY (cache, view, kind)) WITHOUT ROWID;
+CREATE TABLE modes (cache INTEGER PRIMARY KEY, mode DEFAULT '');
 CREATE TABLE events (at DEFAULT 0, document DEFAULT '');
 CREATE TABLE inquiries (token DEFAULT '', cache BLOB, document DEFAULT '', at DEFAULT 0, until DEFAULT 0);
 CREATE TABLE answers (token DEFAULT '', process INTEGER, document DEFAULT '', until DEFAULT 0);

@@ -58,6 +58,8 @@ _LEFT: Final = (
     "DELETE FROM counts WHERE cache NOT IN (SELECT id FROM caches)",
     "DELETE FROM paths WHERE cache NOT IN (SELECT id FROM caches)",
     "DELETE FROM groups WHERE cache NOT IN (SELECT id FROM caches)",
+    "DELETE FROM rehearsals WHERE cache NOT IN (SELECT id FROM caches)",
+    "DELETE FROM modes WHERE cache NOT IN (SELECT id FROM caches)",
     "DELETE FROM resets WHERE cache != 0 AND cache NOT IN (SELECT id FROM caches)",
 )
 
