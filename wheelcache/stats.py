@@ -278,7 +278,8 @@ REASONS: Final[Mapping[str, Reason]] = {
     "messages": _reason(
         "The page shows messages to the visitor, or adds some.",
         "Nothing: the next page without messages is stored.",
-        "shows or adds messages",
+        "shows messages",
+        "adds messages",
     ),
     "cache_page": _reason(
         "cache_page answered, perhaps with the CSRF token of another visitor.",
@@ -303,6 +304,9 @@ REASONS: Final[Mapping[str, Reason]] = {
         "the CSRF secret, or a token, in a header",
         "a CSRF token of another run in the body",
         "CSRF token in a streamed body",
+        "a piece or another form of a CSRF token in the body",
+        "an encoding in which CSRF tokens are not found",
+        "too many CSRF tokens",
         "CSRF token in a body that is changed inside the cache",
         "CSRF token in a page that depends on the whole Cookie header",
         "a new CSRF secret, or a token that was made out of sight",

@@ -14,7 +14,10 @@ from __future__ import annotations
 import re
 import sys
 import time
+import zlib
+from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import suppress
 from os import urandom
 from typing import Any, Final, NamedTuple, cast
 
@@ -44,17 +47,27 @@ BIASED: Final = bytes(range(UNIFORM, 256))
 SECRET: Final = re.compile(rf"[a-zA-Z0-9]{{{LENGTH}}}(?:[a-zA-Z0-9]{{{LENGTH}}})?")
 PLAIN: Final = re.compile(rb"[a-zA-Z0-9]*")
 
+GZIP: Final = b"\x1f\x8b"
+MOST_INFLATED: Final = 8 << 20
+"""Bytes."""
+
 BLANK: Final = b"-" * WIDTH
 
 FIELD: Final = b"csrfmiddlewaretoken"
 NEAR: Final = 200
 """Bytes between the name of the field and its value, at most."""
-TAGS: Final = re.compile(rb"[<>]")
+IS_VALUE: Final = re.compile(rb"[^a-zA-Z0-9]{1,9}(?:value|name)?[^a-zA-Z0-9]{0,9}")
+"""The text between the name of the field and a secret, its value. Other texts of 32 characters are too common."""
+PIECE: Final = 16
+"""Characters of a token that give too much of it away."""
+MOST_TOKENS: Final = 100
+MOST_PLACES: Final = 1000
 LONG: Final = re.compile(rb"[a-zA-Z0-9]{%d,}" % WIDTH)
 """A text that may contain tokens."""
 TOKEN_OR_FIELD: Final = re.compile(
-    rb"%s|(?<![a-zA-Z0-9])[a-zA-Z0-9]{%d}(?:[a-zA-Z0-9]{%d})?(?![a-zA-Z0-9])" % (FIELD, LENGTH, LENGTH)
+    rb"%s|[a-zA-Z0-9]{%d,}|(?<![a-zA-Z0-9])[a-zA-Z0-9]{%d}(?![a-zA-Z0-9])" % (FIELD, WIDTH, LENGTH)
 )
+"""A token may be longer, together with an escape sequence before it."""
 
 DECORATORS: Final = "django.views.decorators.csrf"
 """The module of ``ensure_csrf_cookie``, which makes a token only for its cookie."""
@@ -63,6 +76,7 @@ SETS_COOKIE: Final = "CSRF_COOKIE_NEEDS_UPDATE"
 """The entry of META that Django sets when the page gets a token, until the response sets its cookie."""
 
 OUTSIDE: Final = refusal("csrf", "CSRF token from outside of CsrfViewMiddleware")
+TOO_MANY: Final = refusal("csrf", "too many CSRF tokens")
 ALTERED: Final = refusal("csrf", "the cookie of the CSRF token is not as Django sends it")
 
 
@@ -80,51 +94,66 @@ class IssuedTokens:
     Attributes:
         asked: how often the page has asked for a token, by the entry of META that Django sets. A token that was made
             out of sight shows itself by this count.
-        accepts_gzip: whether GZipMiddleware would have compressed the page; None if it has not asked.
+        random_bytes: the maximum of random bytes that GZipMiddleware adds, if it would have compressed the page;
+            None if it would not.
     """
 
     def __init__(self) -> None:
         self.asked = 0
-        self.accepts_gzip: bool | None = None
+        self.random_bytes: int | None = None
         self._issued: list[Issued] = []
 
     def add(self, issued: Issued) -> None:
         self._issued.append(issued)
 
-    def blanked(self, response: HttpResponseBase, meta: dict[str, Any]) -> Blanked | Refusal | None:
+    def blanked(self, response: HttpResponseBase, meta: dict[str, Any], most: int) -> Blanked | Refusal | None:
         """Return a response with blanks in place of its tokens, or the reason why it must not be stored; None if it has
         no tokens.
 
         If GZipMiddleware would have compressed the response, it does so now.
+
+        Args:
+            most: the maximum size of a body that is stored, in bytes.
         """
         body = response.content if isinstance(response, HttpResponse) else b""
-        if self.accepts_gzip:
+        if self.random_bytes is not None:
             request = cast(HttpRequest, _Compressible({"HTTP_ACCEPT_ENCODING": "gzip"}))
-            gzip.GZipMiddleware(_unused).process_response(request, response)
-        if not (self.asked or self._issued):
-            return FOREIGN if _has_foreign_token(body) else None
-        why = self._refusal(response, meta)
+            compressing = gzip.GZipMiddleware(_unused)
+            compressing.max_random_bytes = self.random_bytes  # type: ignore[misc]
+            compressing.process_response(request, response)
+        has_tokens = self.asked > 0 or bool(self._issued)
+        if len(body) > most:
+            return refusal("max_body", "longer than max_body") if has_tokens else None
+        if FIELD.decode().encode(response.charset, "replace") != FIELD:
+            return refusal("csrf", "an encoding in which CSRF tokens are not found")
+        why = self._refusal(response, meta) if has_tokens else None
         if why is not None:
             return why
-        secret = self._issued[0].secret.encode()
+        secret = str(dict.get(meta, "CSRF_COOKIE") or "").encode("ascii", "replace")
         tokens = [each.token.encode() for each in self._issued if not each.is_discarded]
         found = {token: list(_places(body, token)) for token in tokens}
         if not all(found.values()):
             return refusal("csrf", "a CSRF token that is not in the body as it is")
         places = sorted({place for each in found.values() for place in each})
+        if len(places) > MOST_PLACES:
+            return TOO_MANY
         blank = bytearray(body)
         for place in places:
             blank[place : place + WIDTH] = BLANK
         stored = bytes(blank)
         if _shows(stored, secret):
             return refusal("csrf", "the CSRF secret, or another token of it, in the body", leaves_mark=False)
+        if any(_has_piece(stored, token) for token in tokens):
+            return refusal("csrf", "a piece or another form of a CSRF token in the body")
         if _has_foreign_token(stored):
             return FOREIGN
         others = "\n".join(_other_headers(response)).encode("latin-1", "replace")
-        if _shows(others, secret) or any(token in others for token in tokens):
+        if _shows(others, secret) or any(token in others or _has_piece(others, token) for token in tokens):
             return refusal("csrf", "the CSRF secret, or a token, in a header", leaves_mark=False)
-        is_compressed = bool(self.accepts_gzip) and response.has_header("Content-Encoding")
-        blanks = Blanks(stored, places, WIDTH, is_compressed=is_compressed)
+        if not has_tokens:
+            return None
+        random_bytes = self.random_bytes if response.has_header("Content-Encoding") else None
+        blanks = Blanks(stored, places, WIDTH, random_bytes=random_bytes)
         return Blanked(blanks, cast(HttpResponse, response).content, settings.CSRF_COOKIE_NAME.encode())
 
     def _refusal(self, response: HttpResponseBase, meta: dict[str, Any]) -> Refusal | None:
@@ -134,6 +163,8 @@ class IssuedTokens:
         if self.asked != len(self._issued):
             # A visitor with a malformed cookie gets a new secret without a token.
             return refusal("csrf", "a new CSRF secret, or a token that was made out of sight", leaves_mark=False)
+        if len(self._issued) > MOST_TOKENS:
+            return TOO_MANY
         if response.status_code != 200:
             return refusal("csrf", f"CSRF token with status {response.status_code}")
         if response.streaming:
@@ -157,7 +188,18 @@ def _places(body: bytes, token: bytes) -> Iterator[int]:
 
 def _shows(text: bytes, secret: bytes) -> bool:
     """Return whether a text contains a secret, or 64 characters that Django unmasks to it."""
+    if len(secret) != LENGTH:
+        return False
     return secret in text or any(secret in _unmasked(found) for found in LONG.findall(text))
+
+
+def _has_piece(text: bytes, token: bytes) -> bool:
+    """Return whether a text contains pieces of a token, or another form of it: backwards, in hexadecimal or base64."""
+    forms = [token, token[::-1], token.hex().encode(), token.hex().upper().encode()]
+    # In base64, the characters at both ends depend on the text around the token.
+    forms += [b64encode(b"." * shift + token)[4:-4] for shift in range(3)]
+    pieces = (form[start : start + PIECE] for form in forms for start in range(0, len(form) - PIECE + 1, PIECE))
+    return any(piece in text for piece in pieces)
 
 
 def _unmasked(text: bytes) -> bytes:
@@ -173,13 +215,17 @@ def _has_foreign_token(body: bytes) -> bool:
     """Return whether the field has a value that looks like a token. Those of this run are blank by now."""
     if FIELD not in body:
         return False
-    last = {True: -NEAR, False: -NEAR}
+    # The ends of the last field and of the last token, and the length of the last token.
+    last, length = {True: -NEAR, False: -NEAR}, 0
     for found in TOKEN_OR_FIELD.finditer(body):
         is_field = found[0] == FIELD
-        other = last[not is_field]
-        if found.start() - other < NEAR and not TAGS.search(body, other, found.start()):
-            return True
+        is_short = LENGTH in (len(found[0]), length)
+        if found.start() - last[not is_field] < NEAR:
+            between = body[last[not is_field] : found.start()]
+            if b"<" not in between and (not is_short or IS_VALUE.fullmatch(between)):
+                return True
         last[is_field] = found.end()
+        length = 0 if is_field else len(found[0])
     return False
 
 
@@ -194,8 +240,10 @@ def _unused(request: HttpRequest) -> HttpResponse:
 
 
 def _other_headers(response: HttpResponseBase) -> Iterator[str]:
-    """Iterate over the values of all headers, except the cookie of the token."""
-    yield from response.headers.values()
+    """Iterate over the status line and all headers, except the cookie of the token."""
+    yield response.reason_phrase
+    for name, value in response.headers.items():
+        yield from (name, value)
     yield from (str(morsel) for name, morsel in response.cookies.items() if name != settings.CSRF_COOKIE_NAME)
 
 
@@ -221,6 +269,7 @@ class CsrfTokens:
     def __init__(self) -> None:
         name: str = settings.CSRF_COOKIE_NAME
         self._name = name
+        self.cookie = name.encode()
         # The usual case: exactly one such cookie, in the form in which browsers send it.
         self._find = re.compile(rf"(?:^|; ){re.escape(name)}=({SECRET.pattern})(?=; |\Z)").search
         self._line = (0, "", "")
@@ -243,9 +292,13 @@ class CsrfTokens:
     def _parsed(self, header: bytes) -> bytes | None:
         """Return the value of the cookie, b"" if there is none; with a semicolon if the name occurs twice. Return None
         if frameworks may read the header differently."""
-        return (cookies(header) or {}).get(self._name.encode(), b"") if are_usual(header) else None
+        return (cookies(header) or {}).get(self.cookie, b"") if are_usual(header) else None
 
     def is_foreign(self, body: bytes) -> bool:
+        if body[:2] == GZIP:
+            # A stream that GZipMiddleware has compressed.
+            with suppress(zlib.error):
+                body = zlib.decompressobj(wbits=31).decompress(body, MOST_INFLATED)
         return _has_foreign_token(body)
 
     def fill(self, blanks: Blanks, secret: str) -> Filled:
@@ -257,8 +310,8 @@ class CsrfTokens:
             before, after = _cookie("0" * LENGTH).OutputString().split("0" * LENGTH)
             self._line = (now, before, after)
         headers = [("Set-Cookie", before + secret + after)]
-        if blanks.is_compressed:
-            body = compress_string(body, max_random_bytes=gzip.GZipMiddleware.max_random_bytes)
+        if blanks.random_bytes is not None:
+            body = compress_string(body, max_random_bytes=blanks.random_bytes)
             headers.append(("Content-Length", str(len(body))))
         return Filled(body, headers)
 

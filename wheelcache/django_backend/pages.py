@@ -40,7 +40,7 @@ from django.utils.translation import get_language
 
 from wheelcache import options as checked
 from wheelcache.cache import Cache
-from wheelcache.django_backend.csrf_tokens import OUTSIDE, SETS_COOKIE, CsrfTokens, IssuedTokens, record_tokens
+from wheelcache.django_backend.csrf_tokens import FIELD, OUTSIDE, SETS_COOKIE, CsrfTokens, IssuedTokens, record_tokens
 from wheelcache.django_backend.request_context import page_tags
 from wheelcache.django_backend.site_settings import figures_directory
 from wheelcache.http_cache import HTTPCache
@@ -248,9 +248,12 @@ class _Watched(_Tagged):
         if zone == self._zone != settings.TIME_ZONE:
             notes.refuse("time zone", "time zone of an earlier request")
         messages = getattr(request, "_messages", None)
-        if messages is not None and (messages.added_new or (messages.used and len(messages))):
-            # A page that asked for messages and found none depends only on the cookie or the session.
-            notes.refuse("messages", "shows or adds messages")
+        # A page that asked for messages and found none depends only on the cookie or the session.
+        if messages is not None and messages.added_new:
+            notes.refuse("messages", "adds messages")
+        elif messages is not None and messages.used and len(messages):
+            # Those of this visitor. The page of the next one may be stored.
+            notes.refuse("messages", "shows messages", leaves_mark=False)
         varies = has_vary_header(response, "Cookie")
         if getattr(request, "_cache_update_cache", True) is False and response.has_header("Age") and varies:
             # cache_page has answered, without the Set-Cookie of the run that made the page. The page may contain the
@@ -266,8 +269,8 @@ class _Watched(_Tagged):
         notes, meta = self._notes, self._meta
         meta.has_ended = True
         outcome: Blanked | Refusal | None = None
-        if notes.fills_blanks:
-            outcome = meta.issued.blanked(response, meta)
+        if notes.most_blanked is not None:
+            outcome = meta.issued.blanked(response, meta, notes.most_blanked)
         elif dict.get(meta, SETS_COOKIE):
             outcome = OUTSIDE
         elif meta.issued.asked and not settings.CSRF_USE_SESSIONS:
@@ -324,7 +327,7 @@ class _Cookies(WatchedCookies):
     """The cookies of a request."""
 
     def note(self, name: str) -> None:
-        if name == settings.CSRF_COOKIE_NAME and self._watch.notes.fills_blanks:
+        if name == settings.CSRF_COOKIE_NAME and self._watch.notes.most_blanked is not None:
             # No key contains it, and no stored page may contain it.
             self._watch.refuse("csrf", f"cookie {name}")
         else:
@@ -367,12 +370,16 @@ class _Meta(WatchedEnviron):
 
     def get(self, name: str, default: Any = None) -> Any:
         found = super().get(name, default)
-        if name != "HTTP_ACCEPT_ENCODING" or not self.watch.notes.fills_blanks or self.has_ended:
+        if name != "HTTP_ACCEPT_ENCODING" or self.watch.notes.most_blanked is None or self.has_ended:
             return found
-        if caller().f_globals is not vars(gzip):
+        reader = caller()
+        if reader.f_globals is not vars(gzip) or not gzip.re_accepts_gzip.search(found or ""):
+            return found
+        response = reader.f_locals.get("response")
+        if not self.issued.asked and FIELD not in getattr(response, "content", b""):
             return found
         # GZipMiddleware compresses the page later, when its tokens have been found: see ``IssuedTokens.blanked``.
-        self.issued.accepts_gzip = gzip.re_accepts_gzip.search(found or "") is not None
+        self.issued.random_bytes = reader.f_locals["self"].max_random_bytes
         return ""
 
 

@@ -22,6 +22,9 @@ from wheelcache.http_cache.headers import (
 )
 from wheelcache.http_cache.reasons import refusal
 
+PIECE_WEIGHT: Final = 200
+"""Bytes of the object for a part of a body."""
+
 OF_THE_BODY: Final = frozenset(
     b"etag last-modified accept-ranges content-md5 digest content-digest repr-digest".split()
 )
@@ -41,20 +44,22 @@ class Blanks:
         body: the body; the bytes in the blanks do not matter.
         places: where the blanks begin, in ascending order.
         width: the bytes of a blank.
-        is_compressed: whether answers with this body are compressed.
+        random_bytes: the maximum of random bytes in a compressed answer; None if answers are not compressed.
 
     Attributes:
-        body, is_compressed: as given.
+        body, random_bytes: as given.
+        weight: the bytes that it takes in addition to the body.
     """
 
-    __slots__ = ("_pieces", "body", "is_compressed")
+    __slots__ = ("_pieces", "body", "random_bytes", "weight")
 
-    def __init__(self, body: bytes, places: Iterable[int], width: int, *, is_compressed: bool) -> None:
+    def __init__(self, body: bytes, places: Iterable[int], width: int, *, random_bytes: int | None) -> None:
         view = memoryview(body)
         ends = [-width, *places, len(body)]
         self.body = body
-        self.is_compressed = is_compressed
+        self.random_bytes = random_bytes
         self._pieces = tuple([view[start + width : end] for start, end in pairwise(ends)])
+        self.weight = PIECE_WEIGHT * len(self._pieces)
 
     def filled(self, token: bytes) -> bytes:
         """Return the body with a token in each blank."""
@@ -88,7 +93,13 @@ class Filled(NamedTuple):
 
 
 class Tokens(Protocol):
-    """Fills blanks with tokens of the visitor of an answer."""
+    """Fills blanks with tokens of the visitor of an answer.
+
+    Attributes:
+        cookie: the name of the cookie with the visitor's secret.
+    """
+
+    cookie: bytes
 
     def secret(self, cookies: str) -> str | None:
         """Return the visitor's secret, "" if a Cookie header has none, or None if the framework may find another one in

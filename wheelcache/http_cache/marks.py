@@ -12,6 +12,7 @@ from math import inf
 from typing import Final
 
 from wheelcache.http_cache.reasons import Refusal
+from wheelcache.http_cache.variants import cookies
 from wheelcache.runtime.shared_objects import lazy_lock
 
 MARK_SECONDS: Final = 120.0
@@ -39,10 +40,10 @@ class Mark:
     next_look: float
     view: str | None = None
 
-    def concerns(self, cookies: bytes | None) -> bool:
+    def concerns(self, header: bytes | None) -> bool:
         """Return whether it is for a request with this Cookie header."""
         cookie = self.refusal.cookie
-        return cookie is None or (cookies is not None and cookie in cookies)
+        return cookie is None or (header is not None and cookie in (cookies(header) or ()))
 
     def is_due(self, now: float) -> bool:
         """Return whether this response may be stored. The next one may be a second later."""

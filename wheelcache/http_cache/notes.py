@@ -35,7 +35,8 @@ class PageNotes:
         given: a copy of the environ or the scope before middleware inside the cache received it; None if there is none.
         knows_middleware: whether all of this middleware is known to be harmless: see ``inside``.
         blanked: the response with blanks in place of the tokens of the run; None if it has no tokens: see ``blanks``.
-        fills_blanks: whether the cache fills blanks, so that a response with tokens may be stored.
+        most_blanked: the maximum size of a body with blanks, in bytes; None if the cache fills no blanks, so that no
+            response with tokens may be stored.
         view: the name of the view, for the figures; None if the application does not give it.
         tags: the tags of the page, to which the application may add: see ``HTTPCache.delete_tags``.
         ignored, traces: for companions, which read the request on behalf of the application: the reads that do not
@@ -52,9 +53,9 @@ class PageNotes:
     view: str | None = None
 
     def __init__(
-        self, ignored: IgnoredReads = NOTHING_IGNORED, traces: Reads | None = None, *, fills_blanks: bool = False
+        self, ignored: IgnoredReads = NOTHING_IGNORED, traces: Reads | None = None, *, most_blanked: int | None = None
     ) -> None:
-        self.fills_blanks = fills_blanks
+        self.most_blanked = most_blanked
         self.tags: set[str] = set()
         self.ignored = ignored
         self.traces = traces

@@ -92,7 +92,8 @@ class Page:
         """Set the body, before the page is stored."""
         self.body = body
         self.size = len(body)
-        self.weight = OVERHEAD + len(body) + 3 * sum(len(name) + len(value) for name, value in self.headers)
+        blanks = 0 if self.blanks is None else self.blanks.weight
+        self.weight = OVERHEAD + blanks + len(body) + 3 * sum(len(name) + len(value) for name, value in self.headers)
 
     def age(self, now: float) -> float:
         return now - self.born

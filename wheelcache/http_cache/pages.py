@@ -335,7 +335,7 @@ class Pages:
             return marked
         if authorized and page is None and is_conditional(request):
             return self._forward(request, selected.why, CONDITION)
-        if authorized or b"no-store" in asked:
+        if authorized or b"no-store" in asked or storing.has_odd_secret(request):
             # Its response may not be storable, although that of the next request is: nobody should wait for it.
             return Run(storing, request, key, selected.why, page, None)
         if not request.is_safe():

@@ -154,7 +154,7 @@ class Rehearsal:
 
     def answer_of_page(self, page: Page, request: Request) -> Answer:
         headers = page.headers
-        if page.blanks is not None and page.blanks.is_compressed:
+        if page.blanks is not None and page.blanks.random_bytes is not None:
             headers = without(headers, {b"content-encoding"})
         return answer_of(page.status, headers, page.body, frozenset())
 
@@ -234,7 +234,7 @@ class Rehearsed:
         has_client: bool = True,
     ) -> None:
         self.request = request
-        self.notes = PageNotes(settings.ignored, fills_blanks=settings.tokens is not None)
+        self.notes = PageNotes(settings.ignored, most_blanked=None if settings.tokens is None else most)
         self.has_client = has_client
         self.announcement = announcement
         self.is_recording = True
@@ -269,7 +269,7 @@ class Rehearsed:
         if blanked is not None and blanked.body == body:
             body = blanked.blanks.body
             headers = [pair for pair in headers if not blanked.is_of_the_visitor(pair)]
-            if blanked.blanks.is_compressed:
+            if blanked.blanks.random_bytes is not None:
                 # The body before its compression.
                 headers = [pair for pair in headers if pair[0] != b"content-encoding"]
         self._end(answer_of(self._status, headers, body, ignored))

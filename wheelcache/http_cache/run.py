@@ -22,7 +22,7 @@ from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.replies import Reply
 from wheelcache.http_cache.request import Request
 from wheelcache.http_cache.stored_pages import PURGED
-from wheelcache.http_cache.storing import BY_REQUEST, TOO_LONG, Storing
+from wheelcache.http_cache.storing import TOO_LONG, Storing
 from wheelcache.turns import End, Turn
 
 logger = logging.getLogger("wheelcache")
@@ -104,7 +104,8 @@ class Run:
         traces = request.traces
         if traces is None and self.is_rehearsed:
             traces = storing.rehearsal.traces()
-        self.notes = PageNotes(storing.settings.ignored, traces, fills_blanks=storing.settings.tokens is not None)
+        most = None if storing.settings.tokens is None else storing.policy.max_body
+        self.notes = PageNotes(storing.settings.ignored, traces, most_blanked=most)
         self.stored = stored
         self.turn = turn
         self.has_client = True
@@ -261,7 +262,7 @@ class Run:
 
     def _refuse(self, why: Refusal) -> None:
         """End the recording of a response that must not be stored."""
-        if self.stored is not None and why is not BY_REQUEST:
+        if self.stored is not None and why.leaves_mark and why.cookie is None:
             # The stored page is no longer the application's answer.
             self._storing.stored.forget(self.key)
         self._end(why, marks=True)

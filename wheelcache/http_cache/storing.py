@@ -33,7 +33,7 @@ OF_ONE_VISITOR: Final = frozenset([b"private", b"no-store"])
 
 NO_LIFETIME: Final = refusal("no lifetime")
 TOO_LONG: Final = refusal("max_body", "longer than max_body")
-BY_REQUEST: Final = refusal("request", "no-store in the request")
+BY_REQUEST: Final = refusal("request", "no-store in the request", leaves_mark=False)
 NO_COMPANION: Final = refusal("companion", "the application reported no dependencies")
 SESSION: Final = refusal("session")
 WHOLE_COOKIE: Final = refusal("csrf", "CSRF token in a page that depends on the whole Cookie header")
@@ -87,6 +87,14 @@ class Storing:
         secret = tokens.secret((request.value(b"cookie") or b"").decode("latin-1"))
         # Requests with an ambiguous cookie bypass pages with blanks.
         return tokens.fill(page.blanks, secret or "")
+
+    def has_odd_secret(self, request: Request) -> bool:
+        """Return whether a request has the cookie of a secret, but no valid one, so that the framework makes a new one
+        and the response cannot be stored."""
+        tokens, header = self.settings.tokens, request.value(b"cookie")
+        if tokens is None or header is None or tokens.cookie not in header:
+            return False
+        return tokens.secret(header.decode("latin-1")) == ""
 
     def is_ambiguous(self, request: Request) -> bool:
         """Return whether the framework may find another secret in a request than the cache."""
@@ -192,7 +200,7 @@ class Storing:
         why = self._refusal(page, notes, request) or _add_tags(page, notes)
         if why is not None:
             return why
-        if page.blanks is not None and page.blanks.is_compressed:
+        if page.blanks is not None and page.blanks.random_bytes is not None:
             # Each answer has another length.
             page.headers = without(page.headers, {b"content-length"})
         elif page.status not in BODILESS and single(page.headers, b"content-length") is None:

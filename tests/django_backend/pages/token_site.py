@@ -4,12 +4,14 @@ import base64
 import json
 import threading
 from itertools import count
+from urllib.parse import quote
 
 from django.core.cache import cache
 from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
-from django.middleware.csrf import get_token, rotate_token
+from django.middleware.csrf import CsrfViewMiddleware, get_token, rotate_token
 from django.template import engines
 from django.urls import path
+from django.utils.html import escapejs
 from django.utils.safestring import mark_safe
 from django.views.decorators.cache import cache_control, cache_page
 from django.views.decorators.csrf import csrf_protect, ensure_csrf_cookie, requires_csrf_token
@@ -52,6 +54,45 @@ def fragment(request):
         cache.set("fragment", kept)
         return HttpResponse(kept)
     return HttpResponse(f"{kept} {next(numbers)}")
+
+
+def kept_fragment(request):
+    """Return the form that the first visitor has got."""
+    kept = cache.get("fragment")
+    if kept is None:
+        kept = engines["django"].from_string(FORM).render({}, request)
+        cache.set("fragment", kept)
+    return kept
+
+
+def escaped_fragment(request, escape):
+    return HttpResponse(f"{escape(kept_fragment(request))} {next(numbers)}")
+
+
+def in_two_forms(request, other):
+    token = get_token(request)
+    return HttpResponse(f"{token} {other(token)}")
+
+
+def with_header(request, header):
+    token = get_token(request)
+    response = HttpResponse(token)
+    name, value = header(token)
+    response[name] = value
+    return response
+
+
+def with_reason(request):
+    token = get_token(request)
+    return HttpResponse(token, reason=f"OK {token}")
+
+
+def streamed(request, *texts):
+    async def async_body():
+        for each in texts:
+            yield each
+
+    return StreamingHttpResponse(async_body() if hasattr(request, "scope") else iter(texts))
 
 
 def stream(request):
@@ -144,6 +185,24 @@ HOSTILE = {
     "upper": lambda request: HttpResponse(get_token(request).swapcase()),
     "twice": lambda request: HttpResponse(f"{get_token(request)} {get_token(request)}"),
     "joined": lambda request: HttpResponse(get_token(request) + get_token(request)),
+    "base64-too": lambda request: in_two_forms(request, lambda token: base64.b64encode(token.encode()).decode()),
+    "halves-too": lambda request: in_two_forms(request, lambda token: f"{token[:32]} {token[32:]}"),
+    "reversed-too": lambda request: in_two_forms(request, lambda token: token[::-1]),
+    "hex-too": lambda request: in_two_forms(request, lambda token: token.encode().hex()),
+    "sliced-too": lambda request: rendered(request, "{% csrf_token %}{{ csrf_token|slice:':40' }}"),
+    "in-header-name": lambda request: with_header(request, lambda token: ("X-" + token, "1")),
+    "in-reason": lambda request: with_reason(request),
+    "fragment-in-script": lambda request: escaped_fragment(request, escapejs),
+    "fragment-in-url": lambda request: escaped_fragment(request, quote),
+    "fragment-with-tag": lambda request: escaped_fragment(
+        request, lambda kept: kept.replace(" value=", ' data-x="a>b" value=')
+    ),
+    "fragment-in-utf-16": lambda request: HttpResponse(kept_fragment(request), charset="utf-16"),
+    "fragment-in-a-stream": lambda request: streamed(request, kept_fragment(request) + "y" * 300),
+    "secret-of-the-middleware": lambda request: HttpResponse(
+        str(CsrfViewMiddleware(lambda request: None)._get_secret(request))
+    ),
+    "many": lambda request: HttpResponse(" ".join(get_token(request) for _ in range(101))),
     "attribute-first": lambda request: HttpResponse(f'<input value="{get_token(request)}" name="csrfmiddlewaretoken">'),
 }
 """By name. Some of these pages may be stored; none may show a visitor anything of another one."""
@@ -152,6 +211,11 @@ urlpatterns = [
     *(path(name, for_a_minute(view)) for name, view in HOSTILE.items()),
     *(path(f"forms/{number}", with_forms(number)) for number in (0, 1, 10)),
     path("long", for_a_minute(lambda request: rendered(request, FORM + LONG))),
+    path("words", for_a_minute(lambda request: HttpResponse(LONG))),
+    path(
+        "comment",
+        for_a_minute(lambda request: HttpResponse("csrfmiddlewaretoken is the name of a field. " + "0af7" * 8)),
+    ),
     path("no-lifetime", lambda request: rendered(request, FORM)),
     path("public", cache_control(public=True, s_maxage=60)(lambda request: rendered(request, FORM))),
 ]
