@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from wheelcache.http_cache.cache_status import NO_ANNOUNCEMENT, Announcement
 from wheelcache.http_cache.headers import Headers, without
@@ -306,7 +307,8 @@ class Rehearsed:
 
 
 def _url(request: Request) -> str:
-    return (f"{request.path}?{request.query}" if request.query else request.path)[:LONGEST_URL]
+    path = quote(request.path.encode("latin-1", "replace"), safe="/:@!$&'()*+,;=~")
+    return (f"{path}?{request.query}" if request.query else path)[:LONGEST_URL]
 
 
 def _begin_nothing(run: Rehearsed) -> None:

@@ -13,8 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from wheelcache.busiest import readable
-from wheelcache.observability.console import CommandFailed, Report, Row, Table, date_of, user_name
+from wheelcache.observability.console import CommandFailed, Report, Row, Table, date_of, printable, user_name
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.rehearsals import Outcome
@@ -63,7 +62,7 @@ def result_of(cache: str, outcomes: Outcomes, mode: str | None, path: str | None
         row.setdefault("view", view)
         row.setdefault("differences", [])
         row.setdefault("not_stored", [])
-        url = readable(example.get("url", ""))
+        url = printable(example.get("url", ""))
         if kind in COUNTED:
             row[kind] = number
         if path is not None and url != path:
@@ -108,7 +107,7 @@ def _view(result: Row) -> Iterator[str | Table]:
             if each["kind"] != "noise":
                 place = f"line {each['line']}" if each["line"] else "status, headers or cookies"
                 yield f"{each['kind']}: {row['view']}, {each['url']}, {place}"
-                yield f"  stored:  {each['stored']}\n  visitor: {each['visitor']}"
+                yield f"  stored:  {printable(each['stored'])}\n  visitor: {printable(each['visitor'])}"
         for each in row["not_stored"]:
             where = f", {each['where']}" if each.get("where") else ""
             url = f" at {each['url']}" if each["url"] else ""
@@ -118,8 +117,7 @@ def _view(result: Row) -> Iterator[str | Table]:
 
 
 def _detail(found: Row) -> str:
-    detail: str = found.get("detail", found["reason"])
-    return detail
+    return printable(found.get("detail", found["reason"]))
 
 
 def change_mode(caches: Sequence[ObservedCache], name: str | None, mode: str) -> Report:
