@@ -59,6 +59,16 @@ def test_the_template_that_reads_a_cookie_is_named(ask):
     assert answer[-1] == "  cookie theme: page.html, line 2"
 
 
+def test_the_code_that_writes_the_session_and_sets_a_cookie_is_named(ask):
+    answer = ask("/counts")
+    assert answer[1].startswith("The page is not stored: sets cookie")
+    place = answer.index("The application wrote these keys of the session and these cookies:")
+    assert answer[place + 1 : place + 3] == [
+        f"  session visits: {SITE}, line {line_of(SITE, 'visits')}, in counts",
+        f"  cookie seen: {SITE}, line {line_of(SITE, 'set_cookie')}, in counts",
+    ]
+
+
 def test_a_stored_page_and_a_parameter_that_no_code_reads(ask):
     answer = ask("/plain?page=2&ref=x&utm_source=y")
     assert answer[1] == "The page is stored."

@@ -46,6 +46,14 @@ def visitor(request):
     return HttpResponse(request.session.get("name", "nobody"))
 
 
+@for_a_minute
+def counts(request):
+    request.session["visits"] = request.session.get("visits", 0) + 1
+    response = HttpResponse("counted")
+    response.set_cookie("seen", "1")
+    return response
+
+
 def without_lifetime(request):
     return HttpResponse("now")
 
@@ -68,6 +76,7 @@ urlpatterns = [
     path("plain", plain),
     path("logged", plain),
     path("visitor", visitor),
+    path("counts", counts),
     path("now", without_lifetime),
     path("broken", broken),
     path("sitemap.xml", sitemap, {"sitemaps": {"pages": Pages}}),

@@ -43,6 +43,7 @@ from wheelcache.cache import Cache
 from wheelcache.django_backend.csrf_tokens import FIELD, OUTSIDE, SETS_COOKIE, CsrfTokens, IssuedTokens, record_tokens
 from wheelcache.django_backend.request_context import page_tags
 from wheelcache.django_backend.site_settings import figures_directory
+from wheelcache.django_backend.writes import record_writes
 from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.asgi import App as AsgiApp
 from wheelcache.http_cache.asgi import AsgiCache
@@ -223,6 +224,7 @@ class _Watched(_Tagged):
             _compare(watch, request, notes.given)
         request.COOKIES = _Cookies(request.COOKIES, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
         if notes.traces is not None:
+            record_writes(notes.traces)
             parameters: Any = _Parameters(request.GET.urlencode(), encoding=request.encoding)
             parameters.begin(notes.traces)
             request.GET = parameters
@@ -268,6 +270,8 @@ class _Watched(_Tagged):
         """Give the cache the response with blanks in place of its tokens, or keep it from being stored."""
         notes, meta = self._notes, self._meta
         meta.has_ended = True
+        if notes.traces is not None:
+            record_writes(None)
         outcome: Blanked | Refusal | None = None
         if notes.most_blanked is not None:
             outcome = meta.issued.blanked(response, meta, notes.most_blanked)

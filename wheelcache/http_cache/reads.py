@@ -171,6 +171,7 @@ class Reads:
 
     Attributes:
         found: the reads in their order, each once.
+        written: the writes of the session and of cookies, as far as the companion records them.
         unread: the parameters of the query that the application has not read.
         outcome: the page, if the response was stored, or the reason why it was not. None if the application has not
             run, or raised an exception.
@@ -181,6 +182,7 @@ class Reads:
         self.outcome: Page | Refusal | None = None
         self.sessions: frozenset[bytes] = frozenset()
         self.found: list[Read] = []
+        self.written: list[Read] = []
         self.unread: set[str] = set()
 
     def add(self, what: str, reader: FrameType, ends: Collection[CodeType]) -> None:
@@ -188,6 +190,12 @@ class Reads:
         read = Read(what, *_place(reader, ends))
         if read not in self.found:
             self.found.append(read)
+
+    def add_write(self, what: str, writer: FrameType) -> None:
+        """Record a write, such as "session name" for the key of a session, or "cookie theme"."""
+        write = Read(what, *_place(writer, ()))
+        if write not in self.written:
+            self.written.append(write)
 
 
 def _place(reader: FrameType, ends: Collection[CodeType]) -> tuple[str, int, str | None]:

@@ -109,8 +109,10 @@ class Rehearsal:
         self.count(view, VISITS)
         example = None
         if traces is not None:
-            place = next((each for each in traces.found if each.what in why.detail), None)
-            where = None if place is None else f"{place.file}, line {place.line}"
+            # A session that is written sets a cookie.
+            causes = traces.written if why.reason == "set-cookie" else traces.found
+            place = next((each for each in causes if each.what in why.detail or causes is traces.written), None)
+            where = None if place is None else f"{place.what}: {place.file}, line {place.line}"
             example = {"url": _url(request), "reason": why.reason, "detail": why.detail, "where": where}
         self.count(view, f"{NOT_STORED}: {why.reason}", example)
 

@@ -16,6 +16,7 @@ from urllib.parse import urljoin
 from wheelcache.http_cache.local_requests import Answer, parts_of
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.query import TRACKING, QueryRules
+from wheelcache.http_cache.reads import Read
 from wheelcache.http_cache.variants import COOKIE, SOME_COOKIE
 from wheelcache.observability.console import CommandFailed, Report, printable
 from wheelcache.observability.publisher import publish_nothing
@@ -114,14 +115,21 @@ def explained(url: str, first: Answer, second: Answer) -> Iterator[str]:
         reason = {**REASONS, **BYPASSING}.get(outcome.reason, REASONS["other"])
         yield f"The page is not stored: {outcome.detail}. {reason.cause}"
         yield f"What to change: {reason.advice}"
+    written = dict.fromkeys(first.reads.written + second.reads.written)
+    if written:
+        yield "The application wrote these keys of the session and these cookies:"
+        yield from map(_place, written)
     found = dict.fromkeys(first.reads.found + second.reads.found)
     if found:
         yield "The application read these parts of the request (ignore_reads and ignore_reads_by exempt some):"
-    for what, file, line, function in found:
-        where = os.path.relpath(file) if file.startswith(os.getcwd()) else file
-        yield f"  {what}: {where}, line {line}" + (f", in {function}" if function else "")
+        yield from map(_place, found)
     if first.reads.unread:
         yield _unread(sorted(first.reads.unread))
+
+
+def _place(read: Read) -> str:
+    where = os.path.relpath(read.file) if read.file.startswith(os.getcwd()) else read.file
+    return f"  {read.what}: {where}, line {read.line}" + (f", in {read.function}" if read.function else "")
 
 
 def _lifetime(page: Page) -> str:
