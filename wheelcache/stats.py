@@ -198,14 +198,23 @@ class Reason(NamedTuple):
     advice: str
     details: tuple[str, ...]
 
+    def advice_for(self, path: str) -> str:
+        """Return the advice with the path of a page in the rules that it names."""
+        return self.advice.replace("[(path, ", f"[({path!r}, ")
+
 
 def _reason(cause: str, advice: str, *details: str) -> Reason:
     return Reason(cause, advice, details)
 
 
-_READ_LESS: Final = "Read single cookies and headers, or exempt these reads with ignore_reads or ignore_reads_by."
+_READ_LESS: Final = (
+    "The command why names the code. Let it read single cookies or headers; if it is a log: ignore_reads_by=[its path]."
+)
 _SEND_WHOLE: Final = "Return the body as a whole, or leave such responses to the server in front of the site."
-_FOR_ONE: Final = "Nothing if this is for one visitor; otherwise, remove the header from this page."
+_FOR_ALL: Final = (
+    "Nothing if the page is for one visitor. If it is the same for all, and only browsers must not keep it, add "
+    "CDN-Cache-Control: max-age=60."
+)
 _ONLY_GET: Final = "Nothing: only the complete response to a GET is stored."
 
 REASONS: Final[Mapping[str, Reason]] = {
@@ -216,21 +225,22 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "error": _reason(
         "The application failed, or answered with a server error.",
-        "Correct the exception.",
+        "Look at the log of the site, and correct the exception.",
         "the application failed",
         "error",
     ),
     "no lifetime": _reason(
         "The response names no lifetime, such as Cache-Control: max-age=60.",
-        "Set Cache-Control: max-age=60, or a rule for the path: rules=[(path, ttl(60))].",
+        "Add a rule, rules=[(path, ttl(60))], or let the view set Cache-Control: max-age=60.",
     ),
-    "no-store": _reason(
-        "The response has Cache-Control: no-store.", "Remove no-store, or set CDN-Cache-Control for this cache alone."
+    "no-store": _reason("The response has Cache-Control: no-store.", _FOR_ALL),
+    "private": _reason("The response has Cache-Control: private.", _FOR_ALL),
+    "set-cookie": _reason(
+        "The response sets a cookie.",
+        "The command why names the code that sets it, or writes to the session. If visitors can do without this cookie on this page: "
+        "rules=[(path, without_cookies(name))]. Otherwise, let a script or another URL set it.",
+        "sets cookie theme",
     ),
-    "private": _reason(
-        "The response has Cache-Control: private.", "Remove private, or set CDN-Cache-Control for this cache alone."
-    ),
-    "set-cookie": _reason("The response sets a cookie.", _FOR_ONE, "sets cookie theme"),
     "authorization": _reason(
         "The request had an Authorization header, and the response does not say that it is public.",
         "Set Cache-Control: public if all users may see the page.",
@@ -264,7 +274,7 @@ REASONS: Final[Mapping[str, Reason]] = {
         "the application reported no dependencies",
     ),
     "client address": _reason(
-        "The application read the address of the visitor. ignore_reads_by can exempt an access log.",
+        "The application read the address of the visitor.",
         _READ_LESS,
         "reads REMOTE_ADDR",
     ),
@@ -294,7 +304,10 @@ REASONS: Final[Mapping[str, Reason]] = {
     "purged": _reason(
         "The page was purged while the application made it.", "Nothing: it was purged while the application made it."
     ),
-    "clear-site-data": _reason("The response has Clear-Site-Data, which is meant for one visitor.", _FOR_ONE),
+    "clear-site-data": _reason(
+        "The response has Clear-Site-Data, which is meant for one visitor.",
+        "Nothing: the page is for a visitor who leaves, for example at a log-out.",
+    ),
     "csrf": _reason(
         "The page has a CSRF token that the cache cannot replace with that of another visitor.",
         "Let {% csrf_token %} write each token into the page, and keep no form in another cache. A script may read the "
@@ -352,7 +365,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "environ": _reason(
         "The application read the whole environ or scope, or an unusual part of it.",
-        _READ_LESS,
+        f"{_READ_LESS} If it is the same for all visitors, such as the port: ignore_reads=['SERVER_PORT'].",
         "reads SERVER_PROTOCOL",
         "reads the whole scope",
     ),

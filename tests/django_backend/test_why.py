@@ -92,7 +92,7 @@ def test_a_link_of_a_stranger_does_not_control_the_terminal(ask):
 
 
 def test_a_page_of_the_session_depends_on_it(ask):
-    dependencies = "the cookie csrftoken, the cookie sessionid (the session)"
+    dependencies = "the cookie sessionid (the session)"
     assert f"It depends on {dependencies}, and is stored once for each combination of their values." in ask("/visitor")
 
 
@@ -100,7 +100,7 @@ def test_a_page_without_a_lifetime_gets_advice(ask):
     sentence = "The response names no lifetime, such as Cache-Control: max-age=60."
     assert ask("now")[1:] == [
         f"The page is not stored: no lifetime. {sentence}",
-        "What to change: Set Cache-Control: max-age=60, or a rule for the path: rules=[(path, ttl(60))].",
+        "What to change: Add a rule, rules=[('/now', ttl(60))], or let the view set Cache-Control: max-age=60.",
     ]
 
 

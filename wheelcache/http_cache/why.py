@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 from wheelcache.http_cache.local_requests import Answer, parts_of
 from wheelcache.http_cache.page import Page
@@ -114,7 +114,7 @@ def explained(url: str, first: Answer, second: Answer) -> Iterator[str]:
     else:
         reason = {**REASONS, **BYPASSING}.get(outcome.reason, REASONS["other"])
         yield f"The page is not stored: {outcome.detail}. {reason.cause}"
-        yield f"What to change: {reason.advice}"
+        yield f"What to change: {reason.advice_for(urlsplit(url).path)}"
     written = dict.fromkeys(first.reads.written + second.reads.written)
     if written:
         yield "The application wrote these keys of the session and these cookies:"

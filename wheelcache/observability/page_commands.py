@@ -71,7 +71,7 @@ def result_of(cache: str, outcomes: Outcomes, mode: str | None, path: str | None
             row["differences"].append({"kind": kind, **example, "url": url})
         if kind.startswith(NOT_STORED):
             reason = kind.removeprefix(NOT_STORED)
-            advice = REASONS.get(reason, REASONS["other"]).advice
+            advice = REASONS.get(reason, REASONS["other"]).advice_for(url.partition("?")[0] or "/*")
             row["not_stored"].append({"reason": reason, "number": number, "advice": advice, **example, "url": url})
     rows = sorted(views.values(), key=lambda row: (-row["wrong"], -row["visits"]))
     total = {kind: sum(row[kind] for row in rows) for kind in COUNTED}
