@@ -237,8 +237,8 @@ REASONS: Final[Mapping[str, Reason]] = {
     "private": _reason("The response has Cache-Control: private.", _FOR_ALL),
     "set-cookie": _reason(
         "The response sets a cookie.",
-        "The command why names the code that sets it, or writes to the session. If visitors can do without this cookie on this page: "
-        "rules=[(path, without_cookies(name))]. Otherwise, let a script or another URL set it.",
+        "The command why names the code that sets it, or writes to the session. If visitors can do without this cookie "
+        "on this page: rules=[(path, without_cookies(name))]. Otherwise, let a script or another URL set it.",
         "sets cookie theme",
     ),
     "authorization": _reason(
