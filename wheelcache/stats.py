@@ -310,8 +310,8 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "csrf": _reason(
         "The page has a CSRF token that the cache cannot replace with that of another visitor.",
-        "Let {% csrf_token %} write each token into the page, and keep no form in another cache. A script may read the "
-        "token from its cookie.",
+        "Let {% csrf_token %} write each token into the page, and keep no form in another cache. If the token is in "
+        "the session, let a script fetch it from a URL of its own.",
         "a CSRF token that is not in the body as it is",
         "the CSRF secret, or another token of it, in the body",
         "the CSRF secret, or a token, in a header",
@@ -329,6 +329,7 @@ REASONS: Final[Mapping[str, Reason]] = {
         "CSRF token from outside of CsrfViewMiddleware",
         "contains a CSRF token",
         "CSRF token in the session (CSRF_USE_SESSIONS)",
+        "CSRF token of Flask-WTF in the session",
         "reads CSRF_COOKIE",
         "reads cookie csrftoken",
     ),

@@ -6,6 +6,7 @@ from itertools import count
 
 import flask
 import pytest
+from flask_wtf import CSRFProtect
 from jinja2 import FileSystemLoader
 from werkzeug.exceptions import NotFound
 from werkzeug.middleware.proxy_fix import ProxyFix
@@ -18,7 +19,7 @@ from wheelcache.flask_backend import HTTPCache
 from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.flask_backend.commands import wheelcache
 from wheelcache.flask_backend.dashboard import dashboard
-from wheelcache.http_cache import ttl
+from wheelcache.http_cache import ttl, without_cookies
 
 numbers = count()
 
@@ -399,3 +400,61 @@ def test_errors_of_werkzeug_are_stored_and_those_of_the_app_reach_nobody_else(ma
     for how in ERRORS:
         assert b"evil" in site.get(f"/error/{how}", {"X-Flavor": "evil"}).body
         assert b"none" in site.get(f"/error/{how}").body
+
+
+# The state of visitors.
+
+
+def test_a_lifetime_of_a_rule_is_for_visitors_without_a_session(make_site):
+    site = make_site(rules=[("/*", ttl(60))])
+    site.app.add_url_rule("/basket", "basket", lambda: f"{flask.session.get('items', 0)} items {next(numbers)}")
+    site.app.add_url_rule("/add", "add", add)
+    cookie = {"Cookie": site.get("/add")["set-cookie"].partition(";")[0]}
+    assert [site.get("/basket").detail[:3] for _ in range(2)] == ["fwd", "hit"]
+    for _ in range(2):
+        answer = site.get("/basket", cookie)
+        assert answer.body.startswith(b"1 items")
+        assert "depends on the cookie session, which this visitor has" in answer.detail
+
+
+def add():
+    flask.session["items"] = 1
+    return "added"
+
+
+def test_pages_lose_a_cookie(make_site):
+    site = make_site(rules=[("/*", ttl(60)), ("/lost/*", without_cookies("history"))])
+    for path in ("/lost/page", "/other"):
+        site.app.add_url_rule(path, path, shows_history)
+    assert [site.get("/lost/page", {"Cookie": f"history={each}"}).detail[:3] for each in "ab"] == ["fwd", "hit"]
+    assert site.get("/lost/page").body == b"none"
+    assert site.get("/other", {"Cookie": "history=a"}).body == b"a"
+
+
+def shows_history():
+    response = flask.make_response(flask.request.cookies.get("history", "none"))
+    response.set_cookie("history", flask.request.path)
+    return response
+
+
+def test_the_cookie_of_the_session_cannot_be_lost(make_site):
+    with pytest.raises(ValueError, match="must not name the cookie of a session: 'session'"):
+        make_site(rules=[("/*", without_cookies("session"))])
+
+
+def test_a_rehearsal_counts_by_endpoint(make_site):
+    site = make_site(rehearse=1)
+    for _ in range(3):
+        site.get("/cached")
+    counts = site.cache.pages.rehearsal.counts()
+    assert {key: found.number for key, found in counts.items() if key[1] in ("visits", "hits")} == {
+        ("cached", "visits"): 3,
+        ("cached", "hits"): 2,
+    }
+
+
+def test_a_token_of_flask_wtf_is_named_as_the_reason_for_its_cookie(make_site):
+    site = make_site(rules=[("/*", ttl(60))])
+    CSRFProtect(site.app)
+    site.app.add_url_rule("/form", "form", lambda: flask.render_template_string("{{ csrf_token() }}"))
+    assert site.get("/form").detail == 'fwd=miss; detail="CSRF token of Flask-WTF in the session"'

@@ -57,6 +57,7 @@ from wheelcache.http_cache.watched import Watch, WatchedCookies, WatchedEnviron,
 from wheelcache.http_cache.wsgi import App as WsgiApp
 from wheelcache.http_cache.wsgi import WsgiCache
 
+IN_SESSION: Final = refusal("csrf", "CSRF token in the session (CSRF_USE_SESSIONS)")
 WITH_TOKEN: Final = refusal("csrf", "contains a CSRF token")
 
 COMPANION: Final = "wheelcache.django_backend.pages.PageMiddleware"
@@ -279,6 +280,8 @@ class _Watched(_Tagged):
             outcome = OUTSIDE
         elif meta.issued.asked and not settings.CSRF_USE_SESSIONS:
             outcome = WITH_TOKEN
+        if meta.issued.asked and settings.CSRF_USE_SESSIONS:
+            notes.sets_cookie = IN_SESSION
         if isinstance(outcome, Refusal):
             notes.refuse(outcome.reason, outcome.detail, leaves_mark=outcome.leaves_mark)
         else:

@@ -33,7 +33,11 @@ from wheelcache import http_cache, options
 from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.http_cache.inside import compare, noting_wsgi
 from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
+from wheelcache.http_cache.reasons import refusal
 from wheelcache.http_cache.watched import Watch, WatchedCookies, WatchedEnviron, WatchedParameters, watched
+
+IN_SESSION: Final = refusal("csrf", "CSRF token of Flask-WTF in the session")
+"""A page without it can be shared if a script fetches the token from a URL of its own."""
 
 SESSION: Final = "session"
 """The default name of Flask's session cookie."""
@@ -152,6 +156,9 @@ def _collect_tags(response: Response) -> Response:
     notes = cast(_Watched, request)._notes
     if notes is not None:
         notes.view = request.endpoint
+        if "csrf_token" in g:
+            # Flask-WTF keeps it there, and signs it into the session.
+            notes.sets_cookie = IN_SESSION
     if notes is not None and g.get("cache_tags", notes.tags) is not notes.tags:
         notes.tags.update(options.page_tags("g.cache_tags", g.cache_tags))
     return response

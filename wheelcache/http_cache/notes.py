@@ -31,6 +31,7 @@ class PageNotes:
     Attributes:
         fields: request headers and cookies on which the page depends, in addition to those that its Vary names.
         refused: the reason why the page must not be stored; None if it may be.
+        sets_cookie: the reason to give if the page is not stored because it sets a cookie; None for the usual one.
         is_keyed: whether the application called ``vary_on``.
         given: a copy of the environ or the scope before middleware inside the cache received it; None if there is none.
         knows_middleware: whether all of this middleware is known to be harmless: see ``inside``.
@@ -46,6 +47,7 @@ class PageNotes:
     # Attributes of the class until they are set: most runs set none, and a run should cost little.
     fields: frozenset[bytes] = frozenset()
     refused: Refusal | None = None
+    sets_cookie: Refusal | None = None
     is_keyed = False
     given: Mapping[str, Any] | None = None
     knows_middleware = True

@@ -120,8 +120,8 @@ class Storing:
             headers = [pair for pair in headers if not blanked.is_of_the_visitor(pair)]
         why = self._refused(request, status, headers, control)
         if why is not None:
-            # The token is the reason for its cookie.
-            return notes.refused if notes.refused is not None and why.reason == "set-cookie" else why
+            # A token is the reason for its cookie.
+            return (notes.refused or notes.sets_cookie or why) if why.reason == "set-cookie" else why
         freshness = self._freshness(request, status, headers, control, seconds)
         if not freshness.is_useful:
             return NO_LIFETIME

@@ -404,3 +404,8 @@ def test_a_visitor_with_a_malformed_secret_removes_no_stale_page(make_site, cloc
 def test_text_about_tokens_keeps_no_page_from_being_stored(site):
     details = [visitor(site).get("/comment").detail for _ in range(2)]
     assert details[1].startswith("hit"), details
+
+
+def test_a_token_in_the_session_is_named_as_the_reason_for_its_cookie(make_site, site_settings):
+    site_settings.CSRF_USE_SESSIONS = True
+    assert make_site().get(FORMS).detail == 'fwd=miss; detail="CSRF token in the session (CSRF_USE_SESSIONS)"'
