@@ -46,13 +46,13 @@ class Framework:
         caches: returns the caches of the site. It raises ``CommandFailed`` if there are none.
         name_of: returns the name of the cache that ``--cache`` gives.
         snapshot_option: the name of the option that sets the directory of snapshots, as the user writes it.
-        explain: runs ``why`` for a path and the lines of ``--header``.
+        explain: runs ``why`` for a path and the lines of ``--header``, or rehearses the path.
     """
 
     caches: Callable[[], Iterable[ObservedCache]]
     name_of: Callable[[str | None], str | None]
     snapshot_option: str
-    explain: Callable[[str, Iterable[str]], Report]
+    explain: Callable[..., Report]
 
 
 def add_commands(parser: ArgumentParser) -> None:
@@ -89,8 +89,10 @@ def add_commands(parser: ArgumentParser) -> None:
     add("clear", "ask all workers to clear their entries", cache)
     purge = add("purge", "remove the pages of a URL, of a directory or of a host, in all workers", cache)
     purge.add_argument("target", metavar="URL", help="a URL, a directory (https://example.com/news/*) or a host")
-    rehearsal = add("rehearsal", "show which pages would have been right, before they are served", cache)
-    rehearsal.add_argument("--path", metavar="URL", help="only the differences and reasons of this path and query")
+    rehearsal = add("rehearsal", "show which pages would have been right, before they are served", cache, header)
+    rehearsal.add_argument(
+        "--path", metavar="PATH", help="rehearse this path or URL, in this process, for a visitor with the headers"
+    )
     pages = add("pages", "let all workers serve pages, only rehearse, or neither", cache)
     pages.add_argument("target", choices=MODES, help="what the workers do with stored pages")
     add("misses", "show why look-ups miss, and the groups of keys that cost most", cache)
@@ -144,7 +146,11 @@ def run(options: Mapping[str, Any], framework: Framework, out: TextIO, *, styled
 
 def _report(action: str | None, options: Mapping[str, Any], framework: Framework) -> Report:
     if action == "why":
-        return framework.explain(options["target"], options["header"])
+        return framework.explain(options["target"], options["header"], rehearses=False)
+    if action == "rehearsal" and options["path"] is not None:
+        return framework.explain(options["path"], options["header"], rehearses=True)
+    if action == "rehearsal" and options["header"]:
+        raise CommandFailed("--header is only for --path: the results are those of all visitors.")
     if action == "warm":
         # Every flask command imports this module.
         from wheelcache.http_cache import sitemaps
@@ -159,7 +165,7 @@ def _report(action: str | None, options: Mapping[str, Any], framework: Framework
     if action == "inspect":
         return snapshot_commands.inspect(caches, framework.snapshot_option)
     if action == "rehearsal":
-        return page_commands.rehearsal(caches, name, options["path"])
+        return page_commands.rehearsal(caches, name)
     if action == "pages":
         return page_commands.change_mode(caches, name, options["target"])
     if action == "purge":

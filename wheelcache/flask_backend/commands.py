@@ -59,11 +59,11 @@ def _caches() -> Sequence[ObservedCache]:
 
 
 @with_appcontext
-def _explain(target: str, header_lines: Iterable[str]) -> Report:
+def _explain(target: str, header_lines: Iterable[str], *, rehearses: bool) -> Report:
     from wheelcache.http_cache import why
     from wheelcache.http_cache.local_requests import ask_wsgi
 
     host = current_app.config["SERVER_NAME"] or "localhost"
     base, app = f"{current_app.config['PREFERRED_URL_SCHEME']}://{host}", current_app.wsgi_app
-    connect = got_request_exception.connect
-    return why.run(target, header_lines, base, [lambda: partial(ask_wsgi, app)], HOW_TO_WRAP, connect)
+    applications, connect = [lambda: partial(ask_wsgi, app)], got_request_exception.connect
+    return why.run(target, header_lines, base, applications, HOW_TO_WRAP, connect, rehearses=rehearses)

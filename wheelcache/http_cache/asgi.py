@@ -147,7 +147,7 @@ class AsgiCache:
         if self._query is not None and scope.get("query_string"):
             scope = {**scope, "query_string": self._query.normalized(_query(scope)).encode("latin-1")}
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        is_plain = scope["method"] == self._mode.served
+        is_plain = scope["method"] == self._mode.looked_up
         sent = scope
         if len(headers) != len(scope["headers"]):
             scope = _with_one_line_per_field(scope)
@@ -173,7 +173,7 @@ class AsgiCache:
             if type(found) is Variants:
                 variant = found.find((*map(headers.get, found.headers),))
                 page = None if variant is None else self._find(variant)
-            if page is not None and self._clock() < page.sent_until:
+            if page is not None and self._mode.serves and self._clock() < page.sent_until:
                 if page.blanks is None or self._tokens is None:
                     self._served(page.size)
                     headers_of_hit, body = page.asgi_headers.copy(), page.body

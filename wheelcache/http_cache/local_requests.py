@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, unquote_to_bytes, urlsplit
 from wsgiref.util import setup_testing_defaults
@@ -20,6 +21,12 @@ KEPT: Final = "%/?#[]@!$&'()*+,;=:~"
 """Characters of a URL that stay as they are."""
 
 CLIENT: Final = "127.0.0.1"
+
+LONGEST_COMPARISON: Final = 30.0
+"""Seconds."""
+
+POLL: Final = 0.01
+"""Seconds."""
 
 EMPTY_REQUEST: Final = {"type": "http.request", "body": b"", "more_body": False}
 
@@ -75,6 +82,9 @@ def ask_wsgi(app: Any, url: str, headers: Mapping[str, str]) -> Answer:
     }
     setup_testing_defaults(environ)
     drain(app(environ, start_response))
+    until = monotonic() + LONGEST_COMPARISON
+    while reads.is_comparing and monotonic() < until:
+        sleep(POLL)
     status, sent = started[-1]
     return Answer(status, sent, reads)
 
@@ -101,6 +111,9 @@ async def ask_asgi(app: Any, url: str, headers: Mapping[str, str]) -> Answer:
         WHY: reads,
     }
     await app(scope, receive_of_nobody(), send)
+    until = monotonic() + LONGEST_COMPARISON
+    while reads.is_comparing and monotonic() < until:
+        await asyncio.sleep(POLL)
     start = next(message for message in messages if message["type"] == "http.response.start")
     sent = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in start["headers"]}
     return Answer(status_line(start["status"]), sent, reads)

@@ -15,15 +15,17 @@ class Mode:
 
     Attributes:
         name: one of ``MODES``.
-        served: the method of requests that a driver may answer from a stored page without a decision; None if there is
-            no such request.
+        serves: whether stored pages answer requests.
+        looked_up: the method of requests for which a driver looks a page up without a decision; None if there is no
+            such request.
     """
 
-    __slots__ = ("name", "served")
+    __slots__ = ("looked_up", "name", "serves")
 
     def __init__(self, name: str) -> None:
         self.change(name)
 
     def change(self, name: str) -> None:
         self.name = name
-        self.served = "GET" if name == ON else None
+        self.serves = name == ON
+        self.looked_up = None if name == OFF else "GET"

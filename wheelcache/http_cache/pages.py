@@ -17,7 +17,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from wheelcache.http_cache.blanks import AMBIGUOUS
-from wheelcache.http_cache.mode import OFF, ON, REHEARSE
+from wheelcache.http_cache.mode import OFF, REHEARSE
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.rehearsed import REHEARSAL, Rehearsed
@@ -146,8 +146,8 @@ class Pages:
         Args:
             selected: the result of the look-up, if the driver has done it already: each look-up counts.
         """
-        if self.mode.name != ON:
-            return self._without_serving(request)
+        if not self.mode.serves:
+            return self._without_serving(request, selected)
         if selected is not None and selected.page is None:
             # The usual request for a page that cannot be stored. No other check refuses a request that has a mark.
             marked = self._marked(request, selected, self.clock())
@@ -155,11 +155,11 @@ class Pages:
                 return marked
         return self._with_turn(request, self._answer(request, selected), inf)
 
-    def _without_serving(self, request: Request) -> Decision:
+    def _without_serving(self, request: Request, selected: Selected | None) -> Decision:
         """Decide about a request that no stored page may answer: it runs the application, as without the cache."""
         if self.mode.name == OFF:
             return self._forward(request, "bypass", SWITCHED_OFF)
-        answer = self._answer(request, None)
+        answer = self._answer(request, selected)
         if isinstance(answer, _Hit):
             return self.rehearsal.begin(request, answer.page) or self._forward(request, "bypass", REHEARSAL)
         if isinstance(answer, Reply):
@@ -176,8 +176,8 @@ class Pages:
         """Decide about a request that has waited. It may wait again if the run was cancelled, or for another page than
         before, because its variant was not known then."""
         ended = wait.awaited.ended
-        if self.mode.name != ON:
-            return self._without_serving(request)
+        if not self.mode.serves:
+            return self._without_serving(request, None)
         answer = self._answer(request, None)
         if isinstance(answer, _Hit):
             self.figures.count("collapsed")
@@ -270,7 +270,7 @@ class Pages:
 
     def _instead_of_waiting(self, page: Page | None, now: float) -> Page | None:
         """Return a stale page that a request gets if the application is slow, or None."""
-        if self._settings.serve_stale_after is None or page is None or self.mode.name != ON:
+        if self._settings.serve_stale_after is None or page is None or not self.mode.serves:
             return None
         return page if page.freshness.may_replace_an_error(page.age(now)) else None
 

@@ -14,6 +14,7 @@ from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
+from wheelcache.http_cache.figures import Figures
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.reasons import Refusal
 from wheelcache.http_cache.variants import environ_name
@@ -176,9 +177,13 @@ class Reads:
         outcome: the page, if the response was stored, or the reason why it was not. None if the application has not
             run, or raised an exception.
         sessions: the fields of pages that depend on the session.
+        figures: the counts of the cache that received the request.
+        is_comparing: whether the response is still to be compared with a stored page: see ``rehearsal``.
     """
 
     def __init__(self) -> None:
+        self.figures: Figures | None = None
+        self.is_comparing = False
         self.outcome: Page | Refusal | None = None
         self.sessions: frozenset[bytes] = frozenset()
         self.found: list[Read] = []

@@ -38,8 +38,9 @@ REHEARSAL: Final = refusal("rehearsal", "rehearsal: a hit otherwise")
 
 NO_VIEW: Final = "-"
 
-VISITS, HITS, COMPARED, NOT_STORED = "visits", "hits", "compared", "not stored"
-"""The kinds of counts, in addition to those of ``rehearsal.Kind``."""
+HITS, STORED, NOT_STORED = "hits", "stored", "not stored"
+"""The kinds of counts, in addition to those of ``rehearsal.Kind``: requests that would have been hits, those whose page
+was stored, and those whose page was not, with a reason. Together, they are the visits."""
 
 Heard = Callable[[Answer | None], object]
 """Receives the answer of a run; None if it did not end, or is too long."""
@@ -96,7 +97,7 @@ class Rehearsal:
     def heard(self, notes: PageNotes, request: Request, why: Refusal | None) -> None:
         """Count a run that was no hit, and why its page was not stored."""
         if why is None:
-            self.count(notes.view, VISITS)
+            self.count(notes.view, STORED)
         else:
             self.not_stored(notes.view, request, why, notes.traces)
 
@@ -106,7 +107,6 @@ class Rehearsal:
         Args:
             traces: the reads of the run; None if they were not recorded.
         """
-        self.count(view, VISITS)
         example = None
         if traces is not None:
             # A session that is written sets a cookie.
@@ -123,11 +123,10 @@ class Rehearsal:
     def begin(self, request: Request, page: Page) -> Rehearsed | None:
         """Count a request that would have been answered with a page. Return a run whose answer is compared; None if
         this request is not among them."""
-        self.count(page.view, VISITS)
         self.count(page.view, HITS)
+        is_chosen = random.random() < self._share or request.traces is not None
         # Of a conditional request, the answer may have no body.
-        is_comparable = request.method == "GET" and request.value(b"authorization") is None
-        if not is_comparable or is_conditional(request) or random.random() >= self._share:
+        if not is_chosen or request.method != "GET" or is_conditional(request) or request.value(b"authorization"):
             return None
         comparison = _Comparison(self, request, page)
         announcement = self._settings.cache_status.forwarded("bypass", REHEARSAL)
@@ -151,7 +150,6 @@ class Rehearsal:
 
     def compared(self, page: Page, request: Request, found: Difference) -> None:
         """Count the outcome of a comparison."""
-        self.count(page.view, COMPARED)
         example = {"url": _url(request), "line": found.line, "stored": found.stored, "visitor": found.visitor}
         self.count(page.view, found.kind.value, example)
 
@@ -180,23 +178,26 @@ class _Comparison:
         self._stored = rehearsal.answer_of_page(page, request)
         self._visitor: Answer | None = None
         self._reruns: list[Answer] = []
+        if request.traces is not None:
+            request.traces.is_comparing = True
 
     def heard_visitor(self, answer: Answer | None) -> None:
-        if answer is None:
-            return
-        if answer == self._stored:
-            self._rehearsal.compared(self._page, self._request, EQUAL)
+        if answer is None or answer == self._stored:
+            self._end(None if answer is None else EQUAL)
             return
         self._visitor = answer
         self._rerun()
 
     def _rerun(self) -> None:
         run = self._rehearsal.rerun(self._reduced, self._heard_rerun)
-        if run is not None:
+        if run is None:
+            self._end(None)
+        else:
             self.run.begin_rerun(run)
 
     def _heard_rerun(self, answer: Answer | None) -> None:
         if answer is None or self._visitor is None:
+            self._end(None)
             return
         self._reruns.append(answer)
         if len(self._reruns) < 2:
@@ -204,8 +205,14 @@ class _Comparison:
             return
         # A page that depends on a cookie, but is for visitors without it, is one for all of them.
         is_keyed = self._reduced.value(b"cookie") is not None
-        found = compare(self._stored, self._visitor, self._reruns, is_keyed=is_keyed)
-        self._rehearsal.compared(self._page, self._request, found)
+        self._end(compare(self._stored, self._visitor, self._reruns, is_keyed=is_keyed))
+
+    def _end(self, found: Difference | None) -> None:
+        """Count the outcome; None if a run had no answer."""
+        if found is not None:
+            self._rehearsal.compared(self._page, self._request, found)
+        if self._request.traces is not None:
+            self._request.traces.is_comparing = False
 
 
 class Rehearsed:

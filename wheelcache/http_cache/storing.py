@@ -240,6 +240,7 @@ class Storing:
         traces = request.traces
         if traces is not None:
             traces.outcome, traces.sessions = outcome, self.settings.sessions.fields
+            traces.figures = self.figures
 
     # Removing.
 

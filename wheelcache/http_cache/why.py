@@ -1,7 +1,7 @@
-"""Explains whether a page is stored, and why not: ``manage.py wheelcache why`` and ``flask wheelcache why`` share this.
+"""Explains whether a page is stored and why not, and rehearses one page. The commands of both frameworks share this.
 
-The command makes the request twice to the site's application in its own process, which has a cache of its own. It
-changes nothing in the workers, and does not count in their figures.
+The commands make requests to the site's application in their own process, which has a cache of its own. They change
+nothing in the workers, and do not count in their figures.
 """
 
 from __future__ import annotations
@@ -10,19 +10,29 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
+from wheelcache.http_cache.figures import Figures
 from wheelcache.http_cache.local_requests import Answer, parts_of
+from wheelcache.http_cache.mode import REHEARSE
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.query import TRACKING, QueryRules
 from wheelcache.http_cache.reads import Read
 from wheelcache.http_cache.variants import COOKIE, SOME_COOKIE
 from wheelcache.observability.console import CommandFailed, Report, printable
+from wheelcache.observability.page_commands import lines_of
 from wheelcache.observability.publisher import publish_nothing
+from wheelcache.observability.rehearsal_results import KINDS, result_of
+from wheelcache.observability.rehearsals import Outcome
 from wheelcache.stats import BYPASSING, REASONS
 
 Ask = Callable[[str, Mapping[str, str]], Answer]
+
+SAME: Final = {
+    "equal": "The stored page equals the answer to this visitor.",
+    "noise": "The stored page equals the answer to this visitor, but for lines that differ in any two answers.",
+}
 
 
 def run(
@@ -32,9 +42,13 @@ def run(
     applications: Iterable[Callable[[], Ask]],
     how_to_wrap: str,
     connect: Callable[[Callable[..., None]], object],
+    *,
+    rehearses: bool = False,
 ) -> Report:
     """Run the command. It fails if the application raises an exception. The document has ``url``, ``status``,
     ``is_stored`` and ``explanation``, a list of sentences; it is null if there is no response.
+
+    A rehearsal stores the page for a visitor without the headers, and compares it with the answer to one with them.
 
     Args:
         target: a path, or a URL with a host of the site.
@@ -64,15 +78,18 @@ def run(
     try:
         for load in applications:
             ask = load()
-            first = ask(url, headers)
+            first = ask(url, {} if rehearses else headers)
             if first.reads.outcome is not None or "wheelcache" in first.headers.get("cache-status", ""):
                 break
         else:
             raise CommandFailed(
                 f"The application of this site is not behind an HTTP cache. Add these lines:\n\n{how_to_wrap}"
             )
-        second = ask(url, headers)
-        lines = list(map(printable, explained(url, first, second)))
+        if rehearses and first.reads.figures is not None and first.is_stored:
+            second, lines = _rehearsed(url, headers, ask, first.reads.figures)
+        else:
+            second = ask(url, headers)
+            lines = list(map(printable, explained(url, first, second)))
         outcome = second.reads.outcome or first.reads.outcome
         document = {"url": url, "status": second.status, "is_stored": isinstance(outcome, Page), "explanation": lines}
     except CommandFailed:
@@ -96,6 +113,21 @@ def headers_of(lines: Iterable[str]) -> dict[str, str]:
             raise CommandFailed(f"--header must be like 'Accept-Language: de', not {line!r}.")
         found[name] = value
     return found
+
+
+def _rehearsed(url: str, headers: Mapping[str, str], ask: Ask, figures: Figures) -> tuple[Answer, list[str]]:
+    """Return the answer to a visitor, and whether the stored page would have been right."""
+    figures.change_mode(REHEARSE)
+    compared: set[str] = set()
+    # The first one may store a page of its own, if it depends on the headers.
+    for _ in range(2):
+        if not compared:
+            answer = ask(url, headers)
+            compared = {kind for _, kind in figures.rehearsed() if kind in KINDS}
+    if not compared:
+        return answer, list(map(printable, explained(url, answer, answer)))
+    outcomes = {key: Outcome(number, 0.0, example) for key, (number, example) in figures.rehearsed().items()}
+    return answer, [*lines_of(result_of("", outcomes, None)), *(SAME[kind] for kind in compared & SAME.keys())]
 
 
 def explained(url: str, first: Answer, second: Answer) -> Iterator[str]:

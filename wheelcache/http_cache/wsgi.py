@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
+from contextvars import Context
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -146,7 +147,7 @@ class WsgiCache:
         given = environ
         if self._lost is not None and "HTTP_COOKIE" in environ:
             environ = _without_lost(environ, self._lost)
-        is_plain = environ["REQUEST_METHOD"] == self._mode.served and environ.get("CONTENT_LENGTH", "") in ("", "0")
+        is_plain = environ["REQUEST_METHOD"] == self._mode.looked_up and environ.get("CONTENT_LENGTH", "") in ("", "0")
         keyed, has_session = NONE, False
         if not environ.keys().isdisjoint(SPECIAL):
             special = SPECIAL.intersection(environ)
@@ -164,7 +165,7 @@ class WsgiCache:
             if type(found) is Variants:
                 variant = found.find((*map(environ.get, found.environ_names),))
                 page = None if variant is None else self._find(variant)
-            if page is not None and self._clock() < page.sent_until:
+            if page is not None and self._mode.serves and self._clock() < page.sent_until:
                 if page.blanks is None or self._tokens is None:
                     self._served(page.size)
                     start_response(page.reason, page.wsgi_headers.copy())
@@ -267,7 +268,8 @@ class WsgiCache:
     def _submit(self, begin: Callable[[], AnyRun | None]) -> bool:
         with suppress(RuntimeError):
             # Otherwise, no thread can be had.
-            if renewal_pool.submit(partial(_run_without_client, self._app, begin)):
+            # An empty context: frameworks and sites keep the language and the user of a request in theirs.
+            if renewal_pool.submit(partial(_run_without_client, self._app, begin), context=Context()):
                 return True
         self._pages.renewals_are_late()
         return False

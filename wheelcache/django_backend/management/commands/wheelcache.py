@@ -59,10 +59,11 @@ def _caches() -> list[Cache]:
     return caches
 
 
-def _explain(target: str, header_lines: Iterable[str]) -> Report:
+def _explain(target: str, header_lines: Iterable[str], *, rehearses: bool) -> Report:
     host = next((host.lstrip(".") for host in settings.ALLOWED_HOSTS if host != "*"), "localhost")
     base = f"{'https' if settings.SECURE_SSL_REDIRECT else 'http'}://{host}"
-    return why.run(target, header_lines, base, _applications(), HOW_TO_WRAP, got_request_exception.connect)
+    connect = got_request_exception.connect
+    return why.run(target, header_lines, base, _applications(), HOW_TO_WRAP, connect, rehearses=rehearses)
 
 
 def _applications() -> Iterator[Callable[[], why.Ask]]:
