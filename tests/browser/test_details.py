@@ -354,3 +354,24 @@ def test_the_pages_of_an_http_cache_are_shown_with_the_reasons_why_others_were_n
     assert until(lambda: site.posted == ["cache=pages&target=example.com"], SOON)
     page.show(site.card())
     assert not page.find('[data-part="pages"]').is_displayed()
+
+
+def test_a_rehearsal_shows_its_result_the_views_and_what_to_mend(page, site):
+    numbers = {"visits": 1200, "hits": 900, "compared": 45, "wrong": 2, "outdated": 0, "noise": 7}
+    finding = {"sentence": "wrong: news.list, /a?<b>, line 7", "details": ["stored:  <i>you", "visitor: <i>ada"]}
+    rehearsal = {
+        "sentence": "1,200 visits in 2 days, 75% would have been hits",
+        "mode": "rehearse",
+        "views": [{"view": "news.list", **numbers}],
+        "findings": [finding, {"sentence": "not stored: shop.basket", "details": ["Nothing to change."]}],
+    }
+    page.show(site.card() | {"rehearsal": rehearsal})
+    section = '[data-part="rehearsal"]'
+    cells = [each.text for each in page.all(f"{section} tbody tr > *")]
+    assert cells == ["news.list", "1,200", "900", "45", "2", "0", "7"]
+    shown = page.text(section)
+    for text in (rehearsal["sentence"], "Mode: rehearse.", finding["sentence"], *finding["details"]):
+        assert text in shown
+    assert violations(page.driver) == []
+    page.show(site.card())
+    assert not page.find(section).is_displayed()

@@ -1,5 +1,6 @@
 """``manage.py wheelcache why``, and ``warm`` on a running site, in processes of their own."""
 
+import json
 import os
 import socket
 import subprocess
@@ -29,8 +30,8 @@ def environment(tmp_path):
 
 @pytest.fixture(params=["wsgi", "asgi"])
 def ask(request, python, environment):
-    def ask(*given):
-        done = python(*COMMAND, "why", *given, **environment, WHY_SITE=request.param)
+    def ask(*given, command="why"):
+        done = python(*COMMAND, command, *given, **environment, WHY_SITE=request.param)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.splitlines()
 
@@ -67,6 +68,30 @@ def test_the_code_that_writes_the_session_and_sets_a_cookie_is_named(ask):
         f"  session visits: {SITE}, line {line_of(SITE, 'visits')}, in counts",
         f"  cookie seen: {SITE}, line {line_of(SITE, 'set_cookie')}, in counts",
     ]
+
+
+def test_a_path_is_rehearsed_for_a_visitor(ask):
+    visitor = ("--header", "Cookie: name=ada")
+    assert ask("--path", "/hidden", *visitor, command="rehearsal") == [
+        "wrong: tests.django_backend.why_site.hidden, /hidden, line 2",
+        "  stored:  you</p>",
+        "  visitor: name=ada</p>",
+    ]
+    assert ask("--path", "/plain?page=2", *visitor, command="rehearsal") == [
+        "The stored page equals the answer to this visitor."
+    ]
+    (found,) = json.loads("".join(ask("--path", "/hidden", *visitor, "--json", command="rehearsal")))["differences"]
+    assert (found["kind"], found["line"], found["visitor"]) == ("wrong", 2, "name=ada</p>")
+
+
+def test_the_rehearsal_of_a_page_that_is_not_stored_names_the_code(ask):
+    answer = ask("--path", "/address", command="rehearsal")
+    assert answer == ask("/address")
+
+
+def test_headers_without_a_path_are_refused(python, environment):
+    done = python(*COMMAND, "rehearsal", "--header", "Cookie: a=b", **environment)
+    assert "--header is only for --path" in done.stderr
 
 
 def test_a_stored_page_and_a_parameter_that_no_code_reads(ask):

@@ -54,6 +54,12 @@ def counts(request):
     return response
 
 
+@for_a_minute
+def hidden(request):
+    """A read that no companion can notice."""
+    return HttpResponse(f"<p>Hello</p>\n<p>{dict.get(request.META, 'HTTP_COOKIE', 'you')}</p>")
+
+
 def without_lifetime(request):
     return HttpResponse("now")
 
@@ -77,6 +83,7 @@ urlpatterns = [
     path("logged", plain),
     path("visitor", visitor),
     path("counts", counts),
+    path("hidden", hidden),
     path("now", without_lifetime),
     path("broken", broken),
     path("sitemap.xml", sitemap, {"sitemaps": {"pages": Pages}}),

@@ -1,5 +1,6 @@
 """A rehearsal serves nothing, and names the pages that would have been wrong."""
 
+import json
 from itertools import count
 
 import pytest
@@ -10,6 +11,9 @@ from wheelcache.http_cache import ttl
 from wheelcache.http_cache.rehearsal import Answer, Kind, answer_of, compare
 from wheelcache.observability import page_commands, site_commands
 from wheelcache.observability.console import CommandFailed
+from wheelcache.observability.dashboard.dashboard import Dashboard
+from wheelcache.observability.dashboard.permissions import Permission
+from wheelcache.observability.dashboard.responses import Request, respond
 from wheelcache.observability.publisher import INTERVAL
 
 numbers = count()
@@ -251,9 +255,30 @@ def test_workers_add_up_also_after_their_end(workers, clock):
     assert results(other)["visits"] == 6
 
 
+@pytest.mark.parametrize("may_see", [True, False])
+def test_the_dashboard_shows_texts_only_to_those_who_may_see_values(workers, clock, may_see):
+    clock.advance(INTERVAL)
+    granted = frozenset({Permission.INSPECT if may_see else Permission.OPERATE})
+    request = Request("GET", "figures.json", dict, {}.get, "localhost", "/", granted, lambda: "ann")
+    response = respond(request, Dashboard("a site", lambda: [workers[0].cache.cache], lambda name: []))
+    (card,) = json.loads(response.body)["caches"]
+    (found,) = card["rehearsal"]["findings"]
+    assert found["sentence"] == "wrong: the view, /a, line 7"
+    assert found["details"] == (["stored:  Hello you</p>", "visitor: Hello ada</p>"] if may_see else [])
+    assert ("Hello" in response.body.decode()) == may_see
+
+
 def test_a_reset_begins_again(workers, clock):
     clock.advance(INTERVAL)
     site_commands.reset([workers[0].cache.cache], None)
+    workers[0].get("/a")
+    clock.advance(INTERVAL)
+    assert results(workers[0])["visits"] == 1
+
+
+def test_a_new_rehearsal_forgets_the_last_one(workers, clock):
+    clock.advance(INTERVAL)
+    page_commands.change_mode([workers[0].cache.cache], None, "rehearse")
     workers[0].get("/a")
     clock.advance(INTERVAL)
     assert results(workers[0])["visits"] == 1

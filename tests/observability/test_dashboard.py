@@ -29,7 +29,7 @@ TOTALS = {
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
     *("workers", "history", "times", "cores", "saved", "can_inspect", "settings", "store", "pages"),
-    *("recent", "curve", "groups"),
+    *("recent", "curve", "groups", "rehearsal"),
 }
 NOW = {"answered_ratio", "hit_ratio", "stale_ratio", "requests_per_second"}
 HISTORY = {
@@ -66,7 +66,7 @@ def test_the_page_is_given_what_it_needs_and_its_title():
     assert json.loads(CONFIG.search(page)[1]) == {
         "may_operate": True,
         "may_inspect": False,
-        "reasons": {name: reason.cause for name, reason in REASONS.items()},
+        "reasons": {name: f"{reason.cause} {reason.advice}" for name, reason in REASONS.items()},
     }
     assert re.search("<title>Caches of mysite.settings . wheelcache</title>", page)
     assert 'href="/below/&quot;/"' in dashboard().page({Permission.OPERATE}, '/below/"/')
@@ -437,7 +437,7 @@ def test_without_a_place_to_note_it_a_reset_is_refused(make):
 def respond_with(method):
     """Return the status and the document of a request for the figures, which call ``method``."""
     made = dashboard()
-    made.figures = lambda *_: method()
+    made.figures = lambda *_, **__: method()
     granted = frozenset({Permission.VIEW_FIGURES})
     response = respond(Request("GET", "figures.json", dict, {}.get, "localhost", "/", granted, lambda: "ann"), made)
     return response.status, json.loads(response.body)

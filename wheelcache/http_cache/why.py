@@ -48,7 +48,8 @@ def run(
     """Run the command. It fails if the application raises an exception. The document has ``url``, ``status``,
     ``is_stored`` and ``explanation``, a list of sentences; it is null if there is no response.
 
-    A rehearsal stores the page for a visitor without the headers, and compares it with the answer to one with them.
+    A rehearsal stores the page for a visitor without the headers, and compares it with the answer to one with them. Its
+    document also has ``differences``: see ``rehearsal_results``.
 
     Args:
         target: a path, or a URL with a host of the site.
@@ -69,7 +70,8 @@ def run(
     except ValueError as error:
         raise CommandFailed(str(error)) from None
     raised: list[str] = []
-    document, lines = None, []
+    document, lines = None, list[str]()
+    differences: list[dict[str, Any]] | None = [] if rehearses else None
 
     def note(*_: Any, **__: Any) -> None:
         raised.append("".join(traceback.format_exception(sys.exception())))
@@ -86,12 +88,14 @@ def run(
                 f"The application of this site is not behind an HTTP cache. Add these lines:\n\n{how_to_wrap}"
             )
         if rehearses and first.reads.figures is not None and first.is_stored:
-            second, lines = _rehearsed(url, headers, ask, first.reads.figures)
+            second, lines, differences = _rehearsed(url, headers, ask, first.reads.figures)
         else:
             second = ask(url, headers)
             lines = list(map(printable, explained(url, first, second)))
         outcome = second.reads.outcome or first.reads.outcome
         document = {"url": url, "status": second.status, "is_stored": isinstance(outcome, Page), "explanation": lines}
+        if differences is not None:
+            document["differences"] = differences
     except CommandFailed:
         raise
     except Exception:
@@ -115,8 +119,10 @@ def headers_of(lines: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _rehearsed(url: str, headers: Mapping[str, str], ask: Ask, figures: Figures) -> tuple[Answer, list[str]]:
-    """Return the answer to a visitor, and whether the stored page would have been right."""
+def _rehearsed(
+    url: str, headers: Mapping[str, str], ask: Ask, figures: Figures
+) -> tuple[Answer, list[str], list[dict[str, Any]]]:
+    """Return the answer to a visitor, sentences on whether the stored page would have been right, and the differences."""
     figures.change_mode(REHEARSE)
     compared: set[str] = set()
     # The first one may store a page of its own, if it depends on the headers.
@@ -125,9 +131,11 @@ def _rehearsed(url: str, headers: Mapping[str, str], ask: Ask, figures: Figures)
             answer = ask(url, headers)
             compared = {kind for _, kind in figures.rehearsed() if kind in KINDS}
     if not compared:
-        return answer, list(map(printable, explained(url, answer, answer)))
+        return answer, list(map(printable, explained(url, answer, answer))), []
     outcomes = {key: Outcome(number, 0.0, example) for key, (number, example) in figures.rehearsed().items()}
-    return answer, [*lines_of(result_of("", outcomes, None)), *(SAME[kind] for kind in compared & SAME.keys())]
+    result = result_of("", outcomes, None)
+    lines = [*lines_of(result), *(SAME[kind] for kind in compared & SAME.keys())]
+    return answer, lines, [each for view in result["views"] for each in view["differences"]]
 
 
 def explained(url: str, first: Answer, second: Answer) -> Iterator[str]:

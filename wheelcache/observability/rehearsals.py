@@ -69,6 +69,8 @@ def modes_in(db: sqlite3.Connection) -> dict[str, str]:
 
 
 def put_mode(db: sqlite3.Connection, name: str, mode: str) -> None:
-    """Store the mode of a cache that publishes its figures."""
+    """Store the mode of a cache that publishes its figures. A new rehearsal forgets the results of the last one."""
     rows = db.execute("SELECT id FROM caches WHERE name = ?", (encoded(name),)).fetchall()
     put(db, "modes", [(number, mode) for (number,) in rows])
+    if mode == "rehearse":
+        db.executemany("DELETE FROM rehearsals WHERE cache = ?", rows)

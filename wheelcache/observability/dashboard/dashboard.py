@@ -35,6 +35,7 @@ from wheelcache.observability.problems import headline, problems_of
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.purge_targets import check_purgeable
 from wheelcache.observability.recorder import MINUTE
+from wheelcache.observability.rehearsal_results import COUNTED, findings, result_of
 from wheelcache.observability.site import RECENTLY, OverviewStep, Own, Site, Step
 from wheelcache.observability.tables import LEVELS, STEP
 from wheelcache.readable import CLEAR, PURGE
@@ -55,6 +56,10 @@ LATEST_EVENTS: Final = 30
 
 WITHIN: Final = 2 * INTERVAL
 """Seconds within which another process clears its cache: twice the interval at which it looks for requests."""
+
+MOST_VIEWS: Final = 100
+MOST_FINDINGS: Final = 100
+"""Of a rehearsal, beginning with the views that have wrong pages. The command shows all."""
 
 _FOLDER: Final = files("wheelcache.observability.dashboard")
 
@@ -86,7 +91,7 @@ class Dashboard:
         config = {
             "may_operate": Permission.OPERATE in granted,
             "may_inspect": Permission.INSPECT in granted,
-            "reasons": {name: reason.cause for name, reason in REASONS.items()},
+            "reasons": {name: f"{reason.cause} {reason.advice}" for name, reason in REASONS.items()},
         }
         # In a script element, only "<" can begin markup.
         encoded = json.dumps(config).replace("<", "\\u003c")
@@ -97,12 +102,15 @@ class Dashboard:
             core=html.escape(f"{REPORT}. {HOW_TO_CHANGE}"),
         )
 
-    def figures(self, details: Collection[str] | None = None, span: str = "hour") -> dict[str, Any]:
+    def figures(
+        self, details: Collection[str] | None = None, span: str = "hour", *, shows_texts: bool = False
+    ) -> dict[str, Any]:
         """Return the content of the page, as a JSON document.
 
         Args:
             details: the names of the caches whose workers and history are wanted; None for the first one.
             span: the period of the history: "day"; any other value selects an hour.
+            shows_texts: whether the user may see the texts of pages that differed in a rehearsal.
         """
         site = Site(self._caches())
         recent, events = site.recent(), site.events(MAX_EVENTS)
@@ -129,7 +137,9 @@ class Dashboard:
                 | {"can_inspect": self._can_inspect(each.name, site)}
                 | {"recent": _sparklines([recent.get(each.name, {}).get(start) for start in steps])}
                 | (
-                    {**_details(each, site, span == "day"), "settings": self._settings(each.name)}
+                    _details(each, site, span == "day")
+                    | {"settings": self._settings(each.name)}
+                    | {"rehearsal": _rehearsal(each.name, site, shows_texts=shows_texts)}
                     if each.name in details
                     else {}
                 )
@@ -373,6 +383,16 @@ def _details(figures: CacheFigures, site: Site, day: bool) -> dict[str, Any]:
             "hour": _times(recent),
         },
     }
+
+
+def _rehearsal(name: str, site: Site, *, shows_texts: bool) -> dict[str, Any] | None:
+    outcomes, mode = site.rehearsed().get(name), site.modes().get(name)
+    if outcomes is None:
+        return None
+    result = result_of(name, outcomes, mode)
+    found = [{"sentence": each, "details": details} for each, details in findings(result, shows_texts=shows_texts)]
+    views = [{kind: row[kind] for kind in ("view", *COUNTED)} for row in result["views"][:MOST_VIEWS]]
+    return {"sentence": result["sentence"], "mode": mode, "views": views, "findings": found[:MOST_FINDINGS]}
 
 
 def _of_store(kind: str) -> Callable[[Any, int], float | None]:

@@ -11,6 +11,7 @@ const ALONE = "Each worker shows only itself, because figures are not shared: an
 const COUNTS = ["requests", "hits", "misses", "puts", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts",
   "refreshes", "refreshes_dropped"];
 const ZEROS = new Set(["0", "0 s", "0 B", NOTHING, `${NOTHING} · ${NOTHING}`]);
+const REHEARSED = ["visits", "hits", "compared", "wrong", "outdated", "noise"];
 const THREADS = ["running", "parked", "not started", "refused"];
 
 const ratioNow = (now) => (now.requests_per_second ? unless(now.hit_ratio, percent) : NOTHING);
@@ -151,6 +152,7 @@ export class Details {
     this.showCurve(cache);
     this.showStore(cache);
     this.showPages(cache);
+    this.showRehearsal(cache);
     this.foldZeros();
     this.charts.show(cache, events, at, span);
     this.showWorkers(cache, at);
@@ -303,6 +305,24 @@ export class Details {
     this.reasons.show(sorted.map(([why, n]) => [why, count(n), this.site.reasons[why] ?? "", paths[why] ?? {}]));
     this.full.show(Object.entries(full).map(([field, removed]) => [`Too many values of ${field}`, "",
       "Variants of these pages were removed, because a page may have 32.", removed]));
+  }
+
+  /** Shows the results by view, and each difference and reason. Texts of pages come from strangers, too. */
+  showRehearsal({ rehearsal }) {
+    const root = part(this.root, "rehearsal");
+    root.hidden = rehearsal === null;
+    if (rehearsal === null) return;
+    write(part(root, "sentence"), rehearsal.sentence);
+    write(part(root, "mode"), `Mode: ${rehearsal.mode ?? "as the option rehearse says"}.`);
+    fillTable(root.querySelector("tbody"), rehearsal.views.map(({ view, ...numbers }) =>
+      [view, ...REHEARSED.map((name) => count(numbers[name]))]));
+    const items = rehearsal.findings.map(({ sentence, details }) => {
+      const item = node("li", {}, sentence);
+      item.append(...details.map((text) => node("div", { class: "note" }, text)));
+      return item;
+    });
+    const list = part(root, "findings");
+    if (list.textContent !== items.map((item) => item.textContent).join("")) list.replaceChildren(...items);
   }
 
   /** Shows a state of the workers, marked if it is bad in some of them. */

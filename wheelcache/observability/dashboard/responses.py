@@ -109,7 +109,8 @@ def respond(request: Request, dashboard: Dashboard) -> Response:
         return _response("text/html; charset=utf-8", dashboard.page(request.granted, request.home).encode())
     if request.path == FIGURES:
         fields = request.fields()
-        return _outcome(lambda: dashboard.figures(fields.get("details"), _first(fields, "span")))
+        details, span, shows = fields.get("details"), _first(fields, "span"), Permission.INSPECT in request.granted
+        return _outcome(lambda: dashboard.figures(details, span, shows_texts=shows))
     return _response(f"{ASSETS[request.path]}; charset=utf-8", asset(request.path))
 
 
