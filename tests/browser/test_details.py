@@ -357,7 +357,7 @@ def test_the_pages_of_an_http_cache_are_shown_with_the_reasons_why_others_were_n
 
 
 def test_a_rehearsal_shows_its_result_the_views_and_what_to_mend(page, site):
-    numbers = {"visits": 1200, "hits": 900, "compared": 45, "wrong": 2, "outdated": 0, "noise": 7}
+    numbers = {"visits": 1200, "hits": 900, "compared": 45, "wrong": 2, "outdated": 0, "noise": 7, "unclear": 1}
     finding = {"sentence": "wrong: news.list, /a?<b>, line 7", "details": ["stored:  <i>you", "visitor: <i>ada"]}
     rehearsal = {
         "sentence": "1,200 visits in 2 days, 75% would have been hits",
@@ -368,7 +368,7 @@ def test_a_rehearsal_shows_its_result_the_views_and_what_to_mend(page, site):
     page.show(site.card() | {"rehearsal": rehearsal})
     section = '[data-part="rehearsal"]'
     cells = [each.text for each in page.all(f"{section} tbody tr > *")]
-    assert cells == ["news.list", "1,200", "900", "45", "2", "0", "7"]
+    assert cells == ["news.list", "1,200", "900", "45", "2", "0", "7", "1"]
     shown = page.text(section)
     for text in (rehearsal["sentence"], "Mode: rehearse.", finding["sentence"], *finding["details"]):
         assert text in shown

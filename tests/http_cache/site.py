@@ -168,6 +168,7 @@ class AsgiSite(Site):
     def __init__(self, clock, **options):
         super().__init__(clock, **options)
         self.app = self.cache.asgi(self.application)
+        self.loop = None
 
     async def application(self, scope, receive, send):
         message = await receive()
@@ -216,6 +217,10 @@ class AsgiSite(Site):
         return Response(b"".join(each.get("body", b"") for each in bodies), headers, start["status"])
 
     def ask(self, *parts):
+        """Make a request in the running ``loop``, or without one in a new loop, which ends after its tasks."""
+        if self.loop is not None:
+            return asyncio.run_coroutine_threadsafe(self.ask_async(*parts), self.loop).result()
+
         async def main():
             response = await self.ask_async(*parts)
             # Renewals are tasks of their own.

@@ -1,13 +1,17 @@
 """A rehearsal serves nothing, and names the pages that would have been wrong."""
 
+import asyncio
+import base64
+import gzip
 import json
+import random
 from itertools import count
 
 import pytest
 
 from tests.http_cache.site import Response
-from tests.waiting import until
-from wheelcache.http_cache import ttl
+from tests.waiting import start, until
+from wheelcache.http_cache import ttl, without_cookies
 from wheelcache.http_cache.rehearsal import Answer, Kind, answer_of, compare
 from wheelcache.observability import page_commands, site_commands
 from wheelcache.observability.console import CommandFailed
@@ -47,7 +51,40 @@ def noisy(request):
 
 @pytest.fixture
 def rehearsed(make_site):
-    return lambda **options: make_site(rehearse=1, **options)
+    """Make a site that rehearses. Under ASGI, its event loop runs in a thread, as that of a server does."""
+    loop = asyncio.new_event_loop()
+    thread = start(loop.run_forever)
+
+    def make(**options):
+        site = make_site(**{"rehearse": 1, **options})
+        site.loop = loop
+        return site
+
+    yield make
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture
+def found(clock):
+    """Return whether an outcome is found soon. The time passes in between."""
+
+    def found(site, kind, number=1):
+        def is_there():
+            clock.advance(0.1)
+            return outcomes(site).get(kind, 0) == number
+
+        return until(is_there)
+
+    return found
+
+
+def store(site, target="/", headers=None):
+    """Request a page, and wait until it was compared with the answer to nobody."""
+    number = len(site.requests)
+    site.get(target, headers or {})
+    assert until(lambda: len(site.requests) >= number + 2)
 
 
 def test_nothing_is_served(rehearsed):
@@ -69,91 +106,183 @@ def test_equal_answers_are_counted_by_view(rehearsed):
     assert {view for view, _ in site.cache.pages.rehearsal.counts()} == {"the view"}
 
 
-PLANTED = {
-    "a name": lambda request: f"{LINES}<p>Hello {request.headers.get('cookie', 'you')}</p>",
-    "a name after a clock": lambda request: f"<p>{next(numbers)}</p>Hello {request.headers.get('cookie', '')}<b>\n",
+def visitor(request):
+    return request.headers.get("cookie", "you")
+
+
+def nonce():
+    return base64.b64encode(random.randbytes(16)).decode()
+
+
+def with_clock(body):
+    return lambda request: f"<b nonce={nonce()}></b>{LINES}<i>{next(numbers)}</i>{body(request)}<i>{next(numbers)}</i>"
+
+
+PERSONAL = {
+    "a name": lambda request: f"{LINES}<p>Hello {visitor(request)}</p>",
+    "a name after a clock": lambda request: f"<p>{next(numbers)}</p>Hello {visitor(request)}<b>\n",
+    "a name and a clock in one line": lambda request: f"<p>Hello {visitor(request)}, {next(numbers)}</p>",
+    "a name between two nonces": with_clock(lambda request: LINES * 300 + visitor(request) + LINES * 300),
     "a line before a clock": lambda request: (
-        f"{'<p>Hello</p>' * ('cookie' in request.headers)}<p>{next(numbers)}</p>{LINES}"
+        f"{'<p>Hi</p>' * (visitor(request) != 'you')}<p>{next(numbers)}</p>{LINES}"
     ),
-    "a missing line": lambda request: LINES if "cookie" in request.headers else LINES.replace("<li>one</li>\n", ""),
-    "one line only": lambda request: request.headers.get("cookie", "nobody"),
+    "a missing line": lambda request: LINES if visitor(request) != "you" else LINES.replace("<li>one</li>\n", ""),
+    "one line only": visitor,
+    "JSON": lambda request: json.dumps({"at": next(numbers), "name": visitor(request)}),
+    "a script": lambda request: (
+        f"<script nonce={nonce()}>var at = {next(numbers)}, name = '{visitor(request)}'</script>"
+    ),
+    "an attribute": lambda request: f"<div data-at='{next(numbers)}' data-name='{visitor(request)}'>",
+    "space": lambda request: f"{LINES}<pre>{' ' * (1 + ('cookie' in request.headers))}</pre>",
+    "a list": lambda request: f"<ul><li>{'</li><li>'.join(random.sample('abcdefgh', 8))}</li></ul>{visitor(request)}",
 }
 
 
-@pytest.mark.parametrize("page", PLANTED)
-def test_a_page_that_shows_the_visitor_is_wrong(rehearsed, page):
+@pytest.mark.parametrize("page", PERSONAL)
+def test_a_page_that_shows_the_visitor_is_wrong(rehearsed, found, page):
     site = rehearsed()
-    site.respond = serving(PLANTED[page])
-    site.get("/a?b")
+    site.respond = serving(PERSONAL[page])
+    store(site, "/a?b")
     site.get("/a?b", {"Cookie": "ada"})
-    assert until(lambda: "wrong" in outcomes(site))
+    assert found(site, "wrong")
     assert outcomes(site) == {"stored": 1, "hits": 1, "wrong": 1}
-    found = examples(site)["wrong"]
-    assert found["url"] == "/a?b"
-    assert found["stored"] != found["visitor"]
+    example = examples(site)["wrong"]
+    assert example["url"] == "/a?b"
+    assert example["stored"] != example["visitor"]
 
 
-@pytest.mark.parametrize("headers", [{"set-cookie": "seen=1"}, {"content-language": "de"}, {"location": "/x"}])
-def test_a_header_that_visitors_notice_is_compared(rehearsed, headers):
+@pytest.mark.parametrize("page", PERSONAL)
+def test_a_page_that_shows_the_visitor_for_whom_it_was_made_is_wrong(rehearsed, found, page):
     site = rehearsed()
-    site.respond = serving(lambda request: LINES)
-    site.get()
-    mine = serving(lambda request: LINES, **headers)
-    site.respond = lambda request: (mine if "cookie" in request.headers else serving(lambda request: LINES))(request)
+    site.respond = serving(PERSONAL[page])
+    site.get("/a", {"Cookie": "ada"})
+    assert found(site, "wrong")
+
+
+@pytest.mark.parametrize(
+    "headers", [{"set-cookie": "seen=1"}, {"content-language": "de"}, {"location": "/x"}, {"x-user": "ada"}]
+)
+def test_a_header_that_visitors_notice_is_compared(rehearsed, found, headers):
+    site = rehearsed()
+
+    def respond(request):
+        own = headers if "cookie" in request.headers else {}
+        policy = {"content-security-policy": f"script-src 'nonce-{nonce()}'"}
+        return serving(lambda request: LINES, **policy, **own)(request)
+
+    site.respond = respond
+    store(site)
     site.get("/", {"Cookie": "ada"})
-    assert until(lambda: "wrong" in outcomes(site))
+    assert found(site, "wrong")
     assert examples(site)["wrong"]["line"] == 0
 
 
 @pytest.mark.parametrize("status", [404, 500])
-def test_another_status_is_wrong(rehearsed, status):
+def test_another_status_is_wrong(rehearsed, found, status):
     site = rehearsed()
     site.respond = serving(lambda request: LINES)
-    site.get()
-    site.respond = lambda request: Response(status=status if "cookie" in request.headers else 200, body=LINES.encode())
+    store(site)
+    site.respond = lambda request: Response(
+        LINES.encode(), {"x-at": str(next(numbers))}, status if "cookie" in request.headers else 200
+    )
     site.get("/", {"Cookie": "ada"})
-    assert until(lambda: "wrong" in outcomes(site))
+    assert found(site, "wrong")
     assert f"status {status}" in examples(site)["wrong"]["visitor"]
 
 
-@pytest.mark.parametrize(
-    "noise",
-    [
-        noisy,
-        lambda request: f"{LINES}<i>{next(numbers)}</i>{LINES}<b nonce={next(numbers)}>{LINES}",
-    ],
-)
-def test_clocks_nonces_and_lists_that_change_are_noise(rehearsed, noise):
+NOISE = {
+    "a number": noisy,
+    "nonces": lambda request: f"{LINES}<i>{nonce()}</i>{LINES}<b nonce={nonce()}>{LINES}",
+    "a shuffled list": lambda request: "<ul><li>" + "</li><li>".join(random.sample("abcdefgh", 8)) + "</li></ul>",
+    "a sample": lambda request: "<ul>\n" + "".join(f"<li>{each}</li>\n" for each in random.sample(range(20), 4)),
+    "one of two": lambda request: f"{LINES}<p>{random.choice(['tea', 'coffee'])}</p>",
+}
+
+
+@pytest.mark.parametrize("page", NOISE)
+def test_clocks_nonces_and_random_lists_are_noise(rehearsed, found, page):
+    random.seed(1)
     site = rehearsed()
-    site.respond = serving(noise)
-    site.get()
+    site.respond = serving(NOISE[page])
+    store(site)
     for _ in range(5):
         site.get()
-    assert until(lambda: outcomes(site).get("noise", 0) == 5)
+    assert until(lambda: (clock_of(site).advance(0.1), sum(number_of(site, "noise", "equal", "outdated")))[1] == 5)
     assert "wrong" not in outcomes(site)
 
 
-def test_a_page_for_all_may_be_outdated(rehearsed):
+def clock_of(site):
+    return site.cache.pages.clock
+
+
+def number_of(site, *kinds):
+    return [outcomes(site).get(kind, 0) for kind in kinds]
+
+
+def test_a_second_that_passes_before_both_reruns_is_noise(rehearsed, found, clock):
     site = rehearsed()
-    site.respond = serving(lambda request: noisy(request) + "old")
+    site.respond = serving(lambda request: f"<p>{int(clock())}</p>")
+    store(site)
+    clock.advance(1)
     site.get()
-    site.respond = serving(lambda request: noisy(request) + "new")
+    assert found(site, "noise")
+
+
+def test_a_minute_that_passes_before_the_reruns_is_corrected(rehearsed, found, clock):
+    site = rehearsed(rules=[("/*", ttl(600))])
+    times = [*2 * ["12:00"], "12:01", *6 * ["12:02"]]
+    site.respond = serving(lambda request: f"<p>{times.pop(0) if times else '12:03'}</p>")
+    store(site)
     site.get()
-    assert until(lambda: "outdated" in outcomes(site))
+    assert found(site, "wrong")
+    clock.advance(61)
+    assert found(site, "noise")
+    assert outcomes(site)["wrong"] == 0
+
+
+def test_a_page_for_all_may_be_outdated(rehearsed, found):
+    site = rehearsed()
+    site.respond = serving(lambda request: LINES + "old")
+    store(site)
+    site.respond = serving(lambda request: LINES + "new")
+    site.get()
+    assert found(site, "outdated")
     assert (examples(site)["outdated"]["stored"], examples(site)["outdated"]["visitor"]) == ("old", "new")
 
 
-def test_a_page_of_a_cookie_that_is_outdated_is_wrong(rehearsed):
-    site = rehearsed(cookies=["basket"])
-    site.respond = serving(lambda request: noisy(request) + "1 item", vary="Cookie")
-    for _ in range(2):
-        site.get("/", {"Cookie": "basket=7"})
-        site.get()
-    site.respond = serving(lambda request: noisy(request) + "2 items", vary="Cookie")
-    site.get()
-    assert until(lambda: "outdated" in outcomes(site))
+@pytest.mark.parametrize(("cookies", "kind"), [([], "wrong"), (["basket"], "outdated")])
+def test_a_page_of_a_cookie_that_is_outdated_is_wrong_unless_it_is_a_mere_value(rehearsed, found, cookies, kind):
+    site = rehearsed(cookies=["basket"], rules=[("/*", ttl(60, cookies=cookies))])
+    site.respond = serving(lambda request: LINES + "1 item", vary="Cookie")
+    for headers in ({"Cookie": "basket=7"}, {}):
+        store(site, "/", headers)
+        site.get("/", headers)
+    site.respond = serving(lambda request: LINES + "2 items", vary="Cookie")
     site.get("/", {"Cookie": "basket=7"})
-    assert until(lambda: "wrong" in outcomes(site))
+    assert found(site, kind)
+    number = outcomes(site).get("outdated", 0)
+    site.get()
+    assert found(site, "outdated", number + 1)
+
+
+def test_a_run_that_fails_without_the_visitor_is_unclear(rehearsed, found):
+    site = rehearsed()
+    site.respond = serving(visitor)
+    store(site)
+    site.respond = lambda request: Response(
+        visitor(request).encode(), {"cache-control": "max-age=60"}, 200 if "cookie" in request.headers else 403
+    )
+    site.get("/", {"Cookie": "ada"})
+    assert found(site, "unclear")
+    assert examples(site)["unclear"]["visitor"] == "a request without the visitor gets the status 403"
+
+
+def test_pages_that_lose_cookies_are_compared_for_other_visitors_only(rehearsed, found):
+    site = rehearsed(rules=[("/*", without_cookies("history"))])
+    site.respond = serving(visitor)
+    store(site)
+    site.get("/", {"Cookie": "history=1"})
+    assert outcomes(site) == {"stored": 1, "hits": 1}
 
 
 def test_reasons_are_counted_with_an_example(rehearsed):
@@ -166,7 +295,7 @@ def test_reasons_are_counted_with_an_example(rehearsed):
     assert (found["url"], found["reason"], found["detail"]) == ("/mine", "private", "private")
 
 
-def test_headers_of_answers_are_those_without_the_cache(rehearsed, make_site):
+def test_headers_of_answers_are_those_without_the_cache(rehearsed):
     site = rehearsed(rules=[("/*", ttl(60))])
     site.respond = serving(lambda request: LINES, "public", etag='"x"', **{"set-cookie": "a=1"})
     for _ in range(2):
@@ -185,8 +314,8 @@ def test_only_a_share_is_compared(make_site):
     assert 50 < found["equal"] < 150
 
 
-def test_a_switch_changes_what_is_done_with_pages(make_site):
-    site = make_site(rehearse=1)
+def test_a_switch_changes_what_is_done_with_pages(rehearsed):
+    site = rehearsed()
     site.respond = serving(noisy)
     site.get()
     mode = site.cache.pages.mode
@@ -198,11 +327,14 @@ def test_a_switch_changes_what_is_done_with_pages(make_site):
     assert site.get().detail.startswith("fwd=bypass; detail=")
 
 
-def test_comparisons_take_bounded_time():
-    one, other = (b"".join(b"<p>%d</p>\n" % (number * factor) for number in range(20_000)) for factor in (1, 2))
-    answers = [Answer(b"", b"", text) for text in (one, other, other, one)]
+def test_comparisons_take_bounded_time_and_memory():
+    texts = ["".join(f"{number + 100_000 * factor} \n\n" for number in range(20_000)) for factor in (1, 2, 3, 4)]
+    answers = [Answer(200, b"", b"", text.encode()) for text in texts]
     assert compare(answers[0], answers[1], answers[2:], is_keyed=False).kind is Kind.NOISE
-    assert answer_of(200, [(b"content-encoding", b"gzip")], b"not gzip", frozenset()).body == b"not gzip"
+    gzipped = [(b"content-encoding", b"gzip")]
+    bomb = gzip.compress(bytes(1_000_000))
+    assert len(answer_of(200, gzipped, bomb, ignored=frozenset(), most=1000).body) == 1000
+    assert answer_of(200, gzipped, b"not gzip", ignored=frozenset(), most=1000).body == b"not gzip"
 
 
 # The results of a site.
@@ -214,15 +346,15 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def workers(rehearsed, path):
+def workers(rehearsed, found, path):
     """Two workers of a site, with an application whose pages show the visitor."""
     made = [rehearsed(figures_dir=path) for _ in range(2)]
     for site in made:
-        site.respond = serving(PLANTED["a name"])
-        site.get("/a")
+        site.respond = serving(PERSONAL["a name"])
+        store(site, "/a")
         site.get("/a", {"Cookie": "ada"})
         site.get("/a")
-        assert until(lambda site=site: {"equal", "wrong"} <= outcomes(site).keys())
+        assert found(site, "wrong")
     return made
 
 
@@ -249,7 +381,7 @@ def test_workers_add_up_also_after_their_end(workers, clock):
         "first."
     )
     assert view["differences"] == [
-        {"kind": "wrong", "url": "/a", "line": 7, "stored": "Hello you</p>", "visitor": "Hello ada</p>"}
+        {"kind": "wrong", "url": "/a", "line": 7, "stored": "<p>Hello you</p>", "visitor": "<p>Hello ada</p>"}
     ]
     clock.advance(INTERVAL)
     assert results(other)["visits"] == 6
@@ -264,7 +396,7 @@ def test_the_dashboard_shows_texts_only_to_those_who_may_see_values(workers, clo
     (card,) = json.loads(response.body)["caches"]
     (found,) = card["rehearsal"]["findings"]
     assert found["sentence"] == "wrong: the view, /a, line 7"
-    assert found["details"] == (["stored:  Hello you</p>", "visitor: Hello ada</p>"] if may_see else [])
+    assert found["details"] == (["stored:  <p>Hello you</p>", "visitor: <p>Hello ada</p>"] if may_see else [])
     assert ("Hello" in response.body.decode()) == may_see
 
 

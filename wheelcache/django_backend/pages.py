@@ -43,7 +43,7 @@ from wheelcache.cache import Cache
 from wheelcache.django_backend.csrf_tokens import FIELD, OUTSIDE, SETS_COOKIE, CsrfTokens, IssuedTokens, record_tokens
 from wheelcache.django_backend.request_context import page_tags
 from wheelcache.django_backend.site_settings import figures_directory
-from wheelcache.django_backend.writes import record_writes
+from wheelcache.django_backend.writes import record_writes, save_no_session
 from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.asgi import App as AsgiApp
 from wheelcache.http_cache.asgi import AsgiCache
@@ -224,6 +224,8 @@ class _Watched(_Tagged):
         if notes.given is not None:
             _compare(watch, request, notes.given)
         request.COOKIES = _Cookies(request.COOKIES, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
+        if notes.is_rerun:
+            save_no_session()
         if notes.traces is not None:
             record_writes(notes.traces)
             parameters: Any = _Parameters(request.GET.urlencode(), encoding=request.encoding)

@@ -1,7 +1,10 @@
-"""Records which code writes the session of a visitor and sets cookies, for developers who ask why a page is not stored.
+"""Watches the writes of sessions and cookies.
 
+For developers who ask why a page is not stored, it records which code writes the session of a visitor and sets cookies.
 Django keeps no record of this, and the response shows only the names of its cookies. So the methods of the session and
 of the response are wrapped, at the first request whose reads are recorded; other requests pay a look at a variable.
+
+Runs that repeat an earlier one save no session: it would lose the messages that no visitor has seen.
 """
 
 from __future__ import annotations
@@ -13,8 +16,11 @@ from functools import wraps
 from typing import Any, Final
 
 from django.contrib.sessions.backends.base import SessionBase
+from django.contrib.sessions.middleware import SessionMiddleware
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
+from wheelcache.http_cache.notes import NOTES_KEY
 from wheelcache.http_cache.reads import Reads
 
 WRITES: Final = (
@@ -32,6 +38,22 @@ def record_writes(traces: Reads | None) -> None:
             setattr(SessionBase, name, _recorded(getattr(SessionBase, name), "session"))
         HttpResponseBase.set_cookie = _recorded(HttpResponseBase.set_cookie, "cookie")  # type: ignore[method-assign]
     _traces.set(traces)
+
+
+def save_no_session() -> None:
+    """Let reruns save no session, from the first one on."""
+    save = SessionMiddleware.process_response
+    if hasattr(save, "is_left_out_of_reruns"):
+        return
+
+    @wraps(save)
+    def process_response(self: Any, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        # Not a watched read.
+        notes = dict.get(getattr(request, "scope", None) or request.META, NOTES_KEY)
+        return response if notes is not None and notes.is_rerun else save(self, request, response)
+
+    process_response.is_left_out_of_reruns = True  # type: ignore[attr-defined]
+    SessionMiddleware.process_response = process_response  # type: ignore[method-assign]
 
 
 def _recorded(method: Callable[..., Any], what: str) -> Callable[..., Any]:

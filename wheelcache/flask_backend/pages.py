@@ -19,7 +19,7 @@ from inspect import getattr_static, unwrap
 from types import FrameType
 from typing import Any, Final, TypeVar, cast
 
-from flask import Flask, Response, current_app, g, make_response, request
+from flask import Flask, Response, current_app, g, make_response, request, session
 from werkzeug import wsgi
 from werkzeug.datastructures import EnvironHeaders, ImmutableMultiDict
 from werkzeug.exceptions import HTTPException
@@ -156,6 +156,9 @@ def _collect_tags(response: Response) -> Response:
     notes = cast(_Watched, request)._notes
     if notes is not None:
         notes.view = request.endpoint
+        if notes.is_rerun:
+            # A session on the server would lose messages that no visitor has seen.
+            session.modified = False
         if "csrf_token" in g:
             # Flask-WTF keeps it there, and signs it into the session.
             notes.sets_cookie = IN_SESSION

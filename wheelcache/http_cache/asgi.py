@@ -24,7 +24,7 @@ from wheelcache.http_cache.pages import Decision, Pages, Selected, Wait
 from wheelcache.http_cache.query import QueryRules
 from wheelcache.http_cache.reads import WHY, Reads
 from wheelcache.http_cache.recorded_client import Message, RecordedClient, Send
-from wheelcache.http_cache.rehearsed import Rehearsed
+from wheelcache.http_cache.rehearsed import Begin, Rehearsed
 from wheelcache.http_cache.replies import Renewal, Reply
 from wheelcache.http_cache.request import (
     KEYED_HEADERS,
@@ -192,9 +192,11 @@ class AsgiCache:
         if isinstance(decision, Forward):
             await self._app(sent, receive, _forwarding(decision, send))
         elif isinstance(decision, Run):
+            if decision.is_rehearsed:
+                decision.begin_rerun = self._reruns()
             await _Exchange(decision, receive, send).run(self._app, scope)
         elif isinstance(decision, Rehearsed):
-            decision.begin_rerun = self._begin_rerun
+            decision.begin_rerun = self._reruns()
             await _Exchange(decision, receive, send).run(self._app, sent)
         else:
             if decision.renewal is not None:
@@ -246,6 +248,19 @@ class AsgiCache:
         if run is not None:
             self._start(run)
 
+    def _reruns(self) -> Begin:
+        """Return a function that begins a run in this event loop, from any thread."""
+        loop = asyncio.get_running_loop()
+
+        def begin(run: Rehearsed) -> None:
+            try:
+                loop.call_soon_threadsafe(self._begin_rerun, run)
+            except RuntimeError:
+                # The loop is closed.
+                run.abandoned()
+
+        return begin
+
     def _begin_rerun(self, run: Rehearsed) -> None:
         if len(self._tasks) >= MOST_RENEWALS:
             run.abandoned()
@@ -267,7 +282,7 @@ class AsgiCache:
         try:
             await _Exchange(run, receive_of_nobody(), _discard).run(self._app, scope)
         except Exception:
-            logger.exception("Renewing a page failed; it is used until its time is over.")
+            logger.exception("A run of the application without a client failed, such as the renewal of a page.")
 
 
 class _Exchange:

@@ -21,7 +21,7 @@ from wheelcache.http_cache.page_rules import PageRule, PageRules
 from wheelcache.http_cache.pages import Pages
 from wheelcache.http_cache.query import QueryRules
 from wheelcache.http_cache.reads import IgnoredReads
-from wheelcache.http_cache.rehearsed import DEFAULT_SHARE, Rehearsal
+from wheelcache.http_cache.rehearsing import DEFAULT_SHARE, Rehearsal
 from wheelcache.http_cache.request import LostCookies, Sessions
 from wheelcache.http_cache.rules import Policy
 from wheelcache.http_cache.settings import Settings
@@ -151,7 +151,7 @@ class HTTPCache:
             clock=clock,
         )
         share = DEFAULT_SHARE if rehearse is None else options.share("rehearse", rehearse)
-        rehearsal = Rehearsal(share, settings, policy.max_body)
+        rehearsal = Rehearsal(share, settings, policy.max_body, clock)
         figures = Figures(rehearsal.counts, settings.mode.change)
         marks = Marks()
         stored = StoredPages(self.cache, max_bytes, marks, normalization, query_rules, figures)

@@ -38,6 +38,7 @@ class PageNotes:
         blanked: the response with blanks in place of the tokens of the run; None if it has no tokens: see ``blanks``.
         most_blanked: the maximum size of a body with blanks, in bytes; None if the cache fills no blanks, so that no
             response with tokens may be stored.
+        is_rerun: whether the run repeats an earlier one for a comparison. It must change nothing, such as the session.
         view: the name of the view, for the figures; None if the application does not give it.
         tags: the tags of the page, to which the application may add: see ``HTTPCache.delete_tags``.
         ignored, traces: for companions, which read the request on behalf of the application: the reads that do not
@@ -52,6 +53,7 @@ class PageNotes:
     given: Mapping[str, Any] | None = None
     knows_middleware = True
     blanked: Blanked | None = None
+    is_rerun = False
     view: str | None = None
 
     def __init__(

@@ -20,7 +20,8 @@ from wheelcache.http_cache.blanks import AMBIGUOUS
 from wheelcache.http_cache.mode import OFF, REHEARSE
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.reasons import Refusal, refusal
-from wheelcache.http_cache.rehearsed import REHEARSAL, Rehearsed
+from wheelcache.http_cache.rehearsed import Rehearsed
+from wheelcache.http_cache.rehearsing import REHEARSAL
 from wheelcache.http_cache.replies import Renewal, Reply, not_cached
 from wheelcache.http_cache.request import Request, is_conditional, why_bypassing, why_malformed
 from wheelcache.http_cache.rules import Use, request_directives

@@ -19,6 +19,7 @@ from wheelcache.http_cache.mode import REHEARSE
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.reasons import Refusal, refusal
+from wheelcache.http_cache.rehearsed import Begin
 from wheelcache.http_cache.replies import Reply
 from wheelcache.http_cache.request import Request
 from wheelcache.http_cache.stored_pages import PURGED
@@ -86,12 +87,14 @@ class Run:
         announcement: headers that the driver adds to the application's response.
         is_recording: whether the response may still be stored, so that the driver must report its body.
         is_rehearsed: whether the response is sent as it is, although its page may be stored.
+        begin_rerun: begins a run whose answer is compared with the page, if ``is_rehearsed`` and there is a client.
+        page: the page that the response becomes; None before its beginning, or if it is not stored.
         headers: the headers that the driver sends instead of the application's; None to send these.
     """
 
     __slots__ = (
-        *("_began", "_chunks", "_page", "_promised", "_since", "_size", "_storing", "_why", "announcement"),
-        *("conditions", "has_client", "headers", "is_recording", "is_rehearsed", "key", "notes"),
+        *("_began", "_chunks", "_promised", "_since", "_size", "_storing", "_why", "announcement", "begin_rerun"),
+        *("conditions", "has_client", "headers", "is_recording", "is_rehearsed", "key", "notes", "page"),
         *("request", "stored", "turn"),
     )
 
@@ -108,6 +111,7 @@ class Run:
         self.notes = PageNotes(storing.settings.ignored, traces, most_blanked=most)
         self.stored = stored
         self.turn = turn
+        self.begin_rerun: Begin | None = None
         self.has_client = True
         self.announcement = NO_ANNOUNCEMENT
         self.is_recording = True
@@ -121,7 +125,7 @@ class Run:
         self._why = why
         self._began = storing.clock()
         self._since = moment()
-        self._page: Page | None = None
+        self.page: Page | None = None
         self._chunks: list[bytes] = []
         self._size = 0
         self._promised: int | None = None
@@ -148,7 +152,7 @@ class Run:
                 self._refuse(page)
             return None
         self.announcement = storing.settings.cache_status.forwarded(self._why)
-        self._page = page
+        self.page = page
         length = single(page.headers, b"content-length")
         self._promised = None if length is None else int(length)
         if page.blanks is not None and not self.is_rehearsed:
@@ -176,7 +180,7 @@ class Run:
         """Handle the regular end of the response: store it, and release the waiting requests."""
         if not self.is_recording:
             return
-        page = self._page
+        page = self.page
         if page is None:
             self.give_up(NO_RESPONSE)
             return
@@ -221,7 +225,7 @@ class Run:
         """Stop recording, because the response cannot be stored for this reason."""
         if self.is_recording:
             # One variant may be compressed, and another one too long.
-            varies = self._page is not None and self._page.fields != frozenset()
+            varies = self.page is not None and self.page.fields != frozenset()
             self._end(why, marks=why in LASTING, is_lasting=not varies)
 
     def abandoned(self) -> None:
@@ -288,7 +292,7 @@ class Run:
             self.announcement = storing.settings.cache_status.forwarded(self._why, why)
             storing.refused(why, self.request)
         if self.is_rehearsed:
-            storing.rehearsal.heard(self.notes, self.request, why)
+            storing.rehearsal.ended(self, why)
         turn, self.turn = self.turn, None
         if turn is not None or self.is_rehearsed:
             if why is not None and marks and why.leaves_mark:

@@ -17,7 +17,7 @@ from wheelcache.http_cache.keys import parts_of_url
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import BODILESS, Page
 from wheelcache.http_cache.reasons import Refusal, refusal
-from wheelcache.http_cache.rehearsed import Rehearsal
+from wheelcache.http_cache.rehearsing import Rehearsal
 from wheelcache.http_cache.replies import Reply, not_modified, stored_reply
 from wheelcache.http_cache.request import Request
 from wheelcache.http_cache.rules import Policy

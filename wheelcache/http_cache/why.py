@@ -122,7 +122,7 @@ def headers_of(lines: Iterable[str]) -> dict[str, str]:
 def _rehearsed(
     url: str, headers: Mapping[str, str], ask: Ask, figures: Figures
 ) -> tuple[Answer, list[str], list[dict[str, Any]]]:
-    """Return the answer to a visitor, sentences on whether the stored page would have been right, and the differences."""
+    """Return the answer to a visitor, whether the page would have been right, and the differences."""
     figures.change_mode(REHEARSE)
     compared: set[str] = set()
     # The first one may store a page of its own, if it depends on the headers.

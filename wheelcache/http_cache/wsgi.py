@@ -185,6 +185,8 @@ class WsgiCache:
         if isinstance(decision, Forward):
             return self._app(given, partial(_start_forwarded, decision, start_response))
         if isinstance(decision, Run):
+            if decision.is_rehearsed:
+                decision.begin_rerun = self._queue_rerun
             return _Exchange(decision, start_response).respond(self._app, environ)
         if isinstance(decision, Rehearsed):
             decision.begin_rerun = self._queue_rerun

@@ -15,7 +15,7 @@ from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.rehearsal_results import Result, findings, result_of
 from wheelcache.observability.site import Own, Site
 
-SHOWN: Final = ("view", "visits", "hits", "compared", "wrong", "outdated", "noise")
+SHOWN: Final = ("view", "visits", "hits", "compared", "wrong", "outdated", "noise", "unclear")
 
 
 def rehearsal(caches: Sequence[ObservedCache], name: str | None) -> Report:

@@ -2,8 +2,9 @@
 
 A document has ``cache``, ``mode`` (null if no operator has chosen one), ``since``, ``sentence``, the sums of all views,
 and ``views``. Each of these has ``view``, ``visits``, ``hits`` (requests that would have been hits), ``compared``,
-``equal``, ``wrong``, ``outdated``, ``noise``, ``differences`` (``kind``, ``url``, ``line``, ``stored``, ``visitor``) and
-``not_stored`` (``reason``, ``number``, ``url``, ``detail``, ``where``, ``advice``). More keys may be added.
+``equal``, ``wrong``, ``outdated``, ``noise``, ``unclear``, ``differences`` (``kind``, ``url``, ``line``, ``stored``,
+``visitor``) and ``not_stored`` (``reason``, ``number``, ``url``, ``detail``, ``where``, ``advice``). More keys may be
+added.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from wheelcache.stats import REASONS
 
 Result = dict[str, Any]
 
-KINDS: Final = ("wrong", "outdated", "noise", "equal")
+KINDS: Final = ("wrong", "outdated", "noise", "unclear", "equal")
 COUNTED: Final = ("visits", "hits", "compared", *KINDS)
 NOT_STORED: Final = "not stored: "
 
@@ -34,6 +35,9 @@ def result_of(cache: str, outcomes: Mapping[tuple[str, str], Outcome], mode: str
     """
     views: dict[str, Result] = defaultdict(lambda: {**dict.fromkeys(COUNTED, 0), "differences": [], "not_stored": []})
     for (view, kind), (number, _, example) in outcomes.items():
+        if not number:
+            # It was corrected.
+            continue
         row = views[view]
         row["view"] = view
         if kind in KINDS:
@@ -48,7 +52,7 @@ def result_of(cache: str, outcomes: Mapping[tuple[str, str], Outcome], mode: str
             path = example.get("url", "").partition("?")[0]
             advice = REASONS.get(reason, REASONS["other"]).advice_for(path or "/*")
             row["not_stored"].append({"reason": reason, "number": number, "advice": advice, "url": "", **example})
-        elif kind in ("wrong", "outdated"):
+        elif kind in ("wrong", "outdated", "unclear"):
             row["differences"].append({"kind": kind, **example})
     rows = sorted(views.values(), key=lambda row: (-row["wrong"], -row["visits"]))
     sums = {kind: sum(row[kind] for row in rows) for kind in COUNTED}
@@ -73,16 +77,20 @@ def findings(result: Result, *, shows_texts: bool) -> Iterator[tuple[str, list[s
     """Iterate over the differences and the reasons, each as a sentence, with lines of details.
 
     Args:
-        shows_texts: whether the reader may see the differing texts, and not only their place.
+        shows_texts: whether the reader may see the differing texts and the queries of URLs, and not only the place.
     """
     for row in result["views"]:
         for each in row["differences"]:
             place = f"line {each['line']}" if each["line"] else "status, headers or cookies"
             texts = [f"stored:  {each['stored']}", f"visitor: {each['visitor']}"] if shows_texts else []
-            yield f"{each['kind']}: {row['view']}, {each['url']}, {place}", texts
+            url = each["url"] if shows_texts else each["url"].partition("?")[0]
+            if each["kind"] == "unclear":
+                place, texts = each["visitor"], []
+            yield f"{each['kind']}: {row['view']}, {url}, {place}", texts
     for row in result["views"]:
         for each in row["not_stored"]:
             where = f", {each['where']}" if each.get("where") else ""
-            url = f" at {each['url']}" if each["url"] else ""
+            asked = each["url"] if shows_texts else each["url"].partition("?")[0]
+            url = f" at {asked}" if asked else ""
             why = f"{each.get('detail', each['reason'])}{where}"
             yield f"not stored: {row['view']}, {each['number']:,} of {row['visits']:,}{url}: {why}", [each["advice"]]

@@ -11,7 +11,7 @@ const ALONE = "Each worker shows only itself, because figures are not shared: an
 const COUNTS = ["requests", "hits", "misses", "puts", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts",
   "refreshes", "refreshes_dropped"];
 const ZEROS = new Set(["0", "0 s", "0 B", NOTHING, `${NOTHING} · ${NOTHING}`]);
-const REHEARSED = ["visits", "hits", "compared", "wrong", "outdated", "noise"];
+const REHEARSED = ["visits", "hits", "compared", "wrong", "outdated", "noise", "unclear"];
 const THREADS = ["running", "parked", "not started", "refused"];
 
 const ratioNow = (now) => (now.requests_per_second ? unless(now.hit_ratio, percent) : NOTHING);

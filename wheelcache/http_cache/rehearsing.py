@@ -1,0 +1,281 @@
+"""The part of an HTTP cache that rehearses: it chooses the answers to compare, and counts the outcomes by view."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote
+
+from wheelcache.http_cache.comparison import RERUNS, Comparison, Heard
+from wheelcache.http_cache.headers import without
+from wheelcache.http_cache.page import Page
+from wheelcache.http_cache.reads import Reads
+from wheelcache.http_cache.reasons import Refusal, refusal
+from wheelcache.http_cache.rehearsal import Answer, Difference, Kind, answer_of
+from wheelcache.http_cache.rehearsed import Begin, Rehearsed
+from wheelcache.http_cache.request import Request, is_conditional
+from wheelcache.http_cache.settings import Settings
+from wheelcache.http_cache.variants import cookies
+from wheelcache.runtime.clock import Clock
+from wheelcache.runtime.shared_objects import Lazy, lazy_lock
+from wheelcache.timers import Timers
+
+if TYPE_CHECKING:
+    from wheelcache.http_cache.run import Run
+
+DEFAULT_SHARE: Final = 0.05
+"""The share of compared answers if an operator begins a rehearsal."""
+
+MOST_COMPARISONS: Final = 64
+"""Comparisons with reruns at the same time. Most of them wait for the pause between two reruns."""
+
+MOST_COMPARED: Final = 16 << 20
+"""Bytes of the answers in them."""
+
+UNLIMITED_RERUNS: Final = 200
+"""Reruns of a view in a process. Beyond them, its answers are compared more and more rarely: a clock on each page causes
+two reruns for each comparison, and a wrong page up to seven."""
+
+MOST_ROWS: Final = 2_000
+"""Views, with the outcomes of each."""
+
+LONGEST_URL: Final = 200
+
+TICK: Final = 0.05
+"""Seconds."""
+
+REHEARSAL: Final = refusal("rehearsal", "rehearsal: a hit otherwise")
+
+NO_VIEW: Final = "-"
+
+HITS, STORED, NOT_STORED = "hits", "stored", "not stored"
+"""The kinds of counts, in addition to those of ``rehearsal.Kind``: requests that would have been hits, those whose page
+was stored, and those whose page was not, with a reason. Together, they are the visits."""
+
+
+class Count(NamedTuple):
+    """A count, with the last example of it.
+
+    Attributes:
+        number: how often it happened.
+        example: values for people: the URL, the line and both texts, or the reason.
+    """
+
+    number: int
+    example: dict[str, Any]
+
+
+Counts = dict[tuple[str, str], Count]
+"""By view and kind."""
+
+
+class Rehearsal:
+    """Counts the outcomes of a rehearsal, and decides which requests are compared.
+
+    Args:
+        share: the share of the requests that would have been hits whose answers are compared, and of the stored pages.
+        settings: the options of the cache.
+        most: the maximum size of a body that is compared, in bytes.
+        clock: returns seconds.
+    """
+
+    def __init__(self, share: float, settings: Settings, most: int, clock: Clock) -> None:
+        self._share = share
+        self._settings = settings
+        self._most = most
+        self._lock = lazy_lock()
+        # Made for the first difference.
+        self._timers = Lazy(partial(Timers, TICK, _call, clock=clock))
+        self.after_fork_in_child()
+
+    # Counts.
+
+    def count(self, view: str | None, kind: str, example: dict[str, Any] | None = None, number: int = 1) -> None:
+        """Count an outcome for a view, or take it back."""
+        key = view or NO_VIEW, kind
+        with self._lock.get():
+            found = self._counts.get(key)
+            if found is None:
+                if len(self._counts) >= MOST_ROWS:
+                    return
+                found = Count(0, {})
+            self._counts[key] = Count(found.number + number, found.example if example is None else example)
+
+    def not_stored(self, view: str | None, request: Request, why: Refusal, traces: Reads | None = None) -> None:
+        """Count a request whose page was not stored.
+
+        Args:
+            traces: the reads of the run; None if they were not recorded.
+        """
+        example = None
+        if traces is not None:
+            # A session that is written sets a cookie.
+            causes = traces.written if why.reason == "set-cookie" else traces.found
+            place = next((each for each in causes if each.what in why.detail or causes is traces.written), None)
+            where = None if place is None else f"{place.what}: {place.file}, line {place.line}"
+            example = {"url": _url(request), "reason": why.reason, "detail": why.detail, "where": where}
+        self.count(view, f"{NOT_STORED}: {why.reason}", example)
+
+    def counts(self) -> Counts:
+        with self._lock.get():
+            return dict(self._counts)
+
+    # Runs that were no hits.
+
+    def traces(self) -> Reads | None:
+        """Return a record of the reads of a run, for some of them."""
+        return Reads() if random.random() < self._share else None
+
+    def ended(self, run: Run, why: Refusal | None) -> None:
+        """Count a run, and why its page was not stored. Compare some of the stored pages with reruns."""
+        if why is not None:
+            self.not_stored(run.notes.view, run.request, why, run.notes.traces)
+            return
+        self.count(run.notes.view, STORED)
+        if run.page is None or run.begin_rerun is None or run.notes.traces is None or not _is_comparable(run.request):
+            return
+        comparison = self._comparison(run.request, run.page, run.begin_rerun, is_new=True)
+        comparison.begin(self._answer_of_page(run.page))
+
+    # Requests that would have been hits.
+
+    def begin(self, request: Request, page: Page) -> Rehearsed | None:
+        """Count a request that would have been answered with a page. Return a run whose answer is compared; None if
+        this request is not among them."""
+        self.count(page.view, HITS)
+        chance = self._share * min(1.0, UNLIMITED_RERUNS / (self._reruns.get(page.view) or 1))
+        is_chosen = random.random() < chance or request.traces is not None
+        if not is_chosen or not _is_comparable(request):
+            return None
+        announcement = self._settings.cache_status.forwarded("bypass", REHEARSAL)
+        run = Rehearsed(request, self._settings, self._most, announcement)
+        # The driver sets the function later.
+        run.heard = self._comparison(request, page, lambda rerun: run.begin_rerun(rerun), is_new=False).begin
+        return run
+
+    def _comparison(self, request: Request, page: Page, begin: Begin, *, is_new: bool) -> Comparison:
+        stored = self._answer_of_page(page)
+        rule = self._settings.page_rules.of(request.host.lower(), request.path)
+        reruns = _Reruns(self, request, page, begin, stored.size, is_new=is_new)
+        # A page that depends on a cookie, but is for visitors without it, is one for all of them.
+        sent = cookies(reruns.request.value(b"cookie") or b"") or {}
+        is_keyed = not sent.keys() <= rule.value_cookies
+        return Comparison(
+            stored, is_keyed=is_keyed, is_new=is_new, rerun=reruns.begin, report=reruns.report, end=reruns.end
+        )
+
+    def _answer_of_page(self, page: Page) -> Answer:
+        headers = page.headers
+        if page.blanks is not None and page.blanks.random_bytes is not None:
+            headers = without(headers, {b"content-encoding"})
+        return answer_of(page.status, headers, page.body, ignored=frozenset(), most=self._most)
+
+    # For the comparisons.
+
+    def new_run(self, request: Request, view: str | None) -> Rehearsed:
+        with self._lock.get():
+            if view in self._reruns or len(self._reruns) < MOST_ROWS:
+                self._reruns[view] = self._reruns.get(view, 0) + 1
+        return Rehearsed(request, self._settings, self._most, has_client=False)
+
+    def call_later(self, seconds: float, function: Callable[[], object]) -> None:
+        """Call a function in a thread of the timers."""
+        self._timers.get().set_timer(object(), function, max(seconds, TICK))
+
+    def reserve(self, size: int) -> bool:
+        """Return whether another comparison may begin, with answers of this size."""
+        with self._lock.get():
+            if self._comparisons >= MOST_COMPARISONS or self._compared + size > MOST_COMPARED:
+                return False
+            self._comparisons += 1
+            self._compared += size
+            return True
+
+    def release(self, size: int) -> None:
+        with self._lock.get():
+            self._comparisons -= 1
+            self._compared -= size
+
+    def after_fork_in_child(self) -> None:
+        self._lock.forget()
+        self._counts: Counts = {}
+        self._reruns: dict[str | None, int] = {}
+        self._comparisons = 0
+        self._compared = 0
+
+
+class _Reruns:
+    """The reruns of one comparison, and its outcome.
+
+    Args:
+        begin: begins a run without a client.
+        size: the size of the stored page.
+
+    Attributes:
+        request: the request of the reruns.
+    """
+
+    def __init__(
+        self, rehearsal: Rehearsal, request: Request, page: Page, begin: Begin, size: int, *, is_new: bool
+    ) -> None:
+        self.request = request.without_client(page.fields)
+        self._rehearsal = rehearsal
+        self._visit = request
+        self._view = page.view
+        self._begin = begin
+        self._is_new = is_new
+        # The stored page, the answer to the visitor, and the usual number of reruns.
+        self._size = (2 + RERUNS) * size
+        self._is_counted = False
+        if request.traces is not None:
+            request.traces.is_comparing = True
+
+    def begin(self, delay: float, heard: Heard) -> None:
+        rehearsal = self._rehearsal
+        self._is_counted = self._is_counted or rehearsal.reserve(self._size)
+        if not self._is_counted:
+            heard("too many comparisons at the same time")
+            return
+        run = rehearsal.new_run(self.request, self._view)
+        # Large answers take up to a second, for which an event loop must not wait.
+        run.heard = lambda answer: rehearsal.call_later(0.0, partial(heard, answer))
+        if delay:
+            rehearsal.call_later(delay, partial(self._begin, run))
+        else:
+            self._begin(run)
+
+    def report(self, found: Difference, former: Difference | None) -> None:
+        """Count the outcome, in place of a former one."""
+        count = self._rehearsal.count
+        if former is not None:
+            count(self._view, former.kind.value, number=-1)
+        if not self._is_new or found.kind is Kind.WRONG:
+            example = {"line": found.line, "stored": found.stored, "visitor": found.visitor}
+            count(self._view, found.kind.value, {"url": _url(self._visit), **example})
+        if self._visit.traces is not None:
+            self._visit.traces.is_comparing = False
+
+    def end(self) -> None:
+        if self._is_counted:
+            self._rehearsal.release(self._size)
+        if self._visit.traces is not None:
+            self._visit.traces.is_comparing = False
+
+
+def _url(request: Request) -> str:
+    path = quote(request.path.encode("latin-1", "replace"), safe="/:@!$&'()*+,;=~")
+    return (f"{path}?{request.query}" if request.query else path)[:LONGEST_URL]
+
+
+def _is_comparable(request: Request) -> bool:
+    """Return whether the answer to a request can be compared. That to a conditional one may have no body, and a rerun
+    has neither the visitor's authorization nor the cookies that pages lose."""
+    if request.method != "GET" or request.loses_cookies:
+        return False
+    return request.is_plain or not (is_conditional(request) or request.value(b"authorization"))
+
+
+def _call(key: object, function: Callable[[], object]) -> None:
+    function()
