@@ -6,6 +6,7 @@ from itertools import count
 
 import flask
 import pytest
+from flask.sessions import SecureCookieSession, SessionInterface
 from flask_wtf import CSRFProtect
 from jinja2 import FileSystemLoader
 from werkzeug.exceptions import NotFound
@@ -15,6 +16,7 @@ from tests.http_cache.middleware import SHOWN, VISITORS, ByCookie, assert_that_e
 from tests.http_cache.page_tags import PageTags
 from tests.http_cache.site import EPOCH, WsgiSite, answer_of, hits, is_stored
 from tests.http_cache.why import traced
+from tests.waiting import until
 from wheelcache.flask_backend import HTTPCache
 from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.flask_backend.commands import wheelcache
@@ -451,6 +453,43 @@ def test_a_rehearsal_counts_by_endpoint(make_site):
         ("cached", "stored"): 1,
         ("cached", "hits"): 2,
     }
+
+
+class SessionsOnServer(SessionInterface):
+    """Keeps sessions as Flask-Session does."""
+
+    def __init__(self):
+        self.kept = {}
+
+    def open_session(self, app, request):
+        session = SecureCookieSession(self.kept.get(request.cookies.get("session"), {}))
+        session.modified = False
+        return session
+
+    def save_session(self, app, session, response):
+        response.vary.add("Cookie")
+        if session.modified:
+            self.kept[flask.request.cookies["session"]] = dict(session)
+
+
+def test_a_message_is_not_lost_in_a_rerun(make_site, clock):
+    site = make_site(rehearse=1)
+    sessions = site.app.session_interface = SessionsOnServer()
+    shown = []
+
+    def flashes():
+        shown.append(flask.session.pop("flash", "none"))
+        return f"{shown[-1]} {next(numbers)}"
+
+    site.app.add_url_rule("/flashes", "flashes", site.cache.cached(60)(flashes))
+    for _ in range(2):
+        assert b"none" in site.get("/flashes", {"Cookie": "session=1"}).body
+    # Both visits, and the first rerun after each.
+    assert until(lambda: len(shown) == 4)
+    sessions.kept["1"] = {"flash": "saved"}
+    assert until(lambda: (clock.advance(0.1), ("flashes", "noise") in site.cache.pages.rehearsal.counts())[1])
+    assert "saved" in shown
+    assert sessions.kept["1"] == {"flash": "saved"}
 
 
 def test_a_token_of_flask_wtf_is_named_as_the_reason_for_its_cookie(make_site):

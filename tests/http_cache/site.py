@@ -2,11 +2,13 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import unquote, unquote_to_bytes
 from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
+from tests.waiting import start
 from wheelcache.http_cache import NOTES_KEY, HTTPCache
 from wheelcache.http_cache.variants import environ_name
 
@@ -165,10 +167,11 @@ def hits(site, target, requests=12):
 
 
 class AsgiSite(Site):
+    loop = None
+
     def __init__(self, clock, **options):
         super().__init__(clock, **options)
         self.app = self.cache.asgi(self.application)
-        self.loop = None
 
     async def application(self, scope, receive, send):
         message = await receive()
@@ -243,6 +246,22 @@ class AsgiSite(Site):
             return answers
 
         return asyncio.run(main())
+
+
+@contextmanager
+def running_loop():
+    """Run an event loop in a thread."""
+    loop = asyncio.new_event_loop()
+    thread = start(loop.run_forever)
+    yield loop
+
+    async def finish():
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
+
+    asyncio.run_coroutine_threadsafe(finish(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
 
 
 def leaving_client():

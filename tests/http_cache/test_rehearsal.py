@@ -1,6 +1,5 @@
 """A rehearsal serves nothing, and names the pages that would have been wrong."""
 
-import asyncio
 import base64
 import gzip
 import json
@@ -9,8 +8,8 @@ from itertools import count
 
 import pytest
 
-from tests.http_cache.site import Response
-from tests.waiting import start, until
+from tests.http_cache.site import Response, running_loop
+from tests.waiting import until
 from wheelcache.http_cache import ttl, without_cookies
 from wheelcache.http_cache.rehearsal import Answer, Kind, answer_of, compare
 from wheelcache.observability import page_commands, site_commands
@@ -52,18 +51,14 @@ def noisy(request):
 @pytest.fixture
 def rehearsed(make_site):
     """Make a site that rehearses. Under ASGI, its event loop runs in a thread, as that of a server does."""
-    loop = asyncio.new_event_loop()
-    thread = start(loop.run_forever)
+    with running_loop() as loop:
 
-    def make(**options):
-        site = make_site(**{"rehearse": 1, **options})
-        site.loop = loop
-        return site
+        def make(**options):
+            site = make_site(**{"rehearse": 1, **options})
+            site.loop = loop
+            return site
 
-    yield make
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+        yield make
 
 
 @pytest.fixture

@@ -48,8 +48,9 @@ def save_no_session() -> None:
 
     @wraps(save)
     def process_response(self: Any, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        # Not a watched read.
-        notes = dict.get(getattr(request, "scope", None) or request.META, NOTES_KEY)
+        scope = getattr(request, "scope", None)
+        # Not by their own methods, which note reads.
+        notes = dict.get(request.META if scope is None else scope, NOTES_KEY)
         return response if notes is not None and notes.is_rerun else save(self, request, response)
 
     process_response.is_left_out_of_reruns = True  # type: ignore[attr-defined]
