@@ -62,8 +62,8 @@ class Difference(NamedTuple):
 
     Attributes:
         line: its line, from 1; 0 for the status, the headers and the cookies.
-        stored, visitor: this line in the stored page, and in the answer to the visitor. If the outcome is unclear,
-            ``visitor`` is the reason.
+        stored, visitor: this line in the stored page, and in the answer to the visitor, or to another visitor if the
+            page was just stored. If the outcome is unclear, ``visitor`` is the reason.
     """
 
     kind: Kind
@@ -128,10 +128,10 @@ def compare(stored: Answer, visitor: Answer, reruns: Iterable[Answer], *, is_key
     Args:
         is_keyed: whether the page depends on a cookie.
     """
-    first, *others = reruns
-    template = Template(first.words())
+    first, *others = (each.words() for each in reruns)
+    template = Template(first)
     for each in others:
-        template.add(each.words())
+        template.add(each)
     words = [stored.words(), visitor.words()]
     for kind, answer, own in (
         (Kind.WRONG, visitor, words[1]),
@@ -139,9 +139,11 @@ def compare(stored: Answer, visitor: Answer, reruns: Iterable[Answer], *, is_key
     ):
         place = template.difference(own)
         if place is not None:
-            places = [_visible(each, template.place_in(each, place)) for each in words]
+            # The visitor for whom a page was made got this page.
+            shown = [words[0], first if visitor == stored else words[1]]
+            places = [_visible(each, template.place_in(each, place)) for each in shown]
             line = _line(answer, own, _visible(own, template.place_in(own, place)))
-            return Difference(kind, line, *map(_shown, words, places))
+            return Difference(kind, line, *map(_shown, shown, places))
     return Difference(Kind.NOISE)
 
 

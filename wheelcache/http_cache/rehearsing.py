@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -28,15 +29,18 @@ if TYPE_CHECKING:
 DEFAULT_SHARE: Final = 0.05
 """The share of compared answers if an operator begins a rehearsal."""
 
-MOST_COMPARISONS: Final = 64
+MOST_COMPARISONS: Final = 1000
 """Comparisons with reruns at the same time. Most of them wait for the pause between two reruns."""
 
-MOST_COMPARED: Final = 16 << 20
+MOST_COMPARED: Final = 32 << 20
 """Bytes of the answers in them."""
 
+MOST_RUNNING: Final = 4
+"""Reruns at the same time."""
+
 UNLIMITED_RERUNS: Final = 200
-"""Reruns of a view in a process. Beyond them, its answers are compared more and more rarely: a clock on each page causes
-two reruns for each comparison, and a wrong page up to seven."""
+"""Reruns of a view in a process. Beyond them, its answers are compared more and more rarely: a clock on each page
+causes two reruns for each comparison, and a wrong page up to seven."""
 
 MOST_ROWS: Final = 2_000
 """Views, with the outcomes of each."""
@@ -180,6 +184,23 @@ class Rehearsal:
                 self._reruns[view] = self._reruns.get(view, 0) + 1
         return Rehearsed(request, self._settings, self._most, has_client=False)
 
+    def start(self, begin: Begin, run: Rehearsed) -> None:
+        """Begin a rerun, or as soon as others have ended."""
+        with self._lock.get():
+            if self._running >= MOST_RUNNING:
+                self._waiting.append((begin, run))
+                return
+            self._running += 1
+        begin(run)
+
+    def rerun_ended(self) -> None:
+        with self._lock.get():
+            if not self._waiting:
+                self._running -= 1
+                return
+            begin, run = self._waiting.popleft()
+        begin(run)
+
     def call_later(self, seconds: float, function: Callable[[], object]) -> None:
         """Call a function in a thread of the timers."""
         self._timers.get().set_timer(object(), function, max(seconds, TICK))
@@ -204,6 +225,8 @@ class Rehearsal:
         self._reruns: dict[str | None, int] = {}
         self._comparisons = 0
         self._compared = 0
+        self._running = 0
+        self._waiting: deque[tuple[Begin, Rehearsed]] = deque()
 
 
 class _Reruns:
@@ -239,12 +262,17 @@ class _Reruns:
             heard("too many comparisons at the same time")
             return
         run = rehearsal.new_run(self.request, self._view)
-        # Large answers take up to a second, for which an event loop must not wait.
-        run.heard = lambda answer: rehearsal.call_later(0.0, partial(heard, answer))
+
+        def ended(answer: Answer | str) -> None:
+            rehearsal.rerun_ended()
+            # To compare large answers takes up to a second, for which an event loop must not wait.
+            rehearsal.call_later(0.0, partial(heard, answer))
+
+        run.heard = ended
         if delay:
-            rehearsal.call_later(delay, partial(self._begin, run))
+            rehearsal.call_later(delay, partial(rehearsal.start, self._begin, run))
         else:
-            self._begin(run)
+            rehearsal.start(self._begin, run)
 
     def report(self, found: Difference, former: Difference | None) -> None:
         """Count the outcome, in place of a former one."""
