@@ -6,11 +6,12 @@ import random
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from wheelcache.http_cache.comparison import RERUNS, Comparison, Heard
 from wheelcache.http_cache.headers import without
+from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.reads import Reads
 from wheelcache.http_cache.reasons import Refusal, refusal
@@ -22,9 +23,6 @@ from wheelcache.http_cache.variants import cookies
 from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.shared_objects import Lazy, lazy_lock
 from wheelcache.timers import Timers
-
-if TYPE_CHECKING:
-    from wheelcache.http_cache.run import Run
 
 DEFAULT_SHARE: Final = 0.05
 """The share of compared answers if an operator begins a rehearsal."""
@@ -132,16 +130,16 @@ class Rehearsal:
         """Return a record of the reads of a run, for some of them."""
         return Reads() if random.random() < self._share else None
 
-    def ended(self, run: Run, why: Refusal | None) -> None:
-        """Count a run, and why its page was not stored. Compare some of the stored pages with reruns."""
-        if why is not None:
-            self.not_stored(run.notes.view, run.request, why, run.notes.traces)
-            return
-        self.count(run.notes.view, STORED)
-        if run.page is None or run.begin_rerun is None or run.notes.traces is None or not _is_comparable(run.request):
-            return
-        comparison = self._comparison(run.request, run.page, run.begin_rerun, is_new=True)
-        comparison.begin(self._answer_of_page(run.page))
+    def stored(self, request: Request, notes: PageNotes, page: Page | None, begin: Begin | None) -> None:
+        """Count a run whose page was stored, and compare some of the pages with reruns.
+
+        Args:
+            page: None if there is none after all, because the application failed.
+            begin: begins a rerun; None if there was no client.
+        """
+        self.count(notes.view, STORED)
+        if page is not None and begin is not None and notes.traces is not None and _is_comparable(request):
+            self._comparison(request, page, begin, is_new=True).begin(self._answer_of_page(page))
 
     # Requests that would have been hits.
 

@@ -292,7 +292,10 @@ class Run:
             self.announcement = storing.settings.cache_status.forwarded(self._why, why)
             storing.refused(why, self.request)
         if self.is_rehearsed:
-            storing.rehearsal.ended(self, why)
+            if why is None:
+                storing.rehearsal.stored(self.request, self.notes, self.page, self.begin_rerun)
+            else:
+                storing.rehearsal.not_stored(self.notes.view, self.request, why, self.notes.traces)
         turn, self.turn = self.turn, None
         if turn is not None or self.is_rehearsed:
             if why is not None and marks and why.leaves_mark:
