@@ -24,9 +24,12 @@ from hishel import AsyncSqliteStorage
 from hishel.asgi import ASGICacheMiddleware
 
 from benchmarks import page_herd
+from benchmarks.django_rows import configure_django
 from benchmarks.report import Row, Section, bounded, costlier, faster
 from benchmarks.timing import Contender, Step, Timing, awaiting, calling, interleaved
-from wheelcache.http_cache import HTTPCache
+from wheelcache.django_backend.csrf_tokens import CsrfTokens
+from wheelcache.http_cache import NOTES_KEY, HTTPCache
+from wheelcache.http_cache.blanks import Blanked, Blanks
 
 CALLS = 200
 ROUNDS = 60
@@ -40,6 +43,7 @@ BODY = b"x" * 24_000
 
 PLAIN = "a plain page"
 VARIES = "a page with two Vary fields"
+TOKENS = {"a page with one CSRF token": 1, "a page with ten CSRF tokens": 10}
 CONSTANT = "a constant application"
 UNCACHEABLE = "an uncacheable page"
 CACHE_PAGE = "cache_page over LocMemCache"
@@ -93,6 +97,10 @@ def measure(step: Step) -> Section:
         ]
         added = timings[UNCACHEABLE].median - constant
         rows.append(_at_most(f"wrapper around an uncacheable page, {kind}", added, constant, 4))
+    for (kind, number), most in zip(TOKENS.items(), (12, 20), strict=True):
+        added = wsgi[kind].median - wsgi[PLAIN].median
+        what = f"CSRF token{'s' if number > 1 else ''}"
+        rows.append(bounded(f"{number} {what} in a hit, WSGI", added / 1000, "", None, "us", most))
     rows.append(faster("hit in process, ASGI", asgi[PLAIN].median, HISHEL, asgi[HISHEL].median, at_least=18))
     rows += herd
     return Section(
@@ -115,13 +123,14 @@ VARY = ("vary", "Accept-Encoding, Accept-Language")
 
 def _headers(kind: str) -> list[tuple[str, str]]:
     headers = [("content-type", "text/html"), ("content-length", str(len(BODY))), ("x-frame-options", "DENY")]
-    if kind in (PLAIN, VARIES):
+    if kind in (PLAIN, VARIES, *TOKENS):
         headers.append(("cache-control", "max-age=3600"))
     return [*headers, VARY] if kind == VARIES else headers
 
 
 def _wsgi_figures(step: Step) -> dict[str, Timing]:
-    pages = HTTPCache()
+    configure_django()
+    pages = HTTPCache(tokens=CsrfTokens())
 
     def start_response(*response: object) -> None:
         """Send nothing."""
@@ -130,6 +139,10 @@ def _wsgi_figures(step: Step) -> dict[str, Timing]:
         headers = _headers(kind)
 
         def respond(environ: Any, start_response: Any) -> list[bytes]:
+            notes = environ.get(NOTES_KEY)
+            if notes is not None and kind in TOKENS:
+                blanks = Blanks(BODY, [1000 * place for place in range(TOKENS[kind])], 64, random_bytes=None)
+                notes.blanked = Blanked(blanks, BODY, b"csrftoken")
             start_response("200 OK", headers.copy())
             return [BODY]
 
@@ -141,8 +154,12 @@ def _wsgi_figures(step: Step) -> dict[str, Timing]:
     contenders = [Contender(CONSTANT, calling(call(application(CONSTANT))), _same(_environ("/")))]
     for kind, path in ((PLAIN, "/plain"), (VARIES, "/varies"), (UNCACHEABLE, "/uncacheable")):
         contenders.append(Contender(kind, calling(call(pages.wsgi(application(kind)))), _same(_environ(path))))
+    secret = {"HTTP_COOKIE": f"csrftoken={'aB3d' * 8}"}
+    for kind in TOKENS:
+        app = calling(call(pages.wsgi(application(kind))))
+        contenders.append(Contender(kind, app, _same(_environ(f"/{TOKENS[kind]}") | secret)))
     timings = interleaved(contenders, ROUNDS, step)
-    assert pages.stats().stored == 2
+    assert pages.stats().stored == 2 + len(TOKENS)
     return timings
 
 
