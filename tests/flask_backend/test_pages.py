@@ -485,6 +485,7 @@ def test_a_message_is_not_lost_in_a_rerun(make_site, clock):
     for _ in range(2):
         assert b"none" in site.get("/flashes", {"Cookie": "session=1"}).body
     # Both visits, and the first rerun after each.
+    clock.advance(0.2)
     assert until(lambda: len(shown) == 4)
     sessions.kept["1"] = {"flash": "saved"}
     assert until(lambda: (clock.advance(0.1), ("flashes", "noise") in site.cache.pages.rehearsal.counts())[1])

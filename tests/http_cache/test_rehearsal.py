@@ -79,6 +79,7 @@ def store(site, target="/", headers=None):
     """Request a page, and wait until it was compared with the answer to nobody."""
     number = len(site.requests)
     site.get(target, headers or {})
+    clock_of(site).advance(0.2)
     assert until(lambda: len(site.requests) >= number + 2)
 
 

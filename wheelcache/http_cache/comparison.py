@@ -12,6 +12,9 @@ from typing import Final
 
 from wheelcache.http_cache.rehearsal import EQUAL, Answer, Difference, Kind, compare, unclear
 
+SOON: Final = 0.1
+"""Seconds. The server sends the answer to the visitor first."""
+
 PAUSE: Final = 1.2
 """Seconds: longer than the second of a clock."""
 
@@ -73,7 +76,7 @@ class Comparison:
             self._finish(Difference(Kind.WRONG, 0, *shown))
         else:
             self._visitor = visitor
-            self._rerun(0.0, self._heard)
+            self._rerun(SOON, self._heard)
 
     def _heard(self, answer: Answer | str) -> None:
         if isinstance(answer, str):

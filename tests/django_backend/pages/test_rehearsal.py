@@ -63,6 +63,7 @@ def test_a_message_is_not_lost_in_a_rerun(site, clock):
     for _ in range(2):
         assert b"none" in site.get("/flashes", visitor).body
     # Both visits, and the first rerun after each.
+    clock.advance(0.2)
     assert until(lambda: len(shown) == 4)
     site.get("/says", visitor)
     assert until(lambda: (clock.advance(0.1), numbers_of(site, "flashes").get("noise"))[1] == 1)
