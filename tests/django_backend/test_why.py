@@ -74,14 +74,14 @@ def test_a_path_is_rehearsed_for_a_visitor(ask):
     visitor = ("--header", "Cookie: name=ada")
     assert ask("--path", "/hidden", *visitor, command="rehearsal") == [
         "wrong: tests.django_backend.why_site.hidden, /hidden, line 2",
-        "  stored:  you</p>",
-        "  visitor: name=ada</p>",
+        "  stored:  <p>you</p>",
+        "  visitor: <p>name=ada</p>",
     ]
     assert ask("--path", "/plain?page=2", *visitor, command="rehearsal") == [
         "The stored page equals the answer to this visitor."
     ]
     (found,) = json.loads("".join(ask("--path", "/hidden", *visitor, "--json", command="rehearsal")))["differences"]
-    assert (found["kind"], found["line"], found["visitor"]) == ("wrong", 2, "name=ada</p>")
+    assert (found["kind"], found["line"], found["visitor"]) == ("wrong", 2, "<p>name=ada</p>")
 
 
 def test_the_rehearsal_of_a_page_that_is_not_stored_names_the_code(ask):

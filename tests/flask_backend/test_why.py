@@ -74,8 +74,13 @@ def test_a_page_for_a_visitor_with_a_session_is_not_stored_unless_it_depends_on_
 
 def test_a_page_that_sets_a_cookie_and_one_without_a_lifetime_get_advice(ask):
     answer = ask("/counted")
-    assert answer[1].startswith("The page is not stored: sets cookie session. ")
+    assert answer[1].startswith("The page is not stored: sets cookie seen, session. ")
     assert answer[2].startswith("What to change: ")
+    place = answer.index("The application wrote these keys of the session and these cookies:")
+    assert answer[place + 1 : place + 3] == [
+        f"  session visits: {APP}, line {line_of(APP, 'visits')}, in create_app.<locals>.counted",
+        f"  cookie seen: {APP}, line {line_of(APP, 'set_cookie')}, in create_app.<locals>.counted",
+    ]
     assert ask("/now")[1].startswith("The page is not stored: no lifetime. ")
 
 
@@ -95,6 +100,16 @@ def test_an_exception_of_the_app_and_one_without_a_cache_are_reported(command, g
     assert complaint in done.stderr
     # The framework may log the exception first.
     assert re.search("^Error: ", done.stderr, re.MULTILINE)
+
+
+def test_a_path_is_rehearsed_for_a_visitor(command):
+    done = command("rehearsal", "--path", "/hidden", "--header", "Cookie: name=ada")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "wrong: hidden, /hidden, line 2",
+        "  stored:  <p>you</p>",
+        "  visitor: <p>name=ada</p>",
+    ]
 
 
 def test_a_sitemap_that_cannot_be_read_is_reported(command):

@@ -39,7 +39,15 @@ def create_app(is_wrapped=True):
     @pages.cached(60)
     def counted():
         flask.session["visits"] = 1
-        return "1"
+        response = flask.make_response("1")
+        response.set_cookie("seen", "1")
+        return response
+
+    @app.get("/hidden")
+    @pages.cached(60)
+    def hidden():
+        """A read that no companion can notice."""
+        return f"<p>Hello</p>\n<p>{dict.get(flask.request.environ, 'HTTP_COOKIE', 'you')}</p>"
 
     @app.get("/now")
     def now():

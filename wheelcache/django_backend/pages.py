@@ -26,6 +26,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.apps import apps
 from django.conf import settings
 from django.contrib.sessions import middleware as sessions
+from django.contrib.sessions.backends.base import SessionBase
 from django.core.exceptions import ImproperlyConfigured, RequestDataTooBig
 from django.core.handlers.asgi import ASGIRequest
 from django.core.handlers.exception import convert_exception_to_response
@@ -42,8 +43,8 @@ from wheelcache import options as checked
 from wheelcache.cache import Cache
 from wheelcache.django_backend.csrf_tokens import FIELD, OUTSIDE, SETS_COOKIE, CsrfTokens, IssuedTokens, record_tokens
 from wheelcache.django_backend.request_context import page_tags
+from wheelcache.django_backend.reruns import save_no_session
 from wheelcache.django_backend.site_settings import figures_directory
-from wheelcache.django_backend.writes import record_writes, save_no_session
 from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.asgi import App as AsgiApp
 from wheelcache.http_cache.asgi import AsgiCache
@@ -54,6 +55,7 @@ from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
 from wheelcache.http_cache.reads import caller
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.watched import Watch, WatchedCookies, WatchedEnviron, WatchedParameters, watched
+from wheelcache.http_cache.writes import record_writes, stop_recording
 from wheelcache.http_cache.wsgi import App as WsgiApp
 from wheelcache.http_cache.wsgi import WsgiCache
 
@@ -227,7 +229,7 @@ class _Watched(_Tagged):
         if notes.is_rerun:
             save_no_session()
         if notes.traces is not None:
-            record_writes(notes.traces)
+            record_writes(notes.traces, SessionBase, HttpResponseBase)
             parameters: Any = _Parameters(request.GET.urlencode(), encoding=request.encoding)
             parameters.begin(notes.traces)
             request.GET = parameters
@@ -274,7 +276,7 @@ class _Watched(_Tagged):
         notes, meta = self._notes, self._meta
         meta.has_ended = True
         if notes.traces is not None:
-            record_writes(None)
+            stop_recording()
         outcome: Blanked | Refusal | None = None
         if notes.most_blanked is not None:
             outcome = meta.issued.blanked(response, meta, notes.most_blanked)

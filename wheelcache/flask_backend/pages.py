@@ -35,6 +35,7 @@ from wheelcache.http_cache.inside import compare, noting_wsgi
 from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
 from wheelcache.http_cache.reasons import refusal
 from wheelcache.http_cache.watched import Watch, WatchedCookies, WatchedEnviron, WatchedParameters, watched
+from wheelcache.http_cache.writes import record_writes, stop_recording
 
 IN_SESSION: Final = refusal("csrf", "CSRF token of Flask-WTF in the session")
 """A page without it can be shared if a script fetches the token from a URL of its own."""
@@ -149,6 +150,9 @@ def _offer_tags() -> None:
     """Let views add tags to their page."""
     notes = cast(_Watched, request)._notes
     g.cache_tags = set() if notes is None else notes.tags
+    if notes is not None and notes.traces is not None:
+        # Not the session itself: a look at it could add Vary.
+        record_writes(notes.traces, getattr(current_app.session_interface, "session_class", None), Response)
 
 
 def _collect_tags(response: Response) -> Response:
@@ -156,6 +160,8 @@ def _collect_tags(response: Response) -> Response:
     notes = cast(_Watched, request)._notes
     if notes is not None:
         notes.view = request.endpoint
+        if notes.traces is not None:
+            stop_recording()
         if notes.is_rerun:
             # A session on the server would lose messages that no visitor has seen.
             session.modified = False
