@@ -93,7 +93,7 @@ def add_commands(parser: ArgumentParser) -> None:
     rehearsal.add_argument(
         "--path", metavar="PATH", help="rehearse this path or URL, in this process, for a visitor with the headers"
     )
-    pages = add("pages", "let all workers serve pages, only rehearse, or neither", cache)
+    pages = add("pages", "switch the HTTP cache of all workers off, to a rehearsal, or on", cache)
     pages.add_argument("target", choices=MODES, help="what the workers do with stored pages")
     add("misses", "show why look-ups miss, and the groups of keys that cost most", cache)
     add("advise", "print the changes of the options that would clearly help, and their effect", cache)
@@ -148,6 +148,8 @@ def _report(action: str | None, options: Mapping[str, Any], framework: Framework
     if action == "why":
         return framework.explain(options["target"], options["header"], rehearses=False)
     if action == "rehearsal" and options["path"] is not None:
+        if options["cache"] is not None:
+            raise CommandFailed("--cache is not for --path: the cache in front of the application is rehearsed.")
         return framework.explain(options["path"], options["header"], rehearses=True)
     if action == "rehearsal" and options["header"]:
         raise CommandFailed("--header is only for --path: the results are those of all visitors.")

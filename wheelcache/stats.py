@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from math import floor, sqrt
 from operator import add, attrgetter, sub
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 LOAD_BOUNDS: Final = (
     *(0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -200,7 +201,8 @@ class Reason(NamedTuple):
 
     def advice_for(self, path: str) -> str:
         """Return the advice with the path of a page in the rules that it names."""
-        return self.advice.replace("[(path, ", f"[({path!r}, ")
+        # Rules compare decoded paths.
+        return self.advice.replace("[(path, ", f"[({unquote(path)!r}, ")
 
 
 def _reason(cause: str, advice: str, *details: str) -> Reason:
@@ -228,17 +230,20 @@ REASONS: Final[Mapping[str, Reason]] = {
         "Look at the log of the site, and correct the exception.",
         "the application failed",
         "error",
+        "status 503",
     ),
     "no lifetime": _reason(
         "The response names no lifetime, such as Cache-Control: max-age=60.",
-        "Add a rule, rules=[(path, ttl(60))], or let the view set Cache-Control: max-age=60.",
+        "Let the view set Cache-Control: max-age=60, or add a rule: rules=[(path, ttl(60))]. A rule is for the "
+        "statuses 200, 203, 204, 300, 301, 308, 404 and 410.",
     ),
     "no-store": _reason("The response has Cache-Control: no-store.", _FOR_ALL),
     "private": _reason("The response has Cache-Control: private.", _FOR_ALL),
     "set-cookie": _reason(
         "The response sets a cookie.",
-        "The command why names the code that sets it, or writes to the session. If visitors can do without this cookie "
-        "on this page: rules=[(path, without_cookies(name))]. Otherwise, let a script or another URL set it.",
+        "The command why names the code that sets it, or writes to the session: let it do so only if something "
+        "changes, or let a script or another URL do it. If visitors can do without the cookie on this page, and it is "
+        "not that of the session: rules=[(path, without_cookies(name))].",
         "sets cookie theme",
     ),
     "authorization": _reason(
@@ -275,12 +280,13 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "client address": _reason(
         "The application read the address of the visitor.",
-        _READ_LESS,
+        "The command why names the code. If it does not change the page, such as that of a log: "
+        "ignore_reads_by=[its path]. If it does, leave the page out: rules=[(path, bypass())].",
         "reads REMOTE_ADDR",
     ),
     "all cookies": _reason(
         "The application read all cookies together, or frameworks may read the Cookie header differently.",
-        _READ_LESS,
+        f"{_READ_LESS} If the header is unusual, nothing: few browsers send such headers.",
         "reads all cookies",
         "unusual Cookie header",
     ),
@@ -306,7 +312,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "clear-site-data": _reason(
         "The response has Clear-Site-Data, which is meant for one visitor.",
-        "Nothing: the page is for a visitor who leaves, for example at a log-out.",
+        "Nothing: such a response ends the visit, for example at a log-out.",
     ),
     "csrf": _reason(
         "The page has a CSRF token that the cache cannot replace with that of another visitor.",
@@ -335,12 +341,12 @@ REASONS: Final[Mapping[str, Reason]] = {
     ),
     "unsafe request": _reason(
         "A request header is too long, has an unusual name or control characters, or is an unusual Accept-Encoding.",
-        "Nothing: ask without this header.",
+        "Nothing for the site: the client sends this header.",
         "unsafe header in the request",
     ),
     "request": _reason(
         "The request had Cache-Control: no-store, or Authorization and a condition.",
-        "Nothing: ask without this header.",
+        "Nothing for the site: the client sends this header.",
         "no-store in the request",
         "condition in the request",
     ),
@@ -418,17 +424,20 @@ BYPASSING: Final[Mapping[str, Reason]] = {
     "method": _reason("The request is neither a GET nor a HEAD.", _ONLY_GET),
     "HEAD": _reason("The request is a HEAD, and no page is stored.", _ONLY_GET),
     "range": _reason("The request is for a part of a page that is not stored.", _ONLY_GET),
+    "switched off": _reason(
+        "An operator has switched the cache off.", "To switch it on, in all workers: wheelcache pages on."
+    ),
     "rehearsal": _reason(
         "The cache rehearses: it stores pages and compares them with the answers, but serves none.",
-        "Read the results of the rehearsal, then serve: manage.py wheelcache pages on.",
+        "Read the results of the rehearsal, then serve the pages: wheelcache pages on.",
         "rehearsal: a hit otherwise",
     ),
     "bypass": _reason(
         "The request bypasses the cache because of a rule of the site, its headers, its method or its URL.",
-        "Change the request, or the option rules if it is a rule of the site.",
+        "Nothing if the visitor's request is unusual. For a rule of the site, change the option rules.",
         "rule of the site",
         "long URL",
-        "switched off",
+        "keeps the cookies that a rule removes",
         "no valid Host",
         "method in lower case",
         "request with a body",

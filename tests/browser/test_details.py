@@ -338,7 +338,9 @@ def test_the_pages_of_an_http_cache_are_shown_with_the_reasons_why_others_were_n
     first, second = page.all('[data-part="reasons"] details')
     assert [first.text, second.text] == ["set-cookie 30", "private 2"]
     first.find_element("tag name", "summary").click()
-    assert first.find_element("css selector", "p").text == f"{REASONS['set-cookie'].cause} {REASONS['set-cookie'].advice}"
+    assert (
+        first.find_element("css selector", "p").text == f"{REASONS['set-cookie'].cause} {REASONS['set-cookie'].advice}"
+    )
     assert rows(first) == ["/basket 25", f"{evil} 5"]
     assert page.all('[data-part="reasons"] img') == []
     site.figures["caches"] = [site.card() | {"pages": {**pages, "not_stored": {"private": 40, "set-cookie": 31}}}]

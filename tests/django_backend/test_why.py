@@ -125,7 +125,8 @@ def test_a_page_without_a_lifetime_gets_advice(ask):
     sentence = "The response names no lifetime, such as Cache-Control: max-age=60."
     assert ask("now")[1:] == [
         f"The page is not stored: no lifetime. {sentence}",
-        "What to change: Add a rule, rules=[('/now', ttl(60))], or let the view set Cache-Control: max-age=60.",
+        "What to change: Let the view set Cache-Control: max-age=60, or add a rule: rules=[('/now', ttl(60))]. A rule "
+        "is for the statuses 200, 203, 204, 300, 301, 308, 404 and 410.",
     ]
 
 

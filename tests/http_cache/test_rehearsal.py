@@ -278,7 +278,32 @@ def test_pages_that_lose_cookies_are_compared_for_other_visitors_only(rehearsed,
     site.respond = serving(visitor)
     store(site)
     site.get("/", {"Cookie": "history=1"})
-    assert outcomes(site) == {"stored": 1, "hits": 1}
+    assert outcomes(site) == {"stored": 1, "hits": 1, "unclear": 1}
+    assert examples(site)["unclear"]["visitor"] == "a rule removes its cookies"
+    site.get("/new", {"Cookie": "history=1"})
+    assert sum(each.number for (_, kind), each in site.cache.pages.rehearsal.counts().items() if kind == "stored") == 2
+
+
+def test_a_stale_page_is_renewed(rehearsed, clock):
+    site = rehearsed()
+    site.respond = serving(lambda request: LINES, "max-age=1, stale-while-revalidate=600")
+    store(site)
+    for _ in range(3):
+        clock.advance(2)
+        site.get()
+    assert outcomes(site) == {"stored": 4}
+
+
+def test_a_post_while_the_cache_is_off_outdates_the_page(rehearsed):
+    site = rehearsed(rehearse=None)
+    site.respond = serving(lambda request: "old")
+    site.get()
+    mode = site.cache.pages.mode
+    mode.change("off")
+    site.respond = serving(lambda request: "new")
+    assert site.get(method="POST").detail == "fwd=method; detail=method"
+    mode.change("on")
+    assert site.get().body == b"new"
 
 
 def test_reasons_are_counted_with_an_example(rehearsed):
@@ -410,6 +435,31 @@ def test_a_new_rehearsal_forgets_the_last_one(workers, clock):
     workers[0].get("/a")
     clock.advance(INTERVAL)
     assert results(workers[0])["visits"] == 1
+
+
+def test_a_correction_after_a_reset_is_not_counted(rehearsed, found, path, clock):
+    times = [*2 * ["12:00"], "12:01", *6 * ["12:02"]]
+    site = rehearsed(figures_dir=path)
+    site.respond = serving(lambda request: f"<p>{times.pop(0) if times else '12:03'}</p>", "max-age=600")
+    store(site)
+    site.get()
+    assert found(site, "wrong")
+    clock.advance(INTERVAL)
+    assert results(site)["wrong"] == 1
+    site_commands.reset([site.cache.cache], None)
+    clock.advance(61)
+    assert found(site, "noise")
+    clock.advance(INTERVAL)
+    assert (results(site)["wrong"], results(site)["noise"]) == (0, 1)
+
+
+def test_a_new_worker_begins_with_the_mode_of_the_site(workers, rehearsed, path, clock):
+    clock.advance(INTERVAL)
+    page_commands.change_mode([workers[0].cache.cache], None, "off")
+    new = rehearsed(rehearse=None, figures_dir=path)
+    new.respond = serving(lambda request: LINES)
+    for _ in range(3):
+        assert new.get().detail == 'fwd=bypass; detail="switched off"'
 
 
 def test_a_mode_reaches_all_workers(workers, clock):

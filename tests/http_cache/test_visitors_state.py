@@ -175,6 +175,31 @@ def test_private_pages_keep_the_cookie(make_site, control):
         assert answer["set-cookie"] == f"history={PAGE}"
 
 
+@pytest.mark.parametrize("target", ["/catalogue/b", "/catalogue/b?c", "/catalogue/b?d"])
+def test_a_page_that_turns_out_to_be_private_replaces_no_cookie(make_site, target):
+    site = make_site(rules=LOSES)
+    site.respond = history("private")
+    first = site.get("/catalogue/b", {"Cookie": "history=/b"})
+    assert first.body.startswith(b"none")
+    assert "set-cookie" not in first.headers
+    again = site.get(target, {"Cookie": "history=/b; theme=dark"})
+    assert again.body.startswith(b"history=/b")
+    assert again["set-cookie"] == "history=/catalogue/b"
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Authorization": "Basic x"}, {"Cache-Control": "no-store"}, {"Cookie": "history=/b; sid=1"}]
+)
+def test_visitors_with_a_session_and_requests_on_their_own_keep_the_cookie(make_site, headers):
+    site = make_site(rules=LOSES, session_cookies=["sid"])
+    for control in ("private", "max-age=60"):
+        site.respond = history(control)
+        for number in range(3):
+            answer = site.get(f"/catalogue/b?{control}", {"Cookie": "history=/b", **headers})
+            assert answer.body.startswith(b"history=/b"), number
+            assert answer["set-cookie"] == "history=/catalogue/b"
+
+
 def test_a_bypassed_page_keeps_the_cookie(make_site):
     site = make_site(rules=[("/catalogue/private", bypass()), *LOSES])
     site.respond = history()

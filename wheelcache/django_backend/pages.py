@@ -172,7 +172,7 @@ class PageMiddleware:
             response: HttpResponseBase = self._get_response(request)
         finally:
             # An exception gets here with DEBUG_PROPAGATE_EXCEPTIONS, and if a time limit or a signal handler raises it.
-            page_tags.end(watch.begun)
+            watch.close()
         watch.end(response)
         return response
 
@@ -181,7 +181,7 @@ class PageMiddleware:
         try:
             response: HttpResponseBase = await self._get_response(request)
         finally:
-            page_tags.end(watch.begun)
+            watch.close()
         watch.end(response)
         return response
 
@@ -198,7 +198,11 @@ class _Tagged:
     def __init__(self, request: HttpRequest, tags: set[str]) -> None:
         self._request = request
         self._tags = request.cache_tags = tags  # type: ignore[attr-defined]
-        self.begun = page_tags.begin(request)
+        self._begun = page_tags.begin(request)
+
+    def close(self) -> None:
+        """End the watch, also after an exception."""
+        page_tags.end(self._begun)
 
     def end(self, response: HttpResponseBase) -> None:
         given = self._request.cache_tags  # type: ignore[attr-defined]
@@ -229,7 +233,7 @@ class _Watched(_Tagged):
         if notes.is_rerun:
             save_no_session()
         if notes.traces is not None:
-            record_writes(notes.traces, SessionBase, HttpResponseBase)
+            record_writes(notes.traces, SessionBase, HttpResponseBase, ENDS)
             parameters: Any = _Parameters(request.GET.urlencode(), encoding=request.encoding)
             parameters.begin(notes.traces)
             request.GET = parameters
@@ -242,6 +246,11 @@ class _Watched(_Tagged):
         if (environ.get("SCRIPT_URL") or environ.get("REDIRECT_URL")) and environ["SCRIPT_NAME"]:
             # Apache's mod_rewrite. Django derives the script name from this, and the key contains the earlier one.
             notes.refuse("script name", "script name from a rewritten URL")
+
+    def close(self) -> None:
+        super().close()
+        if self._notes.traces is not None:
+            stop_recording()
 
     def end(self, response: HttpResponseBase) -> None:
         """Refuse pages that depend on something that was not read from the request."""
@@ -275,8 +284,6 @@ class _Watched(_Tagged):
         """Give the cache the response with blanks in place of its tokens, or keep it from being stored."""
         notes, meta = self._notes, self._meta
         meta.has_ended = True
-        if notes.traces is not None:
-            stop_recording()
         outcome: Blanked | Refusal | None = None
         if notes.most_blanked is not None:
             outcome = meta.issued.blanked(response, meta, notes.most_blanked)

@@ -150,9 +150,11 @@ def _offer_tags() -> None:
     """Let views add tags to their page."""
     notes = cast(_Watched, request)._notes
     g.cache_tags = set() if notes is None else notes.tags
+    # An earlier request of the thread may have ended with an exception.
+    stop_recording()
     if notes is not None and notes.traces is not None:
         # Not the session itself: a look at it could add Vary.
-        record_writes(notes.traces, getattr(current_app.session_interface, "session_class", None), Response)
+        record_writes(notes.traces, getattr(current_app.session_interface, "session_class", None), Response, ENDS)
 
 
 def _collect_tags(response: Response) -> Response:

@@ -144,10 +144,10 @@ class AsgiCache:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if self._query is not None and scope.get("query_string"):
+        if self._query is not None and self._mode.fast_method and scope.get("query_string"):
             scope = {**scope, "query_string": self._query.normalized(_query(scope)).encode("latin-1")}
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        is_plain = scope["method"] == self._mode.looked_up
+        is_plain = scope["method"] == self._mode.fast_method
         sent = scope
         if len(headers) != len(scope["headers"]):
             scope = _with_one_line_per_field(scope)
@@ -333,7 +333,7 @@ class _Exchange:
         message = await self._receive()
         if message["type"] == "http.disconnect":
             run = self._run
-            if run.is_recording and (self._has_started or run.is_awaited):
+            if run.is_recording and run.outlives_its_client and (self._has_started or run.is_awaited):
                 self._gave_up = asyncio.Event()
                 await self._gave_up.wait()
             # The application may end its response early, as if it were complete.

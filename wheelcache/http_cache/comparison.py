@@ -2,7 +2,7 @@
 
 Clocks look like personal words if two reruns fall into the same second, so the second rerun waits for ``PAUSE``. If the
 page still looks wrong, more reruns follow: a list in random order may be the same by chance. For clocks that show only
-minutes, a wrong page is compared again after ``LATER``, and is then no longer counted if it was one of them.
+minutes, a wrong page is compared again after ``LATER``, and removed from the count if a clock caused the difference.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Comparison:
         stored: the stored page.
         is_keyed: whether the page depends on a cookie.
         is_new: whether the page was stored just now, so that the visitor got this page.
-        rerun: begins a run after some seconds, or reports at once that none is possible.
+        rerun: begins a run after some seconds, or reports at once that none is possible. It receives the seconds, the
+            function for the answer, and the bytes that all answers take.
         report: receives the outcome, and the former one if it is a correction.
         end: called once, when nothing more follows.
     """
@@ -50,7 +51,7 @@ class Comparison:
         *,
         is_keyed: bool,
         is_new: bool,
-        rerun: Callable[[float, Heard], object],
+        rerun: Callable[[float, Heard, int], object],
         report: Callable[[Difference, Difference | None], object],
         end: Callable[[], object],
     ) -> None:
@@ -58,7 +59,7 @@ class Comparison:
         self._visitor = stored
         self._is_keyed = is_keyed
         self._is_new = is_new
-        self._rerun = rerun
+        self._begin_rerun = rerun
         self._report = report
         self._end = end
         self._reruns: list[Answer] = []
@@ -76,7 +77,11 @@ class Comparison:
             self._finish(Difference(Kind.WRONG, 0, *shown))
         else:
             self._visitor = visitor
-            self._rerun(SOON, self._heard)
+            self._rerun(SOON)
+
+    def _rerun(self, delay: float) -> None:
+        size = self._stored.size + (1 + RERUNS) * max(self._stored.size, self._visitor.size)
+        self._begin_rerun(delay, self._heard, size)
 
     def _heard(self, answer: Answer | str) -> None:
         if isinstance(answer, str):
@@ -92,17 +97,17 @@ class Comparison:
             return
         number = len(self._reruns)
         if number < RERUNS:
-            self._rerun(PAUSE, self._heard)
+            self._rerun(PAUSE)
             return
         found = compare(self._stored, self._visitor, self._reruns, is_keyed=self._is_keyed)
         if found.kind is not Kind.WRONG or self._outcome is not None:
             self._finish(found)
         elif number < MOST_RERUNS:
-            self._rerun(0.0, self._heard)
+            self._rerun(0.0)
         else:
             self._report(found, None)
             self._outcome = found
-            self._rerun(LATER, self._heard)
+            self._rerun(LATER)
 
     def _finish(self, found: Difference) -> None:
         if found != self._outcome:

@@ -16,11 +16,11 @@ class Mode:
     Attributes:
         name: one of ``MODES``.
         serves: whether stored pages answer requests.
-        looked_up: the method of requests for which a driver looks a page up without a decision; None if there is no
-            such request.
+        fast_method: the method of requests for which drivers look a page up before any decision; None to disable this
+            fast path.
     """
 
-    __slots__ = ("looked_up", "name", "serves")
+    __slots__ = ("fast_method", "name", "serves")
 
     def __init__(self, name: str) -> None:
         self.change(name)
@@ -28,4 +28,4 @@ class Mode:
     def change(self, name: str) -> None:
         self.name = name
         self.serves = name == ON
-        self.looked_up = None if name == OFF else "GET"
+        self.fast_method = None if name == OFF else "GET"

@@ -21,11 +21,11 @@ from wheelcache.http_cache.mode import OFF, REHEARSE
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.rehearsed import Rehearsed
-from wheelcache.http_cache.rehearsing import REHEARSAL
+from wheelcache.http_cache.rehearsing import REHEARSAL, STORED
 from wheelcache.http_cache.replies import Renewal, Reply, not_cached
 from wheelcache.http_cache.request import Request, is_conditional, why_bypassing, why_malformed
 from wheelcache.http_cache.rules import Use, request_directives
-from wheelcache.http_cache.run import Forward, Run
+from wheelcache.http_cache.run import Forward, Run, place_of
 from wheelcache.http_cache.stored_pages import UNSAFE, UNUSUAL_COOKIES
 from wheelcache.http_cache.storing import Storing
 from wheelcache.http_cache.variants import Variants, are_usual
@@ -45,8 +45,8 @@ CONDITION: Final = refusal("request", "condition in the request")
 HEAD: Final = refusal("HEAD")
 RANGE: Final = refusal("range")
 OVERDUE: Final = refusal("overdue", "the application took too long")
-FOR_ONE: Final = frozenset(["private", "no-store"])
-SWITCHED_OFF: Final = refusal("bypass", "switched off")
+SWITCHED_OFF: Final = refusal("switched off")
+KEEPS_COOKIES: Final = refusal("bypass", "keeps the cookies that a rule removes")
 BY_RULE: Final = "rule of the site"
 
 
@@ -158,9 +158,13 @@ class Pages:
 
     def _without_serving(self, request: Request, selected: Selected | None) -> Decision:
         """Decide about a request that no stored page may answer: it runs the application, as without the cache."""
-        if self.mode.name == OFF:
+        if self.mode.name == OFF and request.method in ("GET", "HEAD"):
+            # Other methods may outdate stored pages.
             return self._forward(request, "bypass", SWITCHED_OFF)
         answer = self._answer(request, selected)
+        if isinstance(answer, _Hit) and answer.is_stale and not request.loses_cookies:
+            # This run renews it.
+            answer = _Miss(answer.key, "stale", None)
         if isinstance(answer, _Hit):
             return self.rehearsal.begin(request, answer.page) or self._forward(request, "bypass", REHEARSAL)
         if isinstance(answer, Reply):
@@ -169,6 +173,7 @@ class Pages:
         if isinstance(answer, _Miss):
             if request.loses_cookies:
                 # The application gets these cookies now, so its page is not that of all visitors.
+                self.rehearsal.count(None, STORED)
                 return self._forward(request, "bypass", REHEARSAL)
             return self._run(request, answer._replace(page=None), None)
         return answer
@@ -325,6 +330,10 @@ class Pages:
         asked = {} if request.is_plain else request_directives(request.value(b"cache-control"))
         if b"only-if-cached" in asked:
             return not_cached(self._settings.cache_status)
+        is_alone = authorized or b"no-store" in asked or storing.has_odd_secret(request)
+        if request.loses_cookies and (is_alone or request.has_session or self._marks.get(place_of(request), now)):
+            # Its page is probably for one visitor, who needs all cookies.
+            return self._forward(request, selected.why, KEEPS_COOKIES)
         if request.method == "HEAD":
             # Developers ask with HEAD why a page is not stored.
             mark = self._marks.get(key, now)
@@ -336,7 +345,7 @@ class Pages:
             return marked
         if authorized and page is None and is_conditional(request):
             return self._forward(request, selected.why, CONDITION)
-        if authorized or b"no-store" in asked or storing.has_odd_secret(request):
+        if is_alone:
             # Its response may not be storable, although that of the next request is: nobody should wait for it.
             return Run(storing, request, key, selected.why, page, None)
         if not request.is_safe():
@@ -353,8 +362,8 @@ class Pages:
             return None
         # The order of these conditions matters: a conditional request must not use up the turn of another one.
         is_due = (request.is_plain or not is_conditional(request)) and mark.is_due(now)
-        if request.loses_cookies and mark.refusal.reason in FOR_ONE:
-            # Such a page gets all cookies of the visitor.
+        if request.loses_cookies:
+            # A page that is not stored gets all cookies of the visitor.
             is_due = False
         if mark.refusal is OVERDUE and (page := self._instead_of_waiting(selected.page, now)) is not None:
             return None if is_due else self._slow(page, request, now)

@@ -196,9 +196,9 @@ class Reads:
         if read not in self.found:
             self.found.append(read)
 
-    def add_write(self, what: str, writer: FrameType) -> None:
+    def add_write(self, what: str, writer: FrameType, ends: Collection[CodeType]) -> None:
         """Record a write, such as "session name" for the key of a session, or "cookie theme"."""
-        write = Read(what, *_place(writer, ()))
+        write = Read(what, *_place(writer, ends))
         if write not in self.written:
             self.written.append(write)
 

@@ -39,6 +39,7 @@ class Rehearsed:
     conditions: Final = None
     headers: Final = None
     is_awaited: Final = False
+    outlives_its_client: Final = False
     turn: Turn | None = None
 
     def __init__(
@@ -81,6 +82,9 @@ class Rehearsed:
 
     def ended(self) -> None:
         if not self.is_recording:
+            return
+        if not self._status:
+            self._end("the application did not start a response")
             return
         body, ignored = b"".join(self._chunks), self._lost()
         headers, blanked = self._headers, self.notes.blanked

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from wheelcache.http_cache.comparison import RERUNS, Comparison, Heard
+from wheelcache.http_cache.comparison import Comparison, Heard
 from wheelcache.http_cache.headers import without
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.reads import Reads
 from wheelcache.http_cache.reasons import Refusal, refusal
-from wheelcache.http_cache.rehearsal import Answer, Difference, Kind, answer_of
+from wheelcache.http_cache.rehearsal import Answer, Difference, Kind, answer_of, unclear
 from wheelcache.http_cache.rehearsed import Begin, Rehearsed
 from wheelcache.http_cache.request import Request, is_conditional
 from wheelcache.http_cache.settings import Settings
@@ -139,6 +139,7 @@ class Rehearsal:
         """
         self.count(notes.view, STORED)
         if page is not None and begin is not None and notes.traces is not None and _is_comparable(request):
+            notes.traces.is_comparing = True
             self._comparison(request, page, begin, is_new=True).begin(self._answer_of_page(page))
 
     # Requests that would have been hits.
@@ -149,18 +150,25 @@ class Rehearsal:
         self.count(page.view, HITS)
         chance = self._share * min(1.0, UNLIMITED_RERUNS / (self._reruns.get(page.view) or 1))
         is_chosen = random.random() < chance or request.traces is not None
+        if is_chosen and request.loses_cookies:
+            self.count(page.view, Kind.UNCLEAR.value, _example(_url(request), unclear("a rule removes its cookies")))
         if not is_chosen or not _is_comparable(request):
             return None
         announcement = self._settings.cache_status.forwarded("bypass", REHEARSAL)
         run = Rehearsed(request, self._settings, self._most, announcement)
-        # The driver sets the function later.
-        run.heard = self._comparison(request, page, lambda rerun: run.begin_rerun(rerun), is_new=False).begin
+        if request.traces is not None:
+            request.traces.is_comparing = True
+
+        def compare(answer: Answer | str) -> None:
+            self._comparison(request, page, run.begin_rerun, is_new=False).begin(answer)
+
+        run.heard = compare
         return run
 
     def _comparison(self, request: Request, page: Page, begin: Begin, *, is_new: bool) -> Comparison:
         stored = self._answer_of_page(page)
         rule = self._settings.page_rules.of(request.host.lower(), request.path)
-        reruns = _Reruns(self, request, page, begin, stored.size, is_new=is_new)
+        reruns = _Reruns(self, request, page, begin, is_new=is_new)
         # A page that depends on a cookie, but is for visitors without it, is one for all of them.
         sent = cookies(reruns.request.value(b"cookie") or b"") or {}
         is_keyed = not sent.keys() <= rule.value_cookies
@@ -232,33 +240,28 @@ class _Reruns:
 
     Args:
         begin: begins a run without a client.
-        size: the size of the stored page.
 
     Attributes:
         request: the request of the reruns.
     """
 
-    def __init__(
-        self, rehearsal: Rehearsal, request: Request, page: Page, begin: Begin, size: int, *, is_new: bool
-    ) -> None:
+    def __init__(self, rehearsal: Rehearsal, request: Request, page: Page, begin: Begin, *, is_new: bool) -> None:
         self.request = request.without_client(page.fields)
         self._rehearsal = rehearsal
-        self._visit = request
+        self._traces = request.traces
+        # Now, because uWSGI uses the environ of a request again for the next one.
+        self._url = _url(request)
         self._view = page.view
         self._begin = begin
         self._is_new = is_new
-        # The stored page, the answer to the visitor, and the usual number of reruns.
-        self._size = (2 + RERUNS) * size
-        self._is_counted = False
-        if request.traces is not None:
-            request.traces.is_comparing = True
+        self._size = 0
 
-    def begin(self, delay: float, heard: Heard) -> None:
+    def begin(self, delay: float, heard: Heard, size: int) -> None:
         rehearsal = self._rehearsal
-        self._is_counted = self._is_counted or rehearsal.reserve(self._size)
-        if not self._is_counted:
+        if not self._size and not rehearsal.reserve(size):
             heard("too many comparisons at the same time")
             return
+        self._size = self._size or size
         run = rehearsal.new_run(self.request, self._view)
 
         def ended(answer: Answer | str) -> None:
@@ -278,16 +281,19 @@ class _Reruns:
         if former is not None:
             count(self._view, former.kind.value, number=-1)
         if not self._is_new or found.kind is Kind.WRONG:
-            example = {"line": found.line, "stored": found.stored, "visitor": found.visitor}
-            count(self._view, found.kind.value, {"url": _url(self._visit), **example})
-        if self._visit.traces is not None:
-            self._visit.traces.is_comparing = False
+            count(self._view, found.kind.value, _example(self._url, found))
+        if self._traces is not None:
+            self._traces.is_comparing = False
 
     def end(self) -> None:
-        if self._is_counted:
+        if self._size:
             self._rehearsal.release(self._size)
-        if self._visit.traces is not None:
-            self._visit.traces.is_comparing = False
+        if self._traces is not None:
+            self._traces.is_comparing = False
+
+
+def _example(url: str, found: Difference) -> dict[str, Any]:
+    return {"url": url, "line": found.line, "stored": found.stored, "visitor": found.visitor}
 
 
 def _url(request: Request) -> str:

@@ -15,6 +15,7 @@ from wheelcache.http_cache import rules
 from wheelcache.http_cache.blanks import FOREIGN, for_one_visitor
 from wheelcache.http_cache.cache_status import NO_ANNOUNCEMENT
 from wheelcache.http_cache.headers import Headers, single
+from wheelcache.http_cache.keys import LONGEST_KEY
 from wheelcache.http_cache.mode import REHEARSE
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import Page
@@ -35,6 +36,9 @@ TRAILERS: Final = refusal("trailers", "has trailers")
 LASTING: Final = frozenset([TOO_LONG, FILE, WRITE, EXTENSION, TRAILERS])
 """Reasons that will hold for the next response of the page as well, although its headers do not show them."""
 
+FOR_ONE: Final = frozenset(["private", "no-store"])
+"""The reasons for which a page is for one visitor."""
+
 BODY: Final = refusal("body", "request with a body")
 ERROR: Final = refusal("error", "the application failed")
 ERROR_REPLACED: Final = refusal("error", "error")
@@ -42,6 +46,11 @@ INCOMPLETE: Final = refusal("incomplete", "incomplete response")
 CHANGED: Final = refusal("csrf", "CSRF token in a body that is changed inside the cache")
 NO_RESPONSE: Final = refusal("no response")
 WRONG_LENGTH: Final = refusal("content-length", "the body is shorter or longer than its Content-Length")
+
+
+def place_of(request: Request) -> str:
+    """Return the key of the mark for all pages of a path, which have different queries and variants."""
+    return f"path {request.host} {request.path}"[:LONGEST_KEY]
 
 
 class Forward:
@@ -91,6 +100,8 @@ class Run:
         page: the page that the response becomes; None before its beginning, or if it is not stored.
         headers: the headers that the driver sends instead of the application's; None to send these.
     """
+
+    outlives_its_client: Final = True
 
     __slots__ = (
         *("_began", "_chunks", "_promised", "_since", "_size", "_storing", "_why", "announcement", "begin_rerun"),
@@ -296,6 +307,8 @@ class Run:
                 storing.rehearsal.stored(self.request, self.notes, self.page, self.begin_rerun)
             else:
                 storing.rehearsal.not_stored(self.notes.view, self.request, why, self.notes.traces)
+        if why is not None and why.reason in FOR_ONE and storing.settings.lost_cookies is not None:
+            storing.stored.marks.add(place_of(self.request), why, storing.clock(), is_lasting=False)
         turn, self.turn = self.turn, None
         if turn is not None or self.is_rehearsed:
             if why is not None and marks and why.leaves_mark:

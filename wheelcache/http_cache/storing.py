@@ -124,7 +124,7 @@ class Storing:
             return (notes.refused or notes.sets_cookie or why) if why.reason == "set-cookie" else why
         freshness = self._freshness(request, status, headers, control, seconds)
         if not freshness.is_useful:
-            return NO_LIFETIME
+            return refusal("error", f"status {status}") if status in rules.SERVER_ERRORS else NO_LIFETIME
         length = single(headers, b"content-length")
         if length is not None and int(length) > self.policy.max_body:
             return TOO_LONG
@@ -137,11 +137,14 @@ class Storing:
         return self._refusal(page, notes, request) or page
 
     def without_lost(self, request: Request, headers: Headers) -> Headers:
-        """Return the headers of a response without the cookies that the page loses, unless it is for one visitor."""
+        """Return the headers of a response without the cookies that the page loses, unless it is for one visitor and
+        the application has seen all cookies."""
         if self.settings.lost_cookies is None:
             return headers
         lost = self.settings.page_rules.of(request.host.lower(), request.path).lost_cookies
-        if not lost or OF_ONE_VISITOR & rules.control_of(headers).directives.keys():
+        is_for_one = OF_ONE_VISITOR & rules.control_of(headers).directives.keys()
+        if not lost or (is_for_one and not request.loses_cookies):
+            # A cookie that the application sets without having seen it would replace the visitor's.
             return headers
         return [
             (name, value)

@@ -124,18 +124,21 @@ def _rehearsed(
 ) -> tuple[Answer, list[str], list[dict[str, Any]]]:
     """Return the answer to a visitor, whether the page would have been right, and the differences."""
     figures.change_mode(REHEARSE)
-    compared: set[str] = set()
-    # The first one may store a page of its own, if it depends on the headers.
-    for _ in range(2):
-        if not compared:
-            answer = ask(url, headers)
-            compared = {kind for _, kind in figures.rehearsed() if kind in KINDS}
+    answer = ask(url, headers)
+    if not _compared(figures):
+        # The page depends on the headers, and was stored for them.
+        answer = ask(url, headers)
+    compared = _compared(figures)
     if not compared:
         return answer, list(map(printable, explained(url, answer, answer))), []
     outcomes = {key: Outcome(number, 0.0, example) for key, (number, example) in figures.rehearsed().items()}
     result = result_of("", outcomes, None)
     lines = [*lines_of(result), *(SAME[kind] for kind in compared & SAME.keys())]
     return answer, lines, [each for view in result["views"] for each in view["differences"]]
+
+
+def _compared(figures: Figures) -> set[str]:
+    return {kind for _, kind in figures.rehearsed() if kind in KINDS}
 
 
 def explained(url: str, first: Answer, second: Answer) -> Iterator[str]:

@@ -7,7 +7,7 @@ import logging
 import secrets
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -207,8 +207,7 @@ class SitePublisher:
         inquiries, modes = inquiries_in(db), modes_in(db)
         for each in publications:
             each.inquiries.note(inquiries)
-            if each.stats.pages is not None and each.recorder.name in modes:
-                each.stats.pages.change_mode(modes[each.recorder.name])
+            each.adopt_mode(modes)
         return batch
 
     def _collect(self, publications: Iterable[Publication], *, is_listed: bool) -> _Batch:
@@ -386,6 +385,15 @@ class Publication(PeriodicJob):
     def begin(self) -> None:
         self.has_begun = True
         self.inquiries.begin()
+        if self.stats.pages is not None and not _is_silent:
+            # Before the first page is served: an operator may have switched the cache off.
+            with suppress(FileUnusable, OSError):
+                self.adopt_mode(self.publisher.file.read(modes_in, dict))
+
+    def adopt_mode(self, modes: Mapping[str, str]) -> None:
+        """Adopt the mode that an operator has chosen for the pages of this cache."""
+        if self.stats.pages is not None and self.recorder.name in modes:
+            self.stats.pages.change_mode(modes[self.recorder.name])
 
     def next_run(self, due: float, now: float) -> float:
         return due + (INTERVAL if self.publisher.is_known else FIRST)

@@ -36,7 +36,7 @@ def result_of(cache: str, outcomes: Mapping[tuple[str, str], Outcome], mode: str
     views: dict[str, Result] = defaultdict(lambda: {**dict.fromkeys(COUNTED, 0), "differences": [], "not_stored": []})
     for (view, kind), (number, _, example) in outcomes.items():
         if not number:
-            # It was corrected.
+            # A later comparison has withdrawn it.
             continue
         row = views[view]
         row["view"] = view

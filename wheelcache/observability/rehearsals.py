@@ -38,13 +38,13 @@ def add_rehearsed(db: sqlite3.Connection, cache: int, counted: Rehearsed, before
     new = {key: found for key, found in counted.items() if found != before.get(key)}
     if not new:
         return
-    (known,) = db.execute("SELECT count(*) FROM rehearsals WHERE cache = ?", (cache,)).fetchone()
-    if known + len(new) > MOST_ROWS:
-        found = db.execute("SELECT view, kind FROM rehearsals WHERE cache = ?", (cache,)).fetchall()
-        new = {key: each for key, each in new.items() if key in {*map(tuple, found)}}
+    known = {*db.execute("SELECT view, kind FROM rehearsals WHERE cache = ?", (cache,))}
+    if len(known | new.keys()) > MOST_ROWS:
+        new = {key: each for key, each in new.items() if key in known}
+    # An outcome that was counted before a reset may be corrected after it.
     db.executemany(
-        "INSERT INTO rehearsals VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (cache, view, kind)"
-        " DO UPDATE SET number = number + excluded.number, document = excluded.document",
+        "INSERT INTO rehearsals VALUES (?, ?, ?, max(?, 0), ?, ?) ON CONFLICT (cache, view, kind)"
+        " DO UPDATE SET number = max(number + ?4, 0), document = excluded.document",
         [
             (cache, view, kind, number - before.get((view, kind), (0,))[0], time, json.dumps(example))
             for (view, kind), (number, example) in new.items()
