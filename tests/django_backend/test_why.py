@@ -13,6 +13,7 @@ from tests.http_cache.why import line_of
 from tests.observability.published import look
 from tests.ports import free_ports
 from tests.waiting import until
+from wheelcache.stats import REASONS
 
 pytestmark = pytest.mark.deep
 
@@ -125,8 +126,7 @@ def test_a_page_without_a_lifetime_gets_advice(ask):
     sentence = "The response names no lifetime, such as Cache-Control: max-age=60."
     assert ask("now")[1:] == [
         f"The page is not stored: no lifetime. {sentence}",
-        "What to change: Let the view set Cache-Control: max-age=60, or add a rule: rules=[('/now', ttl(60))]. A rule "
-        "is for the statuses 200, 203, 204, 300, 301, 308, 404 and 410.",
+        f"What to change: {REASONS['no lifetime'].advice_for('/now')}",
     ]
 
 
