@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from wheelcache.http_cache.variants import cookies
 from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.shared_objects import Lazy, lazy_lock
 from wheelcache.timers import Timers
+
+logger = logging.getLogger("wheelcache")
 
 DEFAULT_SHARE: Final = 0.05
 """The share of compared answers if an operator begins a rehearsal."""
@@ -140,7 +143,7 @@ class Rehearsal:
         self.count(notes.view, STORED)
         if page is not None and begin is not None and notes.traces is not None and _is_comparable(request):
             notes.traces.is_comparing = True
-            self._comparison(request, page, begin, is_new=True).begin(self._answer_of_page(page))
+            self._compare(request, page, begin, self._answer_of_page(page), is_new=True)
 
     # Requests that would have been hits.
 
@@ -159,11 +162,15 @@ class Rehearsal:
         if request.traces is not None:
             request.traces.is_comparing = True
 
-        def compare(answer: Answer | str) -> None:
-            self._comparison(request, page, run.begin_rerun, is_new=False).begin(answer)
-
-        run.heard = compare
+        run.heard = lambda answer: self._compare(request, page, run.begin_rerun, answer, is_new=False)
         return run
+
+    def _compare(self, request: Request, page: Page, begin: Begin, answer: Answer | str, *, is_new: bool) -> None:
+        """Compare an answer with a page. An exception is logged: the visitor must get the answer."""
+        try:
+            self._comparison(request, page, begin, is_new=is_new).begin(answer)
+        except Exception:
+            logger.exception("An answer was not compared with the stored page.")
 
     def _comparison(self, request: Request, page: Page, begin: Begin, *, is_new: bool) -> Comparison:
         stored = self._answer_of_page(page)
