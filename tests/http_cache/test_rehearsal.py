@@ -226,14 +226,29 @@ def test_a_second_that_passes_before_both_reruns_is_noise(rehearsed, found, cloc
 
 def test_a_minute_that_passes_before_the_reruns_is_corrected(rehearsed, found, clock):
     site = rehearsed(rules=[("/*", ttl(600))])
-    times = [*2 * ["12:00"], "12:01", *6 * ["12:02"]]
-    site.respond = serving(lambda request: f"<p>{times.pop(0) if times else '12:03'}</p>")
+    times = [*2 * ["noon"], "one", *6 * ["two"]]
+    site.respond = serving(lambda request: f"<p>{times.pop(0) if times else 'three'}</p>")
     store(site)
     site.get()
     assert found(site, "wrong")
     clock.advance(61)
     assert found(site, "noise")
     assert outcomes(site)["wrong"] == 0
+
+
+@pytest.mark.parametrize("text", ["12:0{}", "2026-11-26 12:0{}:00", "2026-11-2{}", "17956964{}0", "2026-11-26T12:0{}Z"])
+def test_a_difference_of_times_is_counted_after_a_minute(rehearsed, found, clock, text):
+    site = rehearsed(rules=[("/*", ttl(600))])
+    times = [0, 0, 1, 2, 2]
+    site.respond = serving(lambda request: f"<p>at {text.format(times.pop(0) if times else 3)}</p>")
+    store(site)
+    site.get()
+    clock.advance(3)
+    assert until(lambda: len(site.requests) == 5)
+    assert "wrong" not in outcomes(site)
+    clock.advance(61)
+    assert found(site, "noise")
+    assert "wrong" not in outcomes(site)
 
 
 def test_a_page_for_all_may_be_outdated(rehearsed, found):
@@ -438,9 +453,9 @@ def test_a_new_rehearsal_forgets_the_last_one(workers, clock):
 
 
 def test_a_correction_after_a_reset_is_not_counted(rehearsed, found, path, clock):
-    times = [*2 * ["12:00"], "12:01", *6 * ["12:02"]]
+    times = [*2 * ["noon"], "one", *6 * ["two"]]
     site = rehearsed(figures_dir=path)
-    site.respond = serving(lambda request: f"<p>{times.pop(0) if times else '12:03'}</p>", "max-age=600")
+    site.respond = serving(lambda request: f"<p>{times.pop(0) if times else 'three'}</p>", "max-age=600")
     store(site)
     site.get()
     assert found(site, "wrong")

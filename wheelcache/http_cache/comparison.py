@@ -2,7 +2,8 @@
 
 Clocks look like personal words if two reruns fall into the same second, so the second rerun waits for ``PAUSE``. If the
 page still looks wrong, more reruns follow: a list in random order may be the same by chance. For clocks that show only
-minutes, a wrong page is compared again after ``LATER``, and removed from the count if a clock caused the difference.
+minutes, a wrong page is compared again after ``LATER``, and removed from the count if a clock caused the difference. If
+all words that differ look like times, it is not counted before.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class Comparison:
         self._end = end
         self._reruns: list[Answer] = []
         self._outcome: Difference | None = None
+        self._is_late = False
 
     def begin(self, visitor: Answer | str) -> None:
         """Begin with the answer to the visitor."""
@@ -100,8 +102,12 @@ class Comparison:
             self._rerun(PAUSE)
             return
         found = compare(self._stored, self._visitor, self._reruns, is_keyed=self._is_keyed)
-        if found.kind is not Kind.WRONG or self._outcome is not None:
+        if found.kind is not Kind.WRONG or self._outcome is not None or self._is_late:
             self._finish(found)
+        elif found.is_time:
+            # Probably a clock that shows minutes.
+            self._is_late = True
+            self._rerun(LATER)
         elif number < MOST_RERUNS:
             self._rerun(0.0)
         else:

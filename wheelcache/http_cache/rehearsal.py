@@ -47,6 +47,10 @@ _WORDS: Final = re.compile(rb"[^\s\"'<>,;{}\[\]()&=]+|\s+|.", re.DOTALL)
 """The words of texts, HTML and JSON. A time or a nonce in base64 is one word."""
 
 
+_TIME: Final = re.compile(rb"(\d{4}-\d\d-\d\dT?)?\d\d?:\d\d(:\d\d)?[\d.+:Z-]*|\d{4}-\d\d-\d\d|\d{10,13}(\.\d+)?")
+"""A time of day, a date, or the seconds since 1970."""
+
+
 class Kind(Enum):
     """The outcome of a comparison."""
 
@@ -64,12 +68,14 @@ class Difference(NamedTuple):
         line: its line, from 1; 0 for the status, the headers and the cookies.
         stored, visitor: this line in the stored page, and in the answer to the visitor, or to another visitor if the
             page was just stored. If the outcome is unclear, ``visitor`` is the reason.
+        is_time: whether only words that look like times and dates differ.
     """
 
     kind: Kind
     line: int = 0
     stored: str = ""
     visitor: str = ""
+    is_time: bool = False
 
 
 EQUAL: Final = Difference(Kind.EQUAL)
@@ -137,14 +143,25 @@ def compare(stored: Answer, visitor: Answer, reruns: Iterable[Answer], *, is_key
         (Kind.WRONG, visitor, words[1]),
         (Kind.WRONG if is_keyed else Kind.OUTDATED, stored, words[0]),
     ):
-        place = template.difference(own)
-        if place is not None:
+        parts = template.differences(own)
+        if parts:
+            place = parts[0].start
             # The visitor for whom a page was made got this page.
             shown = [words[0], first if visitor == stored else words[1]]
             places = [_visible(each, template.place_in(each, place)) for each in shown]
             line = _line(answer, own, _visible(own, template.place_in(own, place)))
-            return Difference(kind, line, *map(_shown, shown, places))
+            is_time = all(map(_is_time, parts))
+            of_page, of_visitor = map(_shown, shown, places)
+            return Difference(kind, line, of_page, of_visitor, is_time)
     return Difference(Kind.NOISE)
+
+
+class Part(NamedTuple):
+    """A part of a template that a text does not have: its place, its words, and those of the text there."""
+
+    start: int
+    words: list[bytes]
+    others: list[bytes]
 
 
 class Template:
@@ -167,13 +184,14 @@ class Template:
             if end - start != last - begin:
                 self._varies[start : end + 1] = [True] * (end + 1 - start)
 
-    def difference(self, text: list[bytes]) -> int | None:
-        """Return the place of the first word in which a text differs from all others; None if there is none."""
+    def differences(self, text: list[bytes]) -> list[Part]:
+        """Return the parts in which a text differs from all others."""
+        found = []
         for start, end, begin, last in self._differences(text):
             may_vary = all(self._varies[start : end + 1])
             if any(self._is_stable[start:end]) or (end - start != last - begin and not may_vary):
-                return start
-        return None
+                found.append(Part(start, self._words[start:end], text[begin:last]))
+        return found
 
     def place_in(self, text: list[bytes], word: int) -> int:
         """Return the place in a text of a word, or of the words in its place."""
@@ -265,6 +283,10 @@ def _anchors(
         series.append(found[last])
         last = previous[last]
     return series[::-1]
+
+
+def _is_time(part: Part) -> bool:
+    return all(word.isspace() or _TIME.fullmatch(word) is not None for word in (*part.words, *part.others))
 
 
 def _line(answer: Answer, words: list[bytes], place: int) -> int:
