@@ -75,8 +75,10 @@ class Comparison:
             self._finish(EQUAL)
         elif visitor.cookies != self._stored.cookies:
             # The visitor would not have got them, and the application may rely on them.
-            shown = [f"sets the cookies {each.cookies.decode('latin-1')}" for each in (self._stored, visitor)]
-            self._finish(Difference(Kind.WRONG, 0, *shown))
+            of_page, of_visitor = (
+                f"sets cookies: {each.cookies.decode('latin-1')}" for each in (self._stored, visitor)
+            )
+            self._finish(Difference(Kind.WRONG, 0, of_page, of_visitor))
         else:
             self._visitor = visitor
             self._rerun(SOON)
