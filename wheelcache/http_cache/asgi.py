@@ -190,6 +190,8 @@ class AsgiCache:
         while isinstance(decision, Wait):
             decision = await self._follow(request, decision)
         if isinstance(decision, Forward):
+            if decision.background is not None:
+                self._begin(decision.background)
             await self._app(sent, receive, _forwarding(decision, send))
         elif isinstance(decision, Run):
             if decision.is_rehearsed:

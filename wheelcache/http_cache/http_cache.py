@@ -25,6 +25,7 @@ from wheelcache.http_cache.rehearsing import DEFAULT_SHARE, Rehearsal
 from wheelcache.http_cache.request import LostCookies, Sessions
 from wheelcache.http_cache.rules import Policy
 from wheelcache.http_cache.settings import Settings
+from wheelcache.http_cache.shared_paths import SharedPaths
 from wheelcache.http_cache.stored_pages import StoredPages, weigh
 from wheelcache.http_cache.storing import Storing
 from wheelcache.http_cache.variants import Normalization
@@ -158,8 +159,10 @@ class HTTPCache:
         turns = self.cache.engine.keep_pages(
             figures, clock, purge=stored.purge_target, before_clear=partial(stored.purge, ALL)
         )
-        self.pages = Pages(Storing(stored, policy, settings, figures, rehearsal, clock=clock, wall=wall_clock), turns)
-        self._renewed = (stored, marks, figures, rehearsal, turns)
+        paths = SharedPaths()
+        storing = Storing(stored, policy, settings, figures, rehearsal, paths, clock=clock, wall=wall_clock)
+        self.pages = Pages(storing, turns)
+        self._renewed = (stored, marks, figures, rehearsal, paths, turns)
         lifecycle.HELD.add_weakly(self)
 
     def wsgi(self, app: wsgi_driver.App) -> wsgi_driver.WsgiCache:

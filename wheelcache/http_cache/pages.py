@@ -25,7 +25,7 @@ from wheelcache.http_cache.rehearsing import REHEARSAL, STORED
 from wheelcache.http_cache.replies import Renewal, Reply, not_cached
 from wheelcache.http_cache.request import Request, is_conditional, why_bypassing, why_malformed
 from wheelcache.http_cache.rules import Use, request_directives
-from wheelcache.http_cache.run import Forward, Run, place_of
+from wheelcache.http_cache.run import Forward, Run
 from wheelcache.http_cache.stored_pages import UNSAFE, UNUSUAL_COOKIES
 from wheelcache.http_cache.storing import Storing
 from wheelcache.http_cache.variants import Variants, are_usual
@@ -199,6 +199,8 @@ class Pages:
             self._forget(wait.awaited, now)
         if now < wait.until and (is_cancelled or answer.key != wait.turn.key):
             return self._with_turn(request, answer, wait.until)
+        if self._may_need_cookies(request):
+            return self._forward_and_store(request, answer, now)
         return self._run(request, answer, self._begin(request, answer.key, now, may_wait=False))
 
     def queue_renewal(self, key: str) -> Turn | None:
@@ -238,6 +240,8 @@ class Pages:
         if not isinstance(answer, _Miss):
             return answer
         miss, now = answer, self.clock()
+        if self._may_need_cookies(request):
+            return self._forward_and_store(request, miss, now)
         page = self._instead_of_waiting(miss.page, now)
         overdue = self.turns.open.get(miss.key)
         if overdue is not None and overdue.until <= now:
@@ -259,6 +263,19 @@ class Pages:
         if run is not None:
             run.has_client = False
         return Wait(turn, awaited, ends - now, until, ends == awaited.until, page, run)
+
+    def _may_need_cookies(self, request: Request) -> bool:
+        """Return whether the page may be private, although a rule removes cookies of the visitor."""
+        return request.loses_cookies and request not in self.storing.shared_paths
+
+    def _forward_and_store(self, request: Request, miss: _Miss, now: float) -> Forward:
+        """Let the application answer with all cookies of the visitor, and make the page without them in addition."""
+        forward = self._forward(request, miss.why, KEEPS_COOKIES)
+        turn = self._begin(request, miss.key, now, may_wait=False)
+        if turn is not None:
+            forward.background = self._run(request, miss, turn)
+            forward.background.has_client = False
+        return forward
 
     def _begin(self, request: Request, key: str, now: float, *, may_wait: bool = True) -> Turn | None:
         """Return a turn that leads or waits. Return None if the request runs the application for itself."""
@@ -331,7 +348,7 @@ class Pages:
         if b"only-if-cached" in asked:
             return not_cached(self._settings.cache_status)
         is_alone = authorized or b"no-store" in asked or storing.has_odd_secret(request)
-        if request.loses_cookies and (is_alone or request.has_session or self._marks.get(place_of(request), now)):
+        if request.loses_cookies and (is_alone or request.has_session):
             # Its page is probably for one visitor, who needs all cookies.
             return self._forward(request, selected.why, KEEPS_COOKIES)
         if request.method == "HEAD":

@@ -15,7 +15,6 @@ from wheelcache.http_cache import rules
 from wheelcache.http_cache.blanks import FOREIGN, for_one_visitor
 from wheelcache.http_cache.cache_status import NO_ANNOUNCEMENT
 from wheelcache.http_cache.headers import Headers, single
-from wheelcache.http_cache.keys import LONGEST_KEY
 from wheelcache.http_cache.mode import REHEARSE
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import Page
@@ -36,9 +35,6 @@ TRAILERS: Final = refusal("trailers", "has trailers")
 LASTING: Final = frozenset([TOO_LONG, FILE, WRITE, EXTENSION, TRAILERS])
 """Reasons that will hold for the next response of the page as well, although its headers do not show them."""
 
-FOR_ONE: Final = frozenset(["private", "no-store"])
-"""The reasons for which a page is for one visitor."""
-
 BODY: Final = refusal("body", "request with a body")
 ERROR: Final = refusal("error", "the application failed")
 ERROR_REPLACED: Final = refusal("error", "error")
@@ -46,11 +42,6 @@ INCOMPLETE: Final = refusal("incomplete", "incomplete response")
 CHANGED: Final = refusal("csrf", "CSRF token in a body that is changed inside the cache")
 NO_RESPONSE: Final = refusal("no response")
 WRONG_LENGTH: Final = refusal("content-length", "the body is shorter or longer than its Content-Length")
-
-
-def place_of(request: Request) -> str:
-    """Return the key of the mark for all pages of a path, which have different queries and variants."""
-    return f"path {request.host} {request.path}"[:LONGEST_KEY]
 
 
 class Forward:
@@ -63,14 +54,16 @@ class Forward:
     Attributes:
         announcement: headers that the driver adds to the application's response.
         is_watched: whether the driver must report the beginning of the response.
+        background: a run without a client that the driver begins in addition, or None.
     """
 
-    __slots__ = ("_request", "_storing", "announcement", "is_watched")
+    __slots__ = ("_request", "_storing", "announcement", "background", "is_watched")
 
     def __init__(self, storing: Storing, request: Request, why: str, why_not: Refusal) -> None:
         self._storing = storing
         self._request = request
         self.is_watched = why == "method"
+        self.background: Run | None = None
         self.announcement = storing.settings.cache_status.forwarded(why, why_not)
         storing.report(request, why_not)
 
@@ -150,6 +143,7 @@ class Run:
                 return self._validated(stored, headers, now)
             if status in rules.STALE_ERRORS and stored.freshness.may_replace_an_error(stored.age(now)):
                 return self._stale(stored, now, status)
+        storing.note_path(self.request, headers)
         kept = storing.without_lost(self.request, headers)
         if len(kept) != len(headers):
             headers = kept
@@ -307,8 +301,6 @@ class Run:
                 storing.rehearsal.stored(self.request, self.notes, self.page, self.begin_rerun)
             else:
                 storing.rehearsal.not_stored(self.notes.view, self.request, why, self.notes.traces)
-        if why is not None and why.reason in FOR_ONE and storing.settings.lost_cookies is not None:
-            storing.stored.marks.add(place_of(self.request), why, storing.clock(), is_lasting=False)
         turn, self.turn = self.turn, None
         if turn is not None or self.is_rehearsed:
             if why is not None and marks and why.leaves_mark:

@@ -22,6 +22,7 @@ from wheelcache.http_cache.replies import Reply, not_modified, stored_reply
 from wheelcache.http_cache.request import Request
 from wheelcache.http_cache.rules import Policy
 from wheelcache.http_cache.settings import Settings
+from wheelcache.http_cache.shared_paths import SharedPaths
 from wheelcache.http_cache.stored_pages import UNSAFE, StoredPages
 from wheelcache.http_cache.variants import COOKIE, accepted_encodings, cookie_field, cookies
 from wheelcache.runtime.clock import Clock
@@ -49,6 +50,7 @@ class Storing:
     Args:
         stored: the stored pages.
         rehearsal: the results of a rehearsal.
+        shared_paths: the paths on which pages may lose cookies.
         clock: returns seconds, on a steady clock.
         wall: returns seconds since 1970.
 
@@ -61,6 +63,7 @@ class Storing:
     settings: Settings
     figures: Figures
     rehearsal: Rehearsal
+    shared_paths: SharedPaths
     clock: Clock
     wall: Clock
 
@@ -151,6 +154,12 @@ class Storing:
             for name, value in headers
             if name != b"set-cookie" or value.partition(b"=")[0].strip() not in lost
         ]
+
+    def note_path(self, request: Request, headers: Headers) -> None:
+        """Note whether the response to a request is for one visitor, if that matters for the cookies of the next."""
+        if self.settings.lost_cookies is not None:
+            is_shared = not OF_ONE_VISITOR & rules.control_of(headers).directives.keys()
+            self.shared_paths.note(request, is_shared=is_shared)
 
     def _refused(self, request: Request, status: int, headers: Headers, control: rules.Control) -> Refusal | None:
         """Return the reason for which the headers of a response or of its request forbid storing it, or None."""

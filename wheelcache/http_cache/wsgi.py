@@ -186,6 +186,9 @@ class WsgiCache:
         while isinstance(decision, Wait):
             decision = self._follow(request, decision)
         if isinstance(decision, Forward):
+            if decision.background is not None:
+                environ["wsgi.input"] = BytesIO()
+                self._queue_run(decision.background)
             return self._app(given, partial(_start_forwarded, decision, start_response))
         if isinstance(decision, Run):
             if decision.is_rehearsed:
@@ -228,7 +231,10 @@ class WsgiCache:
     def _follow(self, request: WsgiRequest, wait: Wait) -> Decision:
         """Wait for a run, and decide again."""
         try:
-            queued = [] if wait.run is None else self._queue_run(wait.run, wait.turn)
+            queued = []
+            if wait.run is not None:
+                wait.run.request = wait.run.request.without_client(wait.run.fields)
+                queued = self._queue_run(wait.run)
             wait.alarm.wait(wait.seconds)
         finally:
             wait.turn.leave()
@@ -248,10 +254,9 @@ class WsgiCache:
         if not self._submit(partial(self._pages.begin_renewal, reduced, turn)):
             turn.end(End.AGAIN)
 
-    def _queue_run(self, run: Run, turn: Turn) -> list[Run]:
+    def _queue_run(self, run: Run) -> list[Run]:
         """Queue a run with its turn. Return a list that contains it until a thread begins it."""
-        run.request = run.request.without_client(run.fields)
-        queued = [run]
+        queued, turn = [run], cast(Turn, run.turn)
         turn.hand_over()
 
         def begin() -> Run | None:
