@@ -191,7 +191,7 @@ class AsgiCache:
             decision = await self._follow(request, decision)
         if isinstance(decision, Forward):
             if decision.background is not None:
-                self._begin(decision.background)
+                self._begin_if_few(decision.background)
             await self._app(sent, receive, _forwarding(decision, send))
         elif isinstance(decision, Run):
             if decision.is_rehearsed:
@@ -256,14 +256,14 @@ class AsgiCache:
 
         def begin(run: Rehearsed) -> None:
             try:
-                loop.call_soon_threadsafe(self._begin_rerun, run)
+                loop.call_soon_threadsafe(self._begin_if_few, run)
             except RuntimeError:
                 # The loop is closed.
                 run.abandoned()
 
         return begin
 
-    def _begin_rerun(self, run: Rehearsed) -> None:
+    def _begin_if_few(self, run: AnyRun) -> None:
         if len(self._tasks) >= MOST_RENEWALS:
             run.abandoned()
         else:
