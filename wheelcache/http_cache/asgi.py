@@ -116,6 +116,9 @@ class AsgiRequest:
     def without_client(self, fields: frozenset[bytes]) -> AsgiRequest:
         headers = named_headers(self, fields)
         scope = {name: self.scope[name] for name in KEPT_FOR_RENEWAL if name in self.scope}
+        if "state" in scope:
+            # The application writes into it.
+            scope["state"] = dict(scope["state"])
         scope |= {"method": "GET", "headers": headers, "client": (NOBODY, 0)}
         return AsgiRequest(self.key, scope, dict(headers), is_plain=False, has_session=self.has_session)
 
@@ -190,8 +193,6 @@ class AsgiCache:
         while isinstance(decision, Wait):
             decision = await self._follow(request, decision)
         if isinstance(decision, Forward):
-            if decision.background is not None:
-                self._begin_if_few(decision.background)
             await self._app(sent, receive, _forwarding(decision, send))
         elif isinstance(decision, Run):
             if decision.is_rehearsed:
@@ -256,14 +257,14 @@ class AsgiCache:
 
         def begin(run: Rehearsed) -> None:
             try:
-                loop.call_soon_threadsafe(self._begin_if_few, run)
+                loop.call_soon_threadsafe(self._begin_rerun, run)
             except RuntimeError:
                 # The loop is closed.
                 run.abandoned()
 
         return begin
 
-    def _begin_if_few(self, run: AnyRun) -> None:
+    def _begin_rerun(self, run: Rehearsed) -> None:
         if len(self._tasks) >= MOST_RENEWALS:
             run.abandoned()
         else:

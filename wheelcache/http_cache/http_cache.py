@@ -25,7 +25,7 @@ from wheelcache.http_cache.rehearsing import DEFAULT_SHARE, Rehearsal
 from wheelcache.http_cache.request import LostCookies, Sessions
 from wheelcache.http_cache.rules import Policy
 from wheelcache.http_cache.settings import Settings
-from wheelcache.http_cache.shared_paths import SharedPaths
+from wheelcache.http_cache.shared_pages import SharedPages
 from wheelcache.http_cache.stored_pages import StoredPages, weigh
 from wheelcache.http_cache.storing import Storing
 from wheelcache.http_cache.variants import Normalization
@@ -159,10 +159,10 @@ class HTTPCache:
         turns = self.cache.engine.keep_pages(
             figures, clock, purge=stored.purge_target, before_clear=partial(stored.purge, ALL)
         )
-        paths = SharedPaths()
-        storing = Storing(stored, policy, settings, figures, rehearsal, paths, clock=clock, wall=wall_clock)
+        shared_pages = SharedPages()
+        storing = Storing(stored, policy, settings, figures, rehearsal, shared_pages, clock=clock, wall=wall_clock)
         self.pages = Pages(storing, turns)
-        self._renewed = (stored, marks, figures, rehearsal, paths, turns)
+        self._renewed = (stored, marks, figures, rehearsal, shared_pages, turns)
         lifecycle.HELD.add_weakly(self)
 
     def wsgi(self, app: wsgi_driver.App) -> wsgi_driver.WsgiCache:

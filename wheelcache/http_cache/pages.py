@@ -199,8 +199,6 @@ class Pages:
             self._forget(wait.awaited, now)
         if now < wait.until and (is_cancelled or answer.key != wait.turn.key):
             return self._with_turn(request, answer, wait.until)
-        if self._may_need_cookies(request):
-            return self._forward_and_store(request, answer, now)
         return self._run(request, answer, self._begin(request, answer.key, now, may_wait=False))
 
     def queue_renewal(self, key: str) -> Turn | None:
@@ -240,8 +238,6 @@ class Pages:
         if not isinstance(answer, _Miss):
             return answer
         miss, now = answer, self.clock()
-        if self._may_need_cookies(request):
-            return self._forward_and_store(request, miss, now)
         page = self._instead_of_waiting(miss.page, now)
         overdue = self.turns.open.get(miss.key)
         if overdue is not None and overdue.until <= now:
@@ -263,19 +259,6 @@ class Pages:
         if run is not None:
             run.has_client = False
         return Wait(turn, awaited, ends - now, until, ends == awaited.until, page, run)
-
-    def _may_need_cookies(self, request: Request) -> bool:
-        """Return whether the page may be private, although a rule removes cookies of the visitor."""
-        return request.loses_cookies and request not in self.storing.shared_paths
-
-    def _forward_and_store(self, request: Request, miss: _Miss, now: float) -> Forward:
-        """Let the application answer with all cookies of the visitor, and make the page without them in addition."""
-        forward = self._forward(request, miss.why, KEEPS_COOKIES)
-        turn = self._begin(request, miss.key, now, may_wait=False)
-        if turn is not None:
-            forward.background = self._run(request, miss, turn)
-            forward.background.has_client = False
-        return forward
 
     def _begin(self, request: Request, key: str, now: float, *, may_wait: bool = True) -> Turn | None:
         """Return a turn that leads or waits. Return None if the request runs the application for itself."""
@@ -348,8 +331,12 @@ class Pages:
         if b"only-if-cached" in asked:
             return not_cached(self._settings.cache_status)
         is_alone = authorized or b"no-store" in asked or storing.has_odd_secret(request)
-        if request.loses_cookies and (is_alone or request.has_session):
-            # Its page is probably for one visitor, who needs all cookies.
+        if request.loses_cookies and (
+            is_alone or request.has_session or (page is None and request.key not in storing.shared_pages)
+        ):
+            # Its page may be for one visitor, who needs all cookies.
+            if self.mode.name == REHEARSE:
+                self.rehearsal.not_stored(None, request, KEEPS_COOKIES)
             return self._forward(request, selected.why, KEEPS_COOKIES)
         if request.method == "HEAD":
             # Developers ask with HEAD why a page is not stored.

@@ -143,7 +143,8 @@ class Rehearsal:
         self.count(notes.view, STORED)
         if page is not None and begin is not None and notes.traces is not None and _is_comparable(request):
             notes.traces.is_comparing = True
-            self._compare(request, page, begin, self._answer_of_page(page), is_new=True)
+            reduced = request.without_client(page.fields)
+            self._compare(request, reduced, page, begin, self._answer_of_page(page), is_new=True)
 
     # Requests that would have been hits.
 
@@ -162,22 +163,30 @@ class Rehearsal:
         if request.traces is not None:
             request.traces.is_comparing = True
 
-        run.heard = lambda answer: self._compare(request, page, run.begin_rerun, answer, is_new=False)
+        # Before the run, which may change parts of the request.
+        reduced = request.without_client(page.fields)
+        run.heard = lambda answer: self._compare(request, reduced, page, run.begin_rerun, answer, is_new=False)
         return run
 
-    def _compare(self, request: Request, page: Page, begin: Begin, answer: Answer | str, *, is_new: bool) -> None:
-        """Compare an answer with a page. An exception is logged: the visitor must get the answer."""
+    def _compare(
+        self, request: Request, reduced: Request, page: Page, begin: Begin, answer: Answer | str, *, is_new: bool
+    ) -> None:
+        """Compare an answer with a page. An exception is logged: the visitor must get the answer.
+
+        Args:
+            reduced: the request for the reruns.
+        """
         try:
-            self._comparison(request, page, begin, is_new=is_new).begin(answer)
+            self._comparison(request, reduced, page, begin, is_new=is_new).begin(answer)
         except Exception:
             logger.exception("An answer was not compared with the stored page.")
 
-    def _comparison(self, request: Request, page: Page, begin: Begin, *, is_new: bool) -> Comparison:
+    def _comparison(self, request: Request, reduced: Request, page: Page, begin: Begin, *, is_new: bool) -> Comparison:
         stored = self._answer_of_page(page)
         rule = self._settings.page_rules.of(request.host.lower(), request.path)
-        reruns = _Reruns(self, request, page, begin, is_new=is_new)
+        reruns = _Reruns(self, request, reduced, page.view, begin, is_new=is_new)
         # A page that depends on a cookie, but is for visitors without it, is one for all of them.
-        sent = cookies(reruns.request.value(b"cookie") or b"") or {}
+        sent = cookies(reduced.value(b"cookie") or b"") or {}
         is_keyed = not sent.keys() <= rule.value_cookies
         return Comparison(
             stored, is_keyed=is_keyed, is_new=is_new, rerun=reruns.begin, report=reruns.report, end=reruns.end
@@ -246,19 +255,27 @@ class _Reruns:
     """The reruns of one comparison, and its outcome.
 
     Args:
+        request: that of the visitor.
+        reduced: the request of the reruns.
         begin: begins a run without a client.
-
-    Attributes:
-        request: the request of the reruns.
     """
 
-    def __init__(self, rehearsal: Rehearsal, request: Request, page: Page, begin: Begin, *, is_new: bool) -> None:
-        self.request = request.without_client(page.fields)
+    def __init__(
+        self,
+        rehearsal: Rehearsal,
+        request: Request,
+        reduced: Request,
+        view: str | None,
+        begin: Begin,
+        *,
+        is_new: bool,
+    ) -> None:
+        self._request = reduced
         self._rehearsal = rehearsal
         self._traces = request.traces
         # Now, because uWSGI uses the environ of a request again for the next one.
         self._url = _url(request)
-        self._view = page.view
+        self._view = view
         self._begin = begin
         self._is_new = is_new
         self._size = 0
@@ -269,7 +286,7 @@ class _Reruns:
             heard("too many comparisons at the same time")
             return
         self._size = self._size or size
-        run = rehearsal.new_run(self.request, self._view)
+        run = rehearsal.new_run(self._request, self._view)
 
         def ended(answer: Answer | str) -> None:
             rehearsal.rerun_ended()

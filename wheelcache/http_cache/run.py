@@ -54,22 +54,21 @@ class Forward:
     Attributes:
         announcement: headers that the driver adds to the application's response.
         is_watched: whether the driver must report the beginning of the response.
-        background: a run without a client that the driver begins in addition, or None.
     """
 
-    __slots__ = ("_request", "_storing", "announcement", "background", "is_watched")
+    __slots__ = ("_request", "_storing", "announcement", "is_watched")
 
     def __init__(self, storing: Storing, request: Request, why: str, why_not: Refusal) -> None:
         self._storing = storing
         self._request = request
-        self.is_watched = why == "method"
-        self.background: Run | None = None
+        self.is_watched = why == "method" or request.loses_cookies
         self.announcement = storing.settings.cache_status.forwarded(why, why_not)
         storing.report(request, why_not)
 
     def started(self, status: int, headers: Headers) -> None:
         """Handle the beginning of a response that ``is_watched``."""
         self._storing.invalidate(self._request, status, headers)
+        self._storing.note_lost(self._request, status, headers)
 
 
 class Run:
@@ -138,12 +137,12 @@ class Run:
         """Handle the beginning of the response. Return a reply to send in its place, or None to send it."""
         storing, stored = self._storing, self.stored
         now = storing.clock()
+        storing.note_lost(self.request, status, headers)
         if stored is not None:
             if status == 304 and self.conditions:
                 return self._validated(stored, headers, now)
             if status in rules.STALE_ERRORS and stored.freshness.may_replace_an_error(stored.age(now)):
                 return self._stale(stored, now, status)
-        storing.note_path(self.request, headers)
         kept = storing.without_lost(self.request, headers)
         if len(kept) != len(headers):
             headers = kept

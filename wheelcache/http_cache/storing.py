@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote, urljoin
 
@@ -22,7 +23,7 @@ from wheelcache.http_cache.replies import Reply, not_modified, stored_reply
 from wheelcache.http_cache.request import Request
 from wheelcache.http_cache.rules import Policy
 from wheelcache.http_cache.settings import Settings
-from wheelcache.http_cache.shared_paths import SharedPaths
+from wheelcache.http_cache.shared_pages import SharedPages
 from wheelcache.http_cache.stored_pages import UNSAFE, StoredPages
 from wheelcache.http_cache.variants import COOKIE, accepted_encodings, cookie_field, cookies
 from wheelcache.runtime.clock import Clock
@@ -50,7 +51,7 @@ class Storing:
     Args:
         stored: the stored pages.
         rehearsal: the results of a rehearsal.
-        shared_paths: the paths on which pages may lose cookies.
+        shared_pages: the pages that may lose cookies.
         clock: returns seconds, on a steady clock.
         wall: returns seconds since 1970.
 
@@ -63,7 +64,7 @@ class Storing:
     settings: Settings
     figures: Figures
     rehearsal: Rehearsal
-    shared_paths: SharedPaths
+    shared_pages: SharedPages
     clock: Clock
     wall: Clock
 
@@ -142,9 +143,7 @@ class Storing:
     def without_lost(self, request: Request, headers: Headers) -> Headers:
         """Return the headers of a response without the cookies that the page loses, unless it is for one visitor and
         the application has seen all cookies."""
-        if self.settings.lost_cookies is None:
-            return headers
-        lost = self.settings.page_rules.of(request.host.lower(), request.path).lost_cookies
+        lost = self._lost_by(request)
         is_for_one = OF_ONE_VISITOR & rules.control_of(headers).directives.keys()
         if not lost or (is_for_one and not request.loses_cookies):
             # A cookie that the application sets without having seen it would replace the visitor's.
@@ -155,11 +154,20 @@ class Storing:
             if name != b"set-cookie" or value.partition(b"=")[0].strip() not in lost
         ]
 
-    def note_path(self, request: Request, headers: Headers) -> None:
-        """Note whether the response to a request is for one visitor, if that matters for the cookies of the next."""
-        if self.settings.lost_cookies is not None:
-            is_shared = not OF_ONE_VISITOR & rules.control_of(headers).directives.keys()
-            self.shared_paths.note(request, is_shared=is_shared)
+    def note_lost(self, request: Request, status: int, headers: Headers) -> None:
+        """Note whether a page that may lose cookies is for one visitor."""
+        if self.settings.lost_cookies is None or request.method != "GET":
+            return
+        if OF_ONE_VISITOR & rules.control_of(headers).directives.keys():
+            self.shared_pages.remove(request.key)
+        elif status == HTTPStatus.OK and self._lost_by(request):
+            self.shared_pages.add(request.key)
+
+    def _lost_by(self, request: Request) -> frozenset[bytes]:
+        """Return the cookies that the page of a request loses."""
+        if self.settings.lost_cookies is None:
+            return frozenset()
+        return self.settings.page_rules.of(request.host.lower(), request.path).lost_cookies or frozenset()
 
     def _refused(self, request: Request, status: int, headers: Headers, control: rules.Control) -> Refusal | None:
         """Return the reason for which the headers of a response or of its request forbid storing it, or None."""

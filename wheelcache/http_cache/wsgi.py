@@ -186,9 +186,6 @@ class WsgiCache:
         while isinstance(decision, Wait):
             decision = self._follow(request, decision)
         if isinstance(decision, Forward):
-            if decision.background is not None:
-                environ["wsgi.input"] = BytesIO()
-                self._queue_run(decision.background)
             return self._app(given, partial(_start_forwarded, decision, start_response))
         if isinstance(decision, Run):
             if decision.is_rehearsed:

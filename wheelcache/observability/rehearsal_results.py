@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from wheelcache.observability.rehearsals import Outcome
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.stats import REASONS
+from wheelcache.stats import BYPASSING, REASONS
 
 Result = dict[str, Any]
 
@@ -50,7 +50,7 @@ def result_of(cache: str, outcomes: Mapping[tuple[str, str], Outcome], mode: str
         elif kind.startswith(NOT_STORED):
             reason = kind.removeprefix(NOT_STORED)
             path = example.get("url", "").partition("?")[0]
-            advice = REASONS.get(reason, REASONS["other"]).advice_for(path or "/*")
+            advice = {**REASONS, **BYPASSING}.get(reason, REASONS["other"]).advice_for(path or "/*")
             row["not_stored"].append({"reason": reason, "number": number, "advice": advice, "url": "", **example})
         elif kind in ("wrong", "outdated", "unclear"):
             row["differences"].append({"kind": kind, **example})
