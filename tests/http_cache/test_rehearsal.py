@@ -19,8 +19,9 @@ from wheelcache.observability.dashboard.permissions import Permission
 from wheelcache.observability.dashboard.responses import Request, respond
 from wheelcache.observability.publisher import INTERVAL
 
+pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
+
 numbers = count()
-CLOCK = "<p>It is {now}</p>"
 LINES = "<h1>Shop</h1>\n<p>Welcome</p>\n<ul>\n<li>one</li>\n<li>two</li>\n</ul>\n"
 
 

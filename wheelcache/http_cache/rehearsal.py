@@ -286,7 +286,8 @@ def _anchors(
 
 
 def _is_time(part: Part) -> bool:
-    return all(word.isspace() or _TIME.fullmatch(word) is not None for word in (*part.words, *part.others))
+    words = [word for word in (*part.words, *part.others) if not word.isspace()]
+    return bool(words) and all(map(_TIME.fullmatch, words))
 
 
 def _line(answer: Answer, words: list[bytes], place: int) -> int:
