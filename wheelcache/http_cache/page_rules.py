@@ -121,6 +121,15 @@ class PageRules:
             lost_cookies=next((rule.lost_cookies for rule in found if rule.lost_cookies is not None), None),
         )
 
+    def lost_by(self, host: str, path: str) -> frozenset[bytes]:
+        """Return the cookies that a page loses.
+
+        Args:
+            host: in any case.
+            path: as for ``of``.
+        """
+        return self.of(host.lower(), path).lost_cookies or frozenset()
+
     def lost_cookies(self) -> frozenset[bytes]:
         """Return the cookies that any page loses."""
         return frozenset().union(*(rule.lost_cookies or () for _, _, rule in self._rules))

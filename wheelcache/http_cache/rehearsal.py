@@ -46,7 +46,6 @@ NOT_COMPARED: Final = frozenset(
 _WORDS: Final = re.compile(rb"[^\s\"'<>,;{}\[\]()&=]+|\s+|.", re.DOTALL)
 """The words of texts, HTML and JSON. A time or a nonce in base64 is one word."""
 
-
 _TIME: Final = re.compile(rb"(\d{4}-\d\d-\d\dT?)?\d\d?:\d\d(:\d\d)?[\d.+:Z-]*|\d{4}-\d\d-\d\d|\d{10,13}(\.\d+)?")
 """A time of day, a date, or the seconds since 1970."""
 
@@ -149,7 +148,7 @@ def compare(stored: Answer, visitor: Answer, reruns: Iterable[Answer], *, is_key
             # The visitor for whom a page was made got this page.
             shown = [words[0], first if visitor == stored else words[1]]
             places = [_visible(each, template.place_in(each, place)) for each in shown]
-            line = _line(answer, own, _visible(own, template.place_in(own, place)))
+            line = _line(answer, own, _visible(own, parts[0].place))
             is_time = all(map(_is_time, parts))
             of_page, of_visitor = map(_shown, shown, places)
             return Difference(kind, line, of_page, of_visitor, is_time)
@@ -157,10 +156,16 @@ def compare(stored: Answer, visitor: Answer, reruns: Iterable[Answer], *, is_key
 
 
 class Part(NamedTuple):
-    """A part of a template that a text does not have: its place, its words, and those of the text there."""
+    """A part of a template that a text does not have.
+
+    Attributes:
+        start, words: its place and its words in the template.
+        place, others: those of the text instead.
+    """
 
     start: int
     words: list[bytes]
+    place: int
     others: list[bytes]
 
 
@@ -190,7 +195,7 @@ class Template:
         for start, end, begin, last in self._differences(text):
             may_vary = all(self._varies[start : end + 1])
             if any(self._is_stable[start:end]) or (end - start != last - begin and not may_vary):
-                found.append(Part(start, self._words[start:end], text[begin:last]))
+                found.append(Part(start, self._words[start:end], begin, text[begin:last]))
         return found
 
     def place_in(self, text: list[bytes], word: int) -> int:

@@ -10,14 +10,13 @@ from typing import Final
 
 from wheelcache.http_cache.cache_status import NO_ANNOUNCEMENT, Announcement
 from wheelcache.http_cache.comparison import Heard
-from wheelcache.http_cache.headers import Headers
+from wheelcache.http_cache.headers import Headers, without
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.reasons import Refusal
 from wheelcache.http_cache.rehearsal import Answer, answer_of
 from wheelcache.http_cache.replies import Reply
 from wheelcache.http_cache.request import Request
 from wheelcache.http_cache.settings import Settings
-from wheelcache.turns import Turn
 
 Begin = Callable[["Rehearsed"], object]
 """Begins a run without a client."""
@@ -40,7 +39,6 @@ class Rehearsed:
     headers: Final = None
     is_awaited: Final = False
     outlives_its_client: Final = False
-    turn: Turn | None = None
 
     def __init__(
         self,
@@ -57,7 +55,6 @@ class Rehearsed:
         self.has_client = has_client
         self.announcement = announcement
         self.is_recording = True
-        self.fields: frozenset[bytes] = frozenset()
         self.begin_rerun: Begin = _do_nothing
         self._settings = settings
         self.heard: Heard = _do_nothing
@@ -86,19 +83,16 @@ class Rehearsed:
         if not self._status:
             self._end("the application did not start a response")
             return
-        body, ignored = b"".join(self._chunks), self._lost()
+        body, rules = b"".join(self._chunks), self._settings.page_rules
+        ignored = rules.lost_by(self.request.host, self.request.path)
         headers, blanked = self._headers, self.notes.blanked
         if blanked is not None and blanked.body == body:
             body = blanked.blanks.body
             headers = [pair for pair in headers if not blanked.is_of_the_visitor(pair)]
             if blanked.blanks.random_bytes is not None:
                 # The body before its compression.
-                headers = [pair for pair in headers if pair[0] != b"content-encoding"]
+                headers = without(headers, {b"content-encoding"})
         self._end(answer_of(self._status, headers, body, ignored=ignored, most=self._most))
-
-    def _lost(self) -> frozenset[bytes]:
-        rule = self._settings.page_rules.of(self.request.host.lower(), self.request.path)
-        return rule.lost_cookies or frozenset()
 
     def closed(self) -> None:
         self._end("the response did not end")

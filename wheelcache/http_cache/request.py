@@ -82,7 +82,7 @@ class LostCookies:
 
     def removed(self, method: str, host: str, path: str, header: bytes) -> bytes:
         """Return the Cookie header of a request to a page without the cookies that the page loses."""
-        lost = self._rules.of(host.lower(), path).lost_cookies if method in ("GET", "HEAD") else None
+        lost = self._rules.lost_by(host, path) if method in ("GET", "HEAD") else None
         return without_cookies(header, lost) if lost else header
 
 

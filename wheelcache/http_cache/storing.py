@@ -167,7 +167,7 @@ class Storing:
         """Return the cookies that the page of a request loses."""
         if self.settings.lost_cookies is None:
             return frozenset()
-        return self.settings.page_rules.of(request.host.lower(), request.path).lost_cookies or frozenset()
+        return self.settings.page_rules.lost_by(request.host, request.path)
 
     def _refused(self, request: Request, status: int, headers: Headers, control: rules.Control) -> Refusal | None:
         """Return the reason for which the headers of a response or of its request forbid storing it, or None."""

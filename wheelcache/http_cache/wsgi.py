@@ -147,10 +147,8 @@ class WsgiCache:
         given = environ
         if self._lost is not None and "HTTP_COOKIE" in environ:
             environ = _without_lost(environ, self._lost)
-        is_plain = environ["REQUEST_METHOD"] == self._mode.fast_method and environ.get("CONTENT_LENGTH", "") in (
-            "",
-            "0",
-        )
+        is_plain = environ["REQUEST_METHOD"] == self._mode.fast_method
+        is_plain = is_plain and environ.get("CONTENT_LENGTH", "") in ("", "0")
         keyed, has_session = NONE, False
         if not environ.keys().isdisjoint(SPECIAL):
             special = SPECIAL.intersection(environ)
@@ -516,10 +514,8 @@ def _without_lost(environ: Environ, lost: LostCookies) -> Environ:
     """Return an environ without the cookies that the page loses; the same one if it loses none."""
     if lost.find_in_text(environ["HTTP_COOKIE"]) is None:
         return environ
-    header, path = (
-        environ["HTTP_COOKIE"].encode("latin-1"),
-        environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", ""),
-    )
+    header = environ["HTTP_COOKIE"].encode("latin-1")
+    path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
     kept = lost.removed(environ["REQUEST_METHOD"], environ.get("HTTP_HOST", ""), path, header)
     if kept == header:
         return environ
