@@ -1,6 +1,7 @@
 """Turns against a model: who leads, who waits, and what the waiters receive."""
 
 from math import inf
+from weakref import ref
 
 import pytest
 from hypothesis import strategies as st
@@ -8,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from wheelcache import Cache
 from wheelcache.runtime.alarm import Alarm
-from wheelcache.turns import End, Is, Leading, Turn, Turns, led
+from wheelcache.turns import End, Is, Turn, Turns, led
 
 TAG = ("tag", 0)
 
@@ -166,11 +167,20 @@ def test_without_waiters_a_turn_keeps_neither_value_nor_error(turns):
 
 def test_code_that_a_loader_left_running_leads_nothing_any_longer(turns):
     turn = Turn(turns, "k")
-    turns.begin(turn)
-    with Leading((turn,)):
-        assert led() == (turn,)
-        turn.end(End.AGAIN)
-        assert led() == ()
+    assert turns.lead(turn)
+    assert led() == (turn,)
+    turn.end(End.AGAIN)
+    assert led() == ()
+    turn.close()
+
+
+def test_a_turn_that_is_closed_is_no_longer_in_the_context(turns):
+    turn = Turn(turns, "k")
+    turns.lead(turn)
+    turn.close()
+    left = ref(turn)
+    del turn
+    assert left() is None
 
 
 def test_a_tag_that_was_learned_and_dropped_before_a_waiter_came_keeps_the_value_from_it(turns):
@@ -193,6 +203,8 @@ def test_the_child_of_a_fork_knows_no_turns(turns):
 def test_a_caller_does_not_join_a_turn_whose_end_is_interrupted_at_that_moment(turns, monkeypatch):
     turn, later = Turn(turns, "k"), Turn(turns, "k")
     turns.begin(turn)
+    # Made for its first waiter.
+    assert not turn.alarm.is_set
 
     def interrupted(alarm):
         raise KeyboardInterrupt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from wheelcache import options
@@ -12,9 +13,8 @@ from wheelcache.coherence.misses import Misses
 from wheelcache.core import PrefixAccess
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import ABSENT, MISSING, STORED
-from wheelcache.loading.adaptive import adaptive_loader
 from wheelcache.loading.policy import LoadPolicy
-from wheelcache.loading.steps import Steps, call
+from wheelcache.loading.request import LoadRequest
 from wheelcache.options import expires_now
 
 ByPrefix = tuple[tuple[str, float], ...]
@@ -31,6 +31,7 @@ class BackendAccess(PrefixAccess):
         _misses: the misses that may be followed by a ``set``.
         _notes_misses: whether a miss is not noted by the look-up in ``_cache``.
         _fill_waits: the seconds that a ``get`` waits for another caller to set the key: see ``ByPrefix``.
+        _culls: whether ``_make_room`` does anything.
         _fill_graces: the seconds after the timeout of a value for which a ``get`` returns it instead of waiting.
     """
 
@@ -39,6 +40,7 @@ class BackendAccess(PrefixAccess):
     _notes_misses: bool
     _fill_waits: ByPrefix
     _fill_graces: ByPrefix
+    _culls = False
 
     def _use_cache(self, cache: Cache, fill_waits: ByPrefix, fill_graces: ByPrefix = ()) -> None:
         self._cache = cache
@@ -183,45 +185,46 @@ class BackendAccess(PrefixAccess):
             if not self._store(key, value, ttl, tags, since[key], graces.get(key, 0.0), jitter=jitter)
         ]
 
-    def _steps_to_load(
+    def _request(
         self,
         key: Any,
         cache_key: Any,
-        stored: Any,
         loader: Callable[..., Any],
         ttl: Any,
         policy: LoadPolicy,
         tags: Iterable[str],
         *,
         is_computed: bool = True,
-    ) -> Steps | None:
-        """Return the steps to the stored form of a loaded value; None if ``stored`` can be used as it is.
+    ) -> LoadRequest:
+        """Return the request of a value that was not found, or that must be refreshed.
 
         Args:
-            stored: the result of the look-up.
             ttl: seconds, or a function of the value.
             is_computed: see ``LoadRequest``.
         """
-        engine = self._cache.engine
-        if stored is not MISSING and (
-            policy.refresh_ahead is None or expires_now(ttl) or not engine.needs_refresh(cache_key, stored, ttl, policy)
-        ):
-            return None
-        policy = policy.with_fill_grace(self._fill_grace(key))
+        if self._fill_graces:
+            policy = policy.with_fill_grace(self._fill_grace(key))
+        request = self._cache.engine.request(
+            *(cache_key, loader, ttl, policy, self._tag_names(tags)),
+            # Called within the app context of a load in the background, since pickling may need its session.
+            encode=partial(self._encode_with_room, cache_key) if self._culls else self._encode,
+            decode=self._decode,
+            is_alone=ttl is not None and not callable(ttl) and ttl <= 0,
+        )
+        if not is_computed:
+            request.is_computed = False
+        return request
 
-        def encode(value: Any) -> Any:
-            newly_stored = self._encode(value)
-            self._make_room((cache_key,))
-            return newly_stored
+    def _needs_refresh(self, cache_key: Any, stored: Any, ttl: Any, policy: LoadPolicy) -> bool:
+        """Return whether a value that was found must be loaded again."""
+        return not (policy.refresh_ahead is None or expires_now(ttl)) and self._cache.engine.needs_refresh(
+            cache_key, stored, ttl, policy
+        )
 
-        # It encodes within the app context of a load in the background, since pickling may need its session.
-        load = adaptive_loader(cache_key, loader, ttl, policy, engine.peek, encode=encode, decode=self._decode)
-        if expires_now(ttl):
-            self._misses.count(cache_key)
-            return self._misses.compute(cache_key, load) if is_computed else call(load)
-        request = engine.request(cache_key, load, ttl, policy, self._tag_names(tags))
-        request.is_computed = is_computed
-        return engine.load(request, stored)
+    def _encode_with_room(self, cache_key: Any, value: Any) -> Any:
+        stored = self._encode(value)
+        self._make_room((cache_key,))
+        return stored
 
     def _make_room(self, keys: Iterable[Any]) -> None:
         """Do nothing: a cache evicts entries one by one by itself. Called before entries are stored under ``keys``."""

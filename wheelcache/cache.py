@@ -21,8 +21,8 @@ from wheelcache.errors import MissingKey
 from wheelcache.keys import unwrap
 from wheelcache.loading.background import MakeContext
 from wheelcache.loading.memoize import Memoizer, memoizer
-from wheelcache.loading.policy import PLAIN, LoadOptions, load_policy
-from wheelcache.loading.steps import Steps, drive, result, run_async
+from wheelcache.loading.policy import LoadOptions, LoadPolicy, load_policy
+from wheelcache.loading.request import LoadRequest
 from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.observers import Observer
 from wheelcache.option_table import ENGINE
@@ -104,7 +104,7 @@ class Cache(CacheAccess):
         FileUnusable: (a RuntimeError) if a directory cannot be used. The message gives the reason.
     """
 
-    __slots__ = ("_gate", "_observer", "_parts", "_writer", "engine", "name")
+    __slots__ = ("_gate", "_load_missed", "_observer", "_parts", "_writer", "engine", "name")
 
     def __init__(
         self,
@@ -142,6 +142,7 @@ class Cache(CacheAccess):
         self._ttl = parts.options.ttl
         self._parts = parts
         self.engine = Engine(parts)
+        self._load_missed = parts.loads.get
         self._gate, self._writer = parts.gate, parts.writer
         parts.start()
         registry.add(self)
@@ -278,14 +279,11 @@ class Cache(CacheAccess):
 
         Refreshes, and loads with a timeout, are tasks of the caller's event loop.
         """
-        found = self.find(key, MISSING)
+        found, loads = self.find(key, MISSING), self._parts.loads
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
-        if found is not MISSING and policy is PLAIN and ttl is DEFAULT_TTL:
+        if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
             return found
-        steps = self._steps_to_load(
-            key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl, tags
-        )
-        return found if steps is None else await run_async(steps)
+        return await loads.aget(self._request(key, loader, ttl, policy, tags), found)
 
     def memoize(
         self,
@@ -322,7 +320,7 @@ class Cache(CacheAccess):
             self._writer.seconds(ttl)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
         parts, key = self._parts, options.function_or_none("key", key)
-        tags_of = options.tags_by_arguments("tags", tags)
+        tags_of = None if tags == () else options.tags_by_arguments("tags", tags)
         return memoizer(self, parts.loads, parts.add_group, ttl, key, policy, tags_of)
 
     # Files.
@@ -405,27 +403,20 @@ class Cache(CacheAccess):
 
     # Private methods.
 
-    _drive = staticmethod(drive)
-    _value_of = staticmethod(result)
+    _policy = staticmethod(load_policy)
 
-    def _steps_to_load(
-        self,
-        key: Any,
-        found: Any,
-        loader: Callable[..., Any],
-        ttl: Lifetime,
-        grace: float | None,
-        refresh_ahead: float | None,
-        fail_safe: bool,
-        timeout: float | None,
-        negative_ttl: float | None,
-        tags: Iterable[str],
-    ) -> Steps | None:
-        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
+    def _refreshed(
+        self, key: Any, found: Any, loader: Callable[..., Any], ttl: Lifetime, policy: LoadPolicy, tags: Iterable[str]
+    ) -> Any:
         loads = self._parts.loads
-        if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
-            return None
-        return self.engine.load(loads.request(key, loader, ttl, policy, options.tags("tags", tags)), found)
+        if not loads.needs_refresh(key, found, ttl, policy):
+            return found
+        return loads.get(self._request(key, loader, ttl, policy, tags), found)
+
+    def _request(
+        self, key: Any, loader: Callable[..., Any], ttl: Lifetime, policy: LoadPolicy, tags: Iterable[str]
+    ) -> LoadRequest:
+        return self._parts.loads.request(key, loader, ttl, policy, () if tags == () else options.tags("tags", tags))
 
     def _adapt(self, key: Any) -> Any:
         return key if type(key) is str else self._parts.keys.adapt(key)

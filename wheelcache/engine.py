@@ -14,10 +14,9 @@ from typing import Any, Final
 from wheelcache.cache_parts import CacheParts
 from wheelcache.coherence.misses import Misses
 from wheelcache.coherence.write_moments import WritesSince
-from wheelcache.core.contract import MISSING, STORED, Seen
+from wheelcache.core.contract import STORED, Seen
 from wheelcache.errors import Unloaded
-from wheelcache.loading.request import LoadRequest
-from wheelcache.loading.steps import Steps, StepsTo
+from wheelcache.loading.steps import StepsTo
 from wheelcache.options import seconds, whole
 from wheelcache.readable import PURGE, ObservedPages, ObservedStore
 from wheelcache.runtime.clock import Clock
@@ -38,7 +37,9 @@ class Engine:
         renew: gives an entry a new TTL without notifying other processes: see ``EntryWriter.renew``.
         peek: returns the entry that a loader would replace: see ``Loads.previous``.
         key_batches, deletions, delete_tags, add_group: see ``CacheParts``.
-        needs_refresh, request, load_apart, load_many, reconcile, get_stale: see ``Loads``.
+        request: makes the request of a look-up that missed. ``get`` and ``aget`` return its value; ``load``, ``refresh``
+            and ``compute`` return steps to it: see ``Loads``.
+        needs_refresh, load_apart, load_many, reconcile, get_stale: see ``Loads``.
         led_apart, supersede_apart: the turns of loads apart, whose values a layer stores: see ``Loads``.
         group_by: sets the rules for groups of keys: see ``Core.group_by``.
         start_jobs: starts the periodic jobs, at any use of the cache that is neither a look-up nor a write.
@@ -61,6 +62,11 @@ class Engine:
         self.add_group = parts.add_group
         self.needs_refresh = loads.needs_refresh
         self.request = loads.request
+        self.get = loads.get
+        self.aget = loads.aget
+        self.load = loads.load
+        self.refresh = loads.refresh
+        self.compute = loads.compute
         self.load_apart = loads.load_apart
         self.led_apart = loads.led_apart
         self.supersede_apart = loads.supersede_apart
@@ -106,12 +112,6 @@ class Engine:
         return self._parts.stamps.seen_unless_committing(self._parts.keys.adapt(key))
 
     # Computing missing values.
-
-    def load(self, request: LoadRequest, found: Any = MISSING) -> Steps:
-        """Return the steps to the value of a request, for which a ``find`` returned ``found``. They load it if that is
-        MISSING, and otherwise refresh it. In a task, an awaitable result of the loader is awaited."""
-        loads = self._parts.loads
-        return loads.load(request) if found is MISSING else loads.refresh(request, found)
 
     def misses(self) -> Misses:
         """Return the part that counts misses, which ``Cache.find`` does not, notes those that callers may answer by a

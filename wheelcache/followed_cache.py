@@ -15,8 +15,6 @@ from wheelcache.coherence.notices import Bus, Notice, collected, merged
 from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.contract import HIDDEN
 from wheelcache.keys import CALLERS, callers_tags
-from wheelcache.loading.policy import LoadPolicy
-from wheelcache.loading.request import Loaded
 from wheelcache.transactions.overlay import Fill, Overlay
 from wheelcache.transactions.transaction import OfThread, Transaction
 
@@ -237,13 +235,6 @@ def _find(overlays: list[Overlay], cache_key: Any) -> Any:
             is_dropped = type(found) is Fill and any(newer.has_dropped(found.tags) for newer in overlays[:place])
             return HIDDEN if is_dropped else found
     return None
-
-
-def computed(stored: Any, ttl: float | None, policy: LoadPolicy) -> tuple[Any, float | None]:
-    """Return the stored form and the TTL of a value, for the result of an adaptive loader and the caller's TTL."""
-    if type(stored) is Loaded:
-        return stored.value, stored.ttl
-    return stored, policy.negative_ttl if stored is None and policy.negative_ttl is not None else ttl
 
 
 def no_entry(key: Any) -> None:

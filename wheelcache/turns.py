@@ -31,10 +31,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 from typing import Any, Final, Protocol, cast
@@ -75,7 +74,6 @@ class Scope(Protocol):
     leases: dict[Any, None]
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Turn:
     """A caller's turn on one key.
 
@@ -91,7 +89,6 @@ class Turn:
         watch: the core's record of the moment at which the computation began; None until then.
         ended: how the turn ended; None before.
         value: the value or the error for the waiters.
-        alarm: set at the end.
         loader_returned: whether the loader has returned. Code that it left running is no longer part of the turn.
         is_queued: whether the computation waits for a free thread. Any other caller may then lead instead.
         is_joined: whether another caller has waited for this turn.
@@ -102,38 +99,46 @@ class Turn:
         is_late: whether this turn began to wait after a write of the key.
         blocked_on: for each waiting turn of the leading code, the turn that it waits for.
         loop, thread: the event loop or the thread that the computation needs; None and 0 if it needs none.
+        token: resets the turns that the running code leads to those before ``enter``.
     """
 
-    turns: Turns
-    key: Hashable
-    watched: Hashable = MISSING
-    names: tuple[TagName, ...] = ()
-    owner: Callable[[], Scope | None] | None = None
-    until: float = inf
-    state: Is = field(default=Is.NEW, init=False)
-    watch: Watch | None = field(default=None, init=False)
-    ended: End | None = field(default=None, init=False)
-    value: Any = field(default=None, init=False)
-    alarm: Alarm = field(init=False)
-    loader_returned: bool = field(default=False, init=False)
-    is_queued: bool = field(default=False, init=False)
-    is_joined: bool = field(default=False, init=False)
-    is_awaited: bool = field(default=False, init=False)
-    is_handed_over: bool = field(default=False, init=False)
-    is_superseded: bool = field(default=False, init=False)
-    waits_on: Turn | None = field(default=None, init=False)
-    is_late: bool = field(default=False, init=False)
-    blocked_on: dict[Turn, Turn] = field(default_factory=dict, init=False)
-    loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
-    thread: int = field(default=0, init=False)
-    _waiting_code: tuple[Turn, ...] = field(default=(), init=False)
-    _names_before: tuple[TagName, ...] = field(default=(), init=False)
+    # The values of the class: most turns have no waiters, and change few of them.
+    state = Is.NEW
+    watch: Watch | None = None
+    ended: End | None = None
+    value: Any = None
+    loader_returned = False
+    is_queued = False
+    is_joined = False
+    is_awaited = False
+    is_handed_over = False
+    is_superseded = False
+    waits_on: Turn | None = None
+    is_late = False
+    loop: asyncio.AbstractEventLoop | None = None
+    thread = 0
+    token: Token[tuple[Turn, ...]] | None = None
+    _alarm: Alarm | None = None
+    _waiting_code: tuple[Turn, ...] = ()
+    _names_before: tuple[TagName, ...] = ()
 
-    def __post_init__(self) -> None:
-        self.alarm = Alarm()
-        if self.watched is MISSING:
-            self.watched = self.key
-        if self.owner is None:
+    def __init__(
+        self,
+        turns: Turns,
+        key: Hashable,
+        watched: Hashable = MISSING,
+        names: tuple[TagName, ...] = (),
+        owner: Callable[[], Scope | None] | None = None,
+        until: float = inf,
+    ) -> None:
+        self.turns = turns
+        self.key = key
+        self.watched = key if watched is MISSING else watched
+        self.names = names
+        self.owner = owner
+        self.until = until
+        self.blocked_on: dict[Turn, Turn] = {}
+        if owner is None:
             self.take_back()
 
     def __repr__(self) -> str:
@@ -164,8 +169,8 @@ class Turn:
 
     def take_back(self) -> None:
         """Let the running code compute the value."""
-        self.loop = asyncio._get_running_loop()
-        self.thread = threading.get_ident() if self.loop is None else 0
+        self.loop = loop = asyncio._get_running_loop()
+        self.thread = threading.get_ident() if loop is None else 0
 
     def end(self, how: End, value: Any = None) -> bool:
         """End the turn, unless it has ended. Return whether this call did. A second call completes an interrupted one.
@@ -182,10 +187,12 @@ class Turn:
             self.loader_returned = True
             if self.watch is not None:
                 self.watch.close()
-            self.leave_scope()
-            self.alarm.set()
+            if self.owner is not None:
+                self.leave_scope()
+            if self._alarm is not None:
+                self._alarm.set()
             # Last: if this is interrupted before, the next caller finds the turn, and ends it again.
-            if self.is_open:
+            if turns.open.get(self.key) is self:
                 turns.open.pop(self.key, None)
         return is_first
 
@@ -193,6 +200,14 @@ class Turn:
         """End the turn if it is still queued. Return whether it was."""
         with self.turns.lock:
             return self.is_queued and self.end(End.AGAIN)
+
+    def exit(self) -> None:
+        """Undo ``enter``. Until then, the context keeps the turn in memory."""
+        token, self.token = self.token, None
+        if token is not None:
+            # A coroutine that is closed from outside ends in another context than it began in.
+            with suppress(ValueError):
+                _led.reset(token)
 
     # For a scope.
 
@@ -221,6 +236,18 @@ class Turn:
     # For a waiter.
 
     @property
+    def alarm(self) -> Alarm:
+        """The alarm that is set at the end of the turn. It is made for the first waiter."""
+        if self._alarm is None:
+            with self.turns.lock:
+                if self._alarm is None:
+                    alarm = Alarm()
+                    if self.ended is not None:
+                        alarm.set()
+                    self._alarm = alarm
+        return self._alarm
+
+    @property
     def result(self) -> tuple[End | None, Any]:
         """How the turn that this one waits for has ended, None before, and its value or error, if it is for this
         waiter. To be read before ``leave``."""
@@ -240,7 +267,10 @@ class Turn:
         """End everything that an interrupted caller has left: for a ``finally``, which calls this twice."""
         if self.turns.open.get(self.key) is self and not self.is_handed_over:
             self.end(End.AGAIN)
-        self.leave()
+        if self.waits_on is not None:
+            self.leave()
+        if self.token is not None:
+            self.exit()
 
 
 class Turns:
@@ -299,7 +329,7 @@ class Turns:
             LoadDeadlock: if the open turn waits for a turn that the running code leads.
         """
         leading = led() if turn.owner is None else ()
-        if any(each.turns is self and each.key == turn.key for each in leading):
+        if _is_led(turn, leading):
             raise LoadDeadlock(unwrap(turn.key))
         if self.abandoned:
             self.end_abandoned()
@@ -319,7 +349,17 @@ class Turns:
 
     def claim(self, turn: Turn) -> bool:
         """Lead, or queue a turn that ``is_queued``, if no turn of the key is open. Return whether it was done."""
-        return self.open_turn_after_cleanup(turn.key) is None and self._open(turn)
+        is_free = turn.key not in self.open or self.open_turn_after_cleanup(turn.key) is None
+        return is_free and self._open(turn)
+
+    def lead(self, turn: Turn) -> bool:
+        """Lead if no turn of the key is open, and let the running code compute the value. Return whether the turn leads;
+        otherwise ``begin`` decides."""
+        leading = led()
+        if (leading and _is_led(turn, leading)) or turn.key in self.open or not self._open(turn):
+            return False
+        turn.token = _led.set((*leading, turn))
+        return True
 
     def _open(self, turn: Turn) -> bool:
         if not turn.is_queued:
@@ -328,7 +368,8 @@ class Turns:
             turn.state = Is.LEADS
         # One call of C code: a finalizer that the garbage collector runs cannot come between the check and the change.
         if self.open.setdefault(turn.key, turn) is turn:
-            turn.enter_scope()
+            if turn.owner is not None:
+                turn.enter_scope()
             return True
         turn.state = Is.NEW
         turn.watch = None
@@ -493,6 +534,10 @@ def led() -> tuple[Turn, ...]:
     return tuple([turn for turn in turns if not turn.loader_returned]) if turns else turns
 
 
+def _is_led(turn: Turn, leading: tuple[Turn, ...]) -> bool:
+    return any(each.turns is turn.turns and each.key == turn.key for each in leading)
+
+
 def on_its_own() -> None:
     """Detach the code that runs in this context from here on from every turn."""
     _led.set(())
@@ -501,23 +546,7 @@ def on_its_own() -> None:
 threads.resetters.append(on_its_own)
 
 
-class Leading:
-    """A context manager: the code in its block computes the values of ``turns``."""
-
-    __slots__ = ("_token", "_turns")
-
-    def __init__(self, turns: tuple[Turn, ...]) -> None:
-        self._turns = turns
-        self._token: Token[tuple[Turn, ...]] | None = None
-
-    def __enter__(self) -> None:
-        # A leader that was interrupted in this method or in __exit__ has left its turn here. That turn is over.
-        self._token = _led.set((*led(), *self._turns))
-
-    def __exit__(self, *exc_info: object) -> None:
-        for turn in self._turns:
-            turn.loader_returned = True
-        if self._token is not None:
-            # A coroutine that is closed from outside ends in another context than it began in.
-            with suppress(ValueError):
-                _led.reset(self._token)
+def enter(turns: Sequence[Turn]) -> None:
+    """Let the running code compute the values of ``turns``, until they end. ``Turn.exit`` undoes this."""
+    if turns:
+        turns[0].token = _led.set((*led(), *turns))

@@ -145,13 +145,19 @@ class Moments:
 
     def patch(self, monkeypatch):
         """For caches that are made from now on."""
-        watch, begin, store = KeyStamps.watch, Turns.begin, EntryWriter.store
+        watch, lead, begin, store = KeyStamps.watch, Turns.lead, Turns.begin, EntryWriter.store
 
         def noted_watch(*args):
             self.before_watch()
             begun = watch(*args)
             self.after_watch()
             return begun
+
+        def noted_lead(*args):
+            leads = lead(*args)
+            if leads:
+                self.after_claim()
+            return leads
 
         def noted_begin(*args, **kwargs):
             state = begin(*args, **kwargs)
@@ -166,5 +172,6 @@ class Moments:
             return outcome
 
         monkeypatch.setattr(KeyStamps, "watch", noted_watch)
+        monkeypatch.setattr(Turns, "lead", noted_lead)
         monkeypatch.setattr(Turns, "begin", noted_begin)
         monkeypatch.setattr(EntryWriter, "store", noted_store)

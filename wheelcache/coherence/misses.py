@@ -77,9 +77,6 @@ class LoadCounts(Protocol):
     def count(self, key: Any, seconds: float) -> None:
         """Count a value that a caller computed in ``seconds``."""
 
-    def compute(self, key: Any, loader: Any) -> Any:
-        """Return the steps to the result of ``loader``, which counts."""
-
     def leave_out(self, is_left_out: Callable[[Any], bool]) -> None:
         """Do not count the loads of keys for which ``is_left_out`` is true."""
 
@@ -181,13 +178,6 @@ class Misses:
         if _recent(began):
             self.loads.count(self._keys.adapt(key), (moment() - began) / 1e9 / together)
         return _recent(miss.since)
-
-    def compute(self, key: Any, loader: Any) -> Any:
-        """Return the steps to the result of ``loader``, by which the caller computes a value of ``key`` for itself. It
-        counts as a load, and a later write ends no other computation."""
-        key = self._keys.adapt(key)
-        self.pop_miss(key)
-        return self.loads.compute(key, loader)
 
     def are_committing(self, tags: Iterable[str]) -> bool:
         """Return whether a commit that has dropped one of the tags is in progress: see ``KeyStamps.is_committing``."""

@@ -359,11 +359,11 @@ cdef class CacheAccess:
             and fail_safe is False
         ):
             return found
-        steps = self._steps_to_load(
-            key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl, tags
-        )
-        # Driven here, since loaders may be nested, and every call in between counts towards the limit of recursion.
-        return found if steps is None else self._value_of(self._drive(steps))
+        policy = self._policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
+        if found is not MISSING:
+            return self._refreshed(key, found, loader, ttl, policy, tags)
+        # Called here, since loaders may be nested, and every call in between counts towards the limit of recursion.
+        return self._load_missed(self._request(key, loader, ttl, policy, tags))
 
     def delete(self, key):
         """Remove the entry of ``key``. Return whether there was a fresh one."""

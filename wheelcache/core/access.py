@@ -264,11 +264,11 @@ class CacheAccess:
             and fail_safe is False
         ):
             return found  # type: ignore[no-any-return]
-        steps = self._steps_to_load(
-            key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl, tags
-        )
-        # Driven here, since loaders may be nested, and every call in between counts towards the limit of recursion.
-        return found if steps is None else self._value_of(self._drive(steps))  # type: ignore[no-any-return]
+        policy = self._policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
+        if found is not MISSING:
+            return self._refreshed(key, found, loader, ttl, policy, tags)  # type: ignore[no-any-return]
+        # Called here, since loaders may be nested, and every call in between counts towards the limit of recursion.
+        return self._load_missed(self._request(key, loader, ttl, policy, tags))  # type: ignore[no-any-return]
 
     if TYPE_CHECKING:
         # ``Cache`` defines these. Most are the calls above without a fast path.
@@ -291,10 +291,11 @@ class CacheAccess:
 
         def _load_snapshot(self) -> None: ...
 
-    # The steps that load or refresh a key, or None if ``found`` can be used; their drivers; the value of their result.
-    _steps_to_load: Callable[..., Any]
-    _drive: Callable[[Any], Any]
-    _value_of: Callable[[Any], Any]
+    # The policy of these arguments; a value that was found, and is refreshed if necessary; a load and its value.
+    _policy: Callable[..., Any]
+    _refreshed: Callable[..., Any]
+    _request: Callable[..., Any]
+    _load_missed: Callable[[Any], Any]
 
 
 def _not_found(key: Any, default: Any) -> Any:

@@ -36,7 +36,8 @@ from wheelcache.django_backend.request_context import (
 from wheelcache.django_backend.stores import Store, check_timeout, store_for
 from wheelcache.errors import MissingKey
 from wheelcache.loading.policy import LoadOptions, load_policy
-from wheelcache.loading.steps import Steps, StepsTo, drive, drive_async, result, twins
+from wheelcache.loading.request import LoadRequest
+from wheelcache.loading.steps import StepsTo, drive, drive_async
 from wheelcache.runtime.request_scope import end_request, forget_misses
 from wheelcache.runtime.worker_pool import cleanups
 from wheelcache.transactions.overlay import Fill
@@ -353,7 +354,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         self._note_misses(cache_key for _, cache_key in cache_keys if cache_key not in found)
         return {key: self._decode(found[cache_key]) for key, cache_key in cache_keys if cache_key in found}
 
-    def _get_or_set(
+    def _sought(
         self,
         key: Any,
         default: Any,
@@ -366,11 +367,11 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         load_timeout: float | None = None,
         negative_ttl: float | None = None,
         tags: Iterable[str] = NO_TAGS,
-    ) -> Steps:
+    ) -> tuple[Any, LoadRequest | None]:
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
         ``default``.
 
-        The method for coroutines awaits the result of ``default()`` if it is awaitable.
+        ``aget_or_set`` awaits the result of ``default()`` if it is awaitable.
 
         Args:
             default: a value, or a function that returns it. See ``wheelcache.Cache.get_or_load`` for a parameter named
@@ -384,18 +385,24 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout=load_timeout)
         cache_key, ttl = self._key(key, version), timeout if callable(timeout) else self._ttl(timeout)
         stored = self._cache.find(cache_key, MISSING)
+        if stored is not MISSING and not self._needs_refresh(cache_key, stored, ttl, policy):
+            return stored, None
         is_computed = callable(default)
         loader = default if is_computed else lambda: default
-        steps = self._steps_to_load(key, cache_key, stored, loader, ttl, policy, tags, is_computed=is_computed)
-        if steps is not None:
-            stored, error = yield from steps
-            if error is not None:
-                return None, error
-        return self._decode(stored), None
+        return stored, self._request(key, cache_key, loader, ttl, policy, tags, is_computed=is_computed)
 
-    get_or_set: GetOrSet
-    aget_or_set: AsyncGetOrSet
-    get_or_set, aget_or_set = twins(_get_or_set, result)
+    @wraps(_sought)
+    def _get_or_set(self, *args: Any, **given: Any) -> Any:
+        stored, request = self._sought(*args, **given)
+        return self._decode(stored if request is None else self._cache.engine.get(request, stored))
+
+    @wraps(_sought)
+    async def _aget_or_set(self, *args: Any, **given: Any) -> Any:
+        stored, request = self._sought(*args, **given)
+        return self._decode(stored if request is None else await self._cache.engine.aget(request, stored))
+
+    get_or_set: GetOrSet = _get_or_set
+    aget_or_set: AsyncGetOrSet = _aget_or_set
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
         cache_key = self._key(key, version)

@@ -22,10 +22,10 @@ from wheelcache.core.contract import HIDDEN, MISSING
 from wheelcache.core.reusable import check_reusable
 from wheelcache.django_backend.redis_calls import check_xx
 from wheelcache.django_backend.request_context import page_tags
-from wheelcache.followed_cache import NOTHING, FollowingAccess, computed, no_entry, with_calls
+from wheelcache.followed_cache import NOTHING, FollowingAccess, no_entry, with_calls
 from wheelcache.keys import callers_tags, text_of
-from wheelcache.loading.adaptive import adaptive_loader
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
+from wheelcache.loading.request import LoadRequest
 from wheelcache.loading.steps import Steps, drive, drive_async, result
 from wheelcache.transactions.overlay import Fill, Overlay
 
@@ -223,34 +223,28 @@ class InTransactions(FollowingAccess):
         policy: LoadPolicy,
         tags: Iterable[str],
     ) -> Steps:
-        cache_key = self._key(key, version)
         loader = default if callable(default) else lambda: default
         ttl = timeout if callable(timeout) else self._ttl(timeout)
-        load = adaptive_loader(cache_key, loader, ttl, policy, no_entry, encode=self._encode, decode=self._decode)
-        steps = self._misses.compute(cache_key, load) if callable(default) else load.steps()
+        request = self._cache.engine.request(
+            *(self._key(key, version), loader, ttl, policy),
+            previous=no_entry,
+            encode=self._encode,
+            is_alone=True,
+        )
+        # The caller has counted the look-up.
+        request.is_counted, request.is_computed = True, callable(default)
         origin, names = (self, key, version), options.tags("tags", tags)
-        seconds = None if callable(ttl) else ttl
-        stored, error = yield from self.compute(overlay, cache_key, steps, seconds, policy, origin, names)
+        stored, error = yield from self.compute(overlay, request, origin, names)
         return (None, error) if error is not None else (self._decode(stored), None)
 
-    def compute(
-        self,
-        overlay: Overlay,
-        cache_key: Any,
-        steps: Steps,
-        ttl: float | None,
-        policy: LoadPolicy,
-        origin: tuple[Any, ...],
-        tags: tuple[str, ...],
-    ) -> Steps:
-        """Return the steps to the stored form of a value that ``steps`` compute within a transaction, which keeps
-        it."""
-        stored, error = yield from steps
+    def compute(self, overlay: Overlay, request: LoadRequest, origin: tuple[Any, ...], tags: tuple[str, ...]) -> Steps:
+        """Return the steps to the stored form of a value that is computed within a transaction, which keeps it."""
+        stored, error = yield from self._cache.engine.compute(request)
         if error is not None:
             return None, error
-        stored, ttl = computed(stored, ttl, policy)
+        ttl, _ = request.lifetime(stored)
         if not options.expires_now(ttl):
-            overlay.set(cache_key, self._fill(cache_key, stored, ttl, origin, tags), origin)
+            overlay.set(request.key, self._fill(request.key, stored, ttl, origin, tags), origin)
         return stored, None
 
     def find_in_transaction(self, cache_key: Any, default: Any) -> Any:

@@ -31,7 +31,7 @@ from wheelcache.flask_backend.engine_backend import (
 )
 from wheelcache.flask_backend.in_transactions import following
 from wheelcache.loading.policy import PLAIN, load_policy
-from wheelcache.loading.steps import InSteps, Steps, drive, result
+from wheelcache.loading.steps import InSteps, Steps, drive
 from wheelcache.option_table import FLASK as OPTIONS
 from wheelcache.runtime.exit_signals import exit_on_sigterm
 
@@ -157,9 +157,9 @@ class WheelCache(EngineBackend):
         cache_key, ttl = self._cache_key(key), timeout if callable(timeout) else self._ttl(timeout)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout=load_timeout)
         stored = self._cache.find(cache_key, MISSING)
-        steps = self._steps_to_load(key, cache_key, stored, loader, ttl, policy, tags)
-        if steps is not None:
-            stored = result(drive(steps))
+        if stored is MISSING or self._needs_refresh(cache_key, stored, ttl, policy):
+            request = self._request(key, cache_key, loader, ttl, policy, tags)
+            stored = self._cache.engine.get(request, stored)
         return self._decode(stored)  # type: ignore[no-any-return]
 
     def compute_once(self, key: str, compute: Compute, begun: Begun) -> Steps:

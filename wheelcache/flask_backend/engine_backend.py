@@ -174,8 +174,13 @@ class EngineBackend(BackendAccess, BaseCache):
 
     def compute(self, key: str, compute: Compute, keep: Keep) -> Steps:
         """Return the steps to a newly computed value, which other callers do not wait for."""
-        steps: Steps = self._misses.compute(self._cache_key(key), partial(compute, keep))
-        return steps
+        engine = self._cache.engine
+        request = engine.request(
+            *(self._cache_key(key), partial(compute, keep), None, PLAIN), passes_previous=False, is_alone=True
+        )
+        # Its caller has looked it up.
+        request.is_counted = True
+        return engine.compute(request)
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: Any) -> None:
         """Set a computed value."""

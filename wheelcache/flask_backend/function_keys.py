@@ -21,7 +21,7 @@ from flask_caching.utils import function_namespace, get_id, null_control
 
 from wheelcache.flask_backend.engine_backend import EngineBackend
 from wheelcache.flask_backend.tiered import TieredCache
-from wheelcache.loading.memoize import arity_of, keys_by_arguments, receives_previous, signature_of
+from wheelcache.loading.memoize import arity_of, parts_by_arguments, receives_previous, signature_of
 from wheelcache.options import shown
 
 DIGEST_LENGTH: Final = 32
@@ -146,7 +146,7 @@ class MemoKeys:
         takes_names = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD
         self._names_at = len(parameters) - 1 if takes_names and self._ignored else None
         self._arity = -1 if self._ignored else arity_of(as_called)
-        self._by_arguments = keys_by_arguments(as_called, "")
+        self._by_arguments = parts_by_arguments(as_called, "")
         name, _ = function_namespace(self._function, args)
         self._version_key = self._cache._memvname(name)
         # Set last, since other threads check it without a lock.
@@ -155,11 +155,11 @@ class MemoKeys:
     def _values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Return the values of all parameters, in the order of the signature; None for ignored ones."""
         try:
-            values = list(self._by_arguments(args, kwargs)[1:])
+            values = list(self._by_arguments(args, kwargs))
         except TypeError:
             # The call does not fit the signature. Flask-Caching makes a key with None for missing arguments.
             given, named = self._cache._memoize_kwargs_to_args(self._function, *args, **kwargs)
-            values = list(self._by_arguments((args[0], *given[1:]) if self._owner else given, named)[1:])
+            values = list(self._by_arguments((args[0], *given[1:]) if self._owner else given, named))
         for place in self._ignored_places:
             values[place] = None
         if self._names_at is not None:

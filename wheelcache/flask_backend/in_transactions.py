@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.coherence.write_moments import WritesSince
@@ -17,15 +17,12 @@ from wheelcache.core.contract import MISSING, Record
 from wheelcache.flask_backend.engine_backend import (
     TO_BE_COMPUTED,
     Compute,
-    Computed,
-    EngineBackend,
     Timeout,
     new_version,
 )
-from wheelcache.followed_cache import FollowedCache, FollowingAccess, computed, no_entry, with_calls
-from wheelcache.loading.adaptive import adaptive_loader
+from wheelcache.followed_cache import FollowedCache, FollowingAccess, no_entry, with_calls
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
-from wheelcache.loading.steps import InSteps, Steps, drive, result
+from wheelcache.loading.steps import Steps
 from wheelcache.transactions.announced import transaction_scope
 from wheelcache.transactions.overlay import Fill
 
@@ -164,11 +161,13 @@ class InTransactions(FollowingAccess):
         if value is not MISSING:
             return value
         ttl = timeout if callable(timeout) else self._ttl(timeout)
-        load = adaptive_loader(
-            self._cache_key(key), loader, ttl, policy, no_entry, encode=self._encode, decode=self._decode
+        request = self._cache.engine.request(
+            *(self._cache_key(key), loader, ttl, policy), previous=no_entry, encode=self._encode, is_alone=True
         )
-        steps = self._misses.compute(self._cache_key(key), load)
-        stored, seconds = computed(result(drive(steps)), None if callable(ttl) else ttl, policy)
+        # The ``get`` has counted the look-up.
+        request.is_counted = True
+        stored = self._cache.engine.get(request)
+        seconds, _ = request.lifetime(stored)
         if not options.expires_now(seconds):
             self._set_in_overlay(key, stored, seconds, self._tag_names(tags))
         return self._decode(stored)
@@ -191,9 +190,7 @@ class InTransactions(FollowingAccess):
         return self._compute_alone(key, compute, begun)
 
     def _compute_alone(self, key: str, compute: Compute, begun: Any) -> Steps:
-        computed = Computed(cast(EngineBackend, self))
-        loader = InSteps(partial(computed.steps, compute, partial(self.keep, key, begun=begun)))
-        return computed.outcome((yield from self._misses.compute(self._cache_key(key), loader)))
+        return self.compute(key, compute, partial(self.keep, key, begun=begun))  # type: ignore[no-any-return]
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: Any) -> None:
         if self.overlay() is None:

@@ -14,11 +14,8 @@ from inspect import Parameter, signature
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.codec import Codec
 from wheelcache.core.contract import Record
 from wheelcache.loading.policy import LoadPolicy
-from wheelcache.loading.request import Loaded
-from wheelcache.loading.steps import Call, InSteps, Steps
 
 PREVIOUS: Final = "previous"
 
@@ -75,49 +72,37 @@ def check_has_no_refresh_ahead(ttl: Callable[..., Any], policy: LoadPolicy) -> N
         raise TypeError(f"refresh_ahead is a fraction of a number of seconds, not of the function {ttl!r}")
 
 
-_BY_REFERENCE: Final = Codec(None)
-
-
-def adaptive_loader(
-    key: Hashable,
-    loader: Callable[..., Any],
-    ttl: Any,
-    policy: LoadPolicy,
-    previous: Callable[[Any], Record | None],
-    *,
-    encode: Callable[[Any], Any] = _BY_REFERENCE.encode,
-    decode: Callable[[Any], Any] = _BY_REFERENCE.decode,
-    passes_previous: bool | None = None,
-) -> InSteps:
-    """Return a loader without parameters. It calls ``loader`` and returns its value, encoded by ``encode``.
+class WithPrevious:
+    """A loader without parameters, which passes the previous value to ``loader``.
 
     Args:
-        ttl: if this is a function, the new loader returns a Loaded, with the TTL that the function gave.
-        previous: ``previous(key)`` returns the entry with the value that the loader replaces.
-        decode: reverses ``encode``, for the previous value.
-        passes_previous: whether ``loader`` receives the previous value; None if its parameters decide.
+        key: the key of the value.
+        previous: returns the entry with the value that the loader replaces.
+        decode: returns the value of an entry.
     """
-    if passes_previous is None:
-        passes_previous = takes_previous(loader)
-    if callable(ttl):
-        check_has_no_refresh_ahead(ttl, policy)
-    # None has a TTL of its own.
-    skips_none = policy.negative_ttl is not None
 
-    def load() -> Steps:
-        record = previous(key) if passes_previous else None
-        replaced = None if record is None else decode(record.value)
-        value, error = yield Call(partial(loader, previous=replaced) if passes_previous else loader)
-        if error is not None:
-            return None, error
-        if value is KEEP:
-            if record is None:
-                raise no_previous(key)
-            # Again, since the loader may have changed the object that it received.
-            value = decode(record.value)
-        stored = encode(value)
-        if not callable(ttl) or (value is None and skips_none):
-            return stored, None
-        return Loaded(stored, seconds_for(ttl, value)), None
+    __slots__ = ("_decode", "_key", "_loader", "_previous", "_record")
 
-    return InSteps(load)
+    def __init__(
+        self,
+        key: Hashable,
+        loader: Callable[..., Any],
+        previous: Callable[[Any], Record | None],
+        decode: Callable[[Any], Any],
+    ) -> None:
+        self._key = key
+        self._loader = loader
+        self._previous = previous
+        self._decode = decode
+        self._record: Record | None = None
+
+    def __call__(self) -> Any:
+        self._record = record = self._previous(self._key)
+        return self._loader(previous=None if record is None else self._decode(record.value))
+
+    def renewed(self) -> Any:
+        """Return the previous value, which the last call has passed on, for the result KEEP."""
+        if self._record is None:
+            raise no_previous(self._key)
+        # Again, since the loader may have changed the object that it received.
+        return self._decode(self._record.value)

@@ -9,11 +9,11 @@ from wheelcache.core.contract import DEAD, Core, Removals
 from wheelcache.loading.background import Background, Handed, MakeContext, made_for_load, stay_with_callers, within
 from wheelcache.loading.backoff import Backoff
 from wheelcache.loading.policy import Receivers
-from wheelcache.loading.request import LoadRequest, Target
+from wheelcache.loading.request import LoadRequest, Target, computed
 from wheelcache.loading.results import Results
-from wheelcache.loading.steps import Steps, StepsTo, call, result
+from wheelcache.loading.steps import Steps, StepsTo, result
 from wheelcache.stats import Meter
-from wheelcache.turns import End, Turn, Turns
+from wheelcache.turns import End, Turn, Turns, enter
 
 
 @dataclass(slots=True, eq=False)
@@ -63,11 +63,15 @@ class BackgroundLoads:
         """Let a pool or a task load a value for which the caller will wait until ``deadline``."""
         request.contexts = made_for_load(self._context)
         turn.is_awaited = True
+        # The caller computes the value no longer, so it may ask for it again after its timeout.
+        turn.exit()
         handed = background.load(self._run(turn, request, background), turn, deadline)
         if handed is Handed.TAKEN:
             turn.is_handed_over = True
         elif handed is Handed.NO_ROOM:
             self._counts.add("refreshes_dropped")
+        else:
+            enter((turn,))
         return handed
 
     def may_try(self, key: Any) -> bool:
@@ -87,12 +91,16 @@ class BackgroundLoads:
                 if not self._is_wanted(request):
                     return None, None
                 request.started = self._core.now()
-            value, error = yield from within(request.contexts, call(request.loader, (turn,)))
+            enter((turn,))
+            value, error = yield from within(request.contexts, computed(request))
             if error is None:
-                _, error = self._results.loaded(turn, request, value)
+                try:
+                    self._results.finish(turn, request, value)
+                except BaseException as raised:
+                    error = raised
             elif not (isinstance(error, Exception) or (background.blocking and not stay_with_callers())):
                 # A cancellation: the loop, or the caller that runs this, ends.
-                self._results.failed(turn, request, error)
+                self._results.fail(turn, request, error)
                 return None, error
             if error is not None:
                 self._failed(turn, request, error, is_refresh)
@@ -103,6 +111,7 @@ class BackgroundLoads:
                 turn.end(End.AGAIN)
             finally:
                 turn.end(End.AGAIN)
+                turn.exit()
                 # From Python 3.12 on, the frames of the error's traceback refer to this one: they would be a cycle with
                 # the error, and with the turn, which has it too.
                 error = None
@@ -119,7 +128,7 @@ class BackgroundLoads:
             self._core.delete(request.key, only=DEAD, removed=removed)
         # Otherwise it is raised to the caller.
         is_logged = is_refresh or request.policy.fail_safe or request.given_up
-        self._results.failed(turn, request, error, is_logged=is_logged)
+        self._results.fail(turn, request, error, is_logged=is_logged)
         try:
             if is_logged:
                 self._results.log_failure(request, error, pause)

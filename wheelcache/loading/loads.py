@@ -15,14 +15,15 @@ generator: an exception that arrives at any point leaves no turn without a leade
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, cast
+from inspect import isawaitable
+from typing import Any, Final, cast
 
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core.access import TTL, Lifetime
 from wheelcache.core.contract import MISSING, Core, Record, Times
 from wheelcache.errors import LoadDeadlock, LoadTimeout
 from wheelcache.keys import KeyProxies, unwrap
-from wheelcache.loading.adaptive import adaptive_loader, check_has_no_refresh_ahead, takes_previous
+from wheelcache.loading.adaptive import WithPrevious, check_has_no_refresh_ahead, takes_previous
 from wheelcache.loading.background import BACKGROUND, Background, Handed, MakeContext, stay_with_callers
 from wheelcache.loading.background_loads import BackgroundLoads
 from wheelcache.loading.backoff import Backoff
@@ -30,13 +31,29 @@ from wheelcache.loading.computed_keys import ComputedKeys
 from wheelcache.loading.computing_time import ComputingTime
 from wheelcache.loading.policy import LoadPolicy, Receivers
 from wheelcache.loading.recent_failures import RecentFailures
-from wheelcache.loading.request import LoadRequest, Target, untagged
+from wheelcache.loading.request import LoadRequest, Target, computed, untagged
 from wheelcache.loading.results import Results
 from wheelcache.loading.shared_errors import error_for_waiter
-from wheelcache.loading.steps import InSteps, Loader, Outcome, Steps, StepsTo, Wait, call, outcome_of
+from wheelcache.loading.steps import (
+    InSteps,
+    Loader,
+    Outcome,
+    Steps,
+    StepsTo,
+    Wait,
+    as_it_is,
+    call,
+    drive,
+    drive_async,
+    outcome_of,
+    result,
+)
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import LOAD_COUNTS, Meter
-from wheelcache.turns import End, Is, Turn, Turns, led, wait_until
+from wheelcache.turns import End, Is, Turn, Turns, enter, led, wait_until
+
+TAKEN: Final = object()
+"""The result of ``Loads.begin`` if the caller must wait."""
 
 
 def stale_record(core: Core, key: Hashable, grace: float) -> Record | None:
@@ -93,6 +110,8 @@ class Loads:
         self.failures = RecentFailures(start_jobs)
         self.computed = ComputedKeys()
         self._results = Results(core, target, self.counts, self.computing, self.computed, self._backoff, self.failures)
+        self.finish = self._results.finish
+        self.fail = self._results.fail
         self._in_background = BackgroundLoads(
             core, target, self.turns, self._results, self.counts, self._backoff, background_context
         )
@@ -107,32 +126,63 @@ class Loads:
         """Count a value of ``key``, a key of the core, that a caller computed in ``seconds`` after a miss."""
         self._results.count(key, seconds, "loads")
 
-    def compute(self, key: Any, loader: Loader) -> Steps:
-        """Run a loader by which the caller computes a value of ``key``, a key of the core, for itself. It counts as a
-        load."""
+    def compute(self, request: LoadRequest) -> Steps:
+        """Return the steps to the stored form of a value that the caller computes for itself. It counts as a load."""
+        if not request.is_counted:
+            request.is_counted = True
+            self._core.count_miss(request.key)
         started = self._core.now()
-        value, error = yield from call(loader)
-        self._results.computed(key, self._core.now() - started, error)
+        value, error = yield from computed(request)
+        if request.is_computed:
+            self._results.computed(request.key, self._core.now() - started, error)
         return value, error
 
     # Requests.
 
     def request(
-        self, key: Hashable, loader: Loader, ttl: Lifetime, policy: LoadPolicy, tags: tuple[str, ...] = ()
+        self,
+        key: Hashable,
+        loader: Loader,
+        ttl: Lifetime,
+        policy: LoadPolicy,
+        tags: tuple[str, ...] = (),
+        *,
+        previous: Callable[[Any], Record | None] | None = None,
+        encode: Callable[[Any], Any] | None = None,
+        decode: Callable[[Any], Any] = as_it_is,
+        passes_previous: bool | None = None,
+        is_alone: bool = False,
     ) -> LoadRequest:
-        """Return a request for ``load``. It answers the miss of ``key``, so no later ``set`` by the caller is a fill.
+        """Return a request for ``get`` or ``load``, after a ``find`` that missed. It answers the miss of ``key``, so no
+        later ``set`` by the caller is a fill.
+
+        Args:
+            previous: returns the entry with the value that the loader replaces; by default the one in the cache.
+            encode, decode: convert a value to its stored form and back. By default, the value is stored as it is.
+            passes_previous: whether ``loader`` receives the previous value; None if its parameters decide.
+            is_alone: whether the caller computes the value for itself. Then the TTL is not checked.
 
         Raises:
-            TypeError, ValueError: if ``ttl`` is neither a number of seconds > 0 nor None.
+            TypeError, ValueError: if ``ttl`` is neither a number of seconds > 0 nor None nor a function.
         """
-        seconds = None if callable(ttl) else self._target.seconds(ttl)
+        if callable(ttl):
+            check_has_no_refresh_ahead(ttl, policy)
+        elif ttl is not None and not is_alone:
+            ttl = self._target.seconds(ttl)
         plain, _ = self._target.adapt_and_pop_miss(key)
-        if not isinstance(loader, InSteps) and (callable(ttl) or takes_previous(loader)):
-            loader = adaptive_loader(key, loader, ttl, policy, self.previous)
-        return LoadRequest(plain, key, plain, loader, seconds, policy, self._target.tag_names(plain, tags))
+        if passes_previous is None:
+            passes_previous = type(loader) is not InSteps and takes_previous(loader)
+        if passes_previous:
+            loader = WithPrevious(key, loader, self.previous if previous is None else previous, decode)
+        names = self._target.tag_names(plain, tags) if tags or type(plain) is not str else ()
+        request = LoadRequest(plain, key, loader, ttl, policy, names, encode)
+        if is_alone:
+            request.is_alone, request.is_at_once = True, False
+        return request
 
     def refresh(self, request: LoadRequest, found: Any) -> Steps:
         """Return ``found``, the present value of the request's key, which is loaded again."""
+        request.is_hit = True
         times = self._core.times(request.key)
         if times is not None:
             request.fresh_until = times.fresh_until
@@ -213,13 +263,93 @@ class Loads:
 
     # A look-up.
 
-    def load(self, request: LoadRequest) -> Steps:
-        """Return the value of a key, after a ``find`` that missed.
+    def get(self, request: LoadRequest, found: Any = MISSING) -> Any:
+        """Return the value of a key for which a ``find`` returned ``found``. If that is MISSING, and no other caller
+        computes the value, this thread does. Otherwise, the value is refreshed.
 
         Raises:
             LoadDeadlock: if the loader needs the key that it loads, itself or through other loaders.
             LoadTimeout: if the timeout has passed and there is no stale value.
         """
+        if request.is_at_once and found is MISSING:
+            turn = Turn(self.turns, request.key, request.watched, request.names)
+            try:
+                found = self.begin(turn, request)
+                if found is MISSING:
+                    try:
+                        value = request.complete(request.loader())
+                    except BaseException as error:
+                        self.fail(turn, request, error)
+                        raise
+                    return self.finish(turn, request, value)
+                if found is not TAKEN:
+                    return found
+            finally:
+                # Twice: the second call completes an interrupted one.
+                try:
+                    turn.close()
+                finally:
+                    turn.close()
+            found = MISSING
+        return result(drive(self.load(request) if found is MISSING else self.refresh(request, found)))
+
+    async def aget(self, request: LoadRequest, found: Any = MISSING) -> Any:
+        """Do the same as ``get`` in a task, and await an awaitable result of the loader."""
+        if request.is_at_once and found is MISSING:
+            turn = Turn(self.turns, request.key, request.watched, request.names)
+            try:
+                found = self.begin(turn, request)
+                if found is MISSING:
+                    try:
+                        value = request.loader()
+                        value = request.complete(await value if isawaitable(value) else value)
+                    except BaseException as error:
+                        self.fail(turn, request, error)
+                        raise
+                    return self.finish(turn, request, value)
+                if found is not TAKEN:
+                    return found
+            finally:
+                try:
+                    turn.close()
+                finally:
+                    turn.close()
+            found = MISSING
+        return result(await drive_async(self.load(request) if found is MISSING else self.refresh(request, found)))
+
+    def begin(self, turn: Turn, request: LoadRequest) -> Any:
+        """Begin to compute the value of a request. Return MISSING if ``turn`` leads, so that the caller computes the
+        value and calls ``finish`` or ``fail``; otherwise the value, if another caller has just stored it, or TAKEN, if
+        the caller must wait, or leads the key itself. It then calls ``load``.
+
+        The caller calls ``turn.close`` in a ``finally``, whatever this returns or raises.
+        """
+        if not self.turns.lead(turn):
+            return TAKEN
+        found = self._look_again(request)
+        if found is MISSING and request.is_at_once and not request.is_counted and not request.leaves_miss:
+            request.is_counted = True
+            if request.key is request.watched:
+                # The caller of a load apart has counted its look-up of the key.
+                self._core.count_miss(request.key)
+        return found
+
+    def _look_again(self, request: LoadRequest) -> Any:
+        """Look up the key, since another caller may have stored the value between the miss and the turn."""
+        # Marked first, so that a look-up counts at most once if it is interrupted.
+        was_counted, request.is_counted = request.is_counted, True
+        found = self._core.find(request.key, MISSING)
+        if found is not MISSING:
+            request.is_hit = True
+            return found
+        request.is_counted = was_counted
+        request.started = self._core.now()
+        return MISSING
+
+    def load(self, request: LoadRequest) -> Steps:
+        """Return the steps of ``get``: to wait for another caller, to serve a stale value, or to load elsewhere."""
+        if request.is_alone:
+            return (yield from self.compute(request))
         background = yield BACKGROUND
         policy = request.policy
         outcome: Outcome | None = None
@@ -253,43 +383,38 @@ class Loads:
         """Lead a turn, or wait for one. Return None if the caller has to look again."""
         turn = Turn(self.turns, request.key, request.watched, request.names)
         try:
-            try:
-                state = self.turns.begin(turn, blocking=background.blocking, may_wait=request.may_wait)
-            except LoadDeadlock as error:
+            found = self.begin(turn, request)
+            if found is TAKEN:
+                try:
+                    state = self.turns.begin(turn, blocking=background.blocking, may_wait=request.may_wait)
+                except LoadDeadlock as error:
+                    return self._stale_instead(request, error)
+                if state is Is.WAITS:
+                    return (yield from self._wait(turn, request, deadline, background))
+                enter((turn,))
+                found = self._look_again(request)
+            if found is not MISSING:
+                return found, None
+            if deadline is not None and not stay_with_callers():
+                handed = self._in_background.hand_over(turn, request, deadline, background)
+                if handed is Handed.TAKEN:
+                    return (yield from self._wait_for_own(turn, request, deadline))
+                if handed is Handed.NO_ROOM:
+                    turn.end(End.AGAIN)
+                    return self._timed_out(request)
+            value, error = yield from computed(request)
+            if error is not None:
+                self.fail(turn, request, error)
                 return self._stale_instead(request, error)
-            if state is Is.WAITS:
-                return (yield from self._wait(turn, request, deadline, background))
-            return (yield from self._lead(turn, request, deadline, background))
+            try:
+                return self.finish(turn, request, value), None
+            except BaseException as raised:
+                return self._stale_instead(request, raised)
         finally:
-            # Twice: the second call completes an interrupted one.
             try:
                 turn.close()
             finally:
                 turn.close()
-
-    def _lead(
-        self, turn: Turn, request: LoadRequest, deadline: float | None, background: Background
-    ) -> StepsTo[Outcome | None]:
-        # Another caller may have stored the value after this one missed it and before it began its turn.
-        found = self._find(request)
-        if found is not MISSING:
-            return found, None
-        request.started = self._core.now()
-        if deadline is not None and not stay_with_callers():
-            handed = self._in_background.hand_over(turn, request, deadline, background)
-            if handed is Handed.TAKEN:
-                return (yield from self._wait_for_own(turn, request, deadline))
-            if handed is Handed.NO_ROOM:
-                turn.end(End.AGAIN)
-                return self._timed_out(request)
-        value, error = yield from call(request.loader, (turn,))
-        if error is None:
-            value, error = self._results.loaded(turn, request, value)
-        elif request.policy.shares(error):
-            self._results.failed(turn, request, error)
-        else:
-            turn.end(End.AGAIN)
-        return (value, None) if error is None else self._stale_instead(request, error)
 
     def _wait_for_own(self, turn: Turn, request: LoadRequest, deadline: float) -> StepsTo[Outcome | None]:
         """Wait for the turn that the caller has handed over. Return None if it has to look again."""
@@ -309,7 +434,7 @@ class Loads:
             return stale, None
         if turn.is_late:
             # The key was written since the leader began, so the value may be there.
-            found = self._find(request)
+            found = self._look_again(request)
             if found is not MISSING:
                 return found, None
         yield Wait(cast("Turn", turn.waits_on).alarm, wait_until(deadline, blocking=background.blocking))
@@ -329,13 +454,6 @@ class Loads:
             return outcome if outcome[1] is None else (None, error_for_waiter(value, request.caller_key))
         # Any other error (a cancellation, an exit) is about the leader, not about the value.
         return None
-
-    def _find(self, request: LoadRequest) -> Any:
-        # Marked first, so that a look-up counts at most once if it is interrupted.
-        request.is_counted = True
-        found = self._core.find(request.key, MISSING)
-        request.is_counted = request.is_hit = found is not MISSING
-        return found
 
     # Stale values.
 
@@ -391,7 +509,8 @@ class Loads:
         requests = {}
         for caller_key in callers_keys:
             key, _ = self._target.adapt_and_pop_miss(caller_key)
-            requests[key] = LoadRequest(key, caller_key, key, _no_loader, seconds, policy, started=now)
+            requests[key] = request = LoadRequest(key, caller_key, _no_loader, seconds, policy)
+            request.started = now
         turns: list[Turn] = []
         try:
             for key in requests:
@@ -400,13 +519,14 @@ class Loads:
                 if not self.turns.claim(turn):
                     turns.pop()
             keys = [request.caller_key for request in requests.values()]
-            values, error = yield from call(InSteps(lambda: outcome_of(read(keys))), tuple(turns))
+            enter(turns)
+            values, error = yield from call(InSteps(lambda: outcome_of(read(keys))))
             if error is None:
                 error = self._loaded_many(turns, requests, values)
             if error is not None:
-                for turn in turns if policy.shares(error) else ():
+                for turn in turns:
                     if turn.ended is None:
-                        self._results.failed(turn, requests[turn.key], error)
+                        self.fail(turn, requests[turn.key], error)
                 return None, error
         finally:
             # Twice: the second call completes an interrupted one.
@@ -426,8 +546,9 @@ class Loads:
         for turn in turns:
             request = requests[turn.key]
             if request.caller_key in values:
-                _, error = self._results.loaded(turn, request, values[request.caller_key])
-                if error is not None:
+                try:
+                    self.finish(turn, request, values[request.caller_key])
+                except BaseException as error:
                     return error
             else:
                 self._results.found_nothing(turn, request)

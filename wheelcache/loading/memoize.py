@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import Parameter, Signature, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol, Self, TypeVar, overload
 
 from wheelcache.core import CacheAccess
+from wheelcache.core.access import Serialized
 from wheelcache.core.contract import MISSING
 from wheelcache.core.tally import Tally
 from wheelcache.keys import group_of
-from wheelcache.loading.adaptive import PREVIOUS, adaptive_loader
+from wheelcache.loading.adaptive import PREVIOUS
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.memoized_methods import Instances, MemoizedMethod, is_in_class
 from wheelcache.loading.policy import LoadPolicy
-from wheelcache.loading.steps import Loader, Steps, drive, result, run_async
+from wheelcache.loading.request import LoadRequest
+from wheelcache.loading.steps import Steps, as_it_is, drive, result, run_async
 from wheelcache.stats import hit_ratio
 
 P = ParamSpec("P")
@@ -135,100 +137,262 @@ def memoizer(
     ttl: Any,
     key: Callable[..., Hashable] | None,
     policy: LoadPolicy,
-    tags_of: Callable[..., tuple[str, ...]],
+    tags_of: TagsOf | None,
 ) -> Memoizer:
     """Return the decorator that memoizes in ``cache``, with its loads and new groups of keys. See ``Cache.memoize``."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         check_function(function)
         group = add_group(name_of(function))
-        name = group.name
-        has_previous, arity = receives_previous(function), -1
-        if key is not None:
-            make_key = _keys_by(key, name)
-        else:
-            as_called = signature_of(function, name, has_previous=has_previous)
-            # If all arguments are given by position, they make the key as they are, which saves 150 ns.
-            make_key, arity = keys_by_arguments(as_called, name), arity_of(as_called)
-        instances = Instances(name) if key is None and is_in_class(function) else None
-        find, ahead = cache.find, policy.refresh_ahead
-        hits, misses, stale_hits, calls = Tally(), Tally(), Tally(), Tally()
-        # ``next(hit)`` counts a hit without looking up an attribute.
-        hit = hits.ticks
-
-        def load(*args: Any, **kwargs: Any) -> Any:
-            next(calls.ticks)
-            return function(*args, **kwargs)
-
-        def forget(*args: Any, **kwargs: Any) -> bool:
-            made = make_key(args, kwargs)
-            try:
-                return cache.delete(made)
-            except TypeError as error:
-                raise unhashable(name, error) from error
-
-        def go_on(made: Any, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
-            bound = partial(load, *args, **kwargs)
-            loader: Loader = bound
-            if has_previous:
-                loader = adaptive_loader(made, bound, ttl, policy, loads.previous, passes_previous=True)
-            request = loads.request(made, loader, ttl, policy, tags_of(*args, **kwargs))
-            if found is not MISSING:
-                next(hit)
-                return (yield from loads.refresh(request, found))
-            next(misses.ticks)
-            if instances is not None:
-                instances.missed(args)
-            value, error = yield from loads.load(request)
-            if error is None and request.is_hit:
-                next(stale_hits.ticks)
-            return value, error
-
-        memoized: Any
-        if is_async(function):
-
-            @wraps(function)
-            async def memoized(*args: Any, **kwargs: Any) -> Any:
-                made = (name, *args) if not kwargs and len(args) == arity else make_key(args, kwargs)
-                try:
-                    found = find(made, MISSING)
-                except TypeError as error:
-                    raise unhashable(name, error) from error
-                if found is MISSING or (ahead is not None and loads.needs_refresh(made, found, ttl, policy)):
-                    return await run_async(go_on(made, found, args, kwargs))
-                next(hit)
-                return found
-
-        else:
-
-            @wraps(function)
-            def memoized(*args: Any, **kwargs: Any) -> Any:
-                made = (name, *args) if not kwargs and len(args) == arity else make_key(args, kwargs)
-                try:
-                    found = find(made, MISSING)
-                except TypeError as error:
-                    raise unhashable(name, error) from error
-                if found is MISSING or (ahead is not None and loads.needs_refresh(made, found, ttl, policy)):
-                    return result(drive(go_on(made, found, args, kwargs)))
-                next(hit)
-                return found
-
-        lock = threading.Lock()
-
-        def cache_stats() -> MemoStats:
-            with lock:
-                # As in the figures of the cache, a stale value turns a miss into a hit.
-                stale_count = stale_hits.read()
-                hit_count, miss_count = hits.read() + stale_count, misses.read() - stale_count
-                return MemoStats(hit_count, miss_count, hit_ratio(hit_count, miss_count), calls.read())
-
-        memoized.uncached = function
-        memoized.cache_delete = forget
-        memoized.cache_clear = group.delete
-        memoized.cache_stats = cache_stats
-        return MemoizedMethod.of(memoized) if is_in_class(function) else memoized
+        place = InMemory(cache, loads, group, ttl, policy, tags_of, receives_previous(function))
+        return memoized_in(function, group.name, key, policy, lambda: place, at_first_call=False)[0]
 
     return decorator(decorate, ttl, "@cache.memoize")
+
+
+TagsOf = Callable[..., tuple[str, ...]]
+"""Returns the tags of a value, given the arguments of the call."""
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+"""The positional and the named arguments of a call."""
+
+Wanted = LoadRequest | Steps | None
+"""The request of a value that must be computed, or steps to it; None if there is a value."""
+
+
+class Place(Protocol):
+    """The place of the values of one memoized function.
+
+    Attributes:
+        group: the first item of its keys.
+        find: returns the stored value of a key, or the default, if that takes one step.
+        restore: returns the value of a stored object that is Serialized.
+        get, aget: return the stored value of a request: see ``Loads``.
+    """
+
+    group: str
+    find: Callable[[Any, Any], Any]
+    restore: Callable[[Any], Any]
+    get: Callable[..., Any]
+    aget: Callable[..., Coroutine[Any, Any, Any]]
+
+    def key(self, made: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the key of a call, given its arguments after an item for the group.
+
+        Raises:
+            TypeError: if the arguments cannot be a key.
+        """
+
+    def seek(
+        self, key: Any, found: Any, loader: Callable[..., Any], call: Arguments, count: Callable[[bool], object]
+    ) -> tuple[Any, Wanted]:
+        """Return the stored value and None, or what is known of it and the way to it.
+
+        Args:
+            found: the result of ``find``; MISSING if it was not called with this key.
+            loader: calls the function, and counts the call.
+            count: receives whether a value was found, from steps; otherwise, the caller counts.
+        """
+
+    def delete(self, key: Any) -> bool:
+        """Forget a value. Return whether there was one."""
+
+    def clear(self) -> int:
+        """Forget all values. Return their number, as far as it is known."""
+
+
+class InMemory:
+    """The values of one function in the memory of a cache: under tuples that begin with the same string."""
+
+    restore: Callable[[Any], Any] = staticmethod(as_it_is)
+
+    def __init__(
+        self,
+        cache: CacheAccess,
+        loads: Loads,
+        group: Group,
+        ttl: Any,
+        policy: LoadPolicy,
+        tags_of: TagsOf | None,
+        has_previous: bool,
+    ) -> None:
+        self._cache = cache
+        self._loads = loads
+        self._group = group
+        self._ttl = ttl
+        self._policy = policy
+        self._tags_of = tags_of
+        self._has_previous = has_previous
+        self.group = group.name
+        self.find = cache.find
+        self.get, self.aget = loads.get, loads.aget
+        self.clear = group.delete
+
+    def key(self, made: tuple[Any, ...]) -> tuple[Any, ...]:
+        check_hashable(made, self.group)
+        return made
+
+    def seek(
+        self, key: Any, found: Any, loader: Callable[..., Any], call: Arguments, count: Callable[[bool], object]
+    ) -> tuple[Any, Wanted]:
+        loads, ttl, policy = self._loads, self._ttl, self._policy
+        if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
+            return found, None
+        tags = () if self._tags_of is None else self._tags_of(*call[0], **call[1])
+        return found, loads.request(key, loader, ttl, policy, tags, passes_previous=self._has_previous)
+
+    def delete(self, key: Any) -> bool:
+        return self._cache.delete(key)
+
+
+def memoized_in(
+    function: Callable[..., Any],
+    name: str,
+    key: Callable[..., Hashable] | None,
+    policy: LoadPolicy,
+    find_place: Callable[[], Place],
+    prefix_of_call: Callable[[], tuple[Any, ...]] | None = None,
+    *,
+    at_first_call: bool,
+) -> tuple[Any, Callable[[], object]]:
+    """Return ``function`` memoized, and a function that forgets its place.
+
+    Args:
+        name: the name of the function, for errors.
+        key: returns the part of the key that stands for the arguments.
+        find_place: returns the place of the values. It is called again after the place was forgotten.
+        prefix_of_call: returns parts of the key that depend on the running code.
+        at_first_call: whether the place is found at the first call only.
+    """
+    if key is not None:
+        parts_of: MakeParts = lambda args, kwargs: (key(*args, **kwargs),)  # noqa: E731
+        arity = -1
+    else:
+        as_called = signature_of(function, name, has_previous=receives_previous(function))
+        # If all arguments are given by position, they make the key as they are, which saves 150 ns.
+        parts_of, arity = parts_by_arguments(as_called, name), arity_of(as_called)
+    if prefix_of_call is not None:
+        of_arguments, arity = parts_of, -1
+        parts_of = lambda args, kwargs: (*prefix_of_call(), *of_arguments(args, kwargs))  # noqa: E731
+    instances = Instances(name) if key is None and is_in_class(function) else None
+    always_looks = policy.refresh_ahead is not None
+    hits, misses, calls = Tally(), Tally(), Tally()
+    # ``next(hit)`` counts a hit without looking up an attribute.
+    hit = hits.ticks
+    lock = threading.Lock()
+    place: Place | None = None
+    find: Callable[[Any, Any], Any] = find_nothing
+    restore: Callable[[Any], Any] = as_it_is
+    get: Callable[..., Any] = find_nothing
+    aget: Callable[..., Any] = find_nothing
+    group = ""
+
+    def found_place() -> Place:
+        nonlocal place, find, restore, get, aget, group
+        with lock:
+            if place is None:
+                new = find_place()
+                find, restore, get, aget, group, place = new.find, new.restore, new.get, new.aget, new.group, new
+            return place
+
+    if not at_first_call:
+        found_place()
+
+    def forget_place() -> None:
+        nonlocal place, find
+        with lock:
+            place, find = None, find_nothing
+
+    def load(*args: Any, **kwargs: Any) -> Any:
+        next(calls.ticks)
+        return function(*args, **kwargs)
+
+    def count(is_hit: bool) -> None:
+        next(hit if is_hit else misses.ticks)
+
+    def seek(made: Any, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Wanted]:
+        here = found_place()
+        checked = here.key(made)
+        found, wanted = here.seek(
+            *(checked, found if checked is made else MISSING, partial(load, *args, **kwargs), (args, kwargs), count)
+        )
+        if wanted is None:
+            next(hit)
+        elif found is MISSING and instances is not None:
+            instances.missed(args)
+        return found, wanted
+
+    memoized: Any
+    if is_async(function):
+
+        @wraps(function)
+        async def memoized(*args: Any, **kwargs: Any) -> Any:
+            made = (group, *args) if not kwargs and len(args) == arity else (group, *parts_of(args, kwargs))
+            try:
+                found = find(made, MISSING)
+            except TypeError:
+                # The arguments cannot be a key. ``seek`` raises an error that explains this.
+                found = MISSING
+            if found is not MISSING and not always_looks:
+                next(hit)
+            else:
+                found, wanted = seek(made, found, args, kwargs)
+                if type(wanted) is LoadRequest:
+                    try:
+                        found = await aget(wanted, found)
+                    finally:
+                        count(wanted.is_hit)
+                elif wanted is not None:
+                    return await run_async(wanted)
+            return restore(found) if type(found) is Serialized else found
+
+    else:
+
+        @wraps(function)
+        def memoized(*args: Any, **kwargs: Any) -> Any:
+            made = (group, *args) if not kwargs and len(args) == arity else (group, *parts_of(args, kwargs))
+            try:
+                found = find(made, MISSING)
+            except TypeError:
+                found = MISSING
+            if found is not MISSING and not always_looks:
+                next(hit)
+            else:
+                found, wanted = seek(made, found, args, kwargs)
+                if type(wanted) is LoadRequest:
+                    # Called here, as the steps are: every call between two functions counts towards the limit of
+                    # recursion.
+                    try:
+                        found = get(wanted, found)
+                    finally:
+                        next(hit if wanted.is_hit else misses.ticks)
+                elif wanted is not None:
+                    return result(drive(wanted))
+            return restore(found) if type(found) is Serialized else found
+
+    def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Place, Any]:
+        here = found_place()
+        return here, here.key((here.group, *parts_of(args, kwargs)))
+
+    def cache_delete(*args: Any, **kwargs: Any) -> bool:
+        here, made = key_of(args, kwargs)
+        return here.delete(made)
+
+    def cache_stats() -> MemoStats:
+        with lock:
+            hit_count, miss_count = hits.read(), misses.read()
+            return MemoStats(hit_count, miss_count, hit_ratio(hit_count, miss_count), calls.read())
+
+    memoized.uncached = function
+    memoized.cache_delete = cache_delete
+    memoized.cache_clear = lambda: found_place().clear()
+    memoized.cache_stats = cache_stats
+    return MemoizedMethod.of(memoized) if is_in_class(function) else memoized, forget_place
+
+
+def find_nothing(key: Any, default: Any) -> Any:
+    """Return ``default``: values are not found in one step."""
+    return default
 
 
 def check_function(function: Any) -> None:
@@ -260,18 +424,14 @@ def name_of(function: Callable[..., Any]) -> str:
 _BY_POSITION: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 _BY_NAME: Final = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
 
-MakeKey = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]
+MakeParts = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]
 
 
-def _keys_by(key: Callable[..., Hashable], name: str) -> MakeKey:
-    return lambda args, kwargs: (name, key(*args, **kwargs))
-
-
-def keys_by_arguments(as_called: Signature, name: str) -> MakeKey:
-    """Return a function that makes tuples of ``name`` and every argument in the order of the signature, with defaults.
+def parts_by_arguments(as_called: Signature, name: str) -> MakeParts:
+    """Return a function that makes tuples of every argument in the order of the signature, with defaults.
 
     It avoids ``Signature.bind``, which takes 3 us or more, unless the function accepts any number of arguments, or the
-    call does not fit the signature. In the latter case, ``bind`` raises the error.
+    call does not fit the signature. In the latter case, ``bind`` raises the error, which contains ``name``.
     """
     parameters, bind = list(as_called.parameters.values()), as_called.bind
     kinds = [each.kind for each in parameters]
@@ -284,9 +444,9 @@ def keys_by_arguments(as_called: Signature, name: str) -> MakeKey:
     takes_names = Parameter.VAR_KEYWORD in kinds
     takes_only_positions = kinds == [Parameter.VAR_POSITIONAL]
 
-    def make_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    def make_parts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if takes_only_positions and not kwargs:
-            return (name, args)
+            return (args,)
         if not takes_positions and len(args) <= by_position:
             values = left[len(args)].copy()
             others = []
@@ -298,22 +458,21 @@ def keys_by_arguments(as_called: Signature, name: str) -> MakeKey:
             # By identity: a value may claim to be equal to anything.
             if all(value is not Parameter.empty for value in values.values()):
                 if not others and not takes_names:
-                    return (name, *args, *values.values())
+                    return (*args, *values.values())
                 if takes_names and all(each not in by_name for each, _ in others):
                     # The names differ, so sorting never compares values.
-                    return (name, *args, *values.values(), tuple(sorted(others)))
+                    return (*args, *values.values(), tuple(sorted(others)))
         try:
             bound = bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{name}: {error}") from None
         bound.apply_defaults()
         pairs = zip(bound.arguments.values(), kinds, strict=True)
-        return (
-            name,
-            *(tuple(sorted(value.items())) if kind is Parameter.VAR_KEYWORD else value for value, kind in pairs),
+        return tuple(
+            [tuple(sorted(value.items())) if kind is Parameter.VAR_KEYWORD else value for value, kind in pairs]
         )
 
-    return make_key
+    return make_parts
 
 
 def signature_of(function: Callable[..., Any], name: str, *, has_previous: bool = False) -> Signature:
@@ -378,5 +537,9 @@ def arity_of(as_called: Signature) -> int:
     return len(kinds) if _BY_POSITION.issuperset(kinds) else -1
 
 
-def unhashable(name: str, error: TypeError) -> TypeError:
-    return TypeError(f"the arguments of {name} cannot be a key ({error}); give memoize a key=")
+def check_hashable(made: tuple[Any, ...], name: str) -> None:
+    """Raise a TypeError that contains ``name`` if the arguments of a call cannot be a key."""
+    try:
+        hash(made)
+    except TypeError as error:
+        raise TypeError(f"the arguments of {name} cannot be a key ({error}); give memoize a key=") from error

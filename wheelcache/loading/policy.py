@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypedDict
@@ -62,6 +62,7 @@ class LoadPolicy:
             if it must not be stored, and the seconds past it for which the value stays in memory. They replace the TTL
             and the seconds of ``stale``. None for other values.
         keeps_equal: whether an old value that equals the new one stays in memory if the new one must not be stored.
+        is_at_once: whether a load takes place in its caller: no old value is served, and no time limited.
     """
 
     stale: Staleness = FRESH_ONLY
@@ -73,6 +74,10 @@ class LoadPolicy:
     is_counted_by_store: Callable[[BaseException], bool] | None = None
     lifetime: Callable[[Any], tuple[float, float]] | None = None
     keeps_equal: bool = False
+    is_at_once: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_at_once", not self.stale.seconds and self.timeout is None)
 
     def shares(self, error: BaseException) -> bool:
         """Return whether the waiters of a load receive ``error``, which its loader raised."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import inf
@@ -10,30 +10,37 @@ from typing import Any, Protocol
 
 from wheelcache.core.access import TTL
 from wheelcache.core.contract import Removals, TagName, Watch
+from wheelcache.core.reusable import USUAL, check_reusable
+from wheelcache.loading.adaptive import KEEP, WithPrevious, no_previous, seconds_for
 from wheelcache.loading.policy import PLAIN, LoadPolicy
-from wheelcache.loading.steps import Loader
+from wheelcache.loading.steps import InSteps, Loader, Steps, call
 
 Stored = tuple[int, Removals | None]
 """The outcome of ``core.set``, and the entries that it removed."""
 
 
-@dataclass(slots=True, eq=False)
 class LoadRequest:
     """One look-up that missed, or one refresh.
 
-    Attributes:
+    Args:
         key: the key in the core.
         caller_key: the key as the caller wrote it.
-        watched: the key in the core whose writes outdate the value; usually ``key``.
         loader: called without arguments. In a coroutine, an awaitable result is awaited.
-        ttl: the seconds for which the value is fresh; None for no expiry.
+        ttl: the seconds for which the value is fresh, None for no expiry, or a function of the value.
         names: the tags of the entry, by their names in the core.
+        encode: returns the stored form of a value; None if values are stored as they are.
+
+    Attributes:
+        watched: the key in the core whose writes outdate the value; usually ``key``.
+        ttl: the seconds for which the value is fresh; None for no expiry. ``complete`` finds those of a function.
         fresh_until: the end of the freshness of the entry that is refreshed.
         is_counted: whether the look-up has ended, as a hit or a miss.
         cause: why the look-up missed: see ``Core.miss_cause``.
         is_hit: whether the look-up was a hit: the value was found after its key was claimed, or a stale value was
             served.
         leaves_miss: whether the caller counts the miss if the load returns MISSING.
+        is_alone: whether the caller computes the value for itself, and no value is stored or shared.
+        is_at_once: whether the load takes place in its caller, unless another caller has begun one.
         is_computed: whether the value is computed, which counts as a load, and not found, or given by the caller.
         given_up: whether the caller's timeout has passed.
         may_wait: whether the caller may wait for other loads of the key.
@@ -41,23 +48,77 @@ class LoadRequest:
         contexts: entered around the load if it runs in the background: see ``background.made_for_load``.
     """
 
-    key: Any
-    caller_key: Hashable
-    watched: Any
-    loader: Loader
-    ttl: float | None
-    policy: LoadPolicy = PLAIN
-    names: tuple[TagName, ...] = ()
-    fresh_until: float = inf
-    is_counted: bool = False
-    cause: int = 0
-    is_hit: bool = False
-    leaves_miss: bool = False
-    is_computed: bool = True
-    given_up: bool = False
-    may_wait: bool = True
-    started: float = 0.0
+    # The values of the class: most requests change few of them.
+    ttl: float | None = None
+    fresh_until = inf
+    is_counted = False
+    cause = 0
+    is_hit = False
+    leaves_miss = False
+    is_alone = False
+    is_computed = True
+    given_up = False
+    may_wait = True
+    started = 0.0
     contexts: Sequence[AbstractContextManager[Any]] = ()
+    _ttl_of: Callable[[Any], Any] | None = None
+
+    def __init__(
+        self,
+        key: Any,
+        caller_key: Hashable,
+        loader: Loader,
+        ttl: float | Callable[[Any], Any] | None,
+        policy: LoadPolicy = PLAIN,
+        names: tuple[TagName, ...] = (),
+        encode: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.key = self.watched = key
+        self.caller_key = caller_key
+        self.loader = loader
+        self.policy = policy
+        self.is_at_once = policy.is_at_once
+        self.names = names
+        self._encode = encode
+        if callable(ttl):
+            self._ttl_of = ttl
+        else:
+            self.ttl = ttl
+
+    def complete(self, value: Any) -> Any:
+        """Return the stored form of the result of ``loader()``, and find its TTL.
+
+        Raises:
+            TypeError: if the result can be read only once. Errors of the serializer and of the TTL pass through.
+        """
+        if value is KEEP:
+            if not isinstance(self.loader, WithPrevious):
+                raise no_previous(self.caller_key)
+            value = self.loader.renewed()
+        if type(value) not in USUAL:
+            check_reusable(value)
+        stored = value if self._encode is None else self._encode(value)
+        if self._ttl_of is not None and not (value is None and self.policy.negative_ttl is not None):
+            self.ttl = seconds_for(self._ttl_of, value)
+        return stored
+
+    def lifetime(self, stored: Any) -> tuple[float | None, float]:
+        """Return the TTL of the stored form of a value, and its grace."""
+        policy = self.policy
+        if stored is None and policy.negative_ttl is not None:
+            return policy.negative_ttl, 0.0
+        return self.ttl, policy.stale.seconds
+
+
+def computed(request: LoadRequest) -> Steps:
+    """Run the loader of a request. Return the outcome with the stored form of the value."""
+    value, error = yield from call(request.loader)
+    if error is None and type(request.loader) is not InSteps:
+        try:
+            value = request.complete(value)
+        except BaseException as raised:
+            return None, raised
+    return value, error
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +132,6 @@ class Unstored:
 
     value: Any
     is_computed: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The result of a loader that chooses the lifetime: ``value`` is fresh for ``ttl`` seconds, None for forever. With
-    0.0 it is not stored, and an older value does not outlive it."""
-
-    value: Any
-    ttl: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +153,14 @@ class Target(Protocol):
     @property
     def name(self) -> str:
         """The name of the cache, for logs."""
+
+    @property
+    def is_plain(self) -> bool:
+        """See ``WriteState``."""
+
+    @property
+    def usual_outcome(self) -> int:
+        """See ``WriteState``."""
 
     def adapt_and_pop_miss(self, key: Any) -> tuple[Any, object]:
         """Return the core's key for a caller's key. Forget its miss, so that no later ``set`` is a fill."""

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from wheelcache.core.contract import STORED, Core, Watch
-from wheelcache.loading.adaptive import KEEP, no_previous
 from wheelcache.loading.backoff import Backoff
 from wheelcache.loading.computed_keys import ComputedKeys
 from wheelcache.loading.computing_time import ComputingTime
 from wheelcache.loading.policy import Receivers
 from wheelcache.loading.recent_failures import RecentFailures
-from wheelcache.loading.request import Loaded, LoadRequest, Stored, Tagged, Target, Unstored
-from wheelcache.loading.steps import Outcome
+from wheelcache.loading.request import LoadRequest, Stored, Tagged, Target, Unstored
 from wheelcache.options import expires_now
 from wheelcache.stats import Meter
 from wheelcache.turns import End, Is, Turn
@@ -43,57 +41,54 @@ class Results:
     _failures: RecentFailures
     is_left_out: Callable[[Any], bool] | None = None
 
-    def loaded(self, turn: Turn, request: LoadRequest, value: Any) -> Outcome:
-        """Store the value and end the turn. Return the value, or the error of a weigher."""
+    def finish(self, turn: Turn, request: LoadRequest, value: Any) -> Any:
+        """Store a loaded value, and end the turn with it. Return the value.
+
+        Args:
+            value: the stored form of the value, which may be Unstored or Tagged.
+
+        Raises:
+            Exception: an error of the weigher, with which the turn has ended.
+        """
         stored: Stored | None = None
+        turn.loader_returned = True
         try:
-            if isinstance(value, Unstored):
+            if type(value) is Unstored:
                 request.is_computed &= value.is_computed
                 value = value.value
             else:
-                if isinstance(value, Loaded):
-                    request.ttl, value = value.ttl, value.value
-                elif isinstance(value, Tagged):
+                if type(value) is Tagged:
                     turn.names = request.names = self._target.tag_names(turn.key, value.tags)
                     value = value.value
-                if value is KEEP:
-                    raise no_previous(request.caller_key)
                 if turn.state is Is.LEADS and turn.ended is None and not turn.is_superseded:
                     stored = self._store(turn, request, value)
-            is_stored = stored is not None and stored[0] & STORED
-            if turn.is_superseded or (request.policy.stale.receivers is Receivers.OUTAGE and not is_stored):
+            if turn.is_superseded or (
+                request.policy.stale.receivers is Receivers.OUTAGE and (stored is None or not stored[0] & STORED)
+            ):
                 # Drop an older value before the caller continues: a thread that superseded the turn may be slower. A
                 # watch that was broken between its beginning and that of the turn shows a store of such a value.
                 self.drop_other(turn.key, value)
-            self._count(request, "loads")
+            # A store counts its reads itself.
+            if request.is_computed and request.policy.is_counted_by_store is None:
+                self.count(request.watched, self._core.now() - request.started, "loads")
             self._backoff.succeeded(turn.key)
             turn.end(End.VALUE, value)
         except BaseException as error:
-            self.failed(turn, request, error)
-            return None, error
-        if stored is not None:
+            self.fail(turn, request, error)
+            raise
+        if stored is not None and (stored[0] != self._target.usual_outcome or not self._target.is_plain):
             self._target.announce(*stored)
-        return value, None
+        return value
 
     def _store(self, turn: Turn, request: LoadRequest, value: Any) -> Stored | None:
         policy = request.policy
-        ttl, grace = request.ttl, policy.stale.seconds
-        if value is None and policy.negative_ttl is not None:
-            ttl, grace = policy.negative_ttl, 0.0
-        if policy.lifetime is not None:
-            ttl, grace = policy.lifetime(turn.key)
+        ttl, grace = request.lifetime(value) if policy.lifetime is None else policy.lifetime(turn.key)
         if expires_now(ttl):
             # An older value that is kept past its time must not be returned after this one.
             if not policy.keeps_equal or self._is_other(turn.key, value):
                 self._target.discard(turn.key)
             return None
         return self._target.store(turn.key, value, ttl, grace, cast("Watch", turn.watch), request.names)
-
-    def _count(self, request: LoadRequest, name: str) -> None:
-        # A store counts its reads itself.
-        if name == "loads" and not (request.is_computed and request.policy.is_counted_by_store is None):
-            return
-        self.count(request.watched, self._core.now() - request.started, name)
 
     def count(self, key: Any, seconds: float, name: str) -> None:
         """Count a load of ``key``, a key of the core, that took ``seconds``, under ``name``. Every load is counted
@@ -123,15 +118,18 @@ class Results:
         record = self._core.peek(key)
         return record is not None and not _is_same(record.value, value)
 
-    def failed(self, turn: Turn, request: LoadRequest, error: BaseException, *, is_logged: bool = False) -> None:
-        """End the turn with an error, and log it for callers that have joined, unless ``is_logged``."""
+    def fail(self, turn: Turn, request: LoadRequest, error: BaseException, *, is_logged: bool = False) -> None:
+        """End the turn with an error of the loader, and log it for callers that have joined, unless ``is_logged``."""
+        if not request.policy.shares(error):
+            turn.end(End.AGAIN)
+            return
         is_first = turn.ended is None
         is_counted_by_store = request.policy.is_counted_by_store
         is_failed_load = is_first and not (is_counted_by_store and is_counted_by_store(error))
         # A waiter may remove the traceback.
         exc_info = type(error), error, error.__traceback__
         if is_failed_load:
-            self._count(request, "load_failures")
+            self.count(request.watched, self._core.now() - request.started, "load_failures")
         turn.end(End.ERROR, error)
         if is_failed_load:
             self._failures.note(error)
@@ -145,7 +143,8 @@ class Results:
 
     def found_nothing(self, turn: Turn, request: LoadRequest) -> None:
         """End the turn on a key that a load of many keys did not find. It counts as a load; the waiters look again."""
-        self._count(request, "loads")
+        if request.policy.is_counted_by_store is None:
+            self.count(request.watched, self._core.now() - request.started, "loads")
         turn.end(End.AGAIN)
 
     def log_failure(self, request: LoadRequest, error: BaseException, pause: float) -> None:

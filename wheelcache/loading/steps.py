@@ -18,7 +18,6 @@ from typing import Any, Final, Generic, TypeVar
 from wheelcache.core.reusable import check_reusable, read_once
 from wheelcache.runtime.alarm import Alarm
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.turns import Leading, Turn
 
 Outcome = tuple[Any, BaseException | None]
 """A value, or an error to raise instead."""
@@ -132,14 +131,13 @@ StepsTo = Generator[Call | Wait | PerDriver | ToTheEnd, Any, T]
 Steps = StepsTo[Outcome]
 
 
-def call(loader: Loader, turns: tuple[Turn, ...] = ()) -> Steps:
-    """Run a loader for ``turns``. Return its outcome."""
+def call(loader: Loader) -> Steps:
+    """Run a loader. Return its outcome."""
     try:
-        with Leading(turns):
-            if isinstance(loader, InSteps):
-                return (yield from loader.steps())
-            outcome: Outcome = yield Call(loader)
-            return outcome
+        if isinstance(loader, InSteps):
+            return (yield from loader.steps())
+        outcome: Outcome = yield Call(loader)
+        return outcome
     except GeneratorExit:
         raise
     except BaseException as error:

@@ -25,9 +25,8 @@ from wheelcache.cache import Cache
 from wheelcache.codec import Codec
 from wheelcache.core.contract import MISSING, Record
 from wheelcache.errors import CacheClosed
-from wheelcache.loading.adaptive import adaptive_loader
 from wheelcache.loading.policy import FRESH_ONLY, PLAIN, LoadPolicy, Receivers, Staleness
-from wheelcache.loading.request import Tagged, Unstored, untagged
+from wheelcache.loading.request import Tagged, Unstored, computed, untagged
 from wheelcache.loading.steps import InSteps, Loader, Steps, StepsTo, ToTheEnd, call, result
 from wheelcache.near_cache.computations import CommittedValue, Computation, Computations
 from wheelcache.near_cache.guarded_store import GuardedStore
@@ -359,8 +358,7 @@ class NearCache:
             begin: called before ``loader`` if there are tags.
             is_computed: see ``LoadRequest``.
         """
-
-        load = adaptive_loader(key, loader, None, PLAIN, self.previous, decode=codec.decode)
+        own = self._engine.request(key, loader, None, PLAIN, previous=self.previous, decode=codec.decode, is_alone=True)
 
         def compute() -> Steps:
             # A caller that arrived while another one computed the value finds it in the store.
@@ -370,7 +368,7 @@ class NearCache:
             if tags:
                 yield from self.read(begin)
             computation = self.computations.led(key)
-            value, error = yield from call(load)
+            value, error = yield from computed(own)
             if error is not None:
                 return None, error
             if not (yield from add(value, {key: computation})):
