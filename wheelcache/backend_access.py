@@ -205,7 +205,7 @@ class BackendAccess(PrefixAccess):
         if self._fill_graces:
             policy = policy.with_fill_grace(self._fill_grace(key))
         request = self._cache.engine.request(
-            *(cache_key, loader, ttl, policy, self._tag_names(tags)),
+            *(cache_key, loader, ttl, policy, () if tags is NO_TAGS else self._tag_names(tags)),
             # Called within the app context of a load in the background, since pickling may need its session.
             encode=partial(self._encode_with_room, cache_key) if self._culls else self._encode,
             decode=self._decode,

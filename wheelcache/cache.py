@@ -104,7 +104,7 @@ class Cache(CacheAccess):
         FileUnusable: (a RuntimeError) if a directory cannot be used. The message gives the reason.
     """
 
-    __slots__ = ("_gate", "_load_missed", "_observer", "_parts", "_writer", "engine", "name")
+    __slots__ = ("_adapt", "_gate", "_load_missed", "_observer", "_parts", "_writer", "engine", "name")
 
     def __init__(
         self,
@@ -142,6 +142,7 @@ class Cache(CacheAccess):
         self._ttl = parts.options.ttl
         self._parts = parts
         self.engine = Engine(parts)
+        self._adapt = parts.keys.adapt
         self._load_missed = parts.loads.get
         self._gate, self._writer = parts.gate, parts.writer
         parts.start()
@@ -417,9 +418,6 @@ class Cache(CacheAccess):
         self, key: Any, loader: Callable[..., Any], ttl: Lifetime, policy: LoadPolicy, tags: Iterable[str]
     ) -> LoadRequest:
         return self._parts.loads.request(key, loader, ttl, policy, () if tags == () else options.tags("tags", tags))
-
-    def _adapt(self, key: Any) -> Any:
-        return key if type(key) is str else self._parts.keys.adapt(key)
 
     def _times(self, key: Any) -> Times | None:
         """Return the times of a fresh and current entry."""

@@ -114,7 +114,9 @@ class CacheParts:
             open_gate=self.gate.open,
             start_jobs=start_jobs,
         )
-        self.loads = Loads(self.core, self.writer, self.stamps, self.keys, start_jobs, options.background_context)
+        self.loads = Loads(
+            self.core, self.writer, self.stamps, self.keys, self.misses, start_jobs, options.background_context
+        )
         self.misses.loads = self.loads
         self.groups = Groups()
         self.leased_reads = LeasedReads(

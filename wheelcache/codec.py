@@ -89,7 +89,7 @@ class Codec:
         keep: returns whether a value is stored as it is.
     """
 
-    __slots__ = ("_dumps", "_keep", "loads")
+    __slots__ = ("_atoms", "_dumps", "_keep", "loads")
 
     loads: Callable[[bytes], Any]
 
@@ -99,6 +99,8 @@ class Codec:
             serializer = Pickle()
         else:
             self._keep = keep
+        # Known to be immutable without a call.
+        self._atoms = ATOMS if keep is is_immutable else frozenset()
         self._dumps = serializer.dumps
         self.loads = serializer.loads
 
@@ -109,7 +111,7 @@ class Codec:
             TypeError: if the value can be read only once, or the serializer does not return bytes. Errors of the
                 serializer pass through.
         """
-        if self._keep(value):
+        if type(value) in self._atoms or self._keep(value):
             return value
         check_reusable(value)
         data = self._dumps(value)

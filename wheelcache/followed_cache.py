@@ -237,10 +237,6 @@ def _find(overlays: list[Overlay], cache_key: Any) -> Any:
     return None
 
 
-def no_entry(key: Any) -> None:
-    """Find no previous value: within a transaction, none is passed to a loader."""
-
-
 def with_calls(calls: type, backend: Any) -> Any:
     """Return a class of backends with ``calls`` over those of this package, and under those that a site overrides.
 

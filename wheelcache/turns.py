@@ -139,7 +139,10 @@ class Turn:
         self.until = until
         self.blocked_on: dict[Turn, Turn] = {}
         if owner is None:
-            self.take_back()
+            # As in ``take_back``.
+            self.loop = loop = asyncio._get_running_loop()
+            if loop is None:
+                self.thread = threading.get_ident()
 
     def __repr__(self) -> str:
         # Without the value, which may be a secret.
@@ -355,8 +358,12 @@ class Turns:
     def lead(self, turn: Turn) -> bool:
         """Lead if no turn of the key is open, and let the running code compute the value. Return whether the turn leads;
         otherwise ``begin`` decides."""
-        leading = led()
-        if (leading and _is_led(turn, leading)) or turn.key in self.open or not self._open(turn):
+        leading = _led.get()
+        if leading:
+            leading = led()
+            if _is_led(turn, leading):
+                return False
+        if turn.key in self.open or not self._open(turn):
             return False
         turn.token = _led.set((*leading, turn))
         return True

@@ -106,7 +106,7 @@ class KeyStamps:
 
     def watch(self, key: Any) -> Watch:
         """Watch ``key`` in the core. See ``Core.watch``."""
-        return self._core.watch(key, slot=self.slot(key))
+        return self._core.watch(key, slot=0 if self._stamps is None else self._stamps.slot(key))
 
     def seen_by_load(self, seen: Seen | None) -> Seen | None:
         """Return ``seen``, under which a loaded value is stored, or NEVER_CURRENT if no writes are reported now."""

@@ -23,7 +23,7 @@ from wheelcache.coherence.shared_stamps import canonical
 from wheelcache.core.contract import Core, Seen
 from wheelcache.core.tags import moment
 from wheelcache.keys import CALLERS, KeyProxies
-from wheelcache.runtime.request_scope import NO_MISSES, NotedMisses, running_scope
+from wheelcache.runtime.request_scope import NotedMisses, running_scope
 
 FILL_WINDOW: Final = 10.0
 """Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill: it does not
@@ -128,13 +128,14 @@ class Misses:
         """Note that the running thread or task missed ``key``, and may set it soon."""
         stamps = self._stamps
         if stamps.reports_writes:
-            self._add(key, Miss(stamps.source, stamps.seen(key), self._core.now(), moment()))
+            miss = Miss(stamps.source, stamps.seen(key), self._core.now(), moment())
         else:
-            self.begin(key)
+            miss = Miss(None, None, 0.0, moment())
+        self._noted.add(key if type(key) is str and len(key) <= PLAIN_LENGTH else _noted_key(key), miss)
 
     def begin(self, key: Any) -> None:
         """Note that the running thread or task will compute the value of ``key``. A later write of it is no fill."""
-        self._add(key, Miss(None, None, 0.0, moment()))
+        self._noted.add(_noted_key(key), Miss(None, None, 0.0, moment()))
 
     def since(self, key: Any) -> int:
         """Return the moment at which the running thread or task missed ``key``; 0 if it did not, or long ago."""
@@ -162,15 +163,6 @@ class Misses:
         Args:
             together: the number of values that were computed in the same time, which they share.
         """
-        scope = running_scope()
-        if scope is None or (
-            # Most sets are of other keys than those that were missed, and this saves them 0.5 us.
-            scope.parent is None
-            and type(key) is str
-            and len(key) <= PLAIN_LENGTH
-            and key not in scope.misses.get(self._noted, NO_MISSES)
-        ):
-            return 0
         miss = self._find(key, self._noted.get if self._stamps.reports_writes else self._noted.pop)
         if miss is None:
             return 0
@@ -197,17 +189,18 @@ class Misses:
         """
         self._noted.outdate(self._stamps.source)
 
-    def _add(self, key: Any, miss: Miss) -> None:
-        noted_key = _noted_key(key)
-        if noted_key is not None:
-            self._noted.add(noted_key, miss)
-
     def _find(self, key: Any, find: Callable[[Hashable], Any]) -> Miss | None:
-        """Return the result of ``find``, or None without a call if the running scope has no misses."""
+        """Return the result of ``find``, or None without a call if the running scope has not missed ``key``: most calls
+        are for other keys than those that were missed."""
         scope = running_scope() if self.scopes else None
-        if scope is None or (scope.parent is None and not scope.misses.get(self._noted)):
+        if scope is None:
             return None
-        return find(_noted_key(key))  # type: ignore[no-any-return]
+        is_plain = type(key) is str and len(key) <= PLAIN_LENGTH
+        if scope.parent is None:
+            misses = scope.misses.get(self._noted)
+            if not misses or (is_plain and key not in misses):
+                return None
+        return find(key if is_plain else _noted_key(key))  # type: ignore[no-any-return]
 
 
 def _recent(since: int) -> int:

@@ -418,7 +418,7 @@ cdef class PrefixAccess:
             return LAYERED
         overlay = overlays[0]
         visible = overlay.visible
-        key = None if visible is None else self.usual_key(key)
+        key = None if visible is None else self._usual_key(key)
         if key is None:
             return LAYERED
         fill = (<dict>visible).get(key, MISSING)
@@ -467,7 +467,7 @@ cdef class PrefixAccess:
         cdef double seconds
         if not is_usual(ttl, &seconds):
             return None
-        key = self.usual_key(key)
+        key = self._usual_key(key)
         if key is None or not self.cache.writes.is_plain:
             return None
         return self.store_encoded(key, value, seconds, ttl, ABSENT)
@@ -476,13 +476,13 @@ cdef class PrefixAccess:
         cdef double seconds
         if not is_usual(ttl, &seconds):
             return None
-        key = self.usual_key(key)
+        key = self._usual_key(key)
         if key is None or not self.cache.reads_at_once():
             return None
         return self.cache.touch_entry(key, seconds)
 
     def _incr_at_once(self, key, delta):
-        key = self.usual_key(key)
+        key = self._usual_key(key)
         if key is None or type(delta) is not int or not self.cache.writes_at_once():
             return None
         return self.cache.add_to_int(key, delta)
@@ -534,7 +534,7 @@ cdef class PrefixAccess:
             and is_printable(self._prefix, longest) and is_printable(key, longest)
         )
 
-    cdef inline object usual_key(self, object key):
+    cpdef object _usual_key(self, object key):
         """Return the core's key for a string; None if the key is not stored as it is, or if there is no core."""
         if type(key) is not str or self.core is None or self._prefix is None or not self.is_storable(key):
             return None

@@ -372,17 +372,18 @@ class PrefixAccess:
     def _set_at_once(self, key: Any, value: Any, ttl: Any) -> bool | None:
         """Store a value if the key and the TTL are usual, and return whether it was stored. Return None, without any
         effect, if they are not."""
-        if (
-            type(key) is not str
-            or self._prefix is None
-            or not (ttl is None or (type(ttl) in SECONDS and 0 < ttl < MAX_FAST_TTL))
-        ):
-            return None
-        cache_key = f"{self._prefix}{key}"
-        if self._max_key_length and not is_printable(cache_key, self._max_key_length):
+        cache_key = self._usual_key(key)
+        if cache_key is None or not (ttl is None or (type(ttl) in SECONDS and 0 < ttl < MAX_FAST_TTL)):
             return None
         store = self._set_in_cache
         return store(cache_key, value if type(value) in self._atoms else self._encode(value), ttl)
+
+    def _usual_key(self, key: Any) -> str | None:
+        """Return the core's key for a string; None if the key is not stored as it is, or has no prefix."""
+        if type(key) is not str or self._prefix is None:
+            return None
+        cache_key = f"{self._prefix}{key}"
+        return cache_key if not self._max_key_length or is_printable(cache_key, self._max_key_length) else None
 
     # Calls for which only the compiled core has a fast path. If they return None or False, they had no effect.
 

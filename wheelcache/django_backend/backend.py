@@ -191,6 +191,9 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         """Return the cache's key: the made key, or a tuple that contains it if Django may warn of it."""
         cache_key: Any
         if version is None and self._prefix is not None:
+            cache_key = self._usual_key(key)
+            if cache_key is not None:
+                return cache_key
             cache_key = f"{self._prefix}{key!s}"
         elif self._warns_as_django:
             cache_key = self.make_key(key, version=version)
@@ -383,7 +386,11 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             tags: as for ``set``.
         """
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout=load_timeout)
-        cache_key, ttl = self._key(key, version), timeout if callable(timeout) else self._ttl(timeout)
+        cache_key = self._key(key, version)
+        if timeout is DEFAULT_TIMEOUT:
+            ttl = self.default_timeout
+        else:
+            ttl = timeout if callable(timeout) else self._ttl(timeout)
         stored = self._cache.find(cache_key, MISSING)
         if stored is not MISSING and not self._needs_refresh(cache_key, stored, ttl, policy):
             return stored, None

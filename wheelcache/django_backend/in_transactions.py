@@ -22,7 +22,7 @@ from wheelcache.core.contract import HIDDEN, MISSING
 from wheelcache.core.reusable import check_reusable
 from wheelcache.django_backend.redis_calls import check_xx
 from wheelcache.django_backend.request_context import page_tags
-from wheelcache.followed_cache import NOTHING, FollowingAccess, no_entry, with_calls
+from wheelcache.followed_cache import NOTHING, FollowingAccess, with_calls
 from wheelcache.keys import callers_tags, text_of
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
 from wheelcache.loading.request import LoadRequest
@@ -226,10 +226,7 @@ class InTransactions(FollowingAccess):
         loader = default if callable(default) else lambda: default
         ttl = timeout if callable(timeout) else self._ttl(timeout)
         request = self._cache.engine.request(
-            *(self._key(key, version), loader, ttl, policy),
-            previous=no_entry,
-            encode=self._encode,
-            is_alone=True,
+            *(self._key(key, version), loader, ttl, policy), encode=self._encode, is_alone=True
         )
         # The caller has counted the look-up.
         request.is_counted, request.is_computed = True, callable(default)

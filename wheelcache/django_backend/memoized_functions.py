@@ -199,11 +199,11 @@ class _InMemory:
         return _key(self.group, made, self._shown)
 
     def seek(
-        self, key: Any, found: Any, loader: Callable[..., Any], call: Arguments, count: Callable[[bool], object]
+        self, made: Any, found: Any, loader: Callable[..., Any], call: Arguments, count: Callable[[bool], object]
     ) -> tuple[Any, Wanted]:
-        engine, ttl, policy = self._cache.engine, self._ttl, self._policy
+        engine, ttl, policy, key = self._cache.engine, self._ttl, self._policy, self.key(made)
         is_alone = options.expires_now(ttl)
-        if found is MISSING and not is_alone:
+        if key is not made and not is_alone:
             found = self.find(key, MISSING)
         if found is not MISSING and not engine.needs_refresh(key, found, ttl, policy):
             return found, None
@@ -287,9 +287,9 @@ class _Elsewhere:
         return _key(self.group, made, self._shown)
 
     def seek(
-        self, key: Any, found: Any, loader: Callable[..., Any], call: Arguments, count: Callable[[bool], object]
+        self, made: Any, found: Any, loader: Callable[..., Any], call: Arguments, count: Callable[[bool], object]
     ) -> tuple[Any, Wanted]:
-        return MISSING, self._steps(key, loader, call, count)
+        return MISSING, self._steps(self.key(made), loader, call, count)
 
     def _steps(self, key: Any, loader: Callable[..., Any], call: Arguments, count: Callable[[bool], object]) -> Steps:
         backend, version = self._backend, self._settings.version

@@ -20,7 +20,7 @@ from wheelcache.flask_backend.engine_backend import (
     Timeout,
     new_version,
 )
-from wheelcache.followed_cache import FollowedCache, FollowingAccess, no_entry, with_calls
+from wheelcache.followed_cache import FollowedCache, FollowingAccess, with_calls
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
 from wheelcache.loading.steps import Steps
 from wheelcache.transactions.announced import transaction_scope
@@ -162,7 +162,7 @@ class InTransactions(FollowingAccess):
             return value
         ttl = timeout if callable(timeout) else self._ttl(timeout)
         request = self._cache.engine.request(
-            *(self._cache_key(key), loader, ttl, policy), previous=no_entry, encode=self._encode, is_alone=True
+            *(self._cache_key(key), loader, ttl, policy), encode=self._encode, is_alone=True
         )
         # The ``get`` has counted the look-up.
         request.is_counted = True

@@ -20,34 +20,36 @@ KEYS_AT_MOST: Final = 4096
 
 
 class Backoff:
-    """The keys that failed recently."""
+    """The keys that failed recently.
+
+    Attributes:
+        failures: for each key, the number of failures, the time of the last one, and the time of the next try.
+    """
 
     def __init__(self) -> None:
-        # For each key: the number of failures, the time of the last one, and the time of the next try.
-        self._failures: dict[Hashable, tuple[int, float, float]] = {}
+        self.failures: dict[Hashable, tuple[int, float, float]] = {}
 
     def is_over(self, key: Hashable, now: float) -> bool:
         """Return whether ``key`` may be loaded again at the time ``now``, in seconds."""
-        failure = self._failures.get(key)
+        failure = self.failures.get(key)
         # If ``now`` is before the failure, a test has moved the time back.
         return failure is None or failure[2] <= now or now < failure[1]
 
     def failed(self, key: Hashable, now: float) -> float:
         """Record a failure of ``key``. Return the seconds until it may be tried again."""
-        count = self._failures.pop(key, (0,))[0]
+        count = self.failures.pop(key, (0,))[0]
         pause = min(FIRST * 2.0**count, LONGEST_PAUSE) * (0.5 + random() / 2)
-        while len(self._failures) >= KEYS_AT_MOST:
+        while len(self.failures) >= KEYS_AT_MOST:
             # Another thread may remove the same key.
             with suppress(KeyError, RuntimeError, StopIteration):
-                del self._failures[next(iter(self._failures))]
+                del self.failures[next(iter(self.failures))]
         # A count of 16 is more than LONGEST_PAUSE needs. Without a limit, the power would eventually overflow.
-        self._failures[key] = (min(count + 1, 16), now, now + pause)
+        self.failures[key] = (min(count + 1, 16), now, now + pause)
         return pause
 
     def succeeded(self, key: Hashable) -> None:
         """Forget the failures of ``key``."""
-        if self._failures:
-            self._failures.pop(key, None)
+        self.failures.pop(key, None)
 
     def clear(self) -> None:
-        self._failures = {}
+        self.failures = {}

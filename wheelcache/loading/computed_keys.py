@@ -53,7 +53,7 @@ class ComputedKeys:
 
     def add(self, key: Any) -> None:
         """Note that the value of a core's key was computed. Keys without a portable text are left out."""
-        text = portable_text(key)
+        text = key if type(key) is str else portable_text(key)
         if text is None:
             return
         found = crc32(text.encode("utf-8", "surrogatepass")) * _SPREAD & _BITS
@@ -100,6 +100,8 @@ def portable_text(key: Any) -> str | None:
     if type(key) is str:
         return key
     try:
+        if type(key) is tuple and len(key) > 1 and _PORTABLE.issuperset(map(type, key)):
+            return repr(key)
         return text_of(key) if _is_portable(key) else None
     except ValueError:
         # Python refuses to write an int of more than 4,300 digits.

@@ -19,7 +19,8 @@ from inspect import isawaitable
 from typing import Any, Final, cast
 
 from wheelcache.coherence.key_stamps import KeyStamps
-from wheelcache.core.access import TTL, Lifetime
+from wheelcache.coherence.misses import Misses
+from wheelcache.core.access import MAX_FAST_TTL, TTL, Lifetime
 from wheelcache.core.contract import MISSING, Core, Record, Times
 from wheelcache.errors import LoadDeadlock, LoadTimeout
 from wheelcache.keys import KeyProxies, unwrap
@@ -79,6 +80,7 @@ class Loads:
         target: stores the values.
         stamps: the writes of other processes.
         keys: adapts the callers' keys.
+        misses: the notes of the misses that loads answer.
         start_jobs: called at a failed load.
         background_context: see ``Cache``.
 
@@ -96,6 +98,7 @@ class Loads:
         target: Target,
         stamps: KeyStamps,
         keys: KeyProxies,
+        misses: Misses,
         start_jobs: Callable[[], object],
         background_context: MakeContext | None,
     ) -> None:
@@ -103,6 +106,7 @@ class Loads:
         self._target = target
         self._stamps = stamps
         self._keys = keys
+        self._misses = misses
         self.turns = Turns(core, stamps.watch, stamps.seen)
         self._backoff = Backoff()
         self.counts = Meter(*LOAD_COUNTS)
@@ -157,7 +161,8 @@ class Loads:
         later ``set`` by the caller is a fill.
 
         Args:
-            previous: returns the entry with the value that the loader replaces; by default the one in the cache.
+            previous: returns the entry with the value that the loader replaces; by default the one in the cache, or
+                none if ``is_alone``.
             encode, decode: convert a value to its stored form and back. By default, the value is stored as it is.
             passes_previous: whether ``loader`` receives the previous value; None if its parameters decide.
             is_alone: whether the caller computes the value for itself. Then the TTL is not checked.
@@ -167,13 +172,17 @@ class Loads:
         """
         if callable(ttl):
             check_has_no_refresh_ahead(ttl, policy)
-        elif ttl is not None and not is_alone:
+        elif not (ttl is None or is_alone or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL)):
             ttl = self._target.seconds(ttl)
-        plain, _ = self._target.adapt_and_pop_miss(key)
+        plain = key if type(key) is str else self._keys.adapt(key)
+        if self._misses.scopes:
+            self._misses.pop_miss(plain)
         if passes_previous is None:
             passes_previous = type(loader) is not InSteps and takes_previous(loader)
         if passes_previous:
-            loader = WithPrevious(key, loader, self.previous if previous is None else previous, decode)
+            if previous is None:
+                previous = _no_previous if is_alone else self.previous
+            loader = WithPrevious(key, loader, previous, decode)
         names = self._target.tag_names(plain, tags) if tags or type(plain) is not str else ()
         request = LoadRequest(plain, key, loader, ttl, policy, names, encode)
         if is_alone:
@@ -508,7 +517,9 @@ class Loads:
         now = self._core.now()
         requests = {}
         for caller_key in callers_keys:
-            key, _ = self._target.adapt_and_pop_miss(caller_key)
+            key = self._keys.adapt(caller_key)
+            if self._misses.scopes:
+                self._misses.pop_miss(key)
             requests[key] = request = LoadRequest(key, caller_key, _no_loader, seconds, policy)
             request.started = now
         turns: list[Turn] = []
@@ -597,6 +608,10 @@ def _close_all(turns: list[Turn]) -> None:
 
 def _apart(key: Hashable) -> Hashable:
     return "load", key
+
+
+def _no_previous(key: Any) -> None:
+    """Find no previous value for a load that replaces none."""
 
 
 def _no_loader() -> Any:

@@ -184,12 +184,13 @@ class Place(Protocol):
         """
 
     def seek(
-        self, key: Any, found: Any, loader: Callable[..., Any], call: Arguments, count: Callable[[bool], object]
+        self, made: Any, found: Any, loader: Callable[..., Any], call: Arguments, count: Callable[[bool], object]
     ) -> tuple[Any, Wanted]:
         """Return the stored value and None, or what is known of it and the way to it.
 
         Args:
-            found: the result of ``find``; MISSING if it was not called with this key.
+            made: see ``key``.
+            found: the result of ``find``; MISSING if it was not called, or failed.
             loader: calls the function, and counts the call.
             count: receives whether a value was found, from steps; otherwise, the caller counts.
         """
@@ -233,13 +234,18 @@ class InMemory:
         return made
 
     def seek(
-        self, key: Any, found: Any, loader: Callable[..., Any], call: Arguments, count: Callable[[bool], object]
+        self, made: Any, found: Any, loader: Callable[..., Any], call: Arguments, count: Callable[[bool], object]
     ) -> tuple[Any, Wanted]:
         loads, ttl, policy = self._loads, self._ttl, self._policy
-        if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
+        if found is not MISSING and not loads.needs_refresh(made, found, ttl, policy):
             return found, None
         tags = () if self._tags_of is None else self._tags_of(*call[0], **call[1])
-        return found, loads.request(key, loader, ttl, policy, tags, passes_previous=self._has_previous)
+        try:
+            return found, loads.request(made, loader, ttl, policy, tags, passes_previous=self._has_previous)
+        except TypeError:
+            # Raises a clearer error if the arguments cannot be a key.
+            self.key(made)
+            raise
 
     def delete(self, key: Any) -> bool:
         return self._cache.delete(key)
@@ -311,11 +317,8 @@ def memoized_in(
         next(hit if is_hit else misses.ticks)
 
     def seek(made: Any, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Wanted]:
-        here = found_place()
-        checked = here.key(made)
-        found, wanted = here.seek(
-            *(checked, found if checked is made else MISSING, partial(load, *args, **kwargs), (args, kwargs), count)
-        )
+        here = place or found_place()
+        found, wanted = here.seek(made, found, partial(load, *args, **kwargs), (args, kwargs), count)
         if wanted is None:
             next(hit)
         elif found is MISSING and instances is not None:

@@ -14,7 +14,6 @@ from wheelcache.loading.computing_time import ComputingTime
 from wheelcache.loading.policy import Receivers
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import LoadRequest, Stored, Tagged, Target, Unstored
-from wheelcache.options import expires_now
 from wheelcache.stats import Meter
 from wheelcache.turns import End, Is, Turn
 
@@ -71,7 +70,8 @@ class Results:
             # A store counts its reads itself.
             if request.is_computed and request.policy.is_counted_by_store is None:
                 self.count(request.watched, self._core.now() - request.started, "loads")
-            self._backoff.succeeded(turn.key)
+            if self._backoff.failures:
+                self._backoff.succeeded(turn.key)
             turn.end(End.VALUE, value)
         except BaseException as error:
             self.fail(turn, request, error)
@@ -82,8 +82,13 @@ class Results:
 
     def _store(self, turn: Turn, request: LoadRequest, value: Any) -> Stored | None:
         policy = request.policy
-        ttl, grace = request.lifetime(value) if policy.lifetime is None else policy.lifetime(turn.key)
-        if expires_now(ttl):
+        if policy.lifetime is not None:
+            ttl, grace = policy.lifetime(turn.key)
+        elif value is not None:
+            ttl, grace = request.ttl, policy.stale.seconds
+        else:
+            ttl, grace = request.lifetime(value)
+        if ttl is not None and ttl <= 0:
             # An older value that is kept past its time must not be returned after this one.
             if not policy.keeps_equal or self._is_other(turn.key, value):
                 self._target.discard(turn.key)

@@ -61,8 +61,13 @@ class NotedMisses:
         self.scopes: set[int] = set()
 
     def add(self, key: Hashable, note: Note) -> None:
-        """Note that the running scope missed ``key``."""
-        scope = current_scope()
+        """Note that the running scope missed ``key``, unless that is None."""
+        if key is None:
+            return
+        scope = _running.get()
+        if scope is None or scope._task is not None or asyncio._get_running_loop() is not None:
+            # Otherwise, it is that of the thread.
+            scope = current_scope()
         misses = scope.misses.get(self)
         if misses is None:
             misses = scope.misses.setdefault(self, {})

@@ -187,12 +187,15 @@ class EntryWriter(WriteState):
 
     def tag_names(self, key: Any, tags: tuple[str, ...] = ()) -> tuple[TagName, ...]:
         """Return the tags of an entry for the core: the caller's ``tags``, and the group of the core's ``key``."""
-        if type(key) is str and not tags:
-            return ()
-        names = [CALLERS + tag for tag in tags]
-        group = None if type(key) is str else group_of(unwrap(key))
-        if group is not None:
-            names.append(GROUP + group)
+        if type(key) is str:
+            names = [CALLERS + tag for tag in tags] if tags else []
+        else:
+            names = [CALLERS + tag for tag in tags]
+            group = group_of(key if type(key) is tuple else unwrap(key))
+            if group is not None:
+                names.append(GROUP + group)
+        if not self.stamps.are_there:
+            return tuple([(name, 0) for name in names]) if names else ()
         return tuple([(name, self.stamps.slot(name)) for name in names])
 
     def set(
@@ -379,6 +382,11 @@ class EntryWriter(WriteState):
     ) -> tuple[int, Removals | None]:
         """Store a loaded value, unless the key was written, or one of its tags dropped, since ``watch`` began. Return
         the arguments of ``announce``."""
+        if self.is_plain:
+            outcome = self._core.set(key, value, ttl, grace, False, 0, ANY, MISSING, watch, 0, None, None, names)
+            if outcome == OUTDATED:
+                self.leases.refuse(key)
+            return outcome, None
         seen, removed = self.stamps.seen_by_load(watch.seen), self.listener.list()
         return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, (seen, 0), removed, names), removed
 
