@@ -115,7 +115,14 @@ class CacheParts:
             start_jobs=start_jobs,
         )
         self.loads = Loads(
-            self.core, self.writer, self.stamps, self.keys, self.misses, start_jobs, options.background_context
+            self.core,
+            self.writer,
+            self.stamps,
+            self.keys,
+            self.misses,
+            self.gate,
+            start_jobs,
+            options.background_context,
         )
         self.misses.loads = self.loads
         self.groups = Groups()

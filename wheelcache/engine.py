@@ -37,9 +37,9 @@ class Engine:
         renew: gives an entry a new TTL without notifying other processes: see ``EntryWriter.renew``.
         peek: returns the entry that a loader would replace: see ``Loads.previous``.
         key_batches, deletions, delete_tags, add_group: see ``CacheParts``.
-        request: makes the request of a look-up that missed. ``get`` and ``aget`` return its value; ``load``, ``refresh``
-            and ``compute`` return steps to it: see ``Loads``.
-        needs_refresh, load_apart, load_many, reconcile, get_stale: see ``Loads``.
+        request, request_apart: make the request of a look-up that missed. ``get`` and ``aget`` return its value;
+            ``load``, ``refresh`` and ``compute`` return steps to it: see ``Loads``.
+        needs_refresh, load_many, reconcile, get_stale: see ``Loads``.
         led_apart, supersede_apart: the turns of loads apart, whose values a layer stores: see ``Loads``.
         group_by: sets the rules for groups of keys: see ``Core.group_by``.
         start_jobs: starts the periodic jobs, at any use of the cache that is neither a look-up nor a write.
@@ -67,7 +67,7 @@ class Engine:
         self.load = loads.load
         self.refresh = loads.refresh
         self.compute = loads.compute
-        self.load_apart = loads.load_apart
+        self.request_apart = loads.request_apart
         self.led_apart = loads.led_apart
         self.supersede_apart = loads.supersede_apart
         self.load_many = loads.load_many
@@ -81,6 +81,12 @@ class Engine:
     def weigh(self, key: Any, value: Any) -> int:
         """Return the weight of an entry of ``key`` and ``value``; 0 without a weigher."""
         return self._parts.writer.weigh(self._parts.keys.adapt(key), value)
+
+    def seconds_left(self, key: Any) -> float:
+        """Return the seconds until the entry of ``key`` expires; inf if it never does, less than 0 if there is none."""
+        core = self._parts.core
+        times = core.times(self._parts.keys.adapt(key))
+        return -inf if times is None or not times.is_current else times.fresh_until - core.now()
 
     def evict_to(self, size: int, *, weight: float = inf) -> None:
         """Evict the least recently used entries until at most ``size``, an int >= 0, are left, and their weights are at

@@ -356,8 +356,8 @@ class Turns:
         return is_free and self._open(turn)
 
     def lead(self, turn: Turn) -> bool:
-        """Lead if no turn of the key is open, and let the running code compute the value. Return whether the turn leads;
-        otherwise ``begin`` decides."""
+        """Lead if no turn of the key is open, and let the running code compute the value. Return whether the turn
+        leads; otherwise ``begin`` decides."""
         leading = _led.get()
         if leading:
             leading = led()

@@ -273,8 +273,6 @@ class CacheAccess:
     if TYPE_CHECKING:
         # ``Cache`` defines these. Most are the calls above without a fast path.
 
-        def _adapt(self, key: Any) -> Any: ...
-
         def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]: ...
 
         def _add(self, key: Any, value: Any, ttl: Any, tags: Iterable[str]) -> bool: ...
@@ -290,6 +288,9 @@ class CacheAccess:
         def _delete(self, key: Any) -> Any: ...
 
         def _load_snapshot(self) -> None: ...
+
+    # The core's key for a caller's key.
+    _adapt: Callable[[Any], Any]
 
     # The policy of these arguments; a value that was found, and is refreshed if necessary; a load and its value.
     _policy: Callable[..., Any]

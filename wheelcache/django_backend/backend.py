@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial, wraps
-from typing import Any, Final, Protocol, TypeVar, Unpack, overload
+from typing import Any, Final, Protocol, TypeVar, Unpack, cast, overload
 
 from django.conf import settings
 from django.core.cache.backends.base import (
@@ -399,17 +399,21 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         return stored, self._request(key, cache_key, loader, ttl, policy, tags, is_computed=is_computed)
 
     @wraps(_sought)
-    def _get_or_set(self, *args: Any, **given: Any) -> Any:
-        stored, request = self._sought(*args, **given)
+    def _get_or_set(
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, **given: Any
+    ) -> Any:
+        stored, request = self._sought(key, default, timeout, version, **given)
         return self._decode(stored if request is None else self._cache.engine.get(request, stored))
 
     @wraps(_sought)
-    async def _aget_or_set(self, *args: Any, **given: Any) -> Any:
-        stored, request = self._sought(*args, **given)
+    async def _aget_or_set(
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, **given: Any
+    ) -> Any:
+        stored, request = self._sought(key, default, timeout, version, **given)
         return self._decode(stored if request is None else await self._cache.engine.aget(request, stored))
 
-    get_or_set: GetOrSet = _get_or_set
-    aget_or_set: AsyncGetOrSet = _aget_or_set
+    get_or_set: GetOrSet = cast(GetOrSet, _get_or_set)
+    aget_or_set: AsyncGetOrSet = cast(AsyncGetOrSet, _aget_or_set)
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
         cache_key = self._key(key, version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,8 +19,6 @@ from wheelcache.flask_backend.app_contexts import figures_directory, note_held_l
 from wheelcache.flask_backend.engine_backend import (
     TO_BE_COMPUTED,
     Begun,
-    Compute,
-    Computed,
     EngineBackend,
     Timeout,
     check_known,
@@ -31,11 +29,15 @@ from wheelcache.flask_backend.engine_backend import (
 )
 from wheelcache.flask_backend.in_transactions import following
 from wheelcache.loading.policy import PLAIN, load_policy
-from wheelcache.loading.steps import InSteps, Steps, drive
+from wheelcache.loading.request import Kept, LoadRequest, Unstored
+from wheelcache.loading.steps import drive
 from wheelcache.option_table import FLASK as OPTIONS
 from wheelcache.runtime.exit_signals import exit_on_sigterm
 
 R = TypeVar("R")
+
+VERSION_LASTS: Final = 1.1
+"""The time for which the version of a memoized function is kept, in timeouts of its values."""
 
 POSITIONAL: Final = ("threshold", "default_timeout", "ignore_delete_many_errors")
 
@@ -162,26 +164,20 @@ class WheelCache(EngineBackend):
             stored = self._cache.engine.get(request, stored)
         return self._decode(stored)  # type: ignore[no-any-return]
 
-    def compute_once(self, key: str, compute: Compute, begun: Begun) -> Steps:
-        computed = Computed(self)
+    def request_shared(self, key: str, load: Callable[[], Any], begun: Begun) -> LoadRequest:
+        if not begun.is_fill:
+            return super().request_shared(key, load, begun)
+        policy = PLAIN.with_fill_grace(self._fill_grace(key)) if self._fill_graces else PLAIN
+        return self._cache.engine.request(self._cache_key(key), load, None, policy, begun.names, passes_previous=False)
 
-        def keep(value: Any, timeout: Timeout) -> None:
-            ttl = self._ttl(timeout)
-            computed.keep(value)
-            if not options.expires_now(ttl):
-                # The load stores the value, unless the key is written before it ends.
-                request.ttl = ttl
-                computed.stored = computed.stored.value
-
-        engine, policy = self._cache.engine, PLAIN.with_fill_grace(self._fill_grace(key))
-        loader = InSteps(partial(computed.steps, compute, keep))
-        request = engine.request(self._cache_key(key), loader, None, policy, begun.names)
-        return computed.outcome((yield from engine.load(request)))
+    def shared(self, value: Any, timeout: Timeout, begun: Begun) -> Kept | Unstored:
+        # The load stores the value, unless the key is written before it ends.
+        return Kept(self._encode(value), self._ttl(timeout)) if begun.is_fill else Unstored(self._encode(value))
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: Begun) -> None:
         if begun.names:
             ttl, grace = self._ttl(timeout), self._fill_grace(key)
-            self._store(self._cache_key(key), self._encode(value), ttl, *begun, grace)
+            self._store(self._cache_key(key), self._encode(value), ttl, begun.names, begun.since, grace)
         else:
             self.set(key, value, timeout)
 
@@ -197,8 +193,14 @@ class WheelCache(EngineBackend):
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
         ttl = self._version_ttl(key, self._ttl(timeout))
-        if not self._cache.engine.reports_writes and not options.expires_now(ttl):
-            self._renew(self._cache_key(key), version, ttl)
+        if self._cache.engine.reports_writes or (ttl is not None and ttl <= 0):
+            return
+        cache_key = self._cache_key(key)
+        left = self._cache.engine.seconds_left(cache_key)
+        if left < (inf if ttl is None else ttl) or (left == inf and ttl is not None):
+            # A new version has no timeout yet. It is kept a little longer than its values, so that most of the next
+            # values need not renew it.
+            self._renew(cache_key, version, None if ttl is None else VERSION_LASTS * ttl)
 
     def delete(self, key: str) -> bool:
         """Delete a key. Return whether it existed."""
@@ -308,7 +310,7 @@ class WheelCache(EngineBackend):
     def _version_ttl(self, key: str, ttl: float | None) -> float | None:
         """Return the TTL of a version of a memoized function whose values have ``ttl``: without the version, no caller
         would find their old values."""
-        return ttl if ttl is None or options.expires_now(ttl) else ttl + self._fill_grace(key)
+        return ttl + self._fill_grace(key) if self._fill_graces and ttl is not None and ttl > 0 else ttl
 
     def _renew(self, cache_key: str, stored: Any, ttl: float | None) -> bool:
         return isinstance(stored, str | bytes) and self._cache.engine.renew(cache_key, stored, ttl)
@@ -321,6 +323,8 @@ class WheelCache(EngineBackend):
 
     def _ttl(self, timeout: Timeout) -> float | None:
         """Return the TTL in seconds: None for no expiry, below zero for immediate expiry."""
+        if type(timeout) is int:
+            return timeout or None
         seconds = self.default_timeout if timeout is None else options.timeout("timeout", timeout)
         return seconds or None
 

@@ -6,9 +6,8 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, Final
 
 from flask import after_this_request, g, has_request_context
@@ -17,14 +16,14 @@ from flask_caching.backends import NullCache
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
-from wheelcache.core.contract import Record
+from wheelcache.core.contract import MISSING, Record
 from wheelcache.core.reusable import check_reusable
 from wheelcache.errors import LoadDeadlock
-from wheelcache.flask_backend.engine_backend import NOT_SHARED, TO_BE_COMPUTED, EngineBackend, Keep, timeout_for
+from wheelcache.flask_backend.engine_backend import NOT_SHARED, TO_BE_COMPUTED, EngineBackend, timeout_for
 from wheelcache.flask_backend.function_keys import MakeKey, Versions
 from wheelcache.loading.adaptive import KEEP, PREVIOUS, no_previous
 from wheelcache.loading.memoize import receives_previous
-from wheelcache.loading.steps import Call, Steps, drive, result, run_async
+from wheelcache.loading.request import Kept, LoadRequest, Unstored
 
 try:
     from flask_caching import cache_memoize_hit, cache_memoize_miss, cache_view_hit, cache_view_miss
@@ -42,6 +41,8 @@ class Need(Enum):
     FORCED = "the function is called and its value is set"
     OUTDATED = "there is a value, but it must be computed again"
 
+
+NOTHING_SHARED: Final = Unstored(NOT_SHARED)
 
 NO_VALUE: Final = frozenset((Need, type(TO_BE_COMPUTED)))
 
@@ -114,7 +115,15 @@ class Decorated:
                 if found is Need.BYPASS:
                     return cache._call_fn(uncached, *args, **kwargs, **self.previous(None))
                 computation = Computation(self, backend, found, key, versions, args, kwargs)
-                return result(drive(computation.steps(computation.compute)))
+                request = computation.begin(computation.load)
+                # Called here: every call between two functions counts towards the limit of recursion.
+                try:
+                    found = backend.engine.engine.get(request)
+                    if found is not NOT_SHARED or computation.value is not MISSING:
+                        return computation.value_of(found)
+                except LoadDeadlock:
+                    computation.check_has_not_begun()
+                return computation.value_of(backend.engine.engine.get(computation.alone(computation.load)))
             if is_view and isinstance(found, HTTPException):
                 raise found
             return found
@@ -164,8 +173,15 @@ class Decorated:
             if self.is_view and isinstance(found, HTTPException):
                 raise found
             return found
-        computation = Computation(self, backend, found, key, versions, args, kwargs)
-        return await run_async(computation.steps(computation.compute_async))
+        computation, engine = Computation(self, backend, found, key, versions, args, kwargs), backend.engine.engine
+        request = computation.begin(computation.load_async)
+        try:
+            found = await engine.aget(request)
+            if found is not NOT_SHARED or computation.value is not MISSING:
+                return computation.value_of(found)
+        except LoadDeadlock:
+            computation.check_has_not_begun()
+        return computation.value_of(await engine.aget(computation.alone(computation.load_async)))
 
     def begin(self, backend: EngineBackend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the beginning of the computation of a value, with its tags; None if the backend fails."""
@@ -219,51 +235,76 @@ class Decorated:
             (cache_memoize_hit if is_found else cache_memoize_miss).send(f=self.uncached, **payload)
 
 
-@dataclass(eq=False)
 class Computation:
     """A call that has not found a value to return.
 
     Args:
         need: the reason; TO_BE_COMPUTED for a miss.
+
+    Attributes:
+        value: the value, if this call has computed it; otherwise MISSING.
     """
 
-    _decorated: Decorated
-    _backend: EngineBackend
-    _need: Any
-    _key: Any
-    _versions: Versions
-    _args: tuple[Any, ...]
-    _kwargs: dict[str, Any]
-    _has_begun: bool = field(default=False, init=False)
-    _record: Record | None = field(default=None, init=False)
+    def __init__(
+        self,
+        decorated: Decorated,
+        backend: EngineBackend,
+        need: Any,
+        key: Any,
+        versions: Versions,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self._decorated = decorated
+        self._backend = backend
+        self._need = need
+        self._key = key
+        self._versions = versions
+        self._args = args
+        self._kwargs = kwargs
+        self._begun: Any = None
+        self._has_begun = False
+        self._record: Record | None = None
+        self.value: Any = MISSING
 
-    def steps(self, compute: Callable[[Keep], Any]) -> Steps:
-        """Return the steps that find or compute the value: see ``loading.steps``.
+    def begin(self, load: Callable[[], Any]) -> LoadRequest:
+        """Return the request of the value. Of the calls that miss the key together, one computes the value, and the
+        others receive it if it is kept, and otherwise NOT_SHARED.
 
         Args:
-            compute: ``self.compute`` or ``self.compute_async``.
+            load: ``self.load`` or ``self.load_async``.
         """
-        begun = self._decorated.begin(self._backend, self._args, self._kwargs)
-        keep = partial(self._backend.keep, self._key, begun=begun)
-        if begun is None:
-            value, error = yield Call(partial(compute, _keep_nothing))
-        elif self._need is Need.FORCED:
-            value, error = yield from self._backend.compute(self._key, compute, keep)
-        else:
-            share = self._backend.compute_once if self._need is TO_BE_COMPUTED else self._backend.compute_apart
-            value, error = yield from share(self._key, compute, begun)
-            if isinstance(error, LoadDeadlock) and not self._has_begun:
-                # This call is part of the computation of a value with the same key, and that value will be kept.
-                value, error = yield from self._backend.compute(self._key, compute, _keep_nothing)
-            elif value is NOT_SHARED:
-                keep.keywords["begun"] = self._decorated.begin(self._backend, self._args, self._kwargs)
-                value, error = yield from self._backend.compute(self._key, compute, keep)
-        if error is None and self._decorated.is_view and isinstance(value, HTTPException):
-            return None, value
-        return value, error
+        self._begun = self._decorated.begin(self._backend, self._args, self._kwargs)
+        if self._begun is None or self._need is Need.FORCED:
+            return self._backend.request_alone(self._key, load)
+        if self._need is TO_BE_COMPUTED:
+            self._begun = self._begun._replace(is_fill=True)
+        return self._backend.request_shared(self._key, load, self._begun)
 
-    def compute(self, keep: Keep) -> Any:
-        """Call the function, ``keep`` its value if it may be cached, and return it."""
+    def check_has_not_begun(self) -> None:
+        """Raise the current LoadDeadlock again if it comes from the function itself. Otherwise, this call is part of
+        the computation of a value with the same key, which will be kept instead of the value of this call."""
+        if self._has_begun:
+            raise
+        self._begun = None
+
+    def alone(self, load: Callable[[], Any]) -> LoadRequest:
+        """Return the request of a value that this call computes for itself, since the one of another call was not kept
+        or depends on this one."""
+        if self._begun is not None:
+            self._begun = self._decorated.begin(self._backend, self._args, self._kwargs)
+        return self._backend.request_alone(self._key, load)
+
+    def value_of(self, stored: Any) -> Any:
+        """Return the value of this call, given the result of its request: its own value, or a decoded copy of that of
+        another call. Raise the response of a view that is an exception."""
+        value = self._backend._decode(stored) if self.value is MISSING else self.value
+        if self._decorated.is_view and isinstance(value, HTTPException):
+            raise value
+        return value
+
+    def load(self) -> Kept | Unstored:
+        """Call the function, and return its value for the cache and for the callers that wait."""
         self._has_begun = True
         try:
             # As Flask-Caching does it.
@@ -271,16 +312,16 @@ class Computation:
             value = function(*self._args, **self._kwargs, **self._previous())
         except HTTPException as error:
             value = self._as_value(error)
-        return self._finish(value, keep)
+        return self._finish(value)
 
-    async def compute_async(self, keep: Keep) -> Any:
-        """Do the same as ``compute`` for an async function."""
+    async def load_async(self) -> Kept | Unstored:
+        """Do the same as ``load`` for an async function."""
         self._has_begun = True
         try:
             value = await self._decorated.uncached(*self._args, **self._kwargs, **self._previous())
         except HTTPException as error:
             value = self._as_value(error)
-        return self._finish(value, keep)
+        return self._finish(value)
 
     def _previous(self) -> dict[str, Any]:
         if self._decorated.has_previous:
@@ -292,30 +333,31 @@ class Computation:
             raise error
         return error
 
-    def _finish(self, value: Any, keep: Keep) -> Any:
+    def _finish(self, value: Any) -> Kept | Unstored:
+        decorated, backend = self._decorated, self._backend
         if value is KEEP:
             if self._record is None:
                 raise no_previous(self._key)
-            value = self._backend._decode(self._record.value)
+            value = backend._decode(self._record.value)
         if inspect.isgenerator(value):
             value = join_generator(value)
         check_reusable(value)
-        if self._decorated.is_kept(value):
+        self.value = value
+        shared: Kept | Unstored = NOTHING_SHARED
+        if self._begun is not None and decorated.is_kept(value):
             try:
-                if not self._decorated.is_missing(value):
-                    timeout = self._decorated.timeout(value)
-                    keep(value, timeout)
+                if not decorated.is_missing(value):
+                    timeout = decorated.timeout(value)
+                    shared = backend.shared(value, timeout, self._begun)
+                    if type(shared) is Unstored:
+                        backend.keep(self._key, value, timeout, self._begun)
                     for key, version in self._versions:
-                        self._backend.renew_version(key, version, timeout)
+                        backend.renew_version(key, version, timeout)
                 elif self._need is not TO_BE_COMPUTED:
-                    self._backend.delete(self._key)
+                    backend.delete(self._key)
             except Exception:
-                self._decorated.log_or_raise()
-        return value
-
-
-def _keep_nothing(value: Any, timeout: Any) -> None:
-    """Do not store the value."""
+                decorated.log_or_raise()
+        return shared
 
 
 def check_tags(what: str, backend: Any) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum
-from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from flask import Flask
@@ -17,14 +16,13 @@ from flask_caching.backends.base import BaseCache
 from wheelcache.backend_access import BackendAccess, ByPrefix
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
-from wheelcache.core.contract import MISSING, GroupRule, Record
+from wheelcache.core.contract import GroupRule, Record
 from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases
 from wheelcache.loading.adaptive import seconds_for
-from wheelcache.loading.policy import PLAIN, LoadPolicy
-from wheelcache.loading.request import Unstored
-from wheelcache.loading.steps import Call, InSteps, Outcome, Steps
+from wheelcache.loading.policy import PLAIN
+from wheelcache.loading.request import Kept, LoadRequest, Unstored
 from wheelcache.option_table import Options, Setting
 from wheelcache.runtime.request_scope import forget_misses
 
@@ -37,12 +35,6 @@ Timeout = int | float | timedelta | None
 
 PICKLE: Final = Pickle()
 
-Keep = Callable[[Any, Timeout], None]
-"""Stores a computed value for a timeout, and gives it to the callers that wait for it."""
-
-Compute = Callable[[Keep], Any]
-"""Computes a value, and passes it to the given function unless it must not be kept. May return an awaitable."""
-
 
 class _Mark(Enum):
     TO_BE_COMPUTED = "a missing value that the caller will compute"
@@ -50,17 +42,19 @@ class _Mark(Enum):
 
 
 TO_BE_COMPUTED: Final = _Mark.TO_BE_COMPUTED
-"""The default of a ``get`` whose caller calls ``compute_once`` next: the ``get`` returns without a lease."""
+"""The default of a ``get`` whose caller goes on with ``request_shared``: the ``get`` returns without a lease."""
 
 NOT_SHARED: Final = _Mark.NOT_SHARED
-"""The result of ``compute_once`` for waiters if the value was not kept."""
+"""The result for waiters if the value was not kept."""
 
 
 class Begun(NamedTuple):
-    """The beginning of the computation of a value: the engine's names of its tags, and the moment."""
+    """The beginning of the computation of a value: the engine's names of its tags, the moment, and whether the value
+    answers a miss, and is not kept if another caller has written its key."""
 
     names: tuple[str, ...]
     since: int
+    is_fill: bool = False
 
 
 GROUPS: Final = (
@@ -133,57 +127,36 @@ class EngineBackend(BackendAccess, BaseCache):
     # For ``caching.Cache``.
 
     def begin(self, tags: tuple[str, ...]) -> Any:
-        """Return the beginning of the computation of a value with ``tags``, for the three methods below.
+        """Return the beginning of the computation of a value with ``tags``, for ``request_shared`` and ``keep``.
 
         Its attribute ``names`` contains the engine's names of the tags.
         """
         return Begun(self._tag_names(tags), moment())
 
-    def compute_once(self, key: str, compute: Compute, begun: Any) -> Steps:
-        """Return the steps to the value of ``key``, after a ``get`` that returned TO_BE_COMPUTED.
-
-        Of the callers that miss the key together, one calls ``compute``. The others receive its value if it was kept,
-        or its exception, and otherwise NOT_SHARED.
-        """
-        raise NotImplementedError
-
-    def compute_apart(
-        self,
-        key: str,
-        compute: Compute,
-        begun: Any,
-        look: Callable[[], Any] = lambda: MISSING,
-        policy: LoadPolicy = PLAIN,
-    ) -> Steps:
-        """Return the steps to a newly computed value, even if ``key`` exists. Concurrent callers of this method share
-        it as in ``compute_once``.
+    def request_shared(self, key: str, load: Callable[[], Any], begun: Any) -> LoadRequest:
+        """Return the request of a value that concurrent callers share.
 
         Args:
-            look: returns the stored form of a value that can be used instead of computing one; otherwise MISSING.
-            policy: decides whether the others receive the old value instead.
+            load: computes the value, and returns the result of ``shared`` after ``keep``, or NOT_SHARED as Unstored.
         """
-        computed = Computed(self)
+        return self._cache.engine.request_apart(self._cache_key(key), load, PLAIN, begun.names)
 
-        def keep(value: Any, timeout: Timeout) -> None:
-            computed.keep(value)
-            self.keep(key, value, timeout, begun)
-
-        loader = InSteps(partial(computed.steps, compute, keep, look))
-        load = self._cache.engine.load_apart(self._cache_key(key), loader, None, policy, begun.names)
-        return computed.outcome((yield from load))
-
-    def compute(self, key: str, compute: Compute, keep: Keep) -> Steps:
-        """Return the steps to a newly computed value, which other callers do not wait for."""
-        engine = self._cache.engine
-        request = engine.request(
-            *(self._cache_key(key), partial(compute, keep), None, PLAIN), passes_previous=False, is_alone=True
+    def request_alone(self, key: str, load: Callable[[], Any]) -> LoadRequest:
+        """Return the request of a value that the caller computes for itself."""
+        request = self._cache.engine.request(
+            self._cache_key(key), load, None, PLAIN, passes_previous=False, is_alone=True
         )
         # Its caller has looked it up.
         request.is_counted = True
-        return engine.compute(request)
+        return request
+
+    def shared(self, value: Any, timeout: Timeout, begun: Any) -> Kept | Unstored:
+        """Return a computed value for the callers that wait: as Kept if the load stores it, so that ``keep`` need not
+        be called."""
+        return Unstored(self._encode(value))
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: Any) -> None:
-        """Set a computed value."""
+        """Store a computed value."""
         raise NotImplementedError
 
     def previous(self, key: str) -> Record | None:
@@ -237,42 +210,6 @@ class EngineBackend(BackendAccess, BaseCache):
     def _use_serializer(self) -> None:
         is_own = self.serializer is not PICKLE
         self._use_codec(Codec(self.serializer, keep=is_bare) if is_own else Codec(PICKLE), keeps_atoms=not is_own)
-
-
-class Computed:
-    """Passes the result of one call of ``compute`` to the caller itself and to the callers that wait for it.
-
-    Attributes:
-        stored: the result for the waiting callers: the encoded value, or NOT_SHARED if the value was not kept.
-    """
-
-    def __init__(self, backend: EngineBackend) -> None:
-        self._codec = backend._codec
-        self._value: Any = MISSING
-        self.stored: Any = Unstored(NOT_SHARED)
-
-    def keep(self, value: Any) -> None:
-        self.stored = Unstored(self._codec.encode(value))
-
-    def steps(self, compute: Compute, keep: Keep, look: Callable[[], Any] = lambda: MISSING) -> Steps:
-        """Return the steps of the caller that computes the value."""
-        found = look()
-        if found is not MISSING:
-            return Unstored(found, is_computed=False), None
-        value, error = yield Call(partial(compute, keep))
-        if error is not None:
-            return None, error
-        self._value = value
-        return self.stored, None
-
-    def outcome(self, of_load: Outcome) -> Outcome:
-        """Return the outcome for this caller: the value itself if it computed the value, otherwise a decoded copy."""
-        stored, error = of_load
-        if self._value is not MISSING:
-            return self._value, None
-        if error is not None or stored is NOT_SHARED:
-            return stored, error
-        return self._codec.decode(stored), None
 
 
 def timeout_for(timeout: Any, value: Any) -> Any:

@@ -16,13 +16,12 @@ from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING, Record
 from wheelcache.flask_backend.engine_backend import (
     TO_BE_COMPUTED,
-    Compute,
     Timeout,
     new_version,
 )
 from wheelcache.followed_cache import FollowedCache, FollowingAccess, with_calls
-from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
-from wheelcache.loading.steps import Steps
+from wheelcache.loading.policy import load_policy
+from wheelcache.loading.request import Kept, LoadRequest, Unstored
 from wheelcache.transactions.announced import transaction_scope
 from wheelcache.transactions.overlay import Fill
 
@@ -172,25 +171,13 @@ class InTransactions(FollowingAccess):
             self._set_in_overlay(key, stored, seconds, self._tag_names(tags))
         return self._decode(stored)
 
-    def compute_once(self, key: str, compute: Compute, begun: Any) -> Steps:
+    def request_shared(self, key: str, load: Callable[[], Any], begun: Any) -> LoadRequest:
         if self.overlay() is None:
-            return super().compute_once(key, compute, begun)  # type: ignore[misc,no-any-return]
-        return self._compute_alone(key, compute, begun)
+            return super().request_shared(key, load, begun)  # type: ignore[misc,no-any-return]
+        return self.request_alone(key, load)  # type: ignore[no-any-return]
 
-    def compute_apart(
-        self,
-        key: str,
-        compute: Compute,
-        begun: Any,
-        look: Callable[[], Any] = lambda: MISSING,
-        policy: LoadPolicy = PLAIN,
-    ) -> Steps:
-        if self.overlay() is None:
-            return super().compute_apart(key, compute, begun, look, policy)  # type: ignore[misc,no-any-return]
-        return self._compute_alone(key, compute, begun)
-
-    def _compute_alone(self, key: str, compute: Compute, begun: Any) -> Steps:
-        return self.compute(key, compute, partial(self.keep, key, begun=begun))  # type: ignore[no-any-return]
+    def shared(self, value: Any, timeout: Timeout, begun: Any) -> Kept | Unstored:
+        return super().shared(value, timeout, begun if self.overlay() is None else begun._replace(is_fill=False))  # type: ignore[misc,no-any-return]
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: Any) -> None:
         if self.overlay() is None:

@@ -23,7 +23,6 @@ from wheelcache.flask_backend.app_contexts import figures_directory, note_held_l
 from wheelcache.flask_backend.backend import WheelCache
 from wheelcache.flask_backend.engine_backend import (
     TO_BE_COMPUTED,
-    Compute,
     EngineBackend,
     Timeout,
     check_known,
@@ -33,7 +32,8 @@ from wheelcache.flask_backend.engine_backend import (
     timeout_for,
     warn_of_sessions,
 )
-from wheelcache.loading.steps import Steps, StepsTo, drive, run
+from wheelcache.loading.request import LoadRequest, Unstored
+from wheelcache.loading.steps import StepsTo, drive, run
 from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.near_cache import NO_FILLS, Fills, are_outdated
@@ -215,14 +215,18 @@ class TieredCache(EngineBackend):
         steps = self._level.get_or_add(cache_key, read, loader, add, self._codec, grace, begun.names, begin)
         return run(steps)  # type: ignore[no-any-return]
 
-    def compute_once(self, key: str, compute: Compute, begun: Begun) -> Steps:
+    def request_shared(self, key: str, load: Callable[[], Any], begun: Begun) -> LoadRequest:
+        if not begun.is_fill:
+            return super().request_shared(key, load, begun)
         cache_key, read = self._cache_key(key), partial(self._read, key, or_none=True)
+
+        def look_and_load() -> Any:
+            # A caller that arrives after another one has computed the value finds it in the second level.
+            stored = drive(self._level.read(read, cache_key))
+            return load() if stored is MISSING else Unstored(stored, is_computed=False)
+
         policy = self._level.policy_of(cache_key, self._fill_grace(key))
-        # A caller that arrives after another one has computed the value finds it in the second level.
-        return self.compute_apart(
-            *(key, compute, begun._replace(is_fill=True)),
-            *(lambda: drive(self._level.read(read, cache_key)), policy),
-        )
+        return self._cache.engine.request_apart(cache_key, look_and_load, policy, begun.names)
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: Begun) -> None:
         cache_key = self._cache_key(key)

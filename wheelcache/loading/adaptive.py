@@ -39,7 +39,9 @@ def takes_previous(loader: Callable[..., Any]) -> bool:
         loader = loader.func
     code = getattr(loader, "__code__", None)
     if code is not None and not hasattr(loader, "__wrapped__"):
-        # 0.2 us instead of 10, at every miss.
+        # At most 0.2 us instead of 10, at every miss.
+        if not (code.co_argcount or code.co_kwonlyargcount):
+            return False
         return PREVIOUS in code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
     try:
         parameter = signature(loader).parameters.get(PREVIOUS)

@@ -49,6 +49,7 @@ from wheelcache.loading.steps import (
     outcome_of,
     result,
 )
+from wheelcache.persistence.gate import Gate
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import LOAD_COUNTS, Meter
 from wheelcache.turns import End, Is, Turn, Turns, enter, led, wait_until
@@ -81,6 +82,7 @@ class Loads:
         stamps: the writes of other processes.
         keys: adapts the callers' keys.
         misses: the notes of the misses that loads answer.
+        gate: the gate of the cache.
         start_jobs: called at a failed load.
         background_context: see ``Cache``.
 
@@ -99,6 +101,7 @@ class Loads:
         stamps: KeyStamps,
         keys: KeyProxies,
         misses: Misses,
+        gate: Gate,
         start_jobs: Callable[[], object],
         background_context: MakeContext | None,
     ) -> None:
@@ -107,6 +110,7 @@ class Loads:
         self._stamps = stamps
         self._keys = keys
         self._misses = misses
+        self._gate = gate
         self.turns = Turns(core, stamps.watch, stamps.seen)
         self._backoff = Backoff()
         self.counts = Meter(*LOAD_COUNTS)
@@ -146,8 +150,8 @@ class Loads:
     def request(
         self,
         key: Hashable,
-        loader: Loader,
-        ttl: Lifetime,
+        loader: Any,
+        ttl: Any,
         policy: LoadPolicy,
         tags: tuple[str, ...] = (),
         *,
@@ -161,6 +165,7 @@ class Loads:
         later ``set`` by the caller is a fill.
 
         Args:
+            loader, ttl: see ``LoadRequest``.
             previous: returns the entry with the value that the loader replaces; by default the one in the cache, or
                 none if ``is_alone``.
             encode, decode: convert a value to its stored form and back. By default, the value is stored as it is.
@@ -174,6 +179,8 @@ class Loads:
             check_has_no_refresh_ahead(ttl, policy)
         elif not (ttl is None or is_alone or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL)):
             ttl = self._target.seconds(ttl)
+        if self._gate.is_shut:
+            self._gate.open()
         plain = key if type(key) is str else self._keys.adapt(key)
         if self._misses.scopes:
             self._misses.pop_miss(plain)
@@ -198,21 +205,21 @@ class Loads:
         yield from self._in_background.start_refresh(request, (yield BACKGROUND))
         return found, None
 
-    def load_apart(
-        self, key: Hashable, loader: Loader, ttl: Lifetime, policy: LoadPolicy, tags: tuple[str, ...] = ()
-    ) -> Steps:
-        """Load for callers that share turns only with each other, not with other loads of ``key``.
+    def request_apart(
+        self, key: Hashable, loader: Loader, policy: LoadPolicy, tags: tuple[str, ...] = ()
+    ) -> LoadRequest:
+        """Return a request whose callers share turns only with each other, not with other loads of ``key``.
 
         ``loader()`` returns an ``Unstored``. As in other loads, a write of ``key`` outdates its value, and
         waiters may receive the old value of ``key``.
         """
-        request = self.request(_apart(key), loader, ttl, policy, tags)
+        request = self.request(_apart(key), loader, None, policy, tags, passes_previous=False)
         request.caller_key = key
         request.watched = self._keys.adapt(key)
-        return self.load(request)
+        return request
 
     def led_apart(self, key: Hashable) -> Turn:
-        """Return the turn of the ``load_apart`` of ``key`` that the running code leads."""
+        """Return the turn of the ``request_apart`` of ``key`` that the running code leads."""
         own = self._keys.adapt(_apart(key))
         # A turn that has ended, since its event loop had stopped, is no longer there. A new one is not open either.
         turns = [turn for turn in led() if turn.turns is self.turns and turn.key == own]
@@ -378,7 +385,7 @@ class Loads:
         finally:
             # A copy that is kept for the caller may still turn a failure into a hit, so the caller counts it.
             if outcome is None or outcome[1] is not None:
-                is_left_to_caller = policy.stale.receivers is Receivers.OUTAGE
+                is_left_to_caller = policy.is_for_outages
             else:
                 is_left_to_caller = request.leaves_miss and outcome[0] is MISSING
             # The caller of a load apart has counted its look-up of the key.
@@ -411,10 +418,10 @@ class Loads:
                 if handed is Handed.NO_ROOM:
                     turn.end(End.AGAIN)
                     return self._timed_out(request)
-            value, error = yield from computed(request)
-            if error is not None:
-                self.fail(turn, request, error)
-                return self._stale_instead(request, error)
+            value, failure = yield from computed(request)
+            if failure is not None:
+                self.fail(turn, request, failure)
+                return self._stale_instead(request, failure)
             try:
                 return self.finish(turn, request, value), None
             except BaseException as raised:
@@ -559,8 +566,8 @@ class Loads:
             if request.caller_key in values:
                 try:
                     self.finish(turn, request, values[request.caller_key])
-                except BaseException as error:
-                    return error
+                except BaseException as raised:
+                    return raised
             else:
                 self._results.found_nothing(turn, request)
         return None

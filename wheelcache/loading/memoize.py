@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import Parameter, Signature, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
@@ -171,10 +171,10 @@ class Place(Protocol):
     """
 
     group: str
-    find: Callable[[Any, Any], Any]
-    restore: Callable[[Any], Any]
-    get: Callable[..., Any]
-    aget: Callable[..., Coroutine[Any, Any, Any]]
+    find: Any
+    restore: Any
+    get: Any
+    aget: Any
 
     def key(self, made: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the key of a call, given its arguments after an item for the group.
@@ -340,7 +340,7 @@ def memoized_in(
                 next(hit)
             else:
                 found, wanted = seek(made, found, args, kwargs)
-                if type(wanted) is LoadRequest:
+                if isinstance(wanted, LoadRequest):
                     try:
                         found = await aget(wanted, found)
                     finally:
@@ -362,7 +362,7 @@ def memoized_in(
                 next(hit)
             else:
                 found, wanted = seek(made, found, args, kwargs)
-                if type(wanted) is LoadRequest:
+                if isinstance(wanted, LoadRequest):
                     # Called here, as the steps are: every call between two functions counts towards the limit of
                     # recursion.
                     try:

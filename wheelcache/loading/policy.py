@@ -62,6 +62,7 @@ class LoadPolicy:
             if it must not be stored, and the seconds past it for which the value stays in memory. They replace the TTL
             and the seconds of ``stale``. None for other values.
         keeps_equal: whether an old value that equals the new one stays in memory if the new one must not be stored.
+        is_for_outages: whether old values are kept for outages only.
         is_at_once: whether a load takes place in its caller: no old value is served, and no time limited.
     """
 
@@ -75,9 +76,11 @@ class LoadPolicy:
     lifetime: Callable[[Any], tuple[float, float]] | None = None
     keeps_equal: bool = False
     is_at_once: bool = field(init=False)
+    is_for_outages: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_at_once", not self.stale.seconds and self.timeout is None)
+        object.__setattr__(self, "is_for_outages", self.stale.receivers is Receivers.OUTAGE)
 
     def shares(self, error: BaseException) -> bool:
         """Return whether the waiters of a load receive ``error``, which its loader raised."""

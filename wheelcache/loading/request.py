@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from wheelcache.core.access import TTL
 from wheelcache.core.contract import Removals, TagName, Watch
@@ -75,9 +75,9 @@ class LoadRequest:
     ) -> None:
         self.key = self.watched = key
         self.caller_key = caller_key
-        self.loader = loader
+        self.loader: Any = loader
         self.policy = policy
-        self.is_at_once = policy.is_at_once
+        self.is_at_once = policy.is_at_once and type(loader) is not InSteps
         self.names = names
         self._encode = encode
         if callable(ttl):
@@ -91,6 +91,11 @@ class LoadRequest:
         Raises:
             TypeError: if the result can be read only once. Errors of the serializer and of the TTL pass through.
         """
+        if type(value) is Kept:
+            self.ttl = value.ttl
+            return value.stored
+        if type(value) is Unstored:
+            return value
         if value is KEEP:
             if not isinstance(self.loader, WithPrevious):
                 raise no_previous(self.caller_key)
@@ -119,6 +124,14 @@ def computed(request: LoadRequest) -> Steps:
         except BaseException as raised:
             return None, raised
     return value, error
+
+
+class Kept(NamedTuple):
+    """The result of a loader that chooses the lifetime: ``stored``, the stored form of its value, is kept for ``ttl``
+    seconds, None for forever. With 0 or less, only the callers that wait for it receive it."""
+
+    stored: Any
+    ttl: float | None
 
 
 @dataclass(frozen=True, slots=True)

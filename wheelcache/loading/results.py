@@ -11,11 +11,10 @@ from wheelcache.core.contract import STORED, Core, Watch
 from wheelcache.loading.backoff import Backoff
 from wheelcache.loading.computed_keys import ComputedKeys
 from wheelcache.loading.computing_time import ComputingTime
-from wheelcache.loading.policy import Receivers
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import LoadRequest, Stored, Tagged, Target, Unstored
 from wheelcache.stats import Meter
-from wheelcache.turns import End, Is, Turn
+from wheelcache.turns import End, Turn
 
 logger = logging.getLogger("wheelcache")
 
@@ -59,11 +58,10 @@ class Results:
                 if type(value) is Tagged:
                     turn.names = request.names = self._target.tag_names(turn.key, value.tags)
                     value = value.value
-                if turn.state is Is.LEADS and turn.ended is None and not turn.is_superseded:
+                # A turn that is ALONE has no watch.
+                if turn.watch is not None and turn.ended is None and not turn.is_superseded:
                     stored = self._store(turn, request, value)
-            if turn.is_superseded or (
-                request.policy.stale.receivers is Receivers.OUTAGE and (stored is None or not stored[0] & STORED)
-            ):
+            if turn.is_superseded or (request.policy.is_for_outages and (stored is None or not stored[0] & STORED)):
                 # Drop an older value before the caller continues: a thread that superseded the turn may be slower. A
                 # watch that was broken between its beginning and that of the turn shows a store of such a value.
                 self.drop_other(turn.key, value)
@@ -82,6 +80,7 @@ class Results:
 
     def _store(self, turn: Turn, request: LoadRequest, value: Any) -> Stored | None:
         policy = request.policy
+        ttl: float | None
         if policy.lifetime is not None:
             ttl, grace = policy.lifetime(turn.key)
         elif value is not None:

@@ -326,7 +326,8 @@ class NearCache:
             # The loaded value is not a copy of the store's value.
             return value if isinstance(value, Unstored) else Unstored(value), error
 
-        return self._engine.load_apart(key, InSteps(load), self.timeout, self.policy_of(key, grace), tags)
+        request = self._engine.request_apart(key, InSteps(load), self.policy_of(key, grace), tags)
+        return self._engine.load(request)
 
     def policy_of(self, key: Any, grace: float) -> LoadPolicy:
         """Return the policy of a load of ``key`` whose waiters receive the old copy as in ``lease``."""
