@@ -14,7 +14,7 @@ from typing import Any, Final
 from wheelcache.cache_parts import CacheParts
 from wheelcache.coherence.misses import Misses
 from wheelcache.coherence.write_moments import WritesSince
-from wheelcache.core.contract import STORED, Seen
+from wheelcache.core.contract import STORED, Seen, Watch
 from wheelcache.errors import Unloaded
 from wheelcache.loading.steps import StepsTo
 from wheelcache.options import seconds, whole
@@ -40,7 +40,10 @@ class Engine:
         request, request_apart: make the request of a look-up that missed. ``get`` and ``aget`` return its value;
             ``load``, ``refresh`` and ``compute`` return steps to it: see ``Loads``.
         needs_refresh, load_many, reconcile, get_stale: see ``Loads``.
-        led_apart, supersede_apart: the turns of loads apart, whose values a layer stores: see ``Loads``.
+        turn, begin, finish, fail, count_end: the parts of a load, for a layer that computes the value itself: see
+            ``Loads``.
+        led_apart, supersede_apart, apart_in_progress: the turns of loads apart, whose values a layer stores: see
+            ``Loads``.
         group_by: sets the rules for groups of keys: see ``Core.group_by``.
         start_jobs: starts the periodic jobs, at any use of the cache that is neither a look-up nor a write.
     """
@@ -70,6 +73,12 @@ class Engine:
         self.request_apart = loads.request_apart
         self.led_apart = loads.led_apart
         self.supersede_apart = loads.supersede_apart
+        self.apart_in_progress = loads.apart_in_progress
+        self.turn = loads.turn
+        self.begin = loads.begin
+        self.finish = loads.finish
+        self.fail = loads.fail
+        self.count_end = loads.count_end
         self.load_many = loads.load_many
         self.reconcile = loads.reconcile
         self.get_stale = loads.get_stale
@@ -148,6 +157,19 @@ class Engine:
         key = parts.keys.adapt(key)
         leader = key if leader is None else parts.keys.adapt(leader)
         return parts.leased_reads.get(key, seconds("wait", wait), may_wait, grace, leader)
+
+    @property
+    def has_leases(self) -> bool:
+        """Whether any caller has a lease."""
+        return bool(self._parts.leases.open)
+
+    def watch(self, key: Any) -> Watch:
+        """Watch ``key`` from now on, until ``close``: see ``is_outdated``."""
+        return self._parts.stamps.watch(self._parts.keys.adapt(key))
+
+    def is_outdated(self, watch: Watch) -> bool:
+        """Return whether any caller, or another process, has written the key since ``watch`` began."""
+        return watch.broken or self._parts.stamps.seen(watch.key) != watch.seen
 
     def is_leased(self, key: Any) -> bool:
         """Return whether the running thread or task has a lease on ``key``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from inspect import isawaitable
 from typing import Any, ClassVar, Final
 
 from asgiref.sync import sync_to_async
@@ -39,13 +40,13 @@ from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
 from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.request import untagged
-from wheelcache.loading.steps import DRIVE, PerDriver, Steps, StepsTo, drive, run, run_async, then, twins
+from wheelcache.loading.steps import PerDriver, Steps, StepsTo, drive, drive_async, run, run_async, then, twins
 from wheelcache.near_cache.computations import CommittedValue
 from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.late_values import remove_own
-from wheelcache.near_cache.near_cache import Fills, are_outdated
+from wheelcache.near_cache.near_cache import Fills, GetOrAdd, Here, are_outdated
 from wheelcache.near_cache.store_commits import MARKED, marks_of
-from wheelcache.near_cache.store_tags import UNTAGGED, TaggedWrite
+from wheelcache.near_cache.store_tags import UNTAGGED, StoreTags, TaggedWrite
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
 from wheelcache.option_table import DJANGO_TIERED as OPTIONS
 from wheelcache.option_table import Options
@@ -109,11 +110,78 @@ def _reading(name: str, missing: Callable[[], Any]) -> tuple[Callable[..., Any],
     """Return a method that calls the method ``name`` of the other cache, and its twin for coroutines."""
 
     def read(self: TieredCache, *args: Any, **kwargs: Any) -> StepsTo[Any]:
-        found = yield from self._level.read(partial(_method((yield self._l2_per_driver), name), *args, **kwargs))
+        found = yield from self._level.read(lambda here: _method(here.l2, name)(*args, **kwargs), self._here)
         return missing() if found is MISSING else found
 
     read.__name__ = name
     return twins(read)
+
+
+class _Write:
+    """A write of values to the other cache: its methods store them, and remove them again.
+
+    Args:
+        values: the callers' keys and the values by the keys of the copies.
+    """
+
+    __slots__ = ("_l2", "_tags", "_version", "begun", "ttl", "values")
+
+    def __init__(
+        self,
+        tags: StoreTags,
+        l2: BaseCache,
+        begun: TaggedWrite,
+        values: Mapping[Any, tuple[Any, Any]],
+        ttl: Any,
+        version: int | None,
+    ) -> None:
+        self._tags = tags
+        self._l2 = l2
+        self._version = version
+        self.begun = begun
+        self.values = values
+        self.ttl = ttl
+
+    def set(self, here: Here) -> Any:
+        """Set one value."""
+        ((key, value),) = self.values.values()
+        if self.begun is UNTAGGED:
+            return here.l2.set(key, UNTAGGED.sealed(value), self.ttl, version=self._version)
+        put = lambda sealed: here.l2.set(key, sealed(value), self.ttl, version=self._version)  # noqa: E731
+        return self.begun.write(here.l2, here.drive, put)
+
+    def add(self, here: Here) -> Any:
+        """Add one value, or replace one whose tags were dropped."""
+        ((key, value),) = self.values.values()
+        return here.drive(self._tags.add_value(here.l2, self.begun, key, value, self.ttl, version=self._version))
+
+    def shares(self, stored: Any) -> bool:
+        """Return whether callers that wait may receive the value, given the result of its write."""
+        return stored is not False and self.begun.is_current
+
+    def undo(self, cache_key: Any, here: Here) -> Any:
+        """Remove a value again."""
+        return here.call(self._remove, cache_key)
+
+    def _remove(self, cache_key: Any) -> None:
+        key, value = self.values[cache_key]
+        remove_own(
+            *(self._l2, self._l2.make_key(key, self._version), self.begun.sealed(value)),
+            partial(self._l2.get, key, version=self._version),
+            partial(self._l2.delete, key, version=self._version),
+        )
+
+    def find_marks(self, here: Here) -> Any:
+        """Read the marks of commits that have invalidated one of the keys or tags."""
+        return here.l2.get_many([*marks_of((*self.values, *self.begun.names))], version=TOKEN_VERSION)
+
+
+def _call(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
+
+
+def _call_in_thread(function: Callable[..., Any], *args: Any) -> Any:
+    return sync_to_async(function)(*args)
 
 
 class TieredCache(WheelCache):
@@ -146,7 +214,7 @@ class TieredCache(WheelCache):
         self._level = self.store.level
         # The look-up in the copies is not the last one.
         self._notes_misses = True
-        self._l2_per_driver = PerDriver(l2, Awaited(l2))
+        self._here = PerDriver(Here(l2, drive, _call), Here(Awaited(l2), drive_async, _call_in_thread))
         self._has_redis_calls = hasattr(l2, "ttl")
         self._reported = (l2.key_prefix, l2.key_func)
         self._store_tags = store_tags(self._level, l2)
@@ -189,9 +257,13 @@ class TieredCache(WheelCache):
     def _delete_tags(self, *tags: str) -> StepsTo[None]:
         """Do the same as ``WheelCache.delete_tags`` for the values in the other cache, whatever their version."""
         names = [options.tag("tags", tag) for tag in tags]
-        l2, keys = (yield self._l2_per_driver), self._store_tags.names(names)
-        write = partial(self._store_tags.drop, l2, names)
-        yield from self._level.write(keys, write, result_if_dropped=None, new_timeout=NO_TIMEOUT)
+        yield from self._level.write(
+            self._store_tags.names(names),
+            lambda here: self._store_tags.drop(here.l2, names),
+            self._here,
+            result_if_dropped=None,
+            new_timeout=NO_TIMEOUT,
+        )
 
     delete_tags, adelete_tags = twins(_delete_tags)
 
@@ -199,62 +271,44 @@ class TieredCache(WheelCache):
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> StepsTo[Any]:
         cache_keys, ttl = [self._key(key, version)], self._ttl(timeout)
-        begun, may_be_marked = self._store_tags.begin(tags, cache_keys), self._level.may_be_marked(cache_keys)
+        write = self._new_write(self._store_tags.begin(tags, cache_keys), cache_keys[0], key, value, ttl, version)
+        may_be_marked = self._level.may_be_marked(cache_keys)
         fills = self._level.fills(cache_keys, ttl)
-        return self._add_begun(begun, key, value, ttl, version, fills, may_be_marked=may_be_marked)
-
-    def _add_begun(
-        self,
-        begun: TaggedWrite,
-        key: Any,
-        value: Any,
-        ttl: Any,
-        version: int | None,
-        fills: Fills,
-        *,
-        may_be_marked: bool,
-    ) -> StepsTo[Any]:
-        l2, driver = (yield self._l2_per_driver), (yield DRIVE)
-        undo = yield self._undo(begun, {self._key(key, version): (key, value)}, version)
-        return (
-            yield from self._level.write(
-                [self._key(key, version)],
-                lambda: driver(self._store_tags.add_value(l2, begun, key, value, ttl, version=version)),
-                result_if_dropped=False,
-                value_of=lambda added: self._for_waiters(value, ttl, added and begun.is_current),
-                new_timeout=NewTimeout(ttl, bool),
-                tags=begun.names,
-                fills=fills,
-                undo=undo,
-                find_marks=self._marks(l2, [self._key(key, version)], begun) if may_be_marked else None,
-            )
-        ) and not are_outdated(fills)
+        return (yield from self._write_value(write, write.add, fills, NewTimeout(ttl, bool), may_be_marked)) and (
+            not are_outdated(fills)
+        )
 
     add, aadd = twins(_add)
 
-    def _undo(self, begun: TaggedWrite, written: Mapping[Any, tuple[Any, Any]], version: int | None) -> PerDriver:
-        """Return a step that sends the function which removes a value again.
+    def _new_write(
+        self, begun: TaggedWrite, cache_key: Any, key: Any, value: Any, ttl: Any, version: int | None
+    ) -> _Write:
+        return _Write(self._store_tags, self._l2, begun, {cache_key: (key, value)}, ttl, version)
 
-        Args:
-            written: the caller's keys and the values by the keys of the copies.
-        """
-
-        def undo(cache_key: Any) -> None:
-            key, value = written[cache_key]
-            remove_own(
-                *(self._l2, self._l2.make_key(key, version), begun.sealed(value)),
-                partial(self._l2.get, key, version=version),
-                partial(self._l2.delete, key, version=version),
+    def _write_value(
+        self,
+        write: _Write,
+        put: Callable[[Here], Any],
+        fills: Fills,
+        new_timeout: NewTimeout,
+        may_be_marked: bool,
+    ) -> StepsTo[Any]:
+        """Store one value by ``put``, a method of ``write``. Return its result."""
+        ((cache_key, (_, value)),) = write.values.items()
+        return (
+            yield from self._level.write(
+                [cache_key],
+                put,
+                self._here,
+                result_if_dropped=False,
+                value_of=lambda stored: self._for_waiters(value, write.ttl, write.shares(stored)),
+                new_timeout=new_timeout,
+                tags=write.begun.names,
+                fills=fills,
+                undo=write.undo,
+                find_marks=write.find_marks if may_be_marked else None,
             )
-
-        async def undo_in_thread(cache_key: Any) -> None:
-            await sync_to_async(undo)(cache_key)
-
-        return PerDriver(undo, undo_in_thread)
-
-    def _marks(self, l2: Any, cache_keys: Iterable[Any], begun: TaggedWrite) -> Callable[[], Any]:
-        """Return a function that reads the marks of commits that have invalidated one of the keys or tags."""
-        return lambda: l2.get_many([*marks_of((*cache_keys, *begun.names))], version=TOKEN_VERSION)
+        )
 
     def begin_commit(self, names: Iterable[Any]) -> Callable[[], object]:
         """Mark the commit of a transaction that invalidates these keys and tags. Return a function that ends it."""
@@ -271,28 +325,30 @@ class TieredCache(WheelCache):
 
     def _look_up(self, key: Any, default: Any, version: int | None) -> StepsTo[Any]:
         cache_key = self._key(key, version)
-        read = partial(self._read, (yield self._l2_per_driver), key, version)
+        read = partial(self._read, key, version)
         if type(cache_key) is tuple:
-            stored = yield from self._level.read(read)
+            stored = yield from self._level.read(read, self._here)
             return self._found_or(default, cache_key, stored)
         # A caller that passes MISSING goes on to ``get_or_set``, which shares the computation without a lease.
         wait = 0.0 if default is MISSING else self._fill_wait(key)
-        stored = yield from self._level.get(cache_key, read, leaves_miss=wait > 0)
+        stored = yield from self._level.get(cache_key, read, self._here, leaves_miss=wait > 0)
         if stored is MISSING and wait:
             act_for_request()
             grace, may_wait = self._fill_grace(key), not shares_its_thread()
             headers = headers_of(key) if grace else None
             leader = None if headers is None else self._key(headers, version)
             stored = yield from self._level.lease(
-                cache_key, read, wait=wait, may_wait=may_wait, grace=grace, leader=leader
+                cache_key, read, self._here, wait=wait, may_wait=may_wait, grace=grace, leader=leader
             )
         if default is MISSING:
             return stored if stored is MISSING else self._decode(stored)
         return self._found_or(default, cache_key, stored)
 
-    def _read(self, l2: Any, key: Any, version: int | None) -> Any:
-        opened = partial(self._store_tags.opened_one, l2, encode=self._encode)
-        return then(opened, l2.get(key, MISSING, version=version))
+    def _read(self, key: Any, version: int | None, here: Here) -> Any:
+        found = here.l2.get(key, MISSING, version=version)
+        if isawaitable(found):
+            return then(lambda value: self._store_tags.opened_one(here.l2, value, self._encode), found)
+        return self._store_tags.opened_one(here.l2, found, self._encode)
 
     def set(  # type: ignore[override]
         self,
@@ -349,20 +405,11 @@ class TieredCache(WheelCache):
         version: int | None,
         fills: Fills | None = None,
     ) -> StepsTo[bool]:
-        l2, driver, cache_key = (yield self._l2_per_driver), (yield DRIVE), self._key(key, version)
+        cache_key = self._key(key, version)
         may_be_marked = self._level.may_be_marked([cache_key]) if fills is None else self._level.marks_commits
         fills = self._level.fills([cache_key], ttl) if fills is None else fills
-        written = yield from self._level.write(
-            [cache_key],
-            lambda: begun.write(l2, driver, lambda sealed: l2.set(key, sealed(value), ttl, version=version)),
-            result_if_dropped=False,
-            value_of=lambda _: self._for_waiters(value, ttl, begun.is_current),
-            new_timeout=NewTimeout(ttl),
-            tags=begun.names,
-            fills=fills,
-            undo=(yield self._undo(begun, {cache_key: (key, value)}, version)),
-            find_marks=self._marks(l2, [cache_key], begun) if may_be_marked else None,
-        )
+        write = self._new_write(begun, cache_key, key, value, ttl, version)
+        written = yield from self._write_value(write, write.set, fills, NewTimeout(ttl), may_be_marked)
         return self._is_stored(written) and not are_outdated(fills)
 
     def _tag_names(self, tags: Any) -> tuple[str, ...]:
@@ -387,7 +434,7 @@ class TieredCache(WheelCache):
         if not self._has_redis_calls:
             raise NotImplementedError("TieredCache passes xx on to the cache that L2 names, which does not have it")
         # To the other cache, a value whose tags were dropped exists.
-        if (yield from self._level.read(partial(self._read, (yield self._l2_per_driver), key, version))) is MISSING:
+        if (yield from self._level.read(partial(self._read, key, version), self._here)) is MISSING:
             return False
         sealed = UNTAGGED.sealed(value)
         write = self._write(False, NewTimeout(ttl, bool), "set", key, sealed, ttl, version=version, keys=[key], xx=True)
@@ -411,19 +458,22 @@ class TieredCache(WheelCache):
         **given: Any,
     ) -> StepsTo[Any]:
         """Call the method ``name`` of the other cache, which writes ``keys``."""
-        method = getattr((yield self._l2_per_driver), name)
-        cache_keys = [self._key(key, version) for key in keys]
+        here: Here = yield self._here
+        method = getattr(here.l2, name)
         if given and getattr(method, "__func__", None) in (BaseCache.aincr, BaseCache.aset):
             # Django's own methods for coroutines have no additional arguments.
             method = sync_to_async(getattr(self._l2, name))
         elif getattr(method, "__func__", None) in SET_AGAIN:
             new_timeout = NewTimeout(self._l2.default_timeout)
-        write = partial(method, *args, version=version, **given)
+        write: Callable[[], Any] = partial(method, *args, version=version, **given)
         if name == "incr":
-            steps = self._store_tags.count((yield self._l2_per_driver), write, keys[0], version=version)
-            write = partial((yield DRIVE), steps)
-        steps = self._level.write(cache_keys, write, result_if_dropped=result_if_dropped, new_timeout=new_timeout)
-        return (yield from steps)
+            write = partial(here.drive, self._store_tags.count(here.l2, write, keys[0], version=version))
+        cache_keys = [self._key(key, version) for key in keys]
+        return (
+            yield from self._level.write(
+                cache_keys, write, result_if_dropped=result_if_dropped, new_timeout=new_timeout
+            )
+        )
 
     def _touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[bool]:
         ttl = self._ttl(timeout)
@@ -440,22 +490,20 @@ class TieredCache(WheelCache):
         cache_keys = {key: self._key(key, version) for key in keys}
         # Two of the caller's keys, such as 1 and "1", may be one key.
         originals = {cache_key: key for key, cache_key in cache_keys.items()}
-        l2 = yield self._l2_per_driver
 
-        def read(missing: list[Any]) -> Any:
-            wanted = [originals[cache_key] for cache_key in missing]
-            return then(opened, l2.get_many(wanted, version=version))
+        def read(missing: list[Any], here: Here) -> Any:
+            def opened(found: Mapping[Any, Any]) -> Any:
+                found = {self._key(key, version): value for key, value in found.items()}
+                return self._store_tags.opened(here.l2, found, self._encode)
 
-        def opened(found: Mapping[Any, Any]) -> Any:
-            found = {self._key(key, version): value for key, value in found.items()}
-            return self._store_tags.opened(l2, found, self._encode)
+            return then(opened, here.l2.get_many([originals[cache_key] for cache_key in missing], version=version))
 
         if tuple in map(type, originals):
             # No copies are kept under tuples.
-            found = yield from self._level.read(lambda: read(list(originals)))
+            found = yield from self._level.read(partial(read, list(originals)), self._here)
             found = {} if found is MISSING else {cache_key: untagged(stored) for cache_key, stored in found.items()}
         else:
-            found = yield from self._level.get_many(originals, read)
+            found = yield from self._level.get_many(originals, read, self._here)
         for cache_key in originals.keys() - found.keys():
             self._level.missed(cache_key)
         return {key: self._decode(found[cache_key]) for key, cache_key in cache_keys.items() if cache_key in found}
@@ -468,38 +516,22 @@ class TieredCache(WheelCache):
     ) -> Any:
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
         ``default``. With FILL_GRACE, a parameter named ``previous`` receives the old copy, which KEEP stores again."""
-        begun = self._store_tags.begin(tags)
-        timeout = timeout if callable(timeout) else self._ttl(timeout)
-        found = self.get(key, MISSING, version)
-        return run(self._get_or_add(begun, key, default, timeout, version)) if found is MISSING else found
+        begun, ttl = self._store_tags.begin(tags), timeout if callable(timeout) else self._ttl(timeout)
+        found = self._get_at_once(key) if version is None else MISSING
+        if found is not MISSING:
+            return found
+        return run(self._level.get_or_add(self._get_or_add(begun, key, default, ttl, version), self._here))
 
     async def aget_or_set(  # type: ignore[override]
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
-        begun = self._store_tags.begin(tags)
-        timeout = timeout if callable(timeout) else self._ttl(timeout)
-        found = await self.aget(key, MISSING, version)
-        return await run_async(self._get_or_add(begun, key, default, timeout, version)) if found is MISSING else found
-
-    def _get_or_add(self, begun: TaggedWrite, key: Any, default: Any, timeout: Any, version: int | None) -> Steps:
-        l2, driver = (yield self._l2_per_driver), (yield DRIVE)
-        return (
-            yield from self._level.get_or_add(
-                self._key(key, version),
-                partial(self._read, l2, key, version),
-                default if callable(default) else lambda: default,
-                lambda value, fills: self._add_begun(
-                    *(begun, key, value, seconds_for(timeout, value), version, fills),
-                    may_be_marked=self._level.marks_commits,
-                ),
-                self._codec,
-                self._fill_grace(key),
-                begun.names,
-                partial(driver, begun.begin(l2)),
-                is_computed=callable(default),
-            )
-        )
+        begun, ttl = self._store_tags.begin(tags), timeout if callable(timeout) else self._ttl(timeout)
+        found = self._get_at_once(key) if version is None else MISSING
+        if found is not MISSING:
+            return found
+        steps = self._level.get_or_add(self._get_or_add(begun, key, default, ttl, version), self._here)
+        return await run_async(steps)
 
     def load_missed(self, *args: Any, **given: Any) -> Any:
         """Do a ``get_or_set`` after a ``get`` that missed, which counts the look-up."""
@@ -512,13 +544,35 @@ class TieredCache(WheelCache):
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Steps:
         begun, ttl = self._store_tags.begin(tags), timeout if callable(timeout) else self._ttl(timeout)
-        return self._get_or_add(begun, key, default, ttl, version)
+        return self._level.add_missing(self._get_or_add(begun, key, default, ttl, version), self._here)
+
+    def _get_or_add(self, begun: TaggedWrite, key: Any, default: Any, timeout: Any, version: int | None) -> GetOrAdd:
+        return GetOrAdd(
+            self._key(key, version),
+            partial(self._read, key, version),
+            default if callable(default) else lambda: default,
+            partial(self._add_computed, begun, key, timeout, version),
+            self._codec,
+            self._fill_grace(key) if self._fill_graces else 0.0,
+            begun.names,
+            lambda here: here.drive(begun.begin(here.l2)),
+            is_computed=callable(default),
+        )
+
+    def _add_computed(
+        self, begun: TaggedWrite, key: Any, timeout: Any, version: int | None, value: Any, fills: Fills
+    ) -> StepsTo[Any]:
+        ttl = seconds_for(timeout, value)
+        write = self._new_write(begun, self._key(key, version), key, value, ttl, version)
+        added = yield from self._write_value(write, write.add, fills, NewTimeout(ttl, bool), self._level.marks_commits)
+        return added and not are_outdated(fills)
 
     def _has_key(self, key: Any, version: int | None = None) -> StepsTo[Any]:
         # Its value shows whether its tags were dropped.
-        read = partial(self._read, (yield self._l2_per_driver), key, version)
-        steps = self._level.has(self._key(key, version), lambda: then(lambda found: found is not MISSING, read()))
-        return (yield from steps)
+        def ask(here: Here) -> Any:
+            return then(lambda found: found is not MISSING, self._read(key, version, here))
+
+        return (yield from self._level.has(self._key(key, version), ask, self._here))
 
     has_key, ahas_key = twins(_has_key)
 
@@ -549,26 +603,32 @@ class TieredCache(WheelCache):
     ) -> StepsTo[list[Any]]:
         keys, ttl = list(data), self._ttl(timeout)
         written = {self._key(key, version): (key, value) for key, value in data.items()}
-        begun, l2, driver = self._store_tags.begin(tags, written), (yield self._l2_per_driver), (yield DRIVE)
+        begun = self._store_tags.begin(tags, written)
         may_be_marked = self._level.may_be_marked(written)
         fills = self._level.fills(written, ttl)
+        write = _Write(self._store_tags, self._l2, begun, written, ttl, version)
 
         def refused() -> list[Any]:
             return [written[cache_key][0] for cache_key, fill in fills.items() if fill.is_outdated]
 
-        def set_many(sealed: Callable[[Any], Any]) -> Any:
+        def set_many(here: Here) -> Any:
             left_out = refused()
-            values = {key: sealed(value) for key, value in data.items() if key not in left_out}
-            return l2.set_many(values, ttl, version=version)
+
+            def put(sealed: Callable[[Any], Any]) -> Any:
+                values = {key: sealed(value) for key, value in data.items() if key not in left_out}
+                return here.l2.set_many(values, ttl, version=version)
+
+            return begun.write(here.l2, here.drive, put)
 
         failed: list[Any] = yield from self._level.write(
-            written,
-            partial(begun.write, l2, driver, set_many),
+            [*written],
+            set_many,
+            self._here,
             result_if_dropped=keys,
             new_timeout=NewTimeout(ttl, lambda failed: None if failed else True),
             fills=fills,
-            undo=(yield self._undo(begun, written, version)),
-            find_marks=self._marks(l2, written, begun) if may_be_marked else None,
+            undo=write.undo,
+            find_marks=write.find_marks if may_be_marked else None,
         )
         # django-redis returns None.
         return list({*(failed or ()), *refused()}) if fills else failed
@@ -582,8 +642,7 @@ class TieredCache(WheelCache):
     delete_many, adelete_many = twins(_delete_many)
 
     def _clear(self) -> StepsTo[None]:
-        l2 = yield self._l2_per_driver
-        yield from self._level.clear(lambda: l2.clear())
+        yield from self._level.clear(lambda here: here.l2.clear(), self._here)
 
     clear, aclear = twins(_clear)
 
@@ -607,14 +666,17 @@ class TieredCache(WheelCache):
     ) -> StepsTo[int]:
         """Delete the keys that match a pattern from the other cache, and their copies. Return their number."""
         copies = self._deletions(pattern, version, prefix, itersize)
-        self._level.computations.outdate(self._filter(pattern, *self._around(version, prefix), itersize))
+        self._level.computations.outdate_where(self._filter(pattern, *self._around(version, prefix), itersize))
         if self._cache.engine.reports_writes:
             self._cache.engine.clear_for(None)
         given = {"prefix": prefix, "itersize": itersize}
         given = {name: value for name, value in given.items() if value is not None}
-        write = partial(_method((yield self._l2_per_driver), "delete_pattern"), pattern, version=version, **given)
+
+        def write(here: Here) -> Any:
+            return _method(here.l2, "delete_pattern")(pattern, version=version, **given)
+
         try:
-            return (yield from self._level.write((), write, result_if_dropped=0))  # type: ignore[no-any-return]
+            return (yield from self._level.write((), write, self._here, result_if_dropped=0))  # type: ignore[no-any-return]
         finally:
             sum(copies)
 

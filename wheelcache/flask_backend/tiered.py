@@ -33,10 +33,10 @@ from wheelcache.flask_backend.engine_backend import (
     warn_of_sessions,
 )
 from wheelcache.loading.request import LoadRequest, Unstored
-from wheelcache.loading.steps import StepsTo, drive, run
+from wheelcache.loading.steps import PerDriver, StepsTo, drive, run
 from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.late_values import remove_own
-from wheelcache.near_cache.near_cache import NO_FILLS, Fills, are_outdated
+from wheelcache.near_cache.near_cache import NO_FILLS, Fills, GetOrAdd, Here, are_outdated
 from wheelcache.near_cache.socket_options import socket_options
 from wheelcache.near_cache.store_tags import StoreTags, TaggedWrite
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
@@ -91,6 +91,8 @@ class TieredCache(EngineBackend):
             if name in given:
                 raise _made_already(name, given[name])
         self.l2 = _checked_level(l2)
+        # Flask's calls are synchronous.
+        self._here = PerDriver(Here(l2, drive, _call), None)
         self._l2_prefix: str | Callable[[], str] = getattr(l2, "key_prefix", None) or ""
         # The prefix is empty if it changes from call to call.
         self._prefix = prefix = self._l2_prefix if isinstance(self._l2_prefix, str) else ""
@@ -169,12 +171,12 @@ class TieredCache(EngineBackend):
         cache_key = self._cache_key(key)
         wait = 0.0 if default is TO_BE_COMPUTED else self._fill_wait(key)
         or_none = wait > 0 or default is TO_BE_COMPUTED
-        read_once = partial(self._read, key, or_none=or_none)
-        stored = drive(self._level.get(cache_key, read_once, leaves_miss=wait > 0))
+        read_once = partial(self._read, key, or_none)
+        stored = drive(self._level.get(cache_key, read_once, self._here, leaves_miss=wait > 0))
         if stored is MISSING and wait:
             note_held_leases()
-            grace, read = self._fill_grace(key), partial(self._read, key, or_none=True)
-            stored = drive(self._level.lease(cache_key, read, wait=wait, grace=grace))
+            grace, read = self._fill_grace(key), partial(self._read, key, True)
+            stored = drive(self._level.lease(cache_key, read, self._here, wait=wait, grace=grace))
         if default is TO_BE_COMPUTED:
             return default if stored is MISSING else self._decode(stored)
         return self._found_or(default, cache_key, stored)
@@ -183,13 +185,13 @@ class TieredCache(EngineBackend):
         """Do the same as ``WheelCache.delete_tags`` for the values in the second level."""
         names = [options.tag("tags", tag) for tag in tags]
         keys = self._store_tags.names(names)
-        write = partial(self._store_tags.drop, self.l2, names)
-        drive(self._level.write(keys, write, result_if_dropped=None, new_timeout=NO_TIMEOUT))
+        write = lambda here: self._store_tags.drop(here.l2, names)  # noqa: E731
+        drive(self._level.write(keys, write, self._here, result_if_dropped=None, new_timeout=NO_TIMEOUT))
 
     def begin(self, tags: tuple[str, ...]) -> Begun:
         begun = self._store_tags.begin(tags)
         if tags:
-            drive(self._level.read(lambda: drive(begun.begin(self.l2))))
+            drive(self._level.read(lambda here: drive(begun.begin(here.l2)), self._here))
         return Begun(begun, begun.names)
 
     def get_or_load(self, key: str, loader: Callable[..., R], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> R:
@@ -200,29 +202,35 @@ class TieredCache(EngineBackend):
         parameter of ``loader`` named ``previous``. KEEP stores that copy again.
         """
         begun = self._store_tags.begin(tags)
-        cache_key = self._cache_key(key)
         if not callable(timeout):
             timeout = self._timeout(timeout)
-        read = partial(self._read, key, or_none=True)
-        stored = drive(self._level.get(cache_key, read))
-        if stored is not MISSING:
-            return self._decode(stored)  # type: ignore[no-any-return]
+        found = self._get_at_once(key)
+        if found is not MISSING:
+            return found  # type: ignore[no-any-return]
 
         def add(value: Any, fills: Fills) -> StepsTo[bool]:
             return self._add(begun, key, value, timeout_for(timeout, value), fills)
 
-        grace, begin = self._fill_grace(key), partial(drive, begun.begin(self.l2))
-        steps = self._level.get_or_add(cache_key, read, loader, add, self._codec, grace, begun.names, begin)
-        return run(steps)  # type: ignore[no-any-return]
+        sought = GetOrAdd(
+            self._cache_key(key),
+            partial(self._read, key, True),
+            loader,
+            add,
+            self._codec,
+            self._fill_grace(key),
+            begun.names,
+            lambda here: here.drive(begun.begin(here.l2)),
+        )
+        return run(self._level.get_or_add(sought, self._here))  # type: ignore[no-any-return]
 
     def request_shared(self, key: str, load: Callable[[], Any], begun: Begun) -> LoadRequest:
         if not begun.is_fill:
             return super().request_shared(key, load, begun)
-        cache_key, read = self._cache_key(key), partial(self._read, key, or_none=True)
+        cache_key, read = self._cache_key(key), partial(self._read, key, True)
 
         def look_and_load() -> Any:
             # A caller that arrives after another one has computed the value finds it in the second level.
-            stored = drive(self._level.read(read, cache_key))
+            stored = drive(self._level.read(read, self._here, cache_key))
             return load() if stored is MISSING else Unstored(stored, is_computed=False)
 
         policy = self._level.policy_of(cache_key, self._fill_grace(key))
@@ -243,7 +251,7 @@ class TieredCache(EngineBackend):
 
     def delete(self, key: str) -> bool:
         """Delete a key. Return whether it existed, as reported by the second level."""
-        return self._write([key], lambda: self.l2.delete(key), result_if_dropped=False, new_timeout=NO_TIMEOUT)
+        return self._write([key], lambda here: here.l2.delete(key), result_if_dropped=False, new_timeout=NO_TIMEOUT)
 
     def get_many(self, *keys: str) -> list[Any]:
         """Return the values of all ``keys``, None for missing ones. The second level is asked at most once."""
@@ -252,12 +260,12 @@ class TieredCache(EngineBackend):
         cache_keys = [self._cache_key(key) for key in keys]
         originals = dict(zip(cache_keys, keys, strict=True))
 
-        def read(missing: list[Any]) -> dict[Any, Any]:
-            values = zip(missing, _get_many(self.l2, [originals[cache_key] for cache_key in missing]), strict=True)
+        def read(missing: list[Any], here: Here) -> dict[Any, Any]:
+            values = zip(missing, _get_many(here.l2, [originals[cache_key] for cache_key in missing]), strict=True)
             found = {cache_key: value for cache_key, value in values if value is not None}
             return self._store_tags.opened(self.l2, found, self._encode)  # type: ignore[no-any-return]
 
-        found = drive(self._level.get_many(originals, read))
+        found = drive(self._level.get_many(originals, read, self._here))
         for cache_key in originals.keys() - found.keys():
             self._level.missed(cache_key)
         return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
@@ -272,7 +280,7 @@ class TieredCache(EngineBackend):
         ttl = self._timeout(timeout)
         stored: bool = self._write(
             [key],
-            lambda: begun.write(self.l2, drive, lambda sealed: self.l2.set(key, sealed(value), ttl)),
+            lambda here: begun.write(here.l2, drive, lambda sealed: here.l2.set(key, sealed(value), ttl)),
             result_if_dropped=False,
             value_of=lambda _: self._for_waiters(value, _seconds(ttl), begun.is_current),
             new_timeout=_new_timeout(ttl, lambda stored: None if stored is False else True),
@@ -292,7 +300,8 @@ class TieredCache(EngineBackend):
         ttl = self._timeout(timeout)
         added = yield from self._level.write(
             [self._cache_key(key)],
-            lambda: drive(self._store_tags.add_value(self.l2, begun, key, value, ttl)),
+            lambda here: drive(self._store_tags.add_value(here.l2, begun, key, value, ttl)),
+            self._here,
             result_if_dropped=False,
             value_of=lambda added: self._for_waiters(value, _seconds(ttl), added and begun.is_current),
             new_timeout=_new_timeout(ttl, bool),
@@ -305,14 +314,14 @@ class TieredCache(EngineBackend):
     def _fills(self, cache_keys: Collection[str], timeout: Timeout) -> Fills:
         return self._level.fills(cache_keys, _seconds(self._timeout(timeout)))
 
-    def _undo(self, begun: TaggedWrite, written: Mapping[str, Any]) -> Callable[[str], None]:
+    def _undo(self, begun: TaggedWrite, written: Mapping[str, Any]) -> Callable[[str, Here], None]:
         """Return the function that removes a value again, given the key of its copy."""
         originals = {self._cache_key(key): key for key in written}
 
-        def undo(cache_key: str) -> None:
+        def undo(cache_key: str, here: Here) -> None:
             key = originals[cache_key]
             stored = begun.sealed(written[key])
-            remove_own(self.l2, cache_key, stored, partial(self.l2.get, key), partial(self.l2.delete, key))
+            remove_own(here.l2, cache_key, stored, partial(here.l2.get, key), partial(here.l2.delete, key))
 
         return undo
 
@@ -333,7 +342,7 @@ class TieredCache(EngineBackend):
 
         stored: list[Any] = self._write(
             mapping,
-            lambda: begun.write(self.l2, drive, write),
+            lambda here: begun.write(here.l2, drive, write),
             result_if_dropped=[],
             new_timeout=_new_timeout(ttl, lambda stored: True if stored == list(mapping) else None),
             fills=fills,
@@ -344,15 +353,16 @@ class TieredCache(EngineBackend):
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Delete many keys. Return the keys that no longer exist."""
-        return self._write(keys, lambda: self.l2.delete_many(*keys), result_if_dropped=[], new_timeout=NO_TIMEOUT)
+        return self._write(keys, lambda here: here.l2.delete_many(*keys), result_if_dropped=[], new_timeout=NO_TIMEOUT)
 
     def has(self, key: str) -> bool:
         """Return whether the key exists."""
-        return drive(self._level.has(self._cache_key(key), lambda: self._read(key, or_none=True) is not MISSING))
+        ask = lambda here: self._read(key, True, here) is not MISSING  # noqa: E731
+        return drive(self._level.has(self._cache_key(key), ask, self._here))
 
     def clear(self) -> bool:
         """Remove all entries. Return whether the second level reports that it was cleared."""
-        return drive(self._level.clear(self.l2.clear)) or False
+        return drive(self._level.clear(lambda here: here.l2.clear(), self._here)) or False
 
     def inc(self, key: str, delta: int = 1) -> Any:
         """Add ``delta`` to a value in the second level. Return the sum; None in an outage with ``fail_safe``.
@@ -362,25 +372,26 @@ class TieredCache(EngineBackend):
         """
         return self._write(
             [key],
-            lambda: drive(self._store_tags.count(self.l2, lambda: self.l2.inc(key, delta), key)),
+            lambda here: drive(self._store_tags.count(here.l2, lambda: here.l2.inc(key, delta), key)),
             result_if_dropped=None,
             value_of=lambda value: self._for_waiters(value, None, value is not None),
             # Redis keeps the timeout of a value. Others set the new one with the default timeout, or keep it.
             new_timeout=None if hasattr(self.l2, "_write_client") else _new_timeout(self.l2.default_timeout, _unknown),
         )
 
-    def _write(self, keys: Iterable[str], write: Callable[[], T], **given: Any) -> T:
-        return drive(self._level.write(map(self._cache_key, keys), write, **given))
+    def _write(self, keys: Iterable[str], write: Callable[[Here], T], **given: Any) -> T:
+        return drive(self._level.write([*map(self._cache_key, keys)], write, self._here, **given))
 
-    def _read(self, key: str, *, or_none: bool) -> Any:
+    def _read(self, key: str, or_none: bool, here: Here) -> Any:
         """Return the value from the second level, or MISSING. With ``or_none``, distinguish None from a miss."""
-        value = self.l2.get(key)
+        l2 = here.l2
+        value = l2.get(key)
         if value is None:
-            if not or_none or not self.l2.has(key):
+            if not or_none or not l2.has(key):
                 return MISSING
             # The value is None, or the key was set in between.
-            value = self.l2.get(key)
-        return self._store_tags.opened_one(self.l2, value, self._encode)
+            value = l2.get(key)
+        return self._store_tags.opened_one(l2, value, self._encode)
 
     def _version_timeout(self, key: str, timeout: Any) -> Any:
         """Return the timeout of a version of a memoized function whose values have ``timeout``: without the version, no
@@ -405,6 +416,10 @@ class TieredCache(EngineBackend):
         if name == "serializer" and hasattr(self.l2, "serializer"):
             self.l2.serializer = value
         super().__setattr__(name, value)
+
+
+def _call(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
 
 
 def _with_prefix(prefix: str | Callable[[], str], key: str) -> str:

@@ -225,17 +225,20 @@ class Loads:
         turns = [turn for turn in led() if turn.turns is self.turns and turn.key == own]
         return turns[0] if turns else Turn(self.turns, own)
 
-    def supersede_apart(self, select: Callable[[list[Any]], Iterable[Hashable]]) -> None:
-        """Note in the turns of loads apart that their keys will be written or deleted.
+    def apart_in_progress(self) -> list[Any]:
+        """Return the keys of the loads apart that are in progress."""
+        turns = self.turns.open.copy().values() if self.turns.open else ()
+        return [unwrap(turn.watched) for turn in turns if turn.key is not turn.watched]
 
-        Args:
-            select: receives the keys of the loads apart that are in progress, and returns the keys that will be written
-                or deleted. It is not called if no load is in progress.
-        """
+    def supersede_apart(self, keys: Iterable[Hashable]) -> None:
+        """Note in the turns of loads apart that ``keys`` will be written or deleted."""
         if self.turns.open:
-            turns = self.turns.open.copy().values()
-            for key in select([unwrap(turn.watched) for turn in turns if turn.key is not turn.watched]):
+            for key in keys:
                 self.turns.supersede(self._keys.adapt(_apart(key)))
+
+    def turn(self, request: LoadRequest) -> Turn:
+        """Return a turn for ``begin``."""
+        return Turn(self.turns, request.key, request.watched, request.names)
 
     def needs_refresh(self, key: Hashable, value: Any, ttl: Lifetime, policy: LoadPolicy) -> bool:
         """Return whether the share ``refresh_ahead`` of the TTL has passed for ``value``, which a ``find`` has found.
@@ -343,11 +346,15 @@ class Loads:
         if not self.turns.lead(turn):
             return TAKEN
         found = self._look_again(request)
-        if found is MISSING and request.is_at_once and not request.is_counted and not request.leaves_miss:
-            request.is_counted = True
-            if request.key is request.watched:
-                # The caller of a load apart has counted its look-up of the key.
-                self._core.count_miss(request.key)
+        if found is MISSING and not request.is_counted:
+            if request.policy.is_at_once and not request.leaves_miss:
+                request.is_counted = True
+                if request.key is request.watched:
+                    # The caller of a load apart has counted its look-up of the key.
+                    self._core.count_miss(request.key)
+            elif request.cause < 0:
+                # Before the value is stored.
+                request.cause = self._core.miss_cause(request.watched)
         return found
 
     def _look_again(self, request: LoadRequest) -> Any:
@@ -383,15 +390,17 @@ class Loads:
                 outcome = yield from self._take_turn(request, deadline, background)
             return outcome
         finally:
-            # A copy that is kept for the caller may still turn a failure into a hit, so the caller counts it.
-            if outcome is None or outcome[1] is not None:
-                is_left_to_caller = policy.is_for_outages
-            else:
-                is_left_to_caller = request.leaves_miss and outcome[0] is MISSING
-            # The caller of a load apart has counted its look-up of the key.
-            if not (request.is_counted or is_left_to_caller or request.key is not request.watched):
-                request.is_counted = True
-                self._core.count_miss(request.watched, request.cause)
+            has_failed = outcome is None or outcome[1] is not None
+            self.count_end(request, MISSING if outcome is None else outcome[0], has_failed=has_failed)
+
+    def count_end(self, request: LoadRequest, value: Any, *, has_failed: bool) -> None:
+        """Count a look-up that has ended as a miss, unless it was counted, or its caller counts it."""
+        # A copy that is kept for the caller may still turn a failure into a hit.
+        is_left = request.policy.is_for_outages if has_failed else request.leaves_miss and value is MISSING
+        # The caller of a load apart has counted its look-up of the key.
+        if not (request.is_counted or is_left or request.key is not request.watched):
+            request.is_counted = True
+            self._core.count_miss(request.watched, request.cause)
 
     def _take_turn(
         self, request: LoadRequest, deadline: float | None, background: Background

@@ -35,7 +35,7 @@ class LoadRequest:
         ttl: the seconds for which the value is fresh; None for no expiry. ``complete`` finds those of a function.
         fresh_until: the end of the freshness of the entry that is refreshed.
         is_counted: whether the look-up has ended, as a hit or a miss.
-        cause: why the look-up missed: see ``Core.miss_cause``.
+        cause: why the look-up missed: see ``Core.miss_cause``. -1 before that was asked.
         is_hit: whether the look-up was a hit: the value was found after its key was claimed, or a stale value was
             served.
         leaves_miss: whether the caller counts the miss if the load returns MISSING.
@@ -52,7 +52,7 @@ class LoadRequest:
     ttl: float | None = None
     fresh_until = inf
     is_counted = False
-    cause = 0
+    cause = -1
     is_hit = False
     leaves_miss = False
     is_alone = False

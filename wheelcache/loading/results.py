@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from wheelcache.core.contract import STORED, Core, Watch
+from wheelcache.core.contract import MISSING, STORED, Core, Watch
 from wheelcache.loading.backoff import Backoff
 from wheelcache.loading.computed_keys import ComputedKeys
 from wheelcache.loading.computing_time import ComputingTime
@@ -43,7 +43,7 @@ class Results:
         """Store a loaded value, and end the turn with it. Return the value.
 
         Args:
-            value: the stored form of the value, which may be Unstored or Tagged.
+            value: the stored form of the value, which may be Unstored or Tagged. MISSING if there is none to store.
 
         Raises:
             Exception: an error of the weigher, with which the turn has ended.
@@ -51,7 +51,10 @@ class Results:
         stored: Stored | None = None
         turn.loader_returned = True
         try:
-            if type(value) is Unstored:
+            if value is MISSING:
+                # The store has no value.
+                pass
+            elif type(value) is Unstored:
                 request.is_computed &= value.is_computed
                 value = value.value
             else:

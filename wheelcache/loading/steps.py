@@ -15,7 +15,7 @@ from inspect import Signature, isawaitable, signature
 from threading import TIMEOUT_MAX
 from typing import Any, Final, Generic, TypeVar
 
-from wheelcache.core.reusable import check_reusable, read_once
+from wheelcache.core.reusable import USUAL, check_reusable, read_once
 from wheelcache.runtime.alarm import Alarm
 from wheelcache.runtime.clock import SystemClock
 
@@ -28,16 +28,20 @@ class Call:
 
     ``drive`` itself calls it: a loader may load another value, and so on, to the depth that Python's limit of recursion
     allows. Every function between two loaders would reduce that depth.
+
+    Args:
+        per_driver: the argument of ``loader``, which depends on the driver; None to call it without an argument.
     """
 
-    __slots__ = ("loader",)
+    __slots__ = ("loader", "per_driver")
 
-    def __init__(self, loader: Callable[[], Any]) -> None:
+    def __init__(self, loader: Callable[..., Any], per_driver: PerDriver | None = None) -> None:
         self.loader = loader
+        self.per_driver = per_driver
 
     async def run_async(self) -> Outcome:
         try:
-            value = self.loader()
+            value = self.loader() if self.per_driver is None else self.loader(self.per_driver.by_task)
             if isawaitable(value):
                 value = await value
             return _checked(value), None
@@ -84,17 +88,17 @@ class Wait:
 class PerDriver:
     """A step that sends ``by_thread`` or ``by_task``, depending on the driver."""
 
-    __slots__ = ("_by_task", "_by_thread")
+    __slots__ = ("by_task", "by_thread")
 
     def __init__(self, by_thread: Any, by_task: Any) -> None:
-        self._by_thread = by_thread
-        self._by_task = by_task
+        self.by_thread = by_thread
+        self.by_task = by_task
 
     def run(self) -> Any:
-        return self._by_thread
+        return self.by_thread
 
     async def run_async(self) -> Any:
-        return self._by_task
+        return self.by_task
 
 
 class ToTheEnd:
@@ -164,14 +168,15 @@ def drive(steps: StepsTo[T]) -> T:
                 sent = step.run()  # type: ignore[union-attr]
                 continue
             try:
-                sent = _checked(step.loader()), None
+                value = step.loader() if step.per_driver is None else step.loader(step.per_driver.by_thread)
+                sent = (value if type(value) in USUAL else _checked(value)), None
             except BaseException as error:
                 sent = None, error
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     finally:
         # An error in it, its traceback and this frame would be a cycle.
-        sent = None
+        sent = value = None
         steps.close()
 
 

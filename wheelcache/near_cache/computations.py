@@ -94,9 +94,11 @@ class Computations:
         self._engine = engine
         self._misses = engine.misses()
 
-    def led(self, key: Any) -> Computation:
-        """Return the computation of ``key`` by the load apart that the running code leads."""
-        turn = self._engine.led_apart(key)
+    def led(self, key: Any, turn: Turn | None = None) -> Computation:
+        """Return the computation of ``key`` by the load apart that the running code leads: by ``turn``, if that is
+        known."""
+        if turn is None:
+            turn = self._engine.led_apart(key)
         return Computation(self._engine, key, None if turn.watch is None else turn.watch.seen, turn)
 
     def answered_by(self, keys: Iterable[Any]) -> dict[Any, Computation]:
@@ -109,6 +111,10 @@ class Computations:
                 found[key] = Computation(self._engine, key, seen)
         return found
 
-    def outdate(self, select: Callable[[list[Any]], Iterable[Any]]) -> None:
+    def outdate(self, keys: Iterable[Any]) -> None:
+        """Note that ``keys`` will be written or deleted."""
+        self._engine.supersede_apart(keys)
+
+    def outdate_where(self, select: Callable[[list[Any]], Iterable[Any]]) -> None:
         """Note that the keys that ``select`` returns, given those of the loads apart, will be written or deleted."""
-        self._engine.supersede_apart(select)
+        self._engine.supersede_apart(select(self._engine.apart_in_progress()))

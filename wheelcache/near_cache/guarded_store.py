@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from wheelcache.errors import StoreUnavailable
 from wheelcache.loading.recent_failures import Failure
-from wheelcache.loading.steps import Call, StepsTo, result
+from wheelcache.loading.steps import Call, Outcome, PerDriver, StepsTo, result
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.outages import Outages
 from wheelcache.near_cache.trust_epoch import TrustEpoch
@@ -105,16 +105,24 @@ class GuardedStore:
     _writes: Meter = field(default_factory=lambda: Meter("errors", "refused"))
     _look_ups: Meter = field(default_factory=lambda: Meter("hits", "misses"))
 
-    def read(self, function: Callable[[], Any]) -> StepsTo[Any]:
-        """Return the result of ``function()``, which reads from the store; in a task, the result is awaited.
+    def read(self, function: Callable[..., Any], here: PerDriver | None = None) -> StepsTo[Any]:
+        """Return the result of ``function``, which reads from the store; in a task, the result is awaited.
+
+        Args:
+            here: the argument of ``function``, which depends on the driver.
 
         Raises:
             StoreUnavailable: if the store failed recently, so the call is not made.
         """
-        return self._call(function, self._reads)
+        began = self._begin(self._reads)
+        return self._end((yield Call(function, here)), began, self._reads)
 
     def write(
-        self, function: Callable[[], Any], keys: Sequence[Any] = (), new_timeout: NewTimeout | None = None
+        self,
+        function: Callable[..., Any],
+        keys: Sequence[Any] = (),
+        new_timeout: NewTimeout | None = None,
+        here: PerDriver | None = None,
     ) -> StepsTo[Any]:
         """Do the same as ``read`` for a function that writes to the store.
 
@@ -122,25 +130,27 @@ class GuardedStore:
             keys: the keys whose timeouts the write changes.
             new_timeout: their new timeout; None if they keep theirs.
         """
-        if new_timeout is None:
-            return (yield from self._call(function, self._writes))
-        write = self.timeouts.start()
+        write = None if new_timeout is None else self.timeouts.start()
         took_effect: bool | None = None
         try:
-            written = yield from self._call(function, self._writes)
-            took_effect = new_timeout.took_effect(written)
+            began = self._begin(self._writes)
+            written = self._end((yield Call(function, here)), began, self._writes)
+            if new_timeout is not None:
+                took_effect = new_timeout.took_effect(written)
         except StoreUnavailable:
             took_effect = False
             raise
         finally:
-            if took_effect is not False:
+            if new_timeout is not None and write is not None and took_effect is not False:
                 self.timeouts.end(keys, write, new_timeout, is_certain=took_effect is True)
         return written
 
     def answered(self, found: int, asked: int) -> None:
         """Count the look-ups of ``asked`` keys without a copy; the store had values for ``found`` of them."""
-        self._look_ups.add("hits", found)
-        self._look_ups.add("misses", asked - found)
+        if found:
+            self._look_ups.add("hits", found)
+        if asked > found:
+            self._look_ups.add("misses", asked - found)
 
     def stats(self) -> StoreStats:
         """Return the statistics of the store in this process."""
@@ -170,26 +180,28 @@ class GuardedStore:
         self._look_ups.count_from_zero()
         self.timeouts.after_fork_in_child()
 
-    def _call(self, function: Callable[[], Any], meter: Meter) -> StepsTo[Any]:
+    def _begin(self, meter: Meter) -> float:
+        """Return the time at which a call begins."""
         self._start_jobs()
         if self._watches_outages and not self._breaker.allows(self._clock()):
             meter.add("refused")
             raise StoreUnavailable(f"the store behind the cache {self._name!r} failed recently and is not called yet")
-        began = self._clock()
-        outcome = yield Call(function)
+        return self._clock()
+
+    def _end(self, outcome: Outcome, began: float, meter: Meter) -> Any:
+        """Record the outcome of a call. Return its value, or raise its error."""
         error = outcome[1]
         is_outage = isinstance(error, Exception) and self.rule.is_outage(error)
         meter.ended(self._clock() - began, "errors" if is_outage else None)
         if error is None:
-            self._succeeded()
-        elif is_outage:
+            if self._outages.began is not None:
+                self._outages.succeeded(SystemClock.time())
+            if self._watches_outages and self._breaker.succeeded():
+                logger.warning("The store behind the cache %r answers again.", self._name)
+            return outcome[0]
+        if isinstance(error, Exception) and is_outage:
             self._failed(error)
         return result(outcome)
-
-    def _succeeded(self) -> None:
-        self._outages.succeeded(SystemClock.time())
-        if self._watches_outages and self._breaker.succeeded():
-            logger.warning("The store behind the cache %r answers again.", self._name)
 
     def _failed(self, error: Exception) -> None:
         self._outages.failed(error, SystemClock.time())

@@ -14,20 +14,22 @@ The backends pass functions that call the store. ``outage_rule`` decides which o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec
-from wheelcache.core.contract import MISSING, Record
+from wheelcache.core.contract import MISSING, Record, Watch
+from wheelcache.engine import Engine
 from wheelcache.errors import CacheClosed
+from wheelcache.loading.loads import TAKEN
 from wheelcache.loading.policy import FRESH_ONLY, PLAIN, LoadPolicy, Receivers, Staleness
-from wheelcache.loading.request import Tagged, Unstored, computed, untagged
-from wheelcache.loading.steps import InSteps, Loader, Steps, StepsTo, ToTheEnd, call, result
+from wheelcache.loading.request import LoadRequest, Tagged, Unstored, computed, untagged
+from wheelcache.loading.steps import InSteps, PerDriver, Steps, StepsTo, ToTheEnd, result
 from wheelcache.near_cache.computations import CommittedValue, Computation, Computations
 from wheelcache.near_cache.guarded_store import GuardedStore
 from wheelcache.near_cache.outage_rule import OutageRule
@@ -35,8 +37,27 @@ from wheelcache.near_cache.tokens import MARK, TokensRead
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout, WrittenTimeouts
 from wheelcache.options import expires_now
+from wheelcache.turns import Turn
 
 T = TypeVar("T")
+
+
+class Here(NamedTuple):
+    """The store as a driver of steps calls it.
+
+    Attributes:
+        l2: the store. In a task, its results are awaitable.
+        drive: drives other steps. In a task, its result is awaitable.
+        call: calls a function, which may wait for the store. In a task, its result is awaitable.
+    """
+
+    l2: Any
+    drive: Callable[[StepsTo[Any]], Any]
+    call: Callable[..., Any]
+
+
+Read = Callable[[Here], Any]
+"""Reads from the store. In a task, the result is awaited."""
 
 ValueOf = Callable[[Any], Any]
 """Returns the value that was written, or MISSING, for the result of a write."""
@@ -65,6 +86,57 @@ def are_outdated(fills: Fills) -> bool:
 
 def _all_untagged(found: Mapping[Any, Any]) -> dict[Any, Any]:
     return {key: untagged(value) for key, value in found.items()}
+
+
+class GetOrAdd:
+    """A ``get_or_set``: its key, and how its value is read, computed and stored.
+
+    Args:
+        key: the key of the copy.
+        read: reads the stored form of the value, or MISSING.
+        loader: computes the value.
+        add: returns the steps that store a value, given its computations. They return whether it was stored.
+        codec: encodes the value for other callers.
+        grace: see ``NearCache.lease``.
+        tags: the tags of the value in the cache of the copies.
+        begin: called before ``loader`` if there are tags.
+        is_computed: see ``LoadRequest``.
+
+    Attributes:
+        watch: begun before the key was looked up first; None if that is unknown.
+    """
+
+    __slots__ = ("add", "begin", "codec", "grace", "is_computed", "key", "loader", "read", "tags", "watch")
+
+    def __init__(
+        self,
+        key: Any,
+        read: Read,
+        loader: Callable[..., Any],
+        add: Callable[[Any, Fills], StepsTo[bool]],
+        codec: Codec,
+        grace: float = 0.0,
+        tags: tuple[str, ...] = (),
+        begin: Read = _no_value,
+        *,
+        is_computed: bool = True,
+    ) -> None:
+        self.key = key
+        self.read = read
+        self.loader = loader
+        self.add = add
+        self.codec = codec
+        self.grace = grace
+        self.tags = tags
+        self.begin = begin
+        self.is_computed = is_computed
+        self.watch: Watch | None = None
+
+    def request(self, engine: Engine, previous: Callable[[Any], Record | None]) -> LoadRequest:
+        """Return the request by which the leader computes the value."""
+        return engine.request(
+            self.key, self.loader, None, PLAIN, previous=previous, decode=self.codec.decode, is_alone=True
+        )
 
 
 class NearCache:
@@ -123,6 +195,8 @@ class NearCache:
         stale = Staleness(grace, Receivers.OUTAGE) if fail_safe else FRESH_ONLY
         self._grace = stale.seconds
         self._past_end = max(self._grace, fill_grace) if fill_grace else 0.0
+        # Whether old copies may be returned, so that they must be dropped if the store no longer has their values.
+        self._keeps_old = bool(self._grace or self._past_end)
         if epoch is not None:
             epoch.is_notified = False
         self._timeouts = WrittenTimeouts(cache.engine.now)
@@ -195,10 +269,10 @@ class NearCache:
     # Reading. The methods below are steps, for threads and tasks: see ``loading.steps``. In a task, the results of the
     # functions that read and write may be awaitable. The values that are read may be Tagged.
 
-    def get(self, key: Any, read: Callable[[], Any], *, leaves_miss: bool = False) -> StepsTo[Any]:
-        """Return the copy of ``key``, otherwise the result of ``read()``, which is kept unless it is MISSING.
+    def get(self, key: Any, read: Read, here: PerDriver, *, leaves_miss: bool = False) -> StepsTo[Any]:
+        """Return the copy of ``key``, otherwise the result of ``read``, which is kept unless it is MISSING.
 
-        Callers that miss the key together share one ``read()``.
+        Callers that miss the key together share one ``read``.
 
         Args:
             leaves_miss: whether the caller goes on with ``lease`` if the result is MISSING, which counts the look-up.
@@ -208,31 +282,57 @@ class NearCache:
                 stored = self.cache.find(key, MISSING)
                 if stored is not MISSING:
                     return stored
-                request = self._engine.request(key, InSteps(partial(self._read, read)), self.timeout, self._policy)
+                request = self._engine.request(
+                    *(key, InSteps(partial(self._read_for_load, read, here)), self.timeout, self._policy),
+                    passes_previous=False,
+                )
                 request.leaves_miss = leaves_miss
-                stored = result((yield from self._engine.load(request)))
+                turn = self._engine.turn(request)
+                try:
+                    stored = self._engine.begin(turn, request)
+                    if stored is MISSING:
+                        try:
+                            stored = yield from self._store.read(read, here)
+                        except BaseException as error:
+                            self._engine.fail(turn, request, error)
+                            self._engine.count_end(request, MISSING, has_failed=True)
+                            raise
+                        stored = self._engine.finish(turn, request, stored)
+                        if not request.is_counted:
+                            self._engine.count_end(request, stored, has_failed=False)
+                    elif stored is TAKEN:
+                        stored = result((yield from self._engine.load(request)))
+                finally:
+                    # Twice: the second call completes an interrupted one.
+                    try:
+                        turn.close()
+                    finally:
+                        turn.close()
                 if request.is_hit:
                     # Another caller has made the copy since, or a stale one was served.
                     return stored
             else:
-                found = yield from self._get_untrusted([key], lambda keys: self._read_one(key, read), leaves_miss)
+                found = yield from self._get_untrusted([key], lambda keys: self._read_one(key, read, here), leaves_miss)
                 stored = found.get(key, MISSING)
         except Exception as error:
             return self._fallback([key], error, leaves_miss).get(key, MISSING)
         self._store.answered(int(stored is not MISSING), 1)
-        if stored is MISSING:
+        if stored is MISSING and self._keeps_old:
             self._not_in_store(key)
         return stored
 
-    def get_many(self, keys: Iterable[Any], read: Callable[[list[Any]], Any]) -> StepsTo[dict[Any, Any]]:
-        """Return the copies of ``keys`` and, for keys without a copy, the result of one call of ``read(keys)``."""
+    def get_many(
+        self, keys: Iterable[Any], read: Callable[[list[Any], Any], Any], here: PerDriver
+    ) -> StepsTo[dict[Any, Any]]:
+        """Return the copies of ``keys`` and, for keys without a copy, the result of one call of ``read``, whose first
+        argument is a list of keys."""
         keys = list(keys)
         if not keys:
             # Redis would raise an error.
             return {}
         try:
             if not self.trusted:
-                found = yield from self._get_untrusted(keys, lambda keys: self._store.read(partial(read, keys)))
+                found = yield from self._get_untrusted(keys, lambda keys: self._store.read(partial(read, keys), here))
                 self._store.answered(sum(key in found for key in keys), len(keys))
                 return found
             found = {key: stored for key in keys if (stored := self.cache.find(key, MISSING)) is not MISSING}
@@ -241,7 +341,7 @@ class NearCache:
                 self._count_misses_if(not self.fail_safe, missing)
                 # Before the values are stored.
                 causes = self._causes(missing) if self.fail_safe else {}
-                found |= yield from self._load_many(missing, lambda keys: self._store.read(partial(read, keys)))
+                found |= yield from self._load_many(missing, lambda keys: self._store.read(partial(read, keys), here))
                 self._count_misses_if(self.fail_safe, missing, causes)
                 self._store.answered(sum(key in found for key in missing), len(missing))
             return self._without_stale(keys, found)
@@ -251,7 +351,8 @@ class NearCache:
     def lease(
         self,
         key: Any,
-        read: Callable[[], Any],
+        read: Read,
+        here: PerDriver,
         *,
         wait: float,
         may_wait: bool = True,
@@ -271,7 +372,7 @@ class NearCache:
         if stored is MISSING:
             # This caller may hold the lease now. Another process, or an earlier holder, may have set the key meanwhile.
             fill = self._engine.lease_fill(key)
-            stored = yield from self._read_now(read, key)
+            stored = yield from self._read_now(read, here, key)
             self._store.answered(int(stored is not MISSING), 1)
             if stored is not MISSING:
                 fill(untagged(stored), stored.tags if type(stored) is Tagged else ())
@@ -279,55 +380,36 @@ class NearCache:
                 self.computations.answered_by([key])
         return untagged(stored)
 
-    def has(self, key: Any, ask: Callable[[], Any]) -> StepsTo[bool]:
-        """Return True if there is a copy of ``key``, otherwise the result of ``ask()``."""
+    def has(self, key: Any, ask: Read, here: PerDriver) -> StepsTo[bool]:
+        """Return True if there is a copy of ``key``, otherwise the result of ``ask``."""
         if self.trusted and key in self.cache:
             return True
         try:
-            found: bool = yield from self._store.read(ask)
+            found: bool = yield from self._store.read(ask, here)
         except Exception as error:
             self._check_may_fail(error)
             return self._engine.get_stale(key, self._grace) is not MISSING
-        if not found:
+        if not found and self._keeps_old:
             self._not_in_store(key)
         return found
 
-    def read(self, read: Callable[[], Any], key: Any = MISSING) -> StepsTo[Any]:
-        """Return the result of ``read()`` without using the copies; MISSING in an outage with ``fail_safe``.
+    def read(self, read: Read, here: PerDriver, key: Any = MISSING) -> StepsTo[Any]:
+        """Return the result of ``read`` without using the copies; MISSING in an outage with ``fail_safe``.
 
         Args:
             key: the key that is read, if there may be a copy of it.
         """
-        return untagged((yield from self._read_now(read, key)))
+        return untagged((yield from self._read_now(read, here, key)))
 
-    def _read_now(self, read: Callable[[], Any], key: Any) -> StepsTo[Any]:
+    def _read_now(self, read: Read, here: PerDriver, key: Any) -> StepsTo[Any]:
         try:
-            value = yield from self._store.read(read)
+            value = yield from self._store.read(read, here)
         except Exception as error:
             self._check_may_fail(error)
             return MISSING
         if key is not MISSING and self.fail_safe and not self.trusted:
             self._engine.reconcile(key, untagged(value))
         return value
-
-    def load(self, key: Any, loader: Loader, grace: float = 0.0, tags: tuple[str, ...] = ()) -> Steps:
-        """Return the result of ``loader()``, which concurrent callers of this method share, unless they receive the old
-        copy as in ``lease``. No copy of the result is kept.
-
-        Callers of ``get`` do not share it: they wait for the store, not for a loader, which may take long, raise an
-        error of its own, or look up the key itself.
-
-        Args:
-            tags: the tags of the value in the cache of the copies.
-        """
-
-        def load() -> Steps:
-            value, error = yield from call(loader)
-            # The loaded value is not a copy of the store's value.
-            return value if isinstance(value, Unstored) else Unstored(value), error
-
-        request = self._engine.request_apart(key, InSteps(load), self.policy_of(key, grace), tags)
-        return self._engine.load(request)
 
     def policy_of(self, key: Any, grace: float) -> LoadPolicy:
         """Return the policy of a load of ``key`` whose waiters receive the old copy as in ``lease``."""
@@ -338,96 +420,134 @@ class NearCache:
         may have deleted the value."""
         return self._engine.peek(key) if self._past_end else None
 
-    def get_or_add(
-        self,
-        key: Any,
-        read: Callable[[], Any],
-        loader: Callable[..., Any],
-        add: Callable[[Any, Fills], StepsTo[bool]],
-        codec: Codec,
-        grace: float,
-        tags: tuple[str, ...],
-        begin: Callable[[], Any],
-        *,
-        is_computed: bool = True,
-    ) -> Steps:
-        """Return the result of ``read()``. If it is MISSING, return the result of ``loader()``, which is stored by
-        ``add`` and shared by concurrent callers.
+    def get_or_add(self, op: GetOrAdd, here: PerDriver) -> Steps:
+        """Return the value of a key; if it is missing, the result of a loader, which is stored and shared by concurrent
+        callers. Callers of ``get`` do not share it: they wait for the store, not for a loader, which may take long,
+        raise an error of its own, or look up the key itself. No copy of the result is kept.
+        """
+        # Before the first read: a caller that stores the value after that breaks it.
+        op.watch = self._engine.watch(op.key)
+        try:
+            try:
+                if type(op.key) is tuple:
+                    stored = yield from self.read(op.read, here)
+                else:
+                    stored = yield from self.get(op.key, op.read, here)
+            except Exception as error:
+                return None, error
+            if stored is not MISSING:
+                return op.codec.decode(stored), None
+            return (yield from self.add_missing(op, here))
+        finally:
+            op.watch.close()
+
+    def add_missing(self, op: GetOrAdd, here: PerDriver) -> Steps:
+        """Do the same after a read that found nothing."""
+        engine = self._engine
+        request = engine.request_apart(
+            op.key, InSteps(partial(self._compute, op, here, None)), self.policy_of(op.key, op.grace), op.tags
+        )
+        turn = engine.turn(request)
+        try:
+            stored = engine.begin(turn, request) if request.policy.is_at_once else TAKEN
+            if stored is MISSING:
+                value, error = yield from self._compute(op, here, turn)
+                if error is not None:
+                    engine.fail(turn, request, error)
+                    return None, error
+                stored = engine.finish(turn, request, value)
+            elif stored is TAKEN:
+                stored, error = yield from engine.load(request)
+                if error is not None:
+                    return None, error
+            return op.codec.decode(stored), None
+        finally:
+            try:
+                turn.close()
+            finally:
+                turn.close()
+
+    def _compute(self, op: GetOrAdd, here: PerDriver, turn: Turn | None) -> Steps:
+        """Compute and store a value.
 
         Args:
-            tags: the tags of the value in the cache of the copies.
-            begin: called before ``loader`` if there are tags.
-            is_computed: see ``LoadRequest``.
+            turn: the turn that the caller leads for it; None if that is the one of a load.
         """
-        own = self._engine.request(key, loader, None, PLAIN, previous=self.previous, decode=codec.decode, is_alone=True)
-
-        def compute() -> Steps:
+        if op.watch is None or self._engine.is_outdated(op.watch):
             # A caller that arrived while another one computed the value finds it in the store.
-            stored = yield from self.read(read, key)
+            stored = yield from self.read(op.read, here, op.key)
             if stored is not MISSING:
                 return Unstored(stored, is_computed=False), None
-            if tags:
-                yield from self.read(begin)
-            computation = self.computations.led(key)
-            value, error = yield from computed(own)
-            if error is not None:
-                return None, error
-            if not (yield from add(value, {key: computation})):
-                # Another caller has written the key, or the store could not keep the value.
-                stored = yield from self.read(read, key)
-            return Unstored(codec.encode(value) if stored is MISSING else stored, is_computed), None
-
-        stored, error = yield from self.load(key, InSteps(compute), grace, tags)
-        return (None, error) if error is not None else (codec.decode(stored), None)
+        if op.tags:
+            yield from self.read(op.begin, here)
+        computation = self.computations.led(op.key, turn)
+        value, error = yield from computed(op.request(self._engine, self.previous))
+        if error is not None:
+            return None, error
+        if (yield from op.add(value, {op.key: computation})):
+            return Unstored(op.codec.encode(value), op.is_computed), None
+        # Another caller has written the key, or the store could not keep the value.
+        stored = yield from self.read(op.read, here, op.key)
+        return Unstored(op.codec.encode(value) if stored is MISSING else stored, op.is_computed), None
 
     # Writing.
 
     def write(
         self,
-        keys: Iterable[Any],
-        write: Callable[[], T],
+        keys: Sequence[Any],
+        write: Callable[..., T],
+        here: PerDriver | None = None,
         *,
         result_if_dropped: Any = MISSING,
         value_of: ValueOf = _no_value,
         new_timeout: NewTimeout | None = None,
         tags: tuple[str, ...] = (),
         fills: Fills = NO_FILLS,
-        undo: Callable[[Any], Any] = _no_value,
-        find_marks: Callable[[], Any] | None = None,
+        undo: Callable[[Any, Any], Any] | None = None,
+        find_marks: Read | None = None,
     ) -> StepsTo[T]:
-        """Call ``write()``, drop the copies of ``keys``, and return the result.
+        """Call ``write``, drop the copies of ``keys``, and return the result.
 
         Args:
+            here: the argument of the functions that call the store, which depends on the driver.
             result_if_dropped: returned in an outage if failing writes are dropped, and if the computations of all
                 values are outdated. If not given, the error is raised.
-            value_of: returns the value that the keys were set to, given the result of ``write()``, for the waiters of a
+            value_of: returns the value that the keys were set to, given the result of ``write``, for the waiters of a
                 lease.
             new_timeout: the timeout that the write gives to the keys; None if they keep theirs.
             tags: the tags of the written value in the cache of the copies.
             fills: the computations of the values by their keys. A value whose computation is outdated is not kept.
-            undo: ``undo(key)`` removes a value that was written from the store.
+            undo: removes a value that was written from the store. Its first argument is the key.
             find_marks: returns the marks of commits that have invalidated one of the keys or tags: see
                 ``store_commits``. If there are some afterwards, the values are removed. None if there can be none.
         """
-        keys = list(keys)
         if fills and all(key in fills and fills[key].is_outdated for key in keys):
             for key in keys:
                 self._engine.refuse_fill(key)
             return result_if_dropped  # type: ignore[no-any-return]
-        self._begin_write([key for key in keys if key not in fills])
-        lease_fills = [] if value_of is _no_value else [self._engine.lease_fill(key) for key in keys]
+        self._begin_write([key for key in keys if key not in fills] if fills else keys)
+        lease_fills = (
+            [self._engine.lease_fill(key) for key in keys]
+            if value_of is not _no_value and self._engine.has_leases
+            else ()
+        )
         try:
             # There are no copies of other keys, and comparing those may run the site's code.
             plain = [key for key in keys if type(key) is str]
-            steps = self._checked(self._store.write(write, plain, new_timeout), keys, fills, undo, find_marks)
+            steps = self._store.write(write, plain, new_timeout, here)
+            if fills or find_marks is not None:
+                steps = self._checked(steps, keys, fills, here, undo, find_marks)
             outcome = yield ToTheEnd(steps, partial(self._written_after_cancellation, keys, fills))
-            value = MISSING if outcome[1] is not None or are_outdated(fills) else value_of(outcome[0])
-            if value is not MISSING:
-                for fill in lease_fills:
-                    fill(value, tags)
+            if lease_fills:
+                value = MISSING if outcome[1] is not None or are_outdated(fills) else value_of(outcome[0])
+                if value is not MISSING:
+                    for fill in lease_fills:
+                        fill(value, tags)
         finally:
             # After a failure, too, since it is unknown whether the store applied the write.
             self._written(keys, fills)
+        if outcome[1] is None:
+            return outcome[0]  # type: ignore[no-any-return]
         try:
             return result(outcome)  # type: ignore[no-any-return]
         except Exception as error:
@@ -436,66 +556,69 @@ class NearCache:
             self._check_may_fail(error)
             return result_if_dropped  # type: ignore[no-any-return]
 
-    def _begin_write(self, keys: list[Any]) -> None:
+    def _begin_write(self, keys: Sequence[Any]) -> None:
         """Outdate the computations of ``keys``, and drop tags whose tokens they are. This comes before a write, too: a
         value that is stored between the write and its end would otherwise not be known to be outdated."""
-        self.computations.outdate(lambda _: keys)
+        self.computations.outdate(keys)
         for key in keys:
             self._engine.begin_store_write(key)
-            self._drop_tag(key)
+            if type(key) is str and self.token_mark in key:
+                self._engine.delete_tags([key])
 
     def _checked(
         self,
         steps: StepsTo[T],
-        keys: list[Any],
+        keys: Sequence[Any],
         fills: Fills,
-        undo: Callable[[Any], Any],
-        find_marks: Callable[[], Any] | None,
+        here: PerDriver | None,
+        undo: Callable[[Any, Any], Any] | None,
+        find_marks: Read | None,
     ) -> StepsTo[T]:
         """Store values by ``steps``, and remove those whose computations are outdated then."""
         written = yield from steps
-        is_marked = find_marks is not None and bool((yield from self._store.read(find_marks)))
+        is_marked = find_marks is not None and bool((yield from self._store.read(find_marks, here)))
         for key in keys if is_marked else fills:
             computation = fills.get(key)
             if computation is not None and is_marked:
                 computation.outdate()
-            if is_marked or (computation is not None and computation.is_outdated):
+            if undo is not None and (is_marked or (computation is not None and computation.is_outdated)):
                 plain = [key] if type(key) is str else []
-                yield from self._store.write(partial(undo, key), plain, NO_TIMEOUT)
+                yield from self._store.write(partial(undo, key), plain, NO_TIMEOUT, here)
         return written
 
     def is_outage(self, error: BaseException | None) -> bool:
         """Return whether an error of the store is an outage."""
         return self._store.rule.is_outage(error)
 
-    def clear(self, write: Callable[[], Any]) -> StepsTo[Any]:
-        """Call ``write()``, drop all copies, and return the result."""
-        self.computations.outdate(lambda apart: apart)
+    def clear(self, write: Callable[..., Any], here: PerDriver) -> StepsTo[Any]:
+        """Call ``write``, drop all copies, and return the result."""
+        self.computations.outdate_where(lambda apart: apart)
         if self._engine.reports_writes:
             self._engine.clear_for(None)
         try:
-            return (yield from self.write((), write, result_if_dropped=None))
+            return (yield from self.write((), write, here, result_if_dropped=None))
         finally:
             self.cache.clear()
 
-    def _written(self, keys: list[Any], fills: Fills) -> None:
-        written = [key for key in keys if key not in fills]
-        for key in keys:
-            if key in fills:
-                self._engine.drop_copy_after_fill(key)
-                if fills[key].is_outdated:
-                    self._engine.refuse_fill(key)
-        # Together, since they may be reported to other machines.
-        self.cache.delete_many(written)
-        for key in written:
-            self._drop_tag(key)
+    def _written(self, keys: Sequence[Any], fills: Fills) -> None:
+        written = [key for key in keys if key not in fills] if fills else keys
+        for key in fills:
+            self._engine.drop_copy_after_fill(key)
+            if fills[key].is_outdated:
+                self._engine.refuse_fill(key)
+        if written:
+            # Together, since they may be reported to other machines.
+            self.cache.delete_many(written)
+            for key in written:
+                if type(key) is str and self.token_mark in key:
+                    self._engine.delete_tags([key])
 
     def _drop_tag(self, key: Any) -> None:
         """Drop the tag whose token was written under ``key``, if ``key`` is the key of a token."""
         if type(key) is str and self.token_mark in key:
             self._engine.delete_tags([key])
 
-    def _written_after_cancellation(self, keys: list[Any], fills: Fills, done: asyncio.Future[Any]) -> None:
+    def _written_after_cancellation(self, keys: Sequence[Any], fills: Fills, done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
             # The writer was cancelled. Without this, asyncio would log that the exception was never retrieved.
             done.exception()
@@ -504,13 +627,12 @@ class NearCache:
 
     # The store.
 
-    def _read(self, read: Callable[[], Any]) -> Steps:
-        value = yield from self._store.read(read)
-        return Unstored(MISSING) if value is MISSING else value, None
+    def _read_for_load(self, read: Read, here: PerDriver) -> Steps:
+        return (yield from self._store.read(read, here)), None
 
-    def _read_one(self, key: Any, read: Callable[[], Any]) -> StepsTo[dict[Any, Any]]:
+    def _read_one(self, key: Any, read: Read, here: PerDriver) -> StepsTo[dict[Any, Any]]:
         """Read one key. Return the result in the form of a read of many keys."""
-        value = yield from self._store.read(read)
+        value = yield from self._store.read(read, here)
         return {} if value is MISSING else {key: value}
 
     def _load_many(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[dict[Any, Any]]:
@@ -540,7 +662,7 @@ class NearCache:
 
     def _without_stale(self, keys: list[Any], found: dict[Any, Any]) -> dict[Any, Any]:
         """Drop the stale copies of ``keys`` that were not found, and return ``found``."""
-        for key in keys:
+        for key in keys if self._keeps_old else ():
             if key not in found:
                 self._not_in_store(key)
         return found

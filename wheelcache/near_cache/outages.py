@@ -13,11 +13,14 @@ class Outages:
     An outage begins with a failed call and ends with the next call that succeeds. The records of an outage have its
     beginning in common, so that an observer can join them even if there were no calls for a while. Times are in seconds
     since 1970.
+
+    Attributes:
+        began: the time of the first failed call since the last one that succeeded; None if the last one succeeded.
     """
 
-    __slots__ = ("_began", "_found", "_lock")
+    __slots__ = ("_found", "_lock", "began")
 
-    _began: float | None
+    began: float | None
     _found: Failure | None
 
     def __init__(self) -> None:
@@ -28,19 +31,19 @@ class Outages:
         # Not under the lock: this is the client's code.
         message = message_of(error) if self._found is None else ""
         with self._lock:
-            if self._began is None:
-                self._began = now
+            if self.began is None:
+                self.began = now
             if self._found is None:
-                self._found = Failure(type(error).__name__[:MAX_LENGTH], message, 0, self._began, now)
+                self._found = Failure(type(error).__name__[:MAX_LENGTH], message, 0, self.began, now)
             self._found.count += 1
             self._found.last = now
 
     def succeeded(self, now: float) -> None:
         """Record a call that succeeded."""
-        if self._began is None:
+        if self.began is None:
             return
         with self._lock:
-            began, self._began = self._began, None
+            began, self.began = self.began, None
             if began is not None:
                 self._found = self._found or Failure("", "", 0, began, now)
                 self._found.last = now
@@ -59,5 +62,5 @@ class Outages:
         parent's."""
         # Re-entrant, since the garbage collector may run code that calls the store while the lock is held.
         self._lock = threading.RLock()
-        self._began = None
+        self.began = None
         self._found = None
