@@ -6,9 +6,10 @@ from functools import partial
 
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache
+from wheelcache.codec import Codec, Pickle
 from wheelcache.core.contract import MISSING
 from wheelcache.loading.steps import drive, drive_async, result
-from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.near_cache import GetOrAdd, NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 
@@ -102,7 +103,7 @@ class Calls:
         return self._drive(self.near.lease(key, self._call(self.store.read, key), wait=LONG))
 
     def read(self, key):
-        return self._drive(self.near.read(self._call(self.store.read, key), key))
+        return self._drive(self.near.read(self._call(self.store.read, key), key=key))
 
     def set(self, key, value, **options):
         return self._drive(self.near.write([key], self._call(self.store.set, key, value), **options))
@@ -111,13 +112,25 @@ class Calls:
         self._drive(self.near.clear(self._call(self.store.clear)))
 
     def load(self, key, loader):
-        return result(self._drive(self.near.load(key, self._call(loader))))
+        """The value of ``loader``, which the store does not keep."""
+        return result(self._drive(self.near.get_or_add(sought(key, self._call(self.store.read, key), loader))))
 
     def _drive(self, steps):
         return asyncio.run(drive_async(steps)) if self.by_tasks else drive(steps)
 
     def _call(self, function, *args):
         return awaitable(function, *args) if self.by_tasks else partial(function, *args)
+
+
+def sought(key, read, loader, add=lambda: None):
+    """A ``get_or_set`` of a near cache, which stores the value by ``add()``."""
+
+    def added(value, fills):
+        yield from ()
+        add()
+        return True
+
+    return GetOrAdd(key, read, loader, added, Codec(Pickle()))
 
 
 CALLS = {

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from tests.loading.harness import Moments
-from tests.near_cache.stores import CALLS, FAIL_SAFE, MISSING, Down, Store, held, near_cache
+from tests.near_cache.stores import CALLS, FAIL_SAFE, MISSING, Down, Store, held, near_cache, sought
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, THREADS, until_waiting
 from wheelcache.codec import Codec, Pickle
@@ -62,11 +62,7 @@ def test_without_fill_grace_a_loader_receives_no_old_copy_since_its_value_may_ha
     drive(near.get("k", read))
     clock.advance(60)
     store.error = Down("gone")
-    add = partial(near.write, ["k"], partial(store.set, "k", 1), result_if_dropped=False)
-    steps = near.get_or_add(
-        "k", read, lambda previous: received.append(previous), lambda *_: add(), codec, 0.0, (), pytest.fail
-    )
-    assert run(steps) is None
+    assert run(near.add_missing(sought("k", read, lambda previous: received.append(previous)))) is None
     assert received == [None]
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.loading.harness import unreached
+from tests.loading.harness import Moments, unreached
 from tests.near_cache.stores import CALLS, FAIL_SAFE, Calls, Down, Store, near_cache
 from tests.runtime.forks import fork
 from tests.waiting import THREADS
@@ -71,22 +71,18 @@ def test_each_look_up_without_a_copy_is_a_hit_or_a_miss_of_the_store(make, clock
     assert stats.hits + stats.store.hits == 4 + THREADS
 
 
-def test_a_look_up_that_finds_the_copy_of_another_caller_is_answered_by_the_copies_alone(clock):
-    store = Store({"k": 1})
-    near = Calls(near_cache(clock), store)
+def test_a_look_up_that_finds_the_copy_of_another_caller_is_answered_by_the_copies_alone(clock, monkeypatch):
+    moments = Moments()
+    moments.patch(monkeypatch)
+    near = Calls(near_cache(clock), Store({"k": 1}))
 
-    def overtaken():
-        """A look-up that another one overtakes after it has missed."""
-        steps = near.near.get("k", unreached)
-        question = next(steps)
+    def overtake():
+        moments.before_watch = lambda: None
         assert near.get("k") == 1
-        try:
-            while True:
-                question = steps.send((yield question))
-        except StopIteration as ended:
-            return ended.value
 
-    assert drive(overtaken()) == 1
+    # Between the miss and the beginning of the read.
+    moments.before_watch = overtake
+    assert drive(near.near.get("k", unreached)) == 1
     stats = near.copies.stats()
     assert (stats.hits, stats.misses, stats.store.hits, stats.store.misses) == (1, 1, 1, 0)
 

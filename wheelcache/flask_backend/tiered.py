@@ -251,7 +251,8 @@ class TieredCache(EngineBackend):
 
     def delete(self, key: str) -> bool:
         """Delete a key. Return whether it existed, as reported by the second level."""
-        return self._write([key], lambda here: here.l2.delete(key), result_if_dropped=False, new_timeout=NO_TIMEOUT)
+        delete: Callable[[Here], bool] = lambda here: here.l2.delete(key)  # noqa: E731
+        return self._write([key], delete, result_if_dropped=False, new_timeout=NO_TIMEOUT)
 
     def get_many(self, *keys: str) -> list[Any]:
         """Return the values of all ``keys``, None for missing ones. The second level is asked at most once."""

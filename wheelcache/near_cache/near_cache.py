@@ -56,8 +56,8 @@ class Here(NamedTuple):
     call: Callable[..., Any]
 
 
-Read = Callable[[Here], Any]
-"""Reads from the store. In a task, the result is awaited."""
+Read = Callable[..., Any]
+"""Reads from the store, given a ``Here`` if the caller passes one. In a task, the result is awaited."""
 
 ValueOf = Callable[[Any], Any]
 """Returns the value that was written, or MISSING, for the result of a write."""
@@ -269,7 +269,7 @@ class NearCache:
     # Reading. The methods below are steps, for threads and tasks: see ``loading.steps``. In a task, the results of the
     # functions that read and write may be awaitable. The values that are read may be Tagged.
 
-    def get(self, key: Any, read: Read, here: PerDriver, *, leaves_miss: bool = False) -> StepsTo[Any]:
+    def get(self, key: Any, read: Read, here: PerDriver | None = None, *, leaves_miss: bool = False) -> StepsTo[Any]:
         """Return the copy of ``key``, otherwise the result of ``read``, which is kept unless it is MISSING.
 
         Callers that miss the key together share one ``read``.
@@ -322,7 +322,7 @@ class NearCache:
         return stored
 
     def get_many(
-        self, keys: Iterable[Any], read: Callable[[list[Any], Any], Any], here: PerDriver
+        self, keys: Iterable[Any], read: Callable[..., Any], here: PerDriver | None = None
     ) -> StepsTo[dict[Any, Any]]:
         """Return the copies of ``keys`` and, for keys without a copy, the result of one call of ``read``, whose first
         argument is a list of keys."""
@@ -352,7 +352,7 @@ class NearCache:
         self,
         key: Any,
         read: Read,
-        here: PerDriver,
+        here: PerDriver | None = None,
         *,
         wait: float,
         may_wait: bool = True,
@@ -380,7 +380,7 @@ class NearCache:
                 self.computations.answered_by([key])
         return untagged(stored)
 
-    def has(self, key: Any, ask: Read, here: PerDriver) -> StepsTo[bool]:
+    def has(self, key: Any, ask: Read, here: PerDriver | None = None) -> StepsTo[bool]:
         """Return True if there is a copy of ``key``, otherwise the result of ``ask``."""
         if self.trusted and key in self.cache:
             return True
@@ -393,7 +393,7 @@ class NearCache:
             self._not_in_store(key)
         return found
 
-    def read(self, read: Read, here: PerDriver, key: Any = MISSING) -> StepsTo[Any]:
+    def read(self, read: Read, here: PerDriver | None = None, key: Any = MISSING) -> StepsTo[Any]:
         """Return the result of ``read`` without using the copies; MISSING in an outage with ``fail_safe``.
 
         Args:
@@ -401,7 +401,7 @@ class NearCache:
         """
         return untagged((yield from self._read_now(read, here, key)))
 
-    def _read_now(self, read: Read, here: PerDriver, key: Any) -> StepsTo[Any]:
+    def _read_now(self, read: Read, here: PerDriver | None, key: Any) -> StepsTo[Any]:
         try:
             value = yield from self._store.read(read, here)
         except Exception as error:
@@ -420,7 +420,7 @@ class NearCache:
         may have deleted the value."""
         return self._engine.peek(key) if self._past_end else None
 
-    def get_or_add(self, op: GetOrAdd, here: PerDriver) -> Steps:
+    def get_or_add(self, op: GetOrAdd, here: PerDriver | None = None) -> Steps:
         """Return the value of a key; if it is missing, the result of a loader, which is stored and shared by concurrent
         callers. Callers of ``get`` do not share it: they wait for the store, not for a loader, which may take long,
         raise an error of its own, or look up the key itself. No copy of the result is kept.
@@ -441,7 +441,7 @@ class NearCache:
         finally:
             op.watch.close()
 
-    def add_missing(self, op: GetOrAdd, here: PerDriver) -> Steps:
+    def add_missing(self, op: GetOrAdd, here: PerDriver | None = None) -> Steps:
         """Do the same after a read that found nothing."""
         engine = self._engine
         request = engine.request_apart(
@@ -467,7 +467,7 @@ class NearCache:
             finally:
                 turn.close()
 
-    def _compute(self, op: GetOrAdd, here: PerDriver, turn: Turn | None) -> Steps:
+    def _compute(self, op: GetOrAdd, here: PerDriver | None, turn: Turn | None) -> Steps:
         """Compute and store a value.
 
         Args:
@@ -590,7 +590,7 @@ class NearCache:
         """Return whether an error of the store is an outage."""
         return self._store.rule.is_outage(error)
 
-    def clear(self, write: Callable[..., Any], here: PerDriver) -> StepsTo[Any]:
+    def clear(self, write: Callable[..., Any], here: PerDriver | None = None) -> StepsTo[Any]:
         """Call ``write``, drop all copies, and return the result."""
         self.computations.outdate_where(lambda apart: apart)
         if self._engine.reports_writes:
@@ -627,10 +627,10 @@ class NearCache:
 
     # The store.
 
-    def _read_for_load(self, read: Read, here: PerDriver) -> Steps:
+    def _read_for_load(self, read: Read, here: PerDriver | None) -> Steps:
         return (yield from self._store.read(read, here)), None
 
-    def _read_one(self, key: Any, read: Read, here: PerDriver) -> StepsTo[dict[Any, Any]]:
+    def _read_one(self, key: Any, read: Read, here: PerDriver | None) -> StepsTo[dict[Any, Any]]:
         """Read one key. Return the result in the form of a read of many keys."""
         value = yield from self._store.read(read, here)
         return {} if value is MISSING else {key: value}
