@@ -229,12 +229,9 @@ class Engine:
             self._parts.writer.will_be_written(key)
 
     def drop_copy_after_fill(self, key: Any) -> None:
-        """Delete ``key``, whose value in the store behind was filled after a miss. In a coherent cache, this outdates
+        """Delete ``key``, whose value in the store behind was filled after a miss, in a coherent cache. This outdates
         no fill in progress."""
         parts = self._parts
-        if not self.reports_writes:
-            parts.writer.delete(key)
-            return
         key = parts.keys.adapt(key)
         parts.stamps.restamp(key)
         parts.writer.discard(key)

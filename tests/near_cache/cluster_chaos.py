@@ -185,8 +185,10 @@ def hang(ledger, cluster, victim, key):
 
 def failover(ledger, cluster, victim, key):
     identity = victim.identity()
-    replicas = {port for port, node in victim.knows().items() if node["master_id"] == identity}
-    replica = next(node for node in cluster.nodes if node.port in replicas)
+    replicas = lambda: {port for port, node in victim.knows().items() if node["master_id"] == identity}  # noqa: E731
+    # After another failover, it may take a while until the victim knows its replica.
+    assert until(replicas)
+    replica = next(node for node in cluster.nodes if node.port in replicas())
     replica.ask("CLUSTER FAILOVER")
     # On a busy machine, it may take longer than the 5 s after which the replica gives up.
     while not happens(lambda: is_replaced(cluster, victim), seconds=10):

@@ -153,7 +153,15 @@ class _Write:
     def add(self, here: Here) -> Any:
         """Add one value, or replace one whose tags were dropped."""
         ((key, value),) = self.values.values()
-        return here.drive(self._tags.add_value(here.l2, self.begun, key, value, self.ttl, version=self._version))
+        given = {"version": self._version}
+        if self.begun is not UNTAGGED:
+            return here.drive(self._tags.add_value(here.l2, self.begun, key, value, self.ttl, **given))
+        sealed = UNTAGGED.sealed(value)
+        added = here.l2.add(key, sealed, self.ttl, **given)
+        if added is True:
+            return True
+        replace = self._tags.replace_dropped
+        return then(lambda added: added or here.drive(replace(here.l2, key, sealed, self.ttl, **given)), added)
 
     def shares(self, stored: Any) -> bool:
         """Return whether callers that wait may receive the value, given the result of its write."""
@@ -249,6 +257,10 @@ class TieredCache(WheelCache):
     def _key(self, key: Any, version: int | None) -> Any:
         """Return the key of a copy. It is a tuple, under which no copies are kept, if the other cache would warn of the
         key or if writes are not reported for it."""
+        if version is None and self._keeps:
+            cache_key = self._usual_key(key)
+            if cache_key is not None:
+                return cache_key
         cache_key = self.make_key(key, version=version)
         return cache_key if self._keeps and is_printable(cache_key, MEMCACHE_MAX_KEY_LENGTH) else (cache_key,)
 
@@ -274,9 +286,8 @@ class TieredCache(WheelCache):
         write = self._new_write(self._store_tags.begin(tags, cache_keys), cache_keys[0], key, value, ttl, version)
         may_be_marked = self._level.may_be_marked(cache_keys)
         fills = self._level.fills(cache_keys, ttl)
-        return (yield from self._write_value(write, write.add, fills, NewTimeout(ttl, bool), may_be_marked)) and (
-            not are_outdated(fills)
-        )
+        added = yield from self._write_value(write, write.add, fills, NewTimeout(ttl, bool), may_be_marked)
+        return added and not (fills and are_outdated(fills))
 
     add, aadd = twins(_add)
 
@@ -295,19 +306,17 @@ class TieredCache(WheelCache):
     ) -> StepsTo[Any]:
         """Store one value by ``put``, a method of ``write``. Return its result."""
         ((cache_key, (_, value)),) = write.values.items()
-        return (
-            yield from self._level.write(
-                [cache_key],
-                put,
-                self._here,
-                result_if_dropped=False,
-                value_of=lambda stored: self._for_waiters(value, write.ttl, write.shares(stored)),
-                new_timeout=new_timeout,
-                tags=write.begun.names,
-                fills=fills,
-                undo=write.undo,
-                find_marks=write.find_marks if may_be_marked else None,
-            )
+        return self._level.write(
+            [cache_key],
+            put,
+            self._here,
+            result_if_dropped=False,
+            value_of=lambda stored: self._for_waiters(value, write.ttl, write.shares(stored)),
+            new_timeout=new_timeout,
+            tags=write.begun.names,
+            fills=fills,
+            undo=write.undo,
+            find_marks=write.find_marks if may_be_marked else None,
         )
 
     def begin_commit(self, names: Iterable[Any]) -> Callable[[], object]:
@@ -361,7 +370,8 @@ class TieredCache(WheelCache):
         xx: bool = False,
         tags: Any = NO_TAGS,
     ) -> bool:
-        write = partial(self._write_through, key, value, self._ttl(timeout), version, nx=nx, xx=xx, tags=tags)
+        ttl = self._ttl(timeout)
+        write = partial(self._write_through, key, value, ttl, version, nx=nx, xx=xx, tags=tags)
         if page_tags.are_used and tags is NO_TAGS and not (nx or xx):
             found, since = page_tags.collected(key, value)
             if len(found) > options.MOST_TAGS:
@@ -369,7 +379,7 @@ class TieredCache(WheelCache):
                 return False
             if found:
                 begun = self._store_tags.begin(found, (), since)
-                write = partial(drive, self._put(begun, key, value, self._ttl(timeout), version))
+                write = partial(drive, self._put(begun, self._key(key, version), key, value, ttl, version))
         if self._fill_waits and is_held_back(self._cache, key, self._key(key, version), write):
             return True
         written: bool = write()
@@ -393,24 +403,25 @@ class TieredCache(WheelCache):
             return (yield from self._put_existing(key, value, self._ttl(timeout), version))
         if nx:
             return (yield from self._add(key, value, timeout, version, tags=tags))  # type: ignore[no-any-return]
-        begun = self._store_tags.begin(tags, [self._key(key, version)])
-        return (yield from self._put(begun, key, value, self._ttl(timeout), version))
+        cache_key = self._key(key, version)
+        begun = self._store_tags.begin(tags, [cache_key])
+        return (yield from self._put(begun, cache_key, key, value, self._ttl(timeout), version))
 
     def _put(
         self,
         begun: TaggedWrite,
+        cache_key: Any,
         key: Any,
         value: Any,
         ttl: float | None,
         version: int | None,
         fills: Fills | None = None,
     ) -> StepsTo[bool]:
-        cache_key = self._key(key, version)
-        may_be_marked = self._level.may_be_marked([cache_key]) if fills is None else self._level.marks_commits
+        may_be_marked = self._level.marks_commits and (fills is not None or self._level.may_be_marked([cache_key]))
         fills = self._level.fills([cache_key], ttl) if fills is None else fills
         write = self._new_write(begun, cache_key, key, value, ttl, version)
         written = yield from self._write_value(write, write.set, fills, NewTimeout(ttl), may_be_marked)
-        return self._is_stored(written) and not are_outdated(fills)
+        return self._is_stored(written) and not (fills and are_outdated(fills))
 
     def _tag_names(self, tags: Any) -> tuple[str, ...]:
         return () if tags is NO_TAGS else self._store_tags.names(options.tags("tags", tags))
@@ -427,7 +438,7 @@ class TieredCache(WheelCache):
     ) -> None:
         begun = self._store_tags.begin(tags, (), others.since)
         fills = {cache_key: CommittedValue(cache_key, others)}
-        drive(self._put(begun, key, self._decode(fill.value), ttl, version, fills))
+        drive(self._put(begun, cache_key, key, self._decode(fill.value), ttl, version, fills))
 
     def _put_existing(self, key: Any, value: Any, ttl: float | None, version: int | None) -> StepsTo[bool]:
         """Do a ``set`` with ``xx``, which the other cache must support. The new value has no tags."""
@@ -547,11 +558,12 @@ class TieredCache(WheelCache):
         return self._level.add_missing(self._get_or_add(begun, key, default, ttl, version), self._here)
 
     def _get_or_add(self, begun: TaggedWrite, key: Any, default: Any, timeout: Any, version: int | None) -> GetOrAdd:
+        cache_key = self._key(key, version)
         return GetOrAdd(
-            self._key(key, version),
+            cache_key,
             partial(self._read, key, version),
             default if callable(default) else lambda: default,
-            partial(self._add_computed, begun, key, timeout, version),
+            partial(self._add_computed, begun, cache_key, key, timeout, version),
             self._codec,
             self._fill_grace(key) if self._fill_graces else 0.0,
             begun.names,
@@ -560,10 +572,10 @@ class TieredCache(WheelCache):
         )
 
     def _add_computed(
-        self, begun: TaggedWrite, key: Any, timeout: Any, version: int | None, value: Any, fills: Fills
+        self, begun: TaggedWrite, cache_key: Any, key: Any, timeout: Any, version: int | None, value: Any, fills: Fills
     ) -> StepsTo[Any]:
         ttl = seconds_for(timeout, value)
-        write = self._new_write(begun, self._key(key, version), key, value, ttl, version)
+        write = self._new_write(begun, cache_key, key, value, ttl, version)
         added = yield from self._write_value(write, write.add, fills, NewTimeout(ttl, bool), self._level.marks_commits)
         return added and not are_outdated(fills)
 

@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.misses import Misses
-from wheelcache.core.access import MAX_FAST_TTL, TTL, Lifetime
+from wheelcache.core.access import MAX_FAST_TTL, SECONDS, TTL, Lifetime
 from wheelcache.core.contract import MISSING, Core, Record, Times
 from wheelcache.errors import LoadDeadlock, LoadTimeout
 from wheelcache.keys import KeyProxies, unwrap
@@ -177,7 +177,7 @@ class Loads:
         """
         if callable(ttl):
             check_has_no_refresh_ahead(ttl, policy)
-        elif not (ttl is None or is_alone or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL)):
+        elif not (ttl is None or is_alone or (type(ttl) in SECONDS and 0 < ttl < MAX_FAST_TTL)):
             ttl = self._target.seconds(ttl)
         if self._gate.is_shut:
             self._gate.open()
@@ -213,14 +213,18 @@ class Loads:
         ``loader()`` returns an ``Unstored``. As in other loads, a write of ``key`` outdates its value, and
         waiters may receive the old value of ``key``.
         """
-        request = self.request(_apart(key), loader, None, policy, tags, passes_previous=False)
-        request.caller_key = key
-        request.watched = self._keys.adapt(key)
+        if self._gate.is_shut:
+            self._gate.open()
+        plain = key if type(key) is str else self._keys.adapt(key)
+        request = LoadRequest(
+            _apart(plain), key, loader, None, policy, self._target.tag_names("", tags) if tags else ()
+        )
+        request.watched = plain
         return request
 
     def led_apart(self, key: Hashable) -> Turn:
         """Return the turn of the ``request_apart`` of ``key`` that the running code leads."""
-        own = self._keys.adapt(_apart(key))
+        own = _apart(self._keys.adapt(key))
         # A turn that has ended, since its event loop had stopped, is no longer there. A new one is not open either.
         turns = [turn for turn in led() if turn.turns is self.turns and turn.key == own]
         return turns[0] if turns else Turn(self.turns, own)
@@ -234,7 +238,7 @@ class Loads:
         """Note in the turns of loads apart that ``keys`` will be written or deleted."""
         if self.turns.open:
             for key in keys:
-                self.turns.supersede(self._keys.adapt(_apart(key)))
+                self.turns.supersede(_apart(self._keys.adapt(key)))
 
     def turn(self, request: LoadRequest) -> Turn:
         """Return a turn for ``begin``."""
@@ -622,7 +626,8 @@ def _close_all(turns: list[Turn]) -> None:
         turn.close()
 
 
-def _apart(key: Hashable) -> Hashable:
+def _apart(key: Any) -> tuple[str, Any]:
+    """Return the key of the turns of loads apart, for a key of the core."""
     return "load", key
 
 

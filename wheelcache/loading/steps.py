@@ -222,7 +222,7 @@ def as_it_is(value: Any) -> Any:
 
 
 def twins(
-    steps: Callable[..., Any], value_of: Callable[[Any], Any] = as_it_is
+    steps: Callable[..., Any], value_of: Callable[[Any], Any] | None = None
 ) -> tuple[Callable[..., Any], Callable[..., Coroutine[Any, Any, Any]]]:
     """Return a method that drives ``steps`` in threads, and its twin for coroutines, whose name begins with an "a".
 
@@ -233,11 +233,13 @@ def twins(
 
     @wraps(steps)
     def by_thread(*args: Any, **kwargs: Any) -> Any:
-        return value_of(drive(steps(*args, **kwargs)))
+        found = drive(steps(*args, **kwargs))
+        return found if value_of is None else value_of(found)
 
     @wraps(steps)
     async def by_task(*args: Any, **kwargs: Any) -> Any:
-        return value_of(await drive_async(steps(*args, **kwargs)))
+        found = await drive_async(steps(*args, **kwargs))
+        return found if value_of is None else value_of(found)
 
     by_thread.__name__, by_task.__name__ = name, f"a{name}"
     # Callers receive the result of the steps.
@@ -269,8 +271,6 @@ def then(function: Callable[[Any], T], value: Any) -> T | Later[T]:
 
 
 BLOCKS: Final = PerDriver(True, False)
-DRIVE: Final = PerDriver(drive, drive_async)
-"""Sends the function that drives other steps in the same way. In a task, its result is awaitable."""
 
 
 def seconds_until(deadline: float | None) -> float | None:

@@ -50,7 +50,7 @@ class Computation:
         if self._is_refused:
             return True
         # A turn that is not open cannot be superseded: it has ended, or it is ALONE.
-        if turn is not None and (turn.is_superseded or not turn.is_open):
+        if turn is not None and (turn.is_superseded or turn.turns.open.get(turn.key) is not turn):
             return True
         if self._seen is None:
             return False
@@ -110,10 +110,6 @@ class Computations:
             if seen is not None:
                 found[key] = Computation(self._engine, key, seen)
         return found
-
-    def outdate(self, keys: Iterable[Any]) -> None:
-        """Note that ``keys`` will be written or deleted."""
-        self._engine.supersede_apart(keys)
 
     def outdate_where(self, select: Callable[[list[Any]], Iterable[Any]]) -> None:
         """Note that the keys that ``select`` returns, given those of the loads apart, will be written or deleted."""

@@ -24,8 +24,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec
 from wheelcache.core.contract import MISSING, Record, Watch
-from wheelcache.engine import Engine
 from wheelcache.errors import CacheClosed
+from wheelcache.loading.adaptive import WithPrevious, takes_previous
 from wheelcache.loading.loads import TAKEN
 from wheelcache.loading.policy import FRESH_ONLY, PLAIN, LoadPolicy, Receivers, Staleness
 from wheelcache.loading.request import LoadRequest, Tagged, Unstored, computed, untagged
@@ -132,11 +132,12 @@ class GetOrAdd:
         self.is_computed = is_computed
         self.watch: Watch | None = None
 
-    def request(self, engine: Engine, previous: Callable[[Any], Record | None]) -> LoadRequest:
+    def request(self, previous: Callable[[Any], Record | None]) -> LoadRequest:
         """Return the request by which the leader computes the value."""
-        return engine.request(
-            self.key, self.loader, None, PLAIN, previous=previous, decode=self.codec.decode, is_alone=True
-        )
+        loader = self.loader
+        if takes_previous(loader):
+            loader = WithPrevious(self.key, loader, previous, self.codec.decode)
+        return LoadRequest(self.key, self.key, loader, None)
 
 
 class NearCache:
@@ -261,9 +262,12 @@ class NearCache:
     def fills(self, keys: Collection[Any], ttl: float | None) -> Fills:
         """Return the computations that end with a ``set`` of ``keys`` by the running thread or task. A value that
         expires immediately is a delete, and its computation needs no check. Count them as loads."""
+        if not self._misses.scopes:
+            return NO_FILLS
         for key in keys:
             self._misses.count_computation(key, len(keys))
-        computations = self.computations.answered_by(keys)
+        # Without reports of writes, the last write wins.
+        computations = self.computations.answered_by(keys) if self._engine.reports_writes else NO_FILLS
         return NO_FILLS if expires_now(ttl) else computations
 
     # Reading. The methods below are steps, for threads and tasks: see ``loading.steps``. In a task, the results of the
@@ -413,7 +417,7 @@ class NearCache:
 
     def policy_of(self, key: Any, grace: float) -> LoadPolicy:
         """Return the policy of a load of ``key`` whose waiters receive the old copy as in ``lease``."""
-        return PLAIN.with_fill_grace(self._grace_of_copy(key, grace))
+        return PLAIN.with_fill_grace(self._grace_of_copy(key, grace)) if grace else PLAIN
 
     def previous(self, key: Any) -> Record | None:
         """Return the copy that a newly computed value will replace; None without ``fill_grace``, since other processes
@@ -481,7 +485,7 @@ class NearCache:
         if op.tags:
             yield from self.read(op.begin, here)
         computation = self.computations.led(op.key, turn)
-        value, error = yield from computed(op.request(self._engine, self.previous))
+        value, error = yield from computed(op.request(self.previous))
         if error is not None:
             return None, error
         if (yield from op.add(value, {op.key: computation})):
@@ -521,7 +525,7 @@ class NearCache:
             find_marks: returns the marks of commits that have invalidated one of the keys or tags: see
                 ``store_commits``. If there are some afterwards, the values are removed. None if there can be none.
         """
-        if fills and all(key in fills and fills[key].is_outdated for key in keys):
+        if fills and sum([fill.is_outdated for fill in fills.values()]) == len(keys):
             for key in keys:
                 self._engine.refuse_fill(key)
             return result_if_dropped  # type: ignore[no-any-return]
@@ -533,7 +537,7 @@ class NearCache:
         )
         try:
             # There are no copies of other keys, and comparing those may run the site's code.
-            plain = [key for key in keys if type(key) is str]
+            plain = keys if len(keys) == 1 and type(keys[0]) is str else [key for key in keys if type(key) is str]
             steps = self._store.write(write, plain, new_timeout, here)
             if fills or find_marks is not None:
                 steps = self._checked(steps, keys, fills, here, undo, find_marks)
@@ -559,7 +563,7 @@ class NearCache:
     def _begin_write(self, keys: Sequence[Any]) -> None:
         """Outdate the computations of ``keys``, and drop tags whose tokens they are. This comes before a write, too: a
         value that is stored between the write and its end would otherwise not be known to be outdated."""
-        self.computations.outdate(keys)
+        self._engine.supersede_apart(keys)
         for key in keys:
             self._engine.begin_store_write(key)
             if type(key) is str and self.token_mark in key:
@@ -603,12 +607,18 @@ class NearCache:
     def _written(self, keys: Sequence[Any], fills: Fills) -> None:
         written = [key for key in keys if key not in fills] if fills else keys
         for key in fills:
-            self._engine.drop_copy_after_fill(key)
+            if self._engine.reports_writes:
+                self._engine.drop_copy_after_fill(key)
+            else:
+                self.cache.delete(key)
             if fills[key].is_outdated:
                 self._engine.refuse_fill(key)
         if written:
             # Together, since they may be reported to other machines.
-            self.cache.delete_many(written)
+            if len(written) == 1:
+                self.cache.delete(written[0])
+            else:
+                self.cache.delete_many(written)
             for key in written:
                 if type(key) is str and self.token_mark in key:
                     self._engine.delete_tags([key])

@@ -135,17 +135,21 @@ class StoreTags:
     # Steps, for stores of both frameworks. ``version`` is empty, or the version of the key in Django.
 
     def add_value(self, l2: Any, begun: TaggedWrite, key: Any, value: Any, ttl: Any, **version: Any) -> StepsTo[Any]:
-        """Add a value, or replace one that is not current, and return whether it was stored.
+        """Add a value, or replace one that is not current, and return whether it was stored."""
+        yield from begun.begin(l2)
+        sealed = begun.sealed(value)
+        added = yield from step(partial(l2.add, key, sealed, ttl, **version))
+        return added or (yield from self.replace_dropped(l2, key, sealed, ttl, **version))
+
+    def replace_dropped(self, l2: Any, key: Any, sealed: Any, ttl: Any, **version: Any) -> StepsTo[Any]:
+        """Replace a value that is not current. Return whether this was done.
 
         Replacing is not atomic, which a store would have to support: the value that another caller stores at the same
         moment is lost. Deleting the old value first would lose it as well, and readers would find nothing in between.
         """
-        yield from begun.begin(l2)
-        sealed = begun.sealed(value)
-        added = yield from step(partial(l2.add, key, sealed, ttl, **version))
-        if not added and (yield from self._is_over(l2, (yield from step(partial(l2.get, key, **version))))):
+        if (yield from self._is_over(l2, (yield from step(partial(l2.get, key, **version))))):
             return (yield from step(partial(l2.set, key, sealed, ttl, **version))) is not False
-        return added
+        return False
 
     def count(self, l2: Any, count: Callable[[], Any], key: Any, **version: Any) -> StepsTo[Any]:
         """Return the result of ``count()``, which changes the number under ``key`` in the store.
