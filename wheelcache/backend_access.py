@@ -114,7 +114,10 @@ class BackendAccess(PrefixAccess):
 
     def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
         """Check the tags of an entry, and return the cache's names for them."""
-        return () if tags is NO_TAGS else tuple([self._tag_prefix + tag for tag in options.tags("tags", tags)])
+        if tags is NO_TAGS:
+            return ()
+        prefix = self._tag_prefix
+        return tuple([prefix + tag for tag in options.tags("tags", tags)])
 
     def _store(
         self,
@@ -134,12 +137,11 @@ class BackendAccess(PrefixAccess):
             since: the moment at which the computation of the value began; 0 if that is not known.
             grace: see ``_fill_grace``.
         """
-        if expires_now(ttl):
+        if ttl is not None and ttl <= 0:
             self._cache.delete(cache_key)
             return True
-        self._make_room((cache_key,))
-        if not (tags or grace) and jitter:
-            return self._cache.set(cache_key, stored, ttl)
+        if self._culls:
+            self._make_room((cache_key,))
         store = self._cache.engine.set
         return bool(store(cache_key, stored, ttl, grace=grace, exact=not jitter, tags=tags, since=since) & STORED)
 

@@ -111,7 +111,7 @@ class CacheParts:
             self.misses,
             keys=self.keys,
             ttl=options.ttl,
-            open_gate=self.gate.open,
+            gate=self.gate,
             start_jobs=start_jobs,
         )
         self.loads = Loads(

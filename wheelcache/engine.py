@@ -32,6 +32,8 @@ class Engine:
         reports_writes: whether other processes report their writes to this cache.
         now, clock: return seconds. Frozen time affects ``now`` only.
         set: stores a value, and returns the core's outcome: see ``EntryWriter.set``.
+        delete: removes an entry, and counts this among the writes of a transaction that is being committed: see
+            ``EntryWriter.delete``.
         replace: stores a value if there is an entry: see ``EntryWriter.replace``.
         record_writes: returns the moments of all later writes: see ``EntryWriter.record_writes``.
         renew: gives an entry a new TTL without notifying other processes: see ``EntryWriter.renew``.
@@ -55,6 +57,7 @@ class Engine:
         self.now = parts.core.now
         self.clock = parts.driver.clock
         self.set = writer.set
+        self.delete = writer.delete
         self.replace = writer.replace
         self.record_writes = writer.record_writes
         self.renew = writer.renew
@@ -89,7 +92,8 @@ class Engine:
 
     def weigh(self, key: Any, value: Any) -> int:
         """Return the weight of an entry of ``key`` and ``value``; 0 without a weigher."""
-        return self._parts.writer.weigh(self._parts.keys.adapt(key), value)
+        writer = self._parts.writer
+        return writer.weigh(self._parts.keys.adapt(key), value) if writer.has_weigher else 0
 
     def seconds_left(self, key: Any) -> float:
         """Return the seconds until the entry of ``key`` expires; inf if it never does, less than 0 if there is none."""
@@ -190,7 +194,7 @@ class Engine:
         watch = parts.stamps.watch(key)
         names = parts.writer.tag_names(key, tags)
         # After the watch began, which shows later writes: those are recorded before they happen.
-        if others.contain([key, *(name for name, _ in names)]):
+        if others.contain([key, *[name for name, _ in names]]):
             parts.leases.refuse(key)
             return False
         outcome, removed = parts.writer.store(key, value, ttl, grace, watch, names)

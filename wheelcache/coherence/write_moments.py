@@ -47,13 +47,14 @@ class WriteMoments:
         self.own = array("Q", bytes(8 * SLOTS))
 
     @property
-    def _words(self) -> memoryview | array[int]:
-        shared = self._stamps.writes
+    def words(self) -> memoryview | array[int]:
+        """The moments by their places."""
+        shared = self._stamps.writes if self._stamps.are_there else None
         return self.own if shared is None else shared
 
-    def slot(self, name: Hashable) -> int:
-        number = hash(name) if self._stamps.writes is None else self._stamps.slot(name)
-        return place_of_writes(number, len(self._words))
+    def place(self, name: Hashable, words: memoryview | array[int]) -> int:
+        """Return the place of the moment of the last write of ``name`` in ``words``."""
+        return place_of_writes(hash(name) if words is self.own else self._stamps.slot(name), len(words))
 
     def begin_commit(self, names: Iterable[Hashable] | None) -> Commit | None:
         """See ``KeyStamps.begin_commit``."""
@@ -61,21 +62,19 @@ class WriteMoments:
 
     def written(self, name: Hashable) -> None:
         """Record that ``name`` will be written."""
-        self._write(self.slot(name))
+        words = self.words
+        self._write(words, self.place(name, words))
 
     def cleared(self) -> None:
         """Record that all entries will be removed."""
-        self._write(ALL_WRITES)
+        self._write(self.words, ALL_WRITES)
 
-    def _write(self, slot: int) -> None:
+    def _write(self, words: memoryview | array[int], place: int) -> None:
         now = moment()
-        before = exchange_word(self._words, slot, now)
+        before = exchange_word(words, place, now)
         commit = _applied.get()
         if commit is not None and commit.moments is self:
-            commit.note(slot, before, now)
-
-    def __getitem__(self, slot: int) -> int:
-        return self._words[slot]
+            commit.note(place, before, now)
 
 
 class WritesSince:
@@ -91,7 +90,7 @@ class WritesSince:
     def __init__(self, moments: WriteMoments, since: int) -> None:
         self.moments = moments
         self.since = since
-        # By slot, the moment of the write before the first one of the transaction, and that of its last one, unless
+        # By place, the moment of the write before the first one of the transaction, and that of its last one, unless
         # others have written in between.
         self._own: dict[int, tuple[int, int]] = {}
 
@@ -104,26 +103,26 @@ class WritesSince:
         finally:
             _applied.reset(token)
 
-    def note(self, slot: int, before: int, now: int) -> None:
+    def note(self, place: int, before: int, now: int) -> None:
         """Note a write by the transaction, and the moment of the write before it."""
-        first, last = self._own.get(slot, (before, before))
+        first, last = self._own.get(place, (before, before))
         if before == last:
-            self._own[slot] = first, now
+            self._own[place] = first, now
 
     def add(self, inner: WritesSince) -> None:
         """Count the writes of a transaction that was committed within this one as those of this one, which may now
         share values that are as old as the beginning of either."""
         self.since = min(self.since, inner.since)
-        for slot, (before, now) in inner._own.items():
-            self.note(slot, before, now)
+        for place, (before, now) in inner._own.items():
+            self.note(place, before, now)
 
     def contain(self, names: Iterable[Hashable]) -> bool:
         """Return whether others have written one of the names, or cleared the cache."""
-        moments = self.moments
-        for slot in (ALL_WRITES, *map(moments.slot, names)):
-            written = moments[slot]
+        moments, words = self.moments, self.moments.words
+        for place in (ALL_WRITES, *[moments.place(name, words) for name in names]):
+            written = words[place]
             if written >= self.since:
-                before, last = self._own.get(slot, (written, 0))
+                before, last = self._own.get(place, (written, 0))
                 if before >= self.since or written != last:
                     return True
         return False

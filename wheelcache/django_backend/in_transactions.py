@@ -19,7 +19,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from wheelcache import options
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import HIDDEN, MISSING
-from wheelcache.core.reusable import check_reusable
+from wheelcache.core.reusable import USUAL, check_reusable
 from wheelcache.django_backend.redis_calls import check_xx
 from wheelcache.django_backend.request_context import page_tags
 from wheelcache.followed_cache import NOTHING, FollowingAccess, with_calls
@@ -124,10 +124,12 @@ class InTransactions(FollowingAccess):
                 self.delete(key, version)
                 return False
         ttl = self._ttl(timeout)
-        if options.expires_now(ttl):
+        if ttl is not None and ttl <= 0:
             return self.delete(key, version)
-        check_reusable(value)
-        self._set_in_overlay(overlay, key, self._encode(value), ttl, version, options.tags("tags", tags))
+        if type(value) not in USUAL:
+            check_reusable(value)
+        names = () if tags is NO_TAGS else options.tags("tags", tags)
+        self._set_in_overlay(overlay, key, self._encode(value), ttl, version, names)
         return True
 
     def _tags_of(self, cache_key: Any) -> tuple[str, ...]:

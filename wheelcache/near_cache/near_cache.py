@@ -610,13 +610,13 @@ class NearCache:
             if self._engine.reports_writes:
                 self._engine.drop_copy_after_fill(key)
             else:
-                self.cache.delete(key)
+                self._engine.delete(key)
             if fills[key].is_outdated:
                 self._engine.refuse_fill(key)
         if written:
             # Together, since they may be reported to other machines.
             if len(written) == 1:
-                self.cache.delete(written[0])
+                self._engine.delete(written[0])
             else:
                 self.cache.delete_many(written)
             for key in written:

@@ -38,9 +38,10 @@ from wheelcache.core.contract import (
     TagName,
     Watch,
 )
-from wheelcache.core.reusable import check_reusable
+from wheelcache.core.reusable import USUAL, check_reusable
 from wheelcache.keys import CALLERS, GROUP, KeyProxies, group_of, unwrap
 from wheelcache.leases.fill_turns import FillTurns
+from wheelcache.persistence.gate import Gate
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.writing.removal_listener import RemovalListener
 
@@ -56,12 +57,13 @@ class EntryWriter(WriteState):
     Args:
         keys: adapts the callers' keys to the core.
         ttl: the TTL in seconds that DEFAULT_TTL stands for; None for no expiry.
-        open_gate: loads the snapshot if it is not loaded yet, or raises CacheClosed.
+        gate: the gate of the cache.
         start_jobs: called after the first write, and after the first write since ``expect_first_write``.
 
     Attributes:
         name: the name of the cache.
         leases: the leases, whose waiters receive the values.
+        has_weigher: whether entries have weights.
         listener: notified of removals.
         stamps: the stamps, which report writes by other processes.
         moments: the moments of the writes, once ``record_writes`` was called; otherwise None.
@@ -70,8 +72,8 @@ class EntryWriter(WriteState):
     """
 
     __slots__ = (
-        *("_start_jobs", "_core", "_driver", "_keys", "_open_gate", "_ttl", "_weigher"),
-        *("listener", "misses", "name", "stamps"),
+        *("_start_jobs", "_core", "_driver", "_keys", "_gate", "_ttl", "_weigher"),
+        *("has_weigher", "listener", "misses", "name", "stamps"),
     )
 
     def __init__(
@@ -87,7 +89,7 @@ class EntryWriter(WriteState):
         *,
         keys: KeyProxies,
         ttl: float | None,
-        open_gate: Callable[[], object],
+        gate: Gate,
         start_jobs: Callable[[], object],
     ) -> None:
         self.name = name
@@ -96,11 +98,12 @@ class EntryWriter(WriteState):
         self.leases = leases
         self.listener = listener
         self._weigher = weigher
+        self.has_weigher = weigher is not None
         self.stamps = stamps
         self.misses = misses
         self._keys = keys
         self._ttl = ttl
-        self._open_gate = open_gate
+        self._gate = gate
         self._start_jobs = start_jobs
         self.moments: WriteMoments | None = None
         self.usual_outcome = NOTHING_YET
@@ -154,19 +157,20 @@ class EntryWriter(WriteState):
 
         The note of the miss is removed, so no later write answers it.
         """
-        key = self._open_and_adapt(key)
-        return key, self.misses.pop_miss(key)
+        if self._gate.is_shut or self._gate.is_closed:
+            self._gate.open()
+        key = key if type(key) is str else self._keys.adapt(key)
+        return key, self.misses.pop_miss(key) if self.misses.scopes else INVALIDATES
 
     def adapt_and_outdate_miss(self, key: Any) -> Any:
         """Begin a write that deletes or changes the entry of ``key``, after which no write is a fill. Return the key
         for the core."""
-        key = self._open_and_adapt(key)
-        self.misses.outdate(key)
+        if self._gate.is_shut or self._gate.is_closed:
+            self._gate.open()
+        key = key if type(key) is str else self._keys.adapt(key)
+        if self.misses.scopes:
+            self.misses.outdate(key)
         return key
-
-    def _open_and_adapt(self, key: Any) -> Any:
-        self._open_gate()
-        return key if type(key) is str else self._keys.adapt(key)
 
     def seconds(self, ttl: TTL) -> float | None:
         """Return ``ttl`` in seconds; None for no expiry.
@@ -217,7 +221,7 @@ class EntryWriter(WriteState):
             since: the moment at which the computation of the value began, if the caller knows it; otherwise 0. If one
                 of the tags was dropped after that, the value is not stored.
         """
-        seconds = self.seconds(ttl)
+        seconds = ttl if type(ttl) is int and 0 < ttl < MAX_FAST_TTL else self.seconds(ttl)
         key, miss_seen = self.adapt_and_pop_miss(key)
         if since and miss_seen[0] is None:
             miss_seen = (None, since)
@@ -292,7 +296,7 @@ class EntryWriter(WriteState):
         Unlike ``touch``, this does not affect entries of other processes or notes of misses.
         """
         seconds = self.seconds(ttl)
-        self._open_gate()
+        self._gate.open()
         key = self._keys.adapt(key)
         record = self._core.peek(key)
         if record is None or type(record.value) is not type(value) or record.value != value:
@@ -306,24 +310,29 @@ class EntryWriter(WriteState):
         """Remove an entry. Return its value if it was fresh and current, otherwise MISSING."""
         key = self.adapt_and_outdate_miss(key)
         value = self._delete(key)
-        self._report([key])
+        if self.stamps.bus is not None:
+            self._report([key])
         return value
 
     def delete_many(self, keys: Iterable[Any]) -> int:
         """Remove entries. Return the number of removed entries that were fresh and current."""
         begun = [self.adapt_and_outdate_miss(key) for key in keys]
         try:
-            return sum(self._delete(key) is not MISSING for key in begun)
+            return len([key for key in begun if self._delete(key) is not MISSING])
         finally:
             self._report(begun)
 
     def _delete(self, key: Any) -> Any:
-        self.will_be_written(key)
-        removed = self.listener.list()
-        value = self._core.delete(key, MISSING, slot=self.stamps.slot(key), removed=removed)
+        if self.moments is not None:
+            self.moments.written(key)
+        if self.is_plain:
+            value = self._core.delete(key, MISSING)
+        else:
+            removed = self.listener.list()
+            value = self._core.delete(key, MISSING, slot=self.stamps.slot(key), removed=removed)
+            self.listener.notify(removed)
         if self.leases.open:
             self.leases.deleted(key)
-        self.listener.notify(removed)
         return value
 
     def _report(self, keys: list[Any]) -> None:
@@ -364,16 +373,26 @@ class EntryWriter(WriteState):
         standing: int = 0,
     ) -> int:
         """Store a value, and handle the outcome."""
-        check_reusable(value)
-        removed = self.listener.list()
-        names = self.tag_names(key, tags)
+        if type(value) not in USUAL:
+            check_reusable(value)
+        removed: Removals | None = None if self.listener.function is None else []
+        names = self.tag_names(key, tags) if tags or type(key) is not str else ()
         outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, miss_seen, removed, names, standing)
         if tags and outcome == OUTDATED and mode == ANY:
             # Readers must not receive the older value after this call.
             self._core.delete(key, slot=self.stamps.slot(key), removed=removed)
-        if outcome != self.usual_outcome or not self.is_plain:
+        if outcome != self.usual_outcome or self._driver.calls_for_thread:
             self.announce(outcome, removed)
-        if miss_seen[0] is None and mode != RESTORE and outcome & (STORED | TOO_HEAVY | OUTDATED):
+        elif not self.is_plain:
+            if removed:
+                self.listener.notify(removed)
+            self._check_stamps()
+        if (
+            self.stamps.bus is not None
+            and miss_seen[0] is None
+            and mode != RESTORE
+            and outcome & (STORED | TOO_HEAVY | OUTDATED)
+        ):
             self._report([key])
         return outcome
 
@@ -406,10 +425,10 @@ class EntryWriter(WriteState):
         standing: int = 0,
     ) -> int:
         weight = 0 if self._weigher is None else self.weigh(key, value)
-        slot = self.stamps.slot(key)
+        slot = self.stamps.slot(key) if self.stamps.are_there else 0
         seen, since = miss_seen
-        if watch is None and mode != RESTORE:
-            self.will_be_written(key)
+        if self.moments is not None and watch is None and mode != RESTORE:
+            self.moments.written(key)
         outcome = self._core.set(
             key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, names, since, standing
         )
