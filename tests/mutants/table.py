@@ -248,9 +248,16 @@ MUTANTS = [
     Mutant(
         "a value that was outdated while it was stored is removed from the store",
         "near_cache/near_cache.py",
-        "if is_marked or (computation is not None and computation.is_outdated):",
-        "if is_marked:",
+        "if undo is not None and (is_marked or (computation is not None and computation.is_outdated)):",
+        "if undo is not None and is_marked:",
         ("tests/backends/test_tiered_fills.py", *NEAR),
+    ),
+    Mutant(
+        "a caller that missed before another one stored the value finds it in the store",
+        "near_cache/near_cache.py",
+        "if op.watch is None or self._engine.is_outdated(op.watch):",
+        "if op.watch is None:",
+        NEAR,
     ),
     Mutant(
         "a newer value of another process stays when a late one is removed",

@@ -122,15 +122,14 @@ class Calls:
         return awaitable(function, *args) if self.by_tasks else partial(function, *args)
 
 
-def sought(key, read, loader, add=lambda: None):
-    """A ``get_or_set`` of a near cache, which stores the value by ``add()``."""
+def sought(key, read, loader, add=None):
+    """A ``get_or_set`` of a near cache. By default, its store does not keep the value."""
 
     def added(value, fills):
         yield from ()
-        add()
         return True
 
-    return GetOrAdd(key, read, loader, added, Codec(Pickle()))
+    return GetOrAdd(key, read, loader, add or added, Codec(Pickle()))
 
 
 CALLS = {

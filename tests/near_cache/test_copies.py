@@ -2,12 +2,13 @@
 
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 
-from tests.near_cache.stores import FAIL_SAFE, MISSING, Down, held, near_cache
+from tests.near_cache.stores import FAIL_SAFE, MISSING, Down, held, near_cache, sought
 from tests.waiting import PATIENCE, THREADS, until, until_waiting, waiting
-from wheelcache.loading.steps import drive, drive_async
+from wheelcache.loading.steps import drive, drive_async, run
 
 pytestmark = pytest.mark.pairs
 
@@ -120,6 +121,28 @@ def test_callers_that_load_together_share_one_loader_and_no_copy_is_kept(near, p
     release.set()
     assert {each.result(PATIENCE) for each in futures} == {"value"}
     assert (len(calls), len(near.copies)) == (1, 0)
+
+
+def test_a_caller_that_missed_before_another_one_stored_the_value_finds_it_in_the_store(near, store, pool):
+    loaded = []
+
+    def load():
+        loaded.append(1)
+        return "computed"
+
+    def add(value, fills):
+        yield from near.near.write(["k"], partial(store.set, "k", value), fills=fills)
+        return True
+
+    def read_before_another():
+        found = store.read("k")
+        if not loaded:
+            other = near.near.add_missing(sought("k", partial(store.read, "k"), load, add))
+            assert pool.submit(run, other).result(PATIENCE) == "computed"
+        return found
+
+    assert run(near.near.get_or_add(sought("k", read_before_another, load, add))) == "computed"
+    assert loaded == [1]
 
 
 def test_what_is_loaded_without_trust_is_not_there_when_the_store_has_no_such_key(make):
