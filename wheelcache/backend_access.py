@@ -13,6 +13,7 @@ from wheelcache.coherence.misses import Misses
 from wheelcache.core import PrefixAccess
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import ABSENT, MISSING, STORED
+from wheelcache.loading.loads import Loads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.request import LoadRequest
 from wheelcache.options import expires_now
@@ -29,6 +30,7 @@ class BackendAccess(PrefixAccess):
     Attributes:
         _cache: the cache of the entries, or of the copies of entries of another cache.
         _misses: the misses that may be followed by a ``set``.
+        loading: computes missing values once for all callers.
         _notes_misses: whether a miss is not noted by the look-up in ``_cache``.
         _fill_waits: the seconds that a ``get`` waits for another caller to set the key: see ``ByPrefix``.
         _culls: whether ``_make_room`` does anything.
@@ -37,6 +39,7 @@ class BackendAccess(PrefixAccess):
 
     _cache: Cache
     _misses: Misses
+    loading: Loads
     _notes_misses: bool
     _fill_waits: ByPrefix
     _fill_graces: ByPrefix
@@ -47,6 +50,7 @@ class BackendAccess(PrefixAccess):
         self._fill_waits = fill_waits
         self._fill_graces = fill_graces
         self._misses = cache.engine.misses()
+        self.loading = cache.engine.loads()
         self._scopes_with_misses = self._misses.scopes
         self._notes_misses = not cache.engine.reports_writes
 
@@ -206,7 +210,7 @@ class BackendAccess(PrefixAccess):
         """
         if self._fill_graces:
             policy = policy.with_fill_grace(self._fill_grace(key))
-        request = self._cache.engine.request(
+        request = self.loading.request(
             *(cache_key, loader, ttl, policy, () if tags is NO_TAGS else self._tag_names(tags)),
             # Called within the app context of a load in the background, since pickling may need its session.
             encode=partial(self._encode_with_room, cache_key) if self._culls else self._encode,
@@ -219,7 +223,7 @@ class BackendAccess(PrefixAccess):
 
     def _needs_refresh(self, cache_key: Any, stored: Any, ttl: Any, policy: LoadPolicy) -> bool:
         """Return whether a value that was found must be loaded again."""
-        return not (policy.refresh_ahead is None or expires_now(ttl)) and self._cache.engine.needs_refresh(
+        return not (policy.refresh_ahead is None or expires_now(ttl)) and self.loading.needs_refresh(
             cache_key, stored, ttl, policy
         )
 

@@ -16,6 +16,7 @@ from wheelcache.coherence.misses import Misses
 from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.contract import STORED, Seen, Watch
 from wheelcache.errors import Unloaded
+from wheelcache.loading.loads import Loads
 from wheelcache.loading.steps import StepsTo
 from wheelcache.options import seconds, whole
 from wheelcache.readable import PURGE, ObservedPages, ObservedStore
@@ -39,19 +40,12 @@ class Engine:
         renew: gives an entry a new TTL without notifying other processes: see ``EntryWriter.renew``.
         peek: returns the entry that a loader would replace: see ``Loads.previous``.
         key_batches, deletions, delete_tags, add_group: see ``CacheParts``.
-        request, request_apart: make the request of a look-up that missed. ``get`` and ``aget`` return its value;
-            ``load``, ``refresh`` and ``compute`` return steps to it: see ``Loads``.
-        needs_refresh, load_many, reconcile, get_stale: see ``Loads``.
-        turn, begin, finish, fail, count_end: the parts of a load, for a layer that computes the value itself: see
-            ``Loads``.
-        led_apart, supersede_apart, apart_in_progress: the turns of loads apart, whose values a layer stores: see
-            ``Loads``.
         group_by: sets the rules for groups of keys: see ``Core.group_by``.
         start_jobs: starts the periodic jobs, at any use of the cache that is neither a look-up nor a write.
     """
 
     def __init__(self, parts: CacheParts) -> None:
-        writer, loads = parts.writer, parts.loads
+        writer = parts.writer
         self._parts: Final = parts
         self.reports_writes = parts.stamps.reports_writes
         self.now = parts.core.now
@@ -61,30 +55,11 @@ class Engine:
         self.replace = writer.replace
         self.record_writes = writer.record_writes
         self.renew = writer.renew
-        self.peek = loads.previous
         self.key_batches = parts.key_batches
         self.deletions = parts.deletions
         self.delete_tags = parts.delete_tags
         self.add_group = parts.add_group
-        self.needs_refresh = loads.needs_refresh
-        self.request = loads.request
-        self.get = loads.get
-        self.aget = loads.aget
-        self.load = loads.load
-        self.refresh = loads.refresh
-        self.compute = loads.compute
-        self.request_apart = loads.request_apart
-        self.led_apart = loads.led_apart
-        self.supersede_apart = loads.supersede_apart
-        self.apart_in_progress = loads.apart_in_progress
-        self.turn = loads.turn
-        self.begin = loads.begin
-        self.finish = loads.finish
-        self.fail = loads.fail
-        self.count_end = loads.count_end
-        self.load_many = loads.load_many
-        self.reconcile = loads.reconcile
-        self.get_stale = loads.get_stale
+        self.peek = parts.loads.previous
         self.group_by = parts.core.group_by
         self.start_jobs = parts.jobs.start_jobs
 
@@ -131,6 +106,11 @@ class Engine:
         return self._parts.stamps.seen_unless_committing(self._parts.keys.adapt(key))
 
     # Computing missing values.
+
+    def loads(self) -> Loads:
+        """Return the part that computes missing values once for all callers, by requests, and that shows the entry that
+        a computed value replaces."""
+        return self._parts.loads
 
     def misses(self) -> Misses:
         """Return the part that counts misses, which ``Cache.find`` does not, notes those that callers may answer by a

@@ -80,7 +80,7 @@ def steps_of_many(cache, keys, loader, ttl=10):
     def read(keys):
         return result((yield Call(partial(loader, keys))))
 
-    return cache.engine.load_many(keys, read, ttl, PLAIN)
+    return cache.engine.loads().load_many(keys, read, ttl, PLAIN)
 
 
 def load_many(cache, keys, loader, ttl=10):

@@ -31,7 +31,7 @@ OPERATIONS = {
     ),
     "a timed load": (lambda cache: cache.get_or_load("k", returns(7), timeout=PATIENCE), 1),
     "many": (lambda cache: load_many(cache, ["k", "other"], returns({"k": 7})), 0),
-    "a value read beside": (lambda cache: cache.engine.reconcile("stale", 7), 0),
+    "a value read beside": (lambda cache: cache.engine.loads().reconcile("stale", 7), 0),
 }
 
 

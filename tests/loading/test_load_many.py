@@ -81,7 +81,7 @@ def test_it_does_not_wait_for_a_load_in_progress_and_neither_value_is_kept(cache
 
 @pytest.mark.parametrize("moment", ["before_set", "after_set"])
 def test_a_load_beside_which_another_value_is_read_amid_its_store_is_not_kept(moments, cache, moment):
-    setattr(moments, moment, lambda: cache.engine.reconcile("k", "other"))
+    setattr(moments, moment, lambda: cache.engine.loads().reconcile("k", "other"))
     assert cache.get_or_load("k", returns("single")) == "single"
     assert cache.get("k") is None
 
@@ -95,13 +95,13 @@ class Incomparable:
 
 def test_a_value_that_was_read_beside_an_entry_drops_it_if_it_differs_or_may_differ(cache):
     cache.set("incomparable", Incomparable())
-    cache.engine.reconcile("incomparable", Incomparable())
+    cache.engine.loads().reconcile("incomparable", Incomparable())
     assert cache.get("incomparable") is None
     cache.set("same", [1])
     cache.set("other", 1)
-    cache.engine.reconcile("same", [1])
-    cache.engine.reconcile("other", 2)
-    cache.engine.reconcile("missing", 1)
+    cache.engine.loads().reconcile("same", [1])
+    cache.engine.loads().reconcile("other", 2)
+    cache.engine.loads().reconcile("missing", 1)
     assert cache.get("same") == [1]
     assert cache.get("other") is None
 

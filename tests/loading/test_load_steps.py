@@ -74,9 +74,9 @@ def test_a_caller_that_missed_before_a_set_finds_the_value_although_a_load_goes_
     stop = Stop()
     leader = pool.submit(cache.get_or_load, "k", lambda: stop() or "old")
     assert stop.reached.wait(PATIENCE)
-    missed = cache.engine.request("k", unreached, 10, LoadPolicy())
+    missed = cache.engine.loads().request("k", unreached, 10, LoadPolicy())
     cache.set("k", "written")
-    assert run(cache.engine.load(missed)) == "written"
+    assert run(cache.engine.loads().load(missed)) == "written"
     assert missed.is_hit
     stop.go.set()
     leader.result(PATIENCE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from wheelcache.core.contract import MISSING, Core, Removals
 from wheelcache.core.reusable import check_reusable
@@ -45,6 +45,21 @@ class Serialized(bytes):
     """A serialized value, to distinguish it from bytes that a caller has cached."""
 
     __slots__ = ()
+
+
+class Gate(Protocol):
+    """The gate of a cache: see ``persistence.gate``."""
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether the snapshot was not loaded yet."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the cache was closed."""
+
+    def open(self) -> None:
+        """Load the snapshot, or raise CacheClosed."""
 
 
 class WriteState:

@@ -414,14 +414,14 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, **given: Any
     ) -> Any:
         stored, request = self._sought(key, default, timeout, version, **given)
-        return self._decode(stored if request is None else self._cache.engine.get(request, stored))
+        return self._decode(stored if request is None else self.loading.get(request, stored))
 
     @wraps(_sought)
     async def _aget_or_set(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, **given: Any
     ) -> Any:
         stored, request = self._sought(key, default, timeout, version, **given)
-        return self._decode(stored if request is None else await self._cache.engine.aget(request, stored))
+        return self._decode(stored if request is None else await self.loading.aget(request, stored))
 
     get_or_set: GetOrSet = cast(GetOrSet, _get_or_set)
     aget_or_set: AsyncGetOrSet = cast(AsyncGetOrSet, _aget_or_set)

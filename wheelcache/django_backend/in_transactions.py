@@ -227,7 +227,7 @@ class InTransactions(FollowingAccess):
     ) -> Steps:
         loader = default if callable(default) else lambda: default
         ttl = timeout if callable(timeout) else self._ttl(timeout)
-        request = self._cache.engine.request(
+        request = self.loading.request(
             *(self._key(key, version), loader, ttl, policy), encode=self._encode, is_alone=True
         )
         # The caller has counted the look-up.
@@ -238,7 +238,7 @@ class InTransactions(FollowingAccess):
 
     def compute(self, overlay: Overlay, request: LoadRequest, origin: tuple[Any, ...], tags: tuple[str, ...]) -> Steps:
         """Return the steps to the stored form of a value that is computed within a transaction, which keeps it."""
-        stored, error = yield from self._cache.engine.compute(request)
+        stored, error = yield from self.loading.compute(request)
         if error is not None:
             return None, error
         ttl, _ = request.lifetime(stored)

@@ -193,7 +193,8 @@ class _InMemory:
             self._cache.find if self._backend is None else self._backend.find_in_transaction
         )
         self.restore: Callable[[Any], Any] = self._codec.loads
-        self.get, self.aget = self._cache.engine.get, self._cache.engine.aget
+        self._loads = self._cache.engine.loads()
+        self.get, self.aget = self._loads.get, self._loads.aget
 
     def key(self, made: tuple[Any, ...]) -> tuple[Any, ...]:
         return _key(self.group, made, self._shown)
@@ -201,15 +202,15 @@ class _InMemory:
     def seek(
         self, made: Any, found: Any, loader: Callable[..., Any], call: Arguments, count: Callable[[bool], object]
     ) -> tuple[Any, Wanted]:
-        engine, ttl, policy, key = self._cache.engine, self._ttl, self._policy, self.key(made)
+        loads, ttl, policy, key = self._loads, self._ttl, self._policy, self.key(made)
         is_alone = options.expires_now(ttl)
         if key is not made and not is_alone:
             found = self.find(key, MISSING)
-        if found is not MISSING and not engine.needs_refresh(key, found, ttl, policy):
+        if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
             return found, None
         tags = () if self._tags_of is None else self._tags_of(*call[0], **call[1])
         overlay = None if self._backend is None or found is not MISSING else self._backend.overlay()
-        request = engine.request(
+        request = loads.request(
             *(key, loader, ttl, policy, () if overlay is not None or not tags else self._tag_names(tags)),
             encode=self._codec.encode,
             decode=self._codec.decode,

@@ -161,14 +161,14 @@ class WheelCache(EngineBackend):
         stored = self._cache.find(cache_key, MISSING)
         if stored is MISSING or self._needs_refresh(cache_key, stored, ttl, policy):
             request = self._request(key, cache_key, loader, ttl, policy, tags)
-            stored = self._cache.engine.get(request, stored)
+            stored = self.loading.get(request, stored)
         return self._decode(stored)  # type: ignore[no-any-return]
 
     def request_shared(self, key: str, load: Callable[[], Any], begun: Begun) -> LoadRequest:
         if not begun.is_fill:
             return super().request_shared(key, load, begun)
         policy = PLAIN.with_fill_grace(self._fill_grace(key)) if self._fill_graces else PLAIN
-        return self._cache.engine.request(self._cache_key(key), load, None, policy, begun.names, passes_previous=False)
+        return self.loading.request(self._cache_key(key), load, None, policy, begun.names, passes_previous=False)
 
     def shared(self, value: Any, timeout: Timeout, begun: Begun) -> Kept | Unstored:
         # The load stores the value, unless the key is written before it ends.

@@ -118,12 +118,12 @@ class Decorated:
                 request = computation.begin(computation.load)
                 # Called here: every call between two functions counts towards the limit of recursion.
                 try:
-                    found = backend.engine.engine.get(request)
+                    found = backend.loading.get(request)
                     if found is not NOT_SHARED or computation.value is not MISSING:
                         return computation.value_of(found)
                 except LoadDeadlock:
                     computation.check_has_not_begun()
-                return computation.value_of(backend.engine.engine.get(computation.alone(computation.load)))
+                return computation.value_of(backend.loading.get(computation.alone(computation.load)))
             if is_view and isinstance(found, HTTPException):
                 raise found
             return found
@@ -173,15 +173,15 @@ class Decorated:
             if self.is_view and isinstance(found, HTTPException):
                 raise found
             return found
-        computation, engine = Computation(self, backend, found, key, versions, args, kwargs), backend.engine.engine
+        computation = Computation(self, backend, found, key, versions, args, kwargs)
         request = computation.begin(computation.load_async)
         try:
-            found = await engine.aget(request)
+            found = await backend.loading.aget(request)
             if found is not NOT_SHARED or computation.value is not MISSING:
                 return computation.value_of(found)
         except LoadDeadlock:
             computation.check_has_not_begun()
-        return computation.value_of(await engine.aget(computation.alone(computation.load_async)))
+        return computation.value_of(await backend.loading.aget(computation.alone(computation.load_async)))
 
     def begin(self, backend: EngineBackend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the beginning of the computation of a value, with its tags; None if the backend fails."""

@@ -139,13 +139,11 @@ class EngineBackend(BackendAccess, BaseCache):
         Args:
             load: computes the value, and returns the result of ``shared`` after ``keep``, or NOT_SHARED as Unstored.
         """
-        return self._cache.engine.request_apart(self._cache_key(key), load, PLAIN, begun.names)
+        return self.loading.request_apart(self._cache_key(key), load, PLAIN, begun.names)
 
     def request_alone(self, key: str, load: Callable[[], Any]) -> LoadRequest:
         """Return the request of a value that the caller computes for itself."""
-        request = self._cache.engine.request(
-            self._cache_key(key), load, None, PLAIN, passes_previous=False, is_alone=True
-        )
+        request = self.loading.request(self._cache_key(key), load, None, PLAIN, passes_previous=False, is_alone=True)
         # Its caller has looked it up.
         request.is_counted = True
         return request

@@ -160,12 +160,10 @@ class InTransactions(FollowingAccess):
         if value is not MISSING:
             return value
         ttl = timeout if callable(timeout) else self._ttl(timeout)
-        request = self._cache.engine.request(
-            *(self._cache_key(key), loader, ttl, policy), encode=self._encode, is_alone=True
-        )
+        request = self.loading.request(*(self._cache_key(key), loader, ttl, policy), encode=self._encode, is_alone=True)
         # The ``get`` has counted the look-up.
         request.is_counted = True
-        stored = self._cache.engine.get(request)
+        stored = self.loading.get(request)
         seconds, _ = request.lifetime(stored)
         if not options.expires_now(seconds):
             self._set_in_overlay(key, stored, seconds, self._tag_names(tags))

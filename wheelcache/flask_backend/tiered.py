@@ -234,7 +234,7 @@ class TieredCache(EngineBackend):
             return load() if stored is MISSING else Unstored(stored, is_computed=False)
 
         policy = self._level.policy_of(cache_key, self._fill_grace(key))
-        return self._cache.engine.request_apart(cache_key, look_and_load, policy, begun.names)
+        return self.loading.request_apart(cache_key, look_and_load, policy, begun.names)
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: Begun) -> None:
         cache_key = self._cache_key(key)

@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.misses import Misses
-from wheelcache.core.access import MAX_FAST_TTL, SECONDS, TTL, Lifetime
+from wheelcache.core.access import MAX_FAST_TTL, SECONDS, TTL, Gate, Lifetime
 from wheelcache.core.contract import MISSING, Core, Record, Times
 from wheelcache.errors import LoadDeadlock, LoadTimeout
 from wheelcache.keys import KeyProxies, unwrap
@@ -49,7 +49,6 @@ from wheelcache.loading.steps import (
     outcome_of,
     result,
 )
-from wheelcache.persistence.gate import Gate
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import LOAD_COUNTS, Meter
 from wheelcache.turns import End, Is, Turn, Turns, enter, led, wait_until

@@ -88,17 +88,18 @@ class Computations:
         engine: the cache of the copies.
     """
 
-    __slots__ = ("_engine", "_misses")
+    __slots__ = ("_engine", "_loads", "_misses")
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._misses = engine.misses()
+        self._loads = engine.loads()
 
     def led(self, key: Any, turn: Turn | None = None) -> Computation:
         """Return the computation of ``key`` by the load apart that the running code leads: by ``turn``, if that is
         known."""
         if turn is None:
-            turn = self._engine.led_apart(key)
+            turn = self._loads.led_apart(key)
         return Computation(self._engine, key, None if turn.watch is None else turn.watch.seen, turn)
 
     def answered_by(self, keys: Iterable[Any]) -> dict[Any, Computation]:
@@ -113,4 +114,4 @@ class Computations:
 
     def outdate_where(self, select: Callable[[list[Any]], Iterable[Any]]) -> None:
         """Note that the keys that ``select`` returns, given those of the loads apart, will be written or deleted."""
-        self._engine.supersede_apart(select(self._engine.apart_in_progress()))
+        self._loads.supersede_apart(select(self._loads.apart_in_progress()))

@@ -180,6 +180,7 @@ class NearCache:
         self.cache = cache
         self._engine = cache.engine
         self._misses = cache.engine.misses()
+        self._loads = cache.engine.loads()
         self.timeout = timeout
         self.fail_safe = fail_safe
         self.drop_writes = drop_writes
@@ -286,26 +287,26 @@ class NearCache:
                 stored = self.cache.find(key, MISSING)
                 if stored is not MISSING:
                     return stored
-                request = self._engine.request(
+                request = self._loads.request(
                     *(key, InSteps(partial(self._read_for_load, read, here)), self.timeout, self._policy),
                     passes_previous=False,
                 )
                 request.leaves_miss = leaves_miss
-                turn = self._engine.turn(request)
+                turn = self._loads.turn(request)
                 try:
-                    stored = self._engine.begin(turn, request)
+                    stored = self._loads.begin(turn, request)
                     if stored is MISSING:
                         try:
                             stored = yield from self._store.read(read, here)
                         except BaseException as error:
-                            self._engine.fail(turn, request, error)
-                            self._engine.count_end(request, MISSING, has_failed=True)
+                            self._loads.fail(turn, request, error)
+                            self._loads.count_end(request, MISSING, has_failed=True)
                             raise
-                        stored = self._engine.finish(turn, request, stored)
+                        stored = self._loads.finish(turn, request, stored)
                         if not request.is_counted:
-                            self._engine.count_end(request, stored, has_failed=False)
+                            self._loads.count_end(request, stored, has_failed=False)
                     elif stored is TAKEN:
-                        stored = result((yield from self._engine.load(request)))
+                        stored = result((yield from self._loads.load(request)))
                 finally:
                     # Twice: the second call completes an interrupted one.
                     try:
@@ -392,7 +393,7 @@ class NearCache:
             found: bool = yield from self._store.read(ask, here)
         except Exception as error:
             self._check_may_fail(error)
-            return self._engine.get_stale(key, self._grace) is not MISSING
+            return self._loads.get_stale(key, self._grace) is not MISSING
         if not found and self._keeps_old:
             self._not_in_store(key)
         return found
@@ -412,7 +413,7 @@ class NearCache:
             self._check_may_fail(error)
             return MISSING
         if key is not MISSING and self.fail_safe and not self.trusted:
-            self._engine.reconcile(key, untagged(value))
+            self._loads.reconcile(key, untagged(value))
         return value
 
     def policy_of(self, key: Any, grace: float) -> LoadPolicy:
@@ -447,21 +448,21 @@ class NearCache:
 
     def add_missing(self, op: GetOrAdd, here: PerDriver | None = None) -> Steps:
         """Do the same after a read that found nothing."""
-        engine = self._engine
-        request = engine.request_apart(
+        loads = self._loads
+        request = loads.request_apart(
             op.key, InSteps(partial(self._compute, op, here, None)), self.policy_of(op.key, op.grace), op.tags
         )
-        turn = engine.turn(request)
+        turn = loads.turn(request)
         try:
-            stored = engine.begin(turn, request) if request.policy.is_at_once else TAKEN
+            stored = loads.begin(turn, request) if request.policy.is_at_once else TAKEN
             if stored is MISSING:
                 value, error = yield from self._compute(op, here, turn)
                 if error is not None:
-                    engine.fail(turn, request, error)
+                    loads.fail(turn, request, error)
                     return None, error
-                stored = engine.finish(turn, request, value)
+                stored = loads.finish(turn, request, value)
             elif stored is TAKEN:
-                stored, error = yield from engine.load(request)
+                stored, error = yield from loads.load(request)
                 if error is not None:
                     return None, error
             return op.codec.decode(stored), None
@@ -563,7 +564,7 @@ class NearCache:
     def _begin_write(self, keys: Sequence[Any]) -> None:
         """Outdate the computations of ``keys``, and drop tags whose tokens they are. This comes before a write, too: a
         value that is stored between the write and its end would otherwise not be known to be outdated."""
-        self._engine.supersede_apart(keys)
+        self._loads.supersede_apart(keys)
         for key in keys:
             self._engine.begin_store_write(key)
             if type(key) is str and self.token_mark in key:
@@ -646,7 +647,7 @@ class NearCache:
         return {} if value is MISSING else {key: value}
 
     def _load_many(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[dict[Any, Any]]:
-        steps = self._engine.load_many(keys, read, self.timeout, self._policy)
+        steps = self._loads.load_many(keys, read, self.timeout, self._policy)
         return _all_untagged(result((yield from steps)))
 
     def _get_untrusted(
@@ -728,7 +729,7 @@ class NearCache:
             raise error
         found, is_outage = {}, self._store.rule.is_outage(error)
         if is_outage:
-            found = {key: self._engine.get_stale(key, self._grace) for key in keys}
+            found = {key: self._loads.get_stale(key, self._grace) for key in keys}
             found = {key: stale for key, stale in found.items() if stale is not MISSING}
         self._count_misses_if(not (leaves_misses and is_outage), [key for key in keys if key not in found])
         self._check_may_fail(error)

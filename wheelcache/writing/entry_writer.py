@@ -15,7 +15,7 @@ from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.misses import INVALIDATES, Misses, MissSeen
 from wheelcache.coherence.write_moments import WriteMoments
 from wheelcache.core import WriteState
-from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
+from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL, Gate
 from wheelcache.core.contract import (
     ANY,
     BATCH,
@@ -41,7 +41,6 @@ from wheelcache.core.contract import (
 from wheelcache.core.reusable import USUAL, check_reusable
 from wheelcache.keys import CALLERS, GROUP, KeyProxies, group_of, unwrap
 from wheelcache.leases.fill_turns import FillTurns
-from wheelcache.persistence.gate import Gate
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.writing.removal_listener import RemovalListener
 
