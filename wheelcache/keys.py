@@ -111,8 +111,17 @@ class KeyProxies:
             TypeError: if ``key`` is not hashable.
         """
         kind = type(key)
-        # The most common keys first: a call of ``is_plain`` takes 60 ns.
-        if kind is str or kind is int or (kind is tuple and _PLAIN.issuperset(map(type, key))) or is_plain(key):
+        # The most common keys first. A call of ``is_plain`` takes 60 ns, a test of all types at once 100 ns.
+        if kind is str or kind is int:
+            return key
+        if kind is tuple:
+            for item in key:
+                kind = type(item)
+                if kind is not str and kind is not int:
+                    break
+            else:
+                return key
+        if is_plain(key):
             return key
         digest = hash(key)
         while True:
