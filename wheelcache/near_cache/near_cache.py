@@ -149,9 +149,9 @@ class NearCache:
         rule: decides which errors of the store are outages.
         epoch: the stamps of ``cache`` if a connection reports every write to this process, and can be lost.
         fail_safe: whether old copies are returned during an outage, until ``grace`` seconds past their expiry.
-        fill_grace: for so many seconds past the end of a value that the store no longer has, ``lease`` and ``load`` may
-            return its old copy to callers that would wait. Every delete must be reported to this process, also that of
-            a value that has ended: stamps do this, a Redis does not.
+        fill_grace: for so many seconds past the end of a value that the store no longer has, ``lease`` and
+            ``get_or_add`` may return its old copy to callers that would wait. Every delete must be reported to this
+            process, also that of a value that has ended: stamps do this, a Redis does not.
         drop_writes: whether a write that fails is dropped, with ``fail_safe``. Otherwise its error reaches the caller.
 
     Attributes:
@@ -227,7 +227,7 @@ class NearCache:
         for raw in keys:
             key = raw.decode(errors="surrogateescape")
             self._engine.invalidate(key)
-            self._drop_tag(key)
+            self._drop_tags([key])
 
     def flushed(self) -> None:
         self._engine.clear_for("a flush of the server behind it")
@@ -526,7 +526,7 @@ class NearCache:
             find_marks: returns the marks of commits that have invalidated one of the keys or tags: see
                 ``store_commits``. If there are some afterwards, the values are removed. None if there can be none.
         """
-        if fills and sum([fill.is_outdated for fill in fills.values()]) == len(keys):
+        if fills and len(fills) == len(keys) and all(fill.is_outdated for fill in fills.values()):
             for key in keys:
                 self._engine.refuse_fill(key)
             return result_if_dropped  # type: ignore[no-any-return]
@@ -567,8 +567,7 @@ class NearCache:
         self._loads.supersede_apart(keys)
         for key in keys:
             self._engine.begin_store_write(key)
-            if type(key) is str and self.token_mark in key:
-                self._engine.delete_tags([key])
+        self._drop_tags(keys)
 
     def _checked(
         self,
@@ -620,14 +619,13 @@ class NearCache:
                 self._engine.delete(written[0])
             else:
                 self.cache.delete_many(written)
-            for key in written:
-                if type(key) is str and self.token_mark in key:
-                    self._engine.delete_tags([key])
+            self._drop_tags(written)
 
-    def _drop_tag(self, key: Any) -> None:
-        """Drop the tag whose token was written under ``key``, if ``key`` is the key of a token."""
-        if type(key) is str and self.token_mark in key:
-            self._engine.delete_tags([key])
+    def _drop_tags(self, keys: Iterable[Any]) -> None:
+        """Drop the tags whose tokens were written, if some of the written ``keys`` are those of tokens."""
+        for key in keys:
+            if type(key) is str and self.token_mark in key:
+                self._engine.delete_tags([key])
 
     def _written_after_cancellation(self, keys: Sequence[Any], fills: Fills, done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
