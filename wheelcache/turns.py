@@ -268,8 +268,11 @@ class Turn:
 
     def close(self) -> None:
         """End everything that an interrupted caller has left: for a ``finally``, which calls this twice."""
-        if self.turns.open.get(self.key) is self and not self.is_handed_over:
-            self.end(End.AGAIN)
+        if not self.is_handed_over:
+            # Also of a turn that is ALONE, which may still be in the context.
+            self.loader_returned = True
+            if self.turns.open.get(self.key) is self:
+                self.end(End.AGAIN)
         if self.waits_on is not None:
             self.leave()
         if self.token is not None:

@@ -212,7 +212,8 @@ class _InMemory:
         overlay = None if self._backend is None or found is not MISSING else self._backend.overlay()
         request = loads.request(
             *(key, loader, ttl, policy, () if overlay is not None or not tags else self._tag_names(tags)),
-            encode=self._codec.encode,
+            # A value that is not kept is that of the function itself.
+            encode=None if is_alone else self._codec.encode,
             decode=self._codec.decode,
             passes_previous=self._has_previous,
             is_alone=is_alone or overlay is not None,

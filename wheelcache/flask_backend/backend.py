@@ -12,7 +12,7 @@ from flask import Flask
 from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
-from wheelcache.core.access import NO_TAGS
+from wheelcache.core.access import MAX_FAST_TTL, NO_TAGS
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import MissingKey
 from wheelcache.flask_backend.app_contexts import figures_directory, note_held_leases
@@ -172,7 +172,8 @@ class WheelCache(EngineBackend):
 
     def shared(self, value: Any, timeout: Timeout, begun: Begun) -> Kept | Unstored:
         # The load stores the value, unless the key is written before it ends.
-        return Kept(self._encode(value), self._ttl(timeout)) if begun.is_fill else Unstored(self._encode(value))
+        ttl = self._ttl(timeout)
+        return Kept(self._encode(value), ttl) if begun.is_fill else Unstored(self._encode(value))
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: Begun) -> None:
         if begun.names:
@@ -323,7 +324,7 @@ class WheelCache(EngineBackend):
 
     def _ttl(self, timeout: Timeout) -> float | None:
         """Return the TTL in seconds: None for no expiry, below zero for immediate expiry."""
-        if type(timeout) is int:
+        if type(timeout) is int and 0 <= timeout < MAX_FAST_TTL:
             return timeout or None
         seconds = self.default_timeout if timeout is None else options.timeout("timeout", timeout)
         return seconds or None

@@ -119,11 +119,11 @@ class Decorated:
                 # Called here: every call between two functions counts towards the limit of recursion.
                 try:
                     found = backend.loading.get(request)
-                    if found is not NOT_SHARED or computation.value is not MISSING:
-                        return computation.value_of(found)
-                except LoadDeadlock:
-                    computation.check_has_not_begun()
-                return computation.value_of(backend.loading.get(computation.alone(computation.load)))
+                except Exception as error:
+                    found = computation.after(error)
+                if found is NOT_SHARED and computation.value is MISSING:
+                    found = backend.loading.get(computation.alone(computation.load))
+                return computation.value_of(found)
             if is_view and isinstance(found, HTTPException):
                 raise found
             return found
@@ -177,11 +177,11 @@ class Decorated:
         request = computation.begin(computation.load_async)
         try:
             found = await backend.loading.aget(request)
-            if found is not NOT_SHARED or computation.value is not MISSING:
-                return computation.value_of(found)
-        except LoadDeadlock:
-            computation.check_has_not_begun()
-        return computation.value_of(await backend.loading.aget(computation.alone(computation.load_async)))
+        except Exception as error:
+            found = computation.after(error)
+        if found is NOT_SHARED and computation.value is MISSING:
+            found = await backend.loading.aget(computation.alone(computation.load_async))
+        return computation.value_of(found)
 
     def begin(self, backend: EngineBackend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the beginning of the computation of a value, with its tags; None if the backend fails."""
@@ -281,12 +281,14 @@ class Computation:
             self._begun = self._begun._replace(is_fill=True)
         return self._backend.request_shared(self._key, load, self._begun)
 
-    def check_has_not_begun(self) -> None:
-        """Raise the current LoadDeadlock again if it comes from the function itself. Otherwise, this call is part of
-        the computation of a value with the same key, which will be kept instead of the value of this call."""
-        if self._has_begun:
-            raise
+    def after(self, error: Exception) -> Any:
+        """Return NOT_SHARED after an error if this call has a value or computes one: an error of the cache leaves the
+        value to the caller. A LoadDeadlock before the function was called means that this call is part of the
+        computation of a value with the same key, which will be kept instead. Raise any other error again."""
+        if self.value is MISSING and (self._has_begun or not isinstance(error, LoadDeadlock)):
+            raise error
         self._begun = None
+        return NOT_SHARED
 
     def alone(self, load: Callable[[], Any]) -> LoadRequest:
         """Return the request of a value that this call computes for itself, since the one of another call was not kept

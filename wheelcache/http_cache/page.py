@@ -93,7 +93,7 @@ class Page:
         self.body = body
         self.size = len(body)
         blanks = 0 if self.blanks is None else self.blanks.weight
-        self.weight = OVERHEAD + blanks + len(body) + 3 * sum(len(name) + len(value) for name, value in self.headers)
+        self.weight = OVERHEAD + blanks + len(body) + 3 * sum([len(name) + len(value) for name, value in self.headers])
 
     def age(self, now: float) -> float:
         return now - self.born

@@ -112,6 +112,8 @@ class PageRules:
             path: decoded, one character for each byte, as in the key of the page.
         """
         found = [rule for of_host, of_path, rule in self._rules if of_path(path) and of_host(host)]
+        if not found:
+            return NO_RULE
         lifetime = next((rule for rule in found if rule.ttl is not None), NO_RULE)
         return PageRule(
             ttl=lifetime.ttl,

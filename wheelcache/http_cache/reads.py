@@ -36,7 +36,8 @@ KEEPERS: Final = ("cached_property.__get__", "SimpleLazyObject._setup")
 def caller() -> FrameType:
     """Return the frame of the code that reads."""
     frame = sys._getframe(1)
-    while _module(frame).startswith(CONTAINERS) and frame.f_back is not None:
+    # Not by ``_module``: each read passes four frames of a container.
+    while str(frame.f_globals.get("__name__")).startswith(CONTAINERS) and frame.f_back is not None:
         frame = frame.f_back
     return frame
 

@@ -164,7 +164,8 @@ _LENGTH: Final = re.compile(rb"\d{1,18}")
 
 def vary_fields(headers: Headers) -> frozenset[bytes]:
     """Return the lower-case names that Vary lists."""
-    return frozenset(member.lower() for member in members(values(headers, b"vary")))
+    lines = values(headers, b"vary")
+    return frozenset([member.lower() for member in members(lines)]) if lines else frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +221,9 @@ class Freshness:
         return not self.always_validate and self.lifetime is not None and age < self.lifetime + self.if_error
 
 
+VALIDATORS: Final = frozenset((b"etag", b"last-modified"))
+
+
 def freshness(
     status: int,
     headers: Headers,
@@ -260,7 +264,7 @@ def freshness(
         while_revalidate=allowance(b"stale-while-revalidate", policy.stale_while_revalidate),
         if_error=allowance(b"stale-if-error", policy.stale_if_error),
         always_validate=b"no-cache" in given,
-        has_validator=any(name in (b"etag", b"last-modified") for name, _ in headers),
+        has_validator=not VALIDATORS.isdisjoint([name for name, _ in headers]),
         serves_authorized=bool(given.keys() & ALLOW_AUTHORIZED),
         targeted=[pair for pair in headers if pair[0] in TARGETED],
         value_cookies=rule.value_cookies if has_rule and (own or 0) <= 0 else None,

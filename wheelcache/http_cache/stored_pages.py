@@ -228,7 +228,7 @@ def _of_variants(tag: str) -> str:
 
 
 def _weight_of(tags: tuple[str, ...]) -> int:
-    return sum(TAG_BYTES + len(tag) for tag in tags)
+    return TAG_BYTES * len(tags) + sum(map(len, tags))
 
 
 def _seconds_to_keep(page: Page) -> int:

@@ -144,8 +144,9 @@ class Storing:
         """Return the headers of a response without the cookies that the page loses, unless it is for one visitor and
         the application has seen all cookies."""
         lost = self._lost_by(request)
-        is_for_one = OF_ONE_VISITOR & rules.control_of(headers).directives.keys()
-        if not lost or (is_for_one and not request.loses_cookies):
+        if not lost:
+            return headers
+        if not request.loses_cookies and OF_ONE_VISITOR & rules.control_of(headers).directives.keys():
             # A cookie that the application sets without having seen it would replace the visitor's.
             return headers
         return [

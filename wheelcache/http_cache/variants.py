@@ -80,7 +80,8 @@ def cookies(header: bytes) -> dict[bytes, bytes] | None:
         return None
     found: dict[bytes, bytes] = {}
     for each in header.split(b";"):
-        name, _, value = (part.strip(b" \t") for part in each.partition(b"="))
+        name, _, value = each.partition(b"=")
+        name, value = name.strip(b" \t"), value.strip(b" \t")
         if not name and not value:
             continue
         quotes = value.count(b'"')
@@ -99,6 +100,8 @@ def without_cookies(header: bytes, names: Collection[bytes]) -> bytes:
 
 def are_usual(header: bytes) -> bool:
     """Return whether frameworks find the same cookies in a Cookie header as ``cookies``."""
+    if not header:
+        return True
     return cookies(header) is not None and all(b"=" in each or not each.strip(b" \t") for each in header.split(b";"))
 
 

@@ -94,10 +94,7 @@ class BackgroundLoads:
             enter((turn,))
             value, error = yield from within(request.contexts, computed(request))
             if error is None:
-                try:
-                    self._results.finish(turn, request, value)
-                except BaseException as raised:
-                    error = raised
+                _, error = self._results.outcome(turn, request, value)
             elif not (isinstance(error, Exception) or (background.blocking and not stay_with_callers())):
                 # A cancellation: the loop, or the caller that runs this, ends.
                 self._results.fail(turn, request, error)

@@ -294,18 +294,17 @@ class Loads:
             LoadTimeout: if the timeout has passed and there is no stale value.
         """
         if request.is_at_once and found is MISSING:
-            turn = Turn(self.turns, request.key, request.watched, request.names)
+            turn, found = Turn(self.turns, request.key, request.watched, request.names), TAKEN
             try:
                 found = self.begin(turn, request)
                 if found is MISSING:
-                    try:
-                        value = request.complete(request.loader())
-                    except BaseException as error:
-                        self.fail(turn, request, error)
-                        raise
-                    return self.finish(turn, request, value)
+                    return self.finish(turn, request, request.complete(request.loader()))
                 if found is not TAKEN:
                     return found
+            except BaseException as error:
+                if found is MISSING:
+                    self.fail(turn, request, error)
+                raise
             finally:
                 # Twice: the second call completes an interrupted one.
                 try:
@@ -318,19 +317,19 @@ class Loads:
     async def aget(self, request: LoadRequest, found: Any = MISSING) -> Any:
         """Do the same as ``get`` in a task, and await an awaitable result of the loader."""
         if request.is_at_once and found is MISSING:
-            turn = Turn(self.turns, request.key, request.watched, request.names)
+            turn, found = Turn(self.turns, request.key, request.watched, request.names), TAKEN
             try:
                 found = self.begin(turn, request)
                 if found is MISSING:
-                    try:
-                        value = request.loader()
-                        value = request.complete(await value if isawaitable(value) else value)
-                    except BaseException as error:
-                        self.fail(turn, request, error)
-                        raise
+                    value = request.loader()
+                    value = request.complete(await value if isawaitable(value) else value)
                     return self.finish(turn, request, value)
                 if found is not TAKEN:
                     return found
+            except BaseException as error:
+                if found is MISSING:
+                    self.fail(turn, request, error)
+                raise
             finally:
                 try:
                     turn.close()
@@ -433,11 +432,9 @@ class Loads:
             value, failure = yield from computed(request)
             if failure is not None:
                 self.fail(turn, request, failure)
-                return self._stale_instead(request, failure)
-            try:
-                return self.finish(turn, request, value), None
-            except BaseException as raised:
-                return self._stale_instead(request, raised)
+            else:
+                value, failure = self._results.outcome(turn, request, value)
+            return (value, None) if failure is None else self._stale_instead(request, failure)
         finally:
             try:
                 turn.close()
@@ -576,10 +573,9 @@ class Loads:
         for turn in turns:
             request = requests[turn.key]
             if request.caller_key in values:
-                try:
-                    self.finish(turn, request, values[request.caller_key])
-                except BaseException as raised:
-                    return raised
+                _, error = self._results.outcome(turn, request, values[request.caller_key])
+                if error is not None:
+                    return error
             else:
                 self._results.found_nothing(turn, request)
         return None

@@ -13,6 +13,7 @@ from wheelcache.loading.computed_keys import ComputedKeys
 from wheelcache.loading.computing_time import ComputingTime
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import LoadRequest, Stored, Tagged, Target, Unstored
+from wheelcache.loading.steps import Outcome
 from wheelcache.stats import Meter
 from wheelcache.turns import End, Turn
 
@@ -80,6 +81,14 @@ class Results:
         if stored is not None and (stored[0] != self._target.usual_outcome or not self._target.is_plain):
             self._target.announce(*stored)
         return value
+
+    def outcome(self, turn: Turn, request: LoadRequest, value: Any) -> Outcome:
+        """Do the same as ``finish``, and return an error instead of raising it."""
+        # Not in the callers: Python raises a signal's exception at a nested ``try``, outside of the outer one.
+        try:
+            return self.finish(turn, request, value), None
+        except BaseException as error:
+            return None, error
 
     def _store(self, turn: Turn, request: LoadRequest, value: Any) -> Stored | None:
         policy = request.policy

@@ -292,21 +292,21 @@ class NearCache:
                     passes_previous=False,
                 )
                 request.leaves_miss = leaves_miss
-                turn = self._loads.turn(request)
+                turn, stored = self._loads.turn(request), TAKEN
                 try:
                     stored = self._loads.begin(turn, request)
                     if stored is MISSING:
-                        try:
-                            stored = yield from self._store.read(read, here)
-                        except BaseException as error:
-                            self._loads.fail(turn, request, error)
-                            self._loads.count_end(request, MISSING, has_failed=True)
-                            raise
-                        stored = self._loads.finish(turn, request, stored)
+                        found = yield from self._store.read(read, here)
+                        stored = self._loads.finish(turn, request, found)
                         if not request.is_counted:
                             self._loads.count_end(request, stored, has_failed=False)
                     elif stored is TAKEN:
                         stored = result((yield from self._loads.load(request)))
+                except BaseException as error:
+                    if stored is MISSING:
+                        self._loads.fail(turn, request, error)
+                        self._loads.count_end(request, MISSING, has_failed=True)
+                    raise
                 finally:
                     # Twice: the second call completes an interrupted one.
                     try:
@@ -317,8 +317,8 @@ class NearCache:
                     # Another caller has made the copy since, or a stale one was served.
                     return stored
             else:
-                found = yield from self._get_untrusted([key], lambda keys: self._read_one(key, read, here), leaves_miss)
-                stored = found.get(key, MISSING)
+                by_key = yield from self._get_untrusted([key], lambda _: self._read_one(key, read, here), leaves_miss)
+                stored = by_key.get(key, MISSING)
         except Exception as error:
             return self._fallback([key], error, leaves_miss).get(key, MISSING)
         self._store.answered(int(stored is not MISSING), 1)
@@ -452,20 +452,25 @@ class NearCache:
         request = loads.request_apart(
             op.key, InSteps(partial(self._compute, op, here, None)), self.policy_of(op.key, op.grace), op.tags
         )
-        turn = loads.turn(request)
+        turn, stored = loads.turn(request), TAKEN
         try:
-            stored = loads.begin(turn, request) if request.policy.is_at_once else TAKEN
+            if request.policy.is_at_once:
+                stored = loads.begin(turn, request)
             if stored is MISSING:
                 value, error = yield from self._compute(op, here, turn)
-                if error is not None:
+                if error is None:
+                    stored = loads.finish(turn, request, value)
+                else:
                     loads.fail(turn, request, error)
-                    return None, error
-                stored = loads.finish(turn, request, value)
             elif stored is TAKEN:
                 stored, error = yield from loads.load(request)
-                if error is not None:
-                    return None, error
-            return op.codec.decode(stored), None
+            else:
+                error = None
+            return (op.codec.decode(stored), None) if error is None else (None, error)
+        except BaseException as error:
+            if stored is MISSING:
+                loads.fail(turn, request, error)
+            raise
         finally:
             try:
                 turn.close()
