@@ -344,7 +344,7 @@ def test_an_old_value_is_saved_with_the_rest_of_its_grace(make, clock, in_thread
     expired(before, clock)
     before.engine.save(tmp_path / "entries")
     after = make(**options)
-    assert after.engine.loads().load(tmp_path / "entries") == 1
+    assert after.engine.load(tmp_path / "entries") == 1
     assert after.get("key") is None
     assert in_thread(after.get, "key").result(PATIENCE) == OLD
     clock.advance(GRACE)

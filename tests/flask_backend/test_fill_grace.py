@@ -170,6 +170,6 @@ def test_after_the_grace_all_callers_wait(site, clock, in_thread):
     until_waiting(3)
     slow.may_return.set()
     assert [each.result(PATIENCE) for each in callers] == ["value 2"] * 4
-    clock.advance(1.1 * (TTL + GRACE) + 1)
+    clock.advance(TTL + GRACE + 1)
     assert engine(cache.cache).keys() == []
     assert len(engine(cache.cache)) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial, wraps
-from typing import Any, Final, Protocol, TypeVar, Unpack, cast, overload
+from typing import Any, Final, Protocol, TypeVar, Unpack, overload
 
 from django.conf import settings
 from django.core.cache.backends.base import (
@@ -65,6 +65,17 @@ def _for_tasks(name: str) -> Callable[..., Any]:
 
     call.__name__ = f"a{name}"
     return call
+
+
+def _named(name: str, described: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Return a decorator for the method ``name`` of ``WheelCache``, which has the parameters of ``described``."""
+
+    def decorate(method: Any) -> Any:
+        wraps(described)(method)
+        method.__name__, method.__qualname__ = name, f"WheelCache.{name}"
+        return method
+
+    return decorate
 
 
 class GetOrSetOptions(LoadOptions, total=False):
@@ -409,22 +420,22 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         loader = default if is_computed else lambda: default
         return stored, self._request(key, cache_key, loader, ttl, policy, tags, is_computed=is_computed)
 
-    @wraps(_sought)
+    @_named("get_or_set", _sought)
     def _get_or_set(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, **given: Any
     ) -> Any:
         stored, request = self._sought(key, default, timeout, version, **given)
         return self._decode(stored if request is None else self.loading.get(request, stored))
 
-    @wraps(_sought)
+    @_named("aget_or_set", _sought)
     async def _aget_or_set(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, **given: Any
     ) -> Any:
         stored, request = self._sought(key, default, timeout, version, **given)
         return self._decode(stored if request is None else await self.loading.aget(request, stored))
 
-    get_or_set: GetOrSet = cast(GetOrSet, _get_or_set)
-    aget_or_set: AsyncGetOrSet = cast(AsyncGetOrSet, _aget_or_set)
+    get_or_set: GetOrSet = _get_or_set
+    aget_or_set: AsyncGetOrSet = _aget_or_set
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
         cache_key = self._key(key, version)

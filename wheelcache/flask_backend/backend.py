@@ -36,8 +36,9 @@ from wheelcache.runtime.exit_signals import exit_on_sigterm
 
 R = TypeVar("R")
 
-VERSION_LASTS: Final = 1.1
-"""The time for which the version of a memoized function is kept, in timeouts of its values."""
+RENEWED: Final = 0.99
+"""The version of a memoized function is renewed if less than this share of the timeout of a new value is left. So most
+values need not renew it, and a value may end by 1% of its timeout earlier, with the version."""
 
 POSITIONAL: Final = ("threshold", "default_timeout", "ignore_delete_many_errors")
 
@@ -198,10 +199,9 @@ class WheelCache(EngineBackend):
             return
         cache_key = self._cache_key(key)
         left = self._cache.engine.seconds_left(cache_key)
-        if left < (inf if ttl is None else ttl) or (left == inf and ttl is not None):
-            # A new version has no timeout yet. It is kept a little longer than its values, so that most of the next
-            # values need not renew it.
-            self._renew(cache_key, version, None if ttl is None else VERSION_LASTS * ttl)
+        # A new version has no timeout yet.
+        if (left < inf) if ttl is None else (left < RENEWED * ttl or left == inf):
+            self._renew(cache_key, version, ttl)
 
     def delete(self, key: str) -> bool:
         """Delete a key. Return whether it existed."""
