@@ -109,6 +109,18 @@ def test_the_version_of_a_function_expires_with_its_last_value(make_app, clock):
         assert list(engine(cache.cache).keys()) == []
 
 
+def test_a_value_is_returned_although_the_cache_was_closed_while_it_was_computed(make_app):
+    app, cache = make_app(Cache())
+
+    @cache.memoize(60)
+    def note(value):
+        engine(cache.cache).close()
+        return value
+
+    with app.app_context():
+        assert note("a") == "a"
+
+
 def test_forced_updates_are_not_shared_and_set_the_value(site):
     _, cache, _ = site
     computed, is_forced = [], True

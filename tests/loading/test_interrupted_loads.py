@@ -1,5 +1,6 @@
 """An exception at any point of a load leaves no turn without a leader, no waiter waiting, and counts that hold."""
 
+import asyncio
 import contextlib
 import threading
 from itertools import count
@@ -19,10 +20,19 @@ KEYS = ("k", "other", "stale")
 worker = Worker()
 
 
+def failing(call, *args):
+    with contextlib.suppress(LookupError):
+        call(*args)
+
+
 FOUND_MEANWHILE = "a value found on looking again"
 
 # Each operation, and the number of look-ups that it counts.
 OPERATIONS = {
+    "a load": (lambda cache: cache.get_or_load("k", returns(7)), 1),
+    "a load in a task": (lambda cache: asyncio.run(cache.aget_or_load("k", returns(7))), 1),
+    "a load in a load": (lambda cache: cache.get_or_load("k", lambda: cache.get_or_load("other", returns(7))), 2),
+    "a load that fails": (lambda cache: failing(cache.get_or_load, "k", returns(LookupError())), 1),
     FOUND_MEANWHILE: (lambda cache: cache.get_or_load("k", unreached), 1),
     "a stale value and its refresh": (lambda cache: cache.get_or_load("stale", returns(7), grace=5), 1),
     "a load that fails safe": (

@@ -17,6 +17,13 @@ from wheelcache import KEEP
 from wheelcache.django_backend import memoize
 
 
+def test_with_a_timeout_of_0_the_value_is_that_of_the_function_itself():
+    with override_settings(CACHES={"default": wheel()}):
+        lock = memoize(0)(lambda: threading.Lock())()
+        lock.acquire()
+        assert lock.locked()
+
+
 @pytest.mark.parametrize("options", [{}, {"refresh_ahead": 0.9}], ids=["", "refresh_ahead"])
 @pytest.mark.parametrize("given", [{}, {"TRANSACTIONS": True}], ids=["", "transactions"])
 def test_each_call_is_one_look_up(options, given):
