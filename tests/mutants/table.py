@@ -129,8 +129,8 @@ MUTANTS = [
     Mutant(
         "a caller does not end the turn that it has handed over",
         "turns.py",
-        " is self and not self.is_handed_over:",
-        " is self:",
+        "if not self.is_handed_over:",
+        "if self.state is not None:",
         TURNS,
     ),
     Mutant(

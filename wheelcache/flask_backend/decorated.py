@@ -344,7 +344,6 @@ class Computation:
         if inspect.isgenerator(value):
             value = join_generator(value)
         check_reusable(value)
-        self.value = value
         shared: Kept | Unstored = NOTHING_SHARED
         if self._begun is not None and decorated.is_kept(value):
             try:
@@ -359,6 +358,8 @@ class Computation:
                     backend.delete(self._key)
             except Exception:
                 decorated.log_or_raise()
+        # Now, since in debug mode the caller receives that error instead.
+        self.value = value
         return shared
 
 
