@@ -111,6 +111,7 @@ def test_the_version_of_a_function_expires_with_its_last_value(make_app, clock):
 
 def test_a_value_is_returned_although_the_cache_was_closed_while_it_was_computed(make_app):
     app, cache = make_app(Cache())
+    app.debug = False
 
     @cache.memoize(60)
     def note(value):
