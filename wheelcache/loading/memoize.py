@@ -186,8 +186,8 @@ class Place(Protocol):
     def seek(
         self, made: Any, found: Any, loader: Callable[..., Any], call: Arguments, count: Callable[[bool], object]
     ) -> tuple[Any, Wanted]:
-        """Return the stored value and None. If the value must be computed or refreshed, return ``found`` and the request
-        of the value, or steps to it.
+        """Return the stored value and None. If the value must be computed or refreshed, return ``found`` and the
+        request of the value, or steps to it.
 
         Args:
             made: see ``key``.
