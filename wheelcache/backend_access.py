@@ -215,7 +215,7 @@ class BackendAccess(PrefixAccess):
             # Called within the app context of a load in the background, since pickling may need its session.
             encode=partial(self._encode_with_room, cache_key) if self._culls else self._encode,
             decode=self._decode,
-            is_alone=ttl is not None and not callable(ttl) and ttl <= 0,
+            is_alone=expires_now(ttl),
         )
         if not is_computed:
             request.is_computed = False

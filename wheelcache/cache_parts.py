@@ -119,8 +119,6 @@ class CacheParts:
             self.writer,
             self.stamps,
             self.keys,
-            self.misses,
-            self.gate,
             start_jobs,
             options.background_context,
         )

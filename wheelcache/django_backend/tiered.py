@@ -184,10 +184,6 @@ class _Write:
         return here.l2.get_many([*marks_of((*self.values, *self.begun.names))], version=TOKEN_VERSION)
 
 
-def _call(function: Callable[..., Any], *args: Any) -> Any:
-    return function(*args)
-
-
 def _call_in_thread(function: Callable[..., Any], *args: Any) -> Any:
     return sync_to_async(function)(*args)
 
@@ -222,7 +218,7 @@ class TieredCache(WheelCache):
         self._level = self.store.level
         # The look-up in the copies is not the last one.
         self._notes_misses = True
-        self._here = PerDriver(Here(l2, drive, _call), Here(Awaited(l2), drive_async, _call_in_thread))
+        self._here = PerDriver(Here(l2, drive), Here(Awaited(l2), drive_async, _call_in_thread))
         self._has_redis_calls = hasattr(l2, "ttl")
         self._reported = (l2.key_prefix, l2.key_func)
         self._store_tags = store_tags(self._level, l2)

@@ -92,7 +92,7 @@ class TieredCache(EngineBackend):
                 raise _made_already(name, given[name])
         self.l2 = _checked_level(l2)
         # Flask's calls are synchronous.
-        self._here = PerDriver(Here(l2, drive, _call), None)
+        self._here = PerDriver(Here(l2, drive), None)
         self._l2_prefix: str | Callable[[], str] = getattr(l2, "key_prefix", None) or ""
         # The prefix is empty if it changes from call to call.
         self._prefix = prefix = self._l2_prefix if isinstance(self._l2_prefix, str) else ""
@@ -417,10 +417,6 @@ class TieredCache(EngineBackend):
         if name == "serializer" and hasattr(self.l2, "serializer"):
             self.l2.serializer = value
         super().__setattr__(name, value)
-
-
-def _call(function: Callable[..., Any], *args: Any) -> Any:
-    return function(*args)
 
 
 def _with_prefix(prefix: str | Callable[[], str], key: str) -> str:

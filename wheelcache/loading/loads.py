@@ -19,8 +19,7 @@ from inspect import isawaitable
 from typing import Any, Final, cast
 
 from wheelcache.coherence.key_stamps import KeyStamps
-from wheelcache.coherence.misses import Misses
-from wheelcache.core.access import MAX_FAST_TTL, SECONDS, TTL, Gate, Lifetime
+from wheelcache.core.access import MAX_FAST_TTL, SECONDS, TTL, Lifetime
 from wheelcache.core.contract import MISSING, Core, Record, Times
 from wheelcache.errors import LoadDeadlock, LoadTimeout
 from wheelcache.keys import KeyProxies, unwrap
@@ -80,8 +79,6 @@ class Loads:
         target: stores the values.
         stamps: the writes of other processes.
         keys: adapts the callers' keys.
-        misses: the notes of the misses that loads answer.
-        gate: the gate of the cache.
         start_jobs: called at a failed load.
         background_context: see ``Cache``.
 
@@ -99,8 +96,6 @@ class Loads:
         target: Target,
         stamps: KeyStamps,
         keys: KeyProxies,
-        misses: Misses,
-        gate: Gate,
         start_jobs: Callable[[], object],
         background_context: MakeContext | None,
     ) -> None:
@@ -108,8 +103,6 @@ class Loads:
         self._target = target
         self._stamps = stamps
         self._keys = keys
-        self._misses = misses
-        self._gate = gate
         self.turns = Turns(core, stamps.watch, stamps.seen)
         self._backoff = Backoff()
         self.counts = Meter(*LOAD_COUNTS)
@@ -178,11 +171,7 @@ class Loads:
             check_has_no_refresh_ahead(ttl, policy)
         elif not (ttl is None or is_alone or (type(ttl) in SECONDS and 0 < ttl < MAX_FAST_TTL)):
             ttl = self._target.seconds(ttl)
-        if self._gate.is_shut:
-            self._gate.open()
-        plain = key if type(key) is str else self._keys.adapt(key)
-        if self._misses.scopes:
-            self._misses.pop_miss(plain)
+        plain, _ = self._target.adapt_and_pop_miss(key)
         if passes_previous is None:
             passes_previous = type(loader) is not InSteps and takes_previous(loader)
         if passes_previous:
@@ -212,9 +201,7 @@ class Loads:
         ``loader()`` returns an ``Unstored``. As in other loads, a write of ``key`` outdates its value, and
         waiters may receive the old value of ``key``.
         """
-        if self._gate.is_shut:
-            self._gate.open()
-        plain = key if type(key) is str else self._keys.adapt(key)
+        plain = self._keys.adapt(key)
         request = LoadRequest(
             _apart(plain), key, loader, None, policy, self._target.tag_names("", tags) if tags else ()
         )
@@ -533,9 +520,7 @@ class Loads:
         now = self._core.now()
         requests = {}
         for caller_key in callers_keys:
-            key = self._keys.adapt(caller_key)
-            if self._misses.scopes:
-                self._misses.pop_miss(key)
+            key, _ = self._target.adapt_and_pop_miss(caller_key)
             requests[key] = request = LoadRequest(key, caller_key, _no_loader, seconds, policy)
             request.started = now
         turns: list[Turn] = []

@@ -220,7 +220,6 @@ class InMemory:
     ) -> None:
         self._cache = cache
         self._loads = loads
-        self._group = group
         self._ttl = ttl
         self._policy = policy
         self._tags_of = tags_of
@@ -374,13 +373,9 @@ def memoized_in(
                     return result(drive(wanted))
             return restore(found) if type(found) is Serialized else found
 
-    def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Place, Any]:
-        here = found_place()
-        return here, here.key((here.group, *parts_of(args, kwargs)))
-
     def cache_delete(*args: Any, **kwargs: Any) -> bool:
-        here, made = key_of(args, kwargs)
-        return here.delete(made)
+        here = found_place()
+        return here.delete(here.key((here.group, *parts_of(args, kwargs))))
 
     def cache_stats() -> MemoStats:
         with lock:

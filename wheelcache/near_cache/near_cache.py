@@ -29,7 +29,7 @@ from wheelcache.loading.adaptive import WithPrevious, takes_previous
 from wheelcache.loading.loads import TAKEN
 from wheelcache.loading.policy import FRESH_ONLY, PLAIN, LoadPolicy, Receivers, Staleness
 from wheelcache.loading.request import LoadRequest, Tagged, Unstored, computed, untagged
-from wheelcache.loading.steps import InSteps, PerDriver, Steps, StepsTo, ToTheEnd, result
+from wheelcache.loading.steps import InSteps, PerDriver, Steps, StepsTo, ToTheEnd, outcome_of, result
 from wheelcache.near_cache.computations import CommittedValue, Computation, Computations
 from wheelcache.near_cache.guarded_store import GuardedStore
 from wheelcache.near_cache.outage_rule import OutageRule
@@ -40,6 +40,11 @@ from wheelcache.options import expires_now
 from wheelcache.turns import Turn
 
 T = TypeVar("T")
+
+
+def call_now(function: Callable[..., Any], *args: Any) -> Any:
+    """Return ``function(*args)``."""
+    return function(*args)
 
 
 class Here(NamedTuple):
@@ -53,7 +58,7 @@ class Here(NamedTuple):
 
     l2: Any
     drive: Callable[[StepsTo[Any]], Any]
-    call: Callable[..., Any]
+    call: Callable[..., Any] = call_now
 
 
 Read = Callable[..., Any]
@@ -288,7 +293,7 @@ class NearCache:
                 if stored is not MISSING:
                     return stored
                 request = self._loads.request(
-                    *(key, InSteps(partial(self._read_for_load, read, here)), self.timeout, self._policy),
+                    *(key, InSteps(lambda: outcome_of(self._store.read(read, here))), self.timeout, self._policy),
                     passes_previous=False,
                 )
                 request.leaves_miss = leaves_miss
@@ -640,9 +645,6 @@ class NearCache:
             self._written(keys, fills)
 
     # The store.
-
-    def _read_for_load(self, read: Read, here: PerDriver | None) -> Steps:
-        return (yield from self._store.read(read, here)), None
 
     def _read_one(self, key: Any, read: Read, here: PerDriver | None) -> StepsTo[dict[Any, Any]]:
         """Read one key. Return the result in the form of a read of many keys."""

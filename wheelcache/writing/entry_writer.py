@@ -190,15 +190,12 @@ class EntryWriter(WriteState):
 
     def tag_names(self, key: Any, tags: tuple[str, ...] = ()) -> tuple[TagName, ...]:
         """Return the tags of an entry for the core: the caller's ``tags``, and the group of the core's ``key``."""
-        if type(key) is str:
-            names = [CALLERS + tag for tag in tags] if tags else []
-        else:
-            names = [CALLERS + tag for tag in tags]
-            group = group_of(key if type(key) is tuple else unwrap(key))
-            if group is not None:
-                names.append(GROUP + group)
+        names = [CALLERS + tag for tag in tags]
+        group = None if type(key) is str else group_of(unwrap(key))
+        if group is not None:
+            names.append(GROUP + group)
         if not self.stamps.are_there:
-            return tuple([(name, 0) for name in names]) if names else ()
+            return tuple([(name, 0) for name in names])
         return tuple([(name, self.stamps.slot(name)) for name in names])
 
     def set(
