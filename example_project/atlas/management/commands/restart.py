@@ -98,7 +98,7 @@ class Command(BaseCommand):
         with tempfile.TemporaryDirectory() as directory, progress() as bars:
             restarts = [
                 restarted(name, {**ENVIRONMENT, "ATLAS_SNAPSHOT": snapshot}, seconds, mix, bars)
-                for name, snapshot in (("without SNAPSHOT", ""), ("with SNAPSHOT", str(Path(directory, "cache"))))
+                for name, snapshot in (("without", ""), ("with", str(Path(directory, "cache"))))
             ]
         printer = Console(no_color=options["no_color"])
         with printer.capture() as printed:
@@ -107,7 +107,7 @@ class Command(BaseCommand):
         self.stdout.write(
             "After: all requests from the end of the old server until a second after the first answer of the new one.\n"
             "Before: all requests of the last second before the old server received the signal to stop.\n"
-            "A hit: a page that was served without any computation.\n"
+            "A hit: a page that was served without any computation. A warm page: all of its requests after were hits.\n"
             "Seconds: from the signal to the end of the old server, and from then to the first answer of the new one."
         )
         complain_of_failures([each for restart in restarts for each in restart.first])
@@ -116,7 +116,7 @@ class Command(BaseCommand):
 def restarted(name: str, environment: Mapping[str, str], seconds: float, mix: Mix, bars: Progress) -> Restart:
     """Visit the site for ``seconds`` seconds, and restart it meanwhile."""
     address = free_address()
-    task = bars.add_task(name, total=None)
+    task = bars.add_task(f"{name} SNAPSHOT", total=None)
     visitors = Visitors(f"http://{address}", mix, partial(bars.advance, task))
     with ThreadPoolExecutor(CLIENTS) as pool:
         try:
@@ -189,9 +189,9 @@ class Visitors:
 
 def _table(restarts: Sequence[Restart]) -> Table:
     table = Table(title="A restart under load")
-    table.add_column("the site", no_wrap=True)
-    headings = ("hit ratio\nbefore", "seconds:\nstop+start", "hit ratio\nafter", "requests\nafter", "median ms\nafter")
-    for heading in headings:
+    table.add_column("SNAPSHOT", no_wrap=True)
+    after = ("hit ratio\nafter", "warm\npages", "requests\nafter", "median\nms after")
+    for heading in ("hit ratio\nbefore", "seconds:\nstop+start", *after):
         table.add_column(heading, justify="right", no_wrap=True)
     for restart in restarts:
         table.add_row(
@@ -199,6 +199,7 @@ def _table(restarts: Sequence[Restart]) -> Table:
             _hit_ratio(restart.before),
             f"{restart.stop:.1f}+{restart.start:.1f}",
             _hit_ratio(restart.first),
+            f"{_warm_pages(restart.first):,}",
             f"{len(restart.first):,}",
             f"{median(each.latency_ms for each in restart.first):.1f}",
         )
@@ -207,3 +208,8 @@ def _table(restarts: Sequence[Restart]) -> Table:
 
 def _hit_ratio(visits: Sequence[Visit]) -> str:
     return f"{sum(each.hit for each in visits) / len(visits):.1%}" if visits else "-"
+
+
+def _warm_pages(visits: Sequence[Visit]) -> int:
+    # Unlike the hit ratio, this does not rise with the number of requests: a page that was not saved is computed once.
+    return len({each.path for each in visits} - {each.path for each in visits if not each.hit})
