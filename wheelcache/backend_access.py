@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -12,10 +12,11 @@ from wheelcache.codec import ATOMS, Codec
 from wheelcache.coherence.misses import Misses
 from wheelcache.core import PrefixAccess
 from wheelcache.core.access import NO_TAGS
-from wheelcache.core.contract import ABSENT, MISSING, STORED
+from wheelcache.core.contract import MISSING
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.request import LoadRequest
+from wheelcache.loading.steps import drive
 from wheelcache.options import expires_now
 
 ByPrefix = tuple[tuple[str, float], ...]
@@ -33,7 +34,8 @@ class BackendAccess(PrefixAccess):
         loading: computes missing values once for all callers.
         _notes_misses: whether a miss is not noted by the look-up in ``_cache``.
         _fill_waits: the seconds that a ``get`` waits for another caller to set the key: see ``ByPrefix``.
-        _culls: whether ``_make_room`` does anything.
+        _shared: the layer of the entries, or of the copies: see ``layers``.
+        _culls: whether a full cache drops many entries together.
         _fill_graces: the seconds after the timeout of a value for which a ``get`` returns it instead of waiting.
     """
 
@@ -43,6 +45,7 @@ class BackendAccess(PrefixAccess):
     _notes_misses: bool
     _fill_waits: ByPrefix
     _fill_graces: ByPrefix
+    _shared: Any = None
     _culls = False
 
     def _use_cache(self, cache: Cache, fill_waits: ByPrefix, fill_graces: ByPrefix = ()) -> None:
@@ -75,7 +78,8 @@ class BackendAccess(PrefixAccess):
     def _found_or(self, default: Any, cache_key: Any, stored: Any) -> Any:
         """Return the value of an entry that was looked up; ``default`` after a miss."""
         if stored is MISSING:
-            if self._notes_misses:
+            # A caller that passes MISSING goes on, and counts the look-up.
+            if self._notes_misses and default is not MISSING:
                 self._misses.note(cache_key)
             return default
         return self._decode(stored)
@@ -92,11 +96,6 @@ class BackendAccess(PrefixAccess):
             for key in keys:
                 self._misses.count_computation(f"{self._prefix}{key!s}", len(keys))
 
-    def _counted_since(self, cache_key: Any, together: int = 1) -> int:
-        """Count the computation that ends with a write of a key of the cache, unless it was counted. Return its moment;
-        0 if it is not known."""
-        return self._misses.count_computation(cache_key, together) if self._scopes_with_misses else 0
-
     def delete_tags(self, *tags: str) -> None:
         """Delete every entry that was stored with one of the tags and has the key prefix of this object, in O(1) per
         tag.
@@ -109,87 +108,14 @@ class BackendAccess(PrefixAccess):
         Raises:
             TypeError, ValueError: if a tag is not a string, or is empty.
         """
-        self._cache.engine.delete_tags(tags, self._tag_prefix)
+        drive(self._delete_tags(*tags))
 
-    @property
-    def _tag_prefix(self) -> str:
-        """The prefix of all tags of this object in the cache."""
-        raise NotImplementedError
+    def _delete_tags(self, *tags: str) -> Any:
+        return self._shared.delete_tags(tags)
 
     def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
         """Check the tags of an entry, and return the cache's names for them."""
-        if tags is NO_TAGS:
-            return ()
-        prefix = self._tag_prefix
-        return tuple([prefix + tag for tag in options.tags("tags", tags)])
-
-    def _store(
-        self,
-        cache_key: Any,
-        stored: Any,
-        ttl: float | None,
-        tags: tuple[str, ...] = (),
-        since: int = 0,
-        grace: float = 0.0,
-        *,
-        jitter: bool = True,
-    ) -> bool:
-        """Store an entry.
-
-        Args:
-            tags: the cache's tags.
-            since: the moment at which the computation of the value began; 0 if that is not known.
-            grace: see ``_fill_grace``.
-        """
-        if ttl is not None and ttl <= 0:
-            self._cache.delete(cache_key)
-            return True
-        if self._culls:
-            self._make_room((cache_key,))
-        store = self._cache.engine.set
-        return bool(store(cache_key, stored, ttl, grace=grace, exact=not jitter, tags=tags, since=since) & STORED)
-
-    def _add_new(self, cache_key: Any, stored: Any, ttl: float | None, tags: tuple[str, ...] = ()) -> bool:
-        since = self._counted_since(cache_key)
-        if expires_now(ttl):
-            if cache_key in self._cache:
-                return False
-            # An entry that expires immediately only ends a lease on its key.
-            self._cache.delete(cache_key)
-            return True
-        self._make_room((cache_key,))
-        if not tags:
-            return self._cache.add(cache_key, stored, ttl)
-        store = self._cache.engine.set
-        return bool(store(cache_key, stored, ttl, exact=True, mode=ABSENT, tags=tags, since=since) & STORED)
-
-    def _store_many(
-        self,
-        stored: Mapping[Any, Any],
-        ttl: float | None,
-        originals: Mapping[Any, Any],
-        *,
-        jitter: bool = True,
-        tags: tuple[str, ...] = (),
-    ) -> list[Any]:
-        """Store many entries. Return the keys of the cache that were not stored.
-
-        Args:
-            originals: the caller's keys by the keys of the cache.
-        """
-        since = {key: self._counted_since(key, len(stored)) for key in stored}
-        if expires_now(ttl):
-            self._cache.delete_many(stored)
-            return []
-        self._make_room(stored)
-        graces = {key: self._fill_grace(originals[key]) for key in stored} if self._fill_graces else {}
-        if not (tags or graces):
-            return self._cache.set_many(stored, ttl, jitter=jitter)
-        return [
-            key
-            for key, value in stored.items()
-            if not self._store(key, value, ttl, tags, since[key], graces.get(key, 0.0), jitter=jitter)
-        ]
+        return () if tags is NO_TAGS else self._shared.names(options.tags("tags", tags))  # type: ignore[no-any-return]
 
     def _request(
         self,
@@ -213,7 +139,7 @@ class BackendAccess(PrefixAccess):
         request = self.loading.request(
             *(cache_key, loader, ttl, policy, () if tags is NO_TAGS else self._tag_names(tags)),
             # Called within the app context of a load in the background, since pickling may need its session.
-            encode=partial(self._encode_with_room, cache_key) if self._culls else self._encode,
+            encode=partial(self._shared.encode_with_room, cache_key) if self._culls else self._encode,
             decode=self._decode,
             is_alone=expires_now(ttl),
         )
@@ -226,20 +152,6 @@ class BackendAccess(PrefixAccess):
         return not (policy.refresh_ahead is None or expires_now(ttl)) and self.loading.needs_refresh(
             cache_key, stored, ttl, policy
         )
-
-    def _encode_with_room(self, cache_key: Any, value: Any) -> Any:
-        stored = self._encode(value)
-        self._make_room((cache_key,))
-        return stored
-
-    def _make_room(self, keys: Iterable[Any]) -> None:
-        """Do nothing: a cache evicts entries one by one by itself. Called before entries are stored under ``keys``."""
-
-    def _for_waiters(self, value: Any, ttl: float | None, is_stored: bool = True) -> Any:
-        """Return the encoded value for callers that wait for a lease; MISSING if they must not receive it."""
-        if not is_stored or not self._fill_waits or expires_now(ttl):
-            return MISSING
-        return self._encode(value)
 
 
 def _seconds_of(key: Any, by_prefix: ByPrefix) -> float:

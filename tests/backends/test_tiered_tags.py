@@ -8,6 +8,8 @@ import pytest
 from tests.backends.test_tags import WAYS_TO_STORE
 from tests.backends.tiers import SERVERS, TIERS, WITH_ASYNC
 from tests.waiting import PATIENCE, until
+from wheelcache.django_backend.second_level import DjangoStore
+from wheelcache.flask_backend.second_level import CachelibStore
 from wheelcache.loading.steps import then
 
 pytestmark = [
@@ -16,6 +18,8 @@ pytestmark = [
     pytest.mark.usefixtures("own_stamps"),
 ]
 
+
+STORES = {"django": DjangoStore, "flask": CachelibStore}
 
 KINDS = [(name, kind) for name, cls in TIERS.items() for kind in cls.kinds]
 of_any_kind = pytest.mark.parametrize(("name", "kind"), KINDS)
@@ -98,7 +102,7 @@ fills = pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
 @fills
 @of_any_kind
 def test_a_value_that_was_computed_before_a_drop_is_not_kept_while_the_drop_is_in_progress(
-    make, name, kind, fill, in_thread
+    make, name, kind, fill, in_thread, monkeypatch
 ):
     tier = make(name, kind)
     tier.clear()
@@ -113,39 +117,40 @@ def test_a_value_that_was_computed_before_a_drop_is_not_kept_while_the_drop_is_i
 
     filling = in_thread(get_and_set)
     assert has_missed.wait(PATIENCE)
-    tags = tier.backend._store_tags
-    write = tags.set_many
+    store = STORES[name]
+    write = store.set_tokens
 
     def let_fill(written):
         is_dropped.set()
         filling.result(PATIENCE)
 
-    tags.set_many = lambda l2, tokens: then(let_fill, write(l2, tokens))
-    tier.backend.delete_tags("a")
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "set_tokens", lambda *args: then(let_fill, write(*args)))
+        tier.backend.delete_tags("a")
     assert tier.get("k") is None
     # The report of a Redis may come later, and then looks like another drop.
     assert until(lambda: (fill(tier), tier.get("k"))[1] == "old")
 
 
 @pytest.mark.parametrize("name", TIERS)
-def test_a_drop_whose_token_another_drop_overwrites_is_seen(make, name, in_thread):
+def test_a_drop_whose_token_another_drop_overwrites_is_seen(make, name, in_thread, monkeypatch):
     tier = make(name, "files")
     tier.clear()
     tier.backend.set("made", 1, tags=["a"])
-    tags, may = tier.backend._store_tags, {}
-    write, begun = tags.set_many, count()
+    may = {}
+    write, begun = STORES[name].set_tokens, count()
 
-    def held(l2, tokens):
+    def held(store, tokens):
         number = next(begun)
         may[number, "write"], may[number, "return"] = Event(), Event()
         has_begun[number].set()
         assert may[number, "write"].wait(PATIENCE)
-        write(l2, tokens)
+        write(store, tokens)
         has_written[number].set()
         assert may[number, "return"].wait(PATIENCE)
 
     has_begun, has_written = [Event(), Event()], [Event(), Event()]
-    tags.set_many = held
+    monkeypatch.setattr(STORES[name], "set_tokens", held)
     drops = [in_thread(tier.backend.delete_tags, "a")]
     assert has_begun[0].wait(PATIENCE)
     assert tier.get("k") is None
@@ -186,7 +191,7 @@ def test_a_value_that_was_computed_before_a_drop_by_a_process_that_reports_nothi
     tier.clear()
     tier.backend.set("made", 1, tags=["a"])
     assert tier.get("k") is None
-    other.backend._level.trust(False)
+    other.backend._shared.level.trust(False)
     other.backend.delete_tags("a")
     fill(tier)
     assert tier.get("k") is None

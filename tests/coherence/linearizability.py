@@ -411,7 +411,7 @@ def _configure_django(setting):
     )
     if setting.is_tracked:
         # No copy is used until the tracking has started.
-        caches["uncopied"]._level.start_tracking = lambda: None
+        caches["uncopied"]._shared.level.start_tracking = lambda: None
 
 
 def _main(number, folder, setting, count, seed):

@@ -35,11 +35,13 @@ class Store(dict):
     def get(self, key):
         return self.read(dict.get(self, key, MISSING))
 
-    def get_many(self, keys):
+    def get_tokens(self, keys):
         return self.read({key: self[key] for key in keys if key in self})
 
-    def add(self, key, token):
+    def add_token(self, key, token):
         return self.setdefault(key, token) == token
+
+    set_tokens = dict.update
 
 
 class Process:
@@ -50,7 +52,7 @@ class Process:
         self.near = near_cache(clock, tracked=True)
         self.near.trust(True)
         # As with a prefix of the keys: ``names`` are the keys of the store.
-        self.tags = StoreTags(self.near, "{}".format, Store.get_many, Store.add, Store.update)
+        self.tags = StoreTags(self.near, "{}".format)
 
     def set(self, key, value, *tags, since=0):
         begun = TaggedWrite(self.tags, tags, since)
@@ -67,7 +69,7 @@ class Process:
         return self.tags.opened_one(self.store, self.store.get(key), encode=list)
 
     def _read_many(self, keys):
-        return self.tags.opened(self.store, self.store.get_many(keys), encode=list)
+        return self.tags.opened(self.store, self.store.get_tokens(keys), encode=list)
 
     def get(self, key):
         return drive(self.near.get(key, partial(self._read, key)))

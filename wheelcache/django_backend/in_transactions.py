@@ -139,7 +139,7 @@ class InTransactions(FollowingAccess):
             return found.origin[-1]  # type: ignore[no-any-return]
         record = None if self._followed.has_store else self._cache.engine.peek(cache_key)
         names = () if record is None else callers_tags(record.tags)
-        return tuple([name.removeprefix(self._tag_prefix) for name in names])
+        return tuple([name.removeprefix(self._shared.tag_prefix) for name in names])
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         fill = self._own_value_or_apply_delete(self._key(key, version), key, version)

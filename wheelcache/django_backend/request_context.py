@@ -45,6 +45,7 @@ from wheelcache.cache import Cache
 from wheelcache.core.tags import moment
 from wheelcache.http_cache.headers import cache_tags
 from wheelcache.loading.background import surroundings
+from wheelcache.loading.steps import drive, drive_async
 from wheelcache.runtime.request_scope import RequestScope, current_scope, end_request, on_its_own
 
 PREFIX: Final = "views.decorators.cache."
@@ -98,12 +99,39 @@ def is_of_page(key: Any) -> bool:
     return type(key) is str and key.startswith(PREFIX)
 
 
-def is_held_back(cache: Cache, key: Any, cache_key: Any, store: Callable[[], object]) -> bool:
+class Held:
+    """A list of headers that will be stored: see ``is_held_back``.
+
+    Args:
+        store: stores it. Returns the result, or steps to it.
+    """
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: Callable[[], Any]) -> None:
+        self._store = store
+
+    def __call__(self) -> object:
+        return drive(self._store())
+
+    async def run_async(self) -> object:
+        return await drive_async(self._store())
+
+
+def held_back_of(cache: Cache) -> Iterator[Held]:
+    """Take the lists of headers of ``cache`` that the running code holds back."""
+    held_back = current_scope().held_back
+    for place in list(held_back):
+        if place[0] is cache:
+            yield held_back.pop(place)  # type: ignore[misc]
+
+
+def is_held_back(cache: Cache, key: Any, cache_key: Any, store: Callable[[], Any]) -> bool:
     """Return whether ``key`` is the key of a list of headers on which the running code has a lease. If so, ``store()``
     is called when the page is stored or the request ends."""
     if type(key) is not str or not key.startswith(HEADERS) or not cache.engine.is_leased(cache_key):
         return False
-    current_scope().held_back[cache, cache_key] = store
+    current_scope().held_back[cache, cache_key] = Held(store)
     return True
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -12,8 +12,9 @@ from django.core.cache.backends.base import BaseCache
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from wheelcache.loading.steps import then
-from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.core.contract import MISSING
+from wheelcache.loading.steps import call_now, then
+from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import (
     DJANGO_REDIS,
     PYMEMCACHE,
@@ -21,8 +22,7 @@ from wheelcache.near_cache.socket_options import (
     socket_options,
     well_known,
 )
-from wheelcache.near_cache.store_tags import StoreTags
-from wheelcache.near_cache.tokens import MARK
+from wheelcache.near_cache.written_timeouts import NewTimeout
 
 SERVE_ALL_THREADS: Final = {
     DJANGO_REDIS,
@@ -42,31 +42,132 @@ and with its pool, the ``close`` at the end of one request still closes the conn
 TOKEN_VERSION: Final = 1
 """The version of the keys of tokens: a tag applies to all versions of the values."""
 
+SET_AGAIN: Final = (BaseCache.incr, BaseCache.aincr)
+"""Methods that set the new value with the default timeout. Overriding methods keep the timeout of the value."""
 
-def _get_tokens(l2: Any, keys: list[str]) -> Any:
-    return l2.get_many(keys, version=TOKEN_VERSION)
-
-
-def _add_token(l2: Any, key: str, token: str) -> Any:
-    return l2.add(key, token, None, version=TOKEN_VERSION)
+KeyFunction = Callable[[Any, str, Any], str]
 
 
-def _set_tokens(l2: Any, tokens: dict[str, str]) -> Any:
-    def delete(failed: Any) -> Any:
-        return l2.delete_many(failed, version=TOKEN_VERSION) if failed else None
+def take_final_keys(l2: BaseCache) -> KeyFunction:
+    """Let ``l2`` take final keys, and return the function that makes them of its callers' keys."""
+    made: KeyFunction = l2.key_func
+    if type(l2).make_key is not BaseCache.make_key:
+        make_key = l2.make_key
+        made = lambda key, _, version: make_key(key, version=version)  # noqa: E731
+        l2.make_key = _final  # type: ignore[method-assign]
+    l2.key_func = _final
+    return made
 
-    return then(delete, l2.set_many(tokens, None, version=TOKEN_VERSION))
+
+def _final(key: Any, *rest: Any, **given: Any) -> Any:
+    return key
 
 
-def token_mark(l2: BaseCache) -> str:
-    """Return the part that the keys of all tokens in ``l2`` have: empty if its key function hides the caller's key."""
-    return MARK if MARK in l2.make_key(MARK, version=TOKEN_VERSION) else ""
+class DjangoStore:
+    """A cache of Django that takes final keys, as a driver of steps calls it: see ``near_copies.Store``.
+
+    Args:
+        l2: the cache.
+        calls: ``l2``; in a task, its methods for coroutines.
+        drive: drives steps. In a task, its result is awaitable.
+        call: calls a function, which may wait. In a task, its result is awaitable.
+    """
+
+    __slots__ = ("_has_redis_calls", "_l2", "call", "calls", "drive")
+
+    dropped_count = MISSING
+
+    def __init__(self, l2: Any, calls: Any, drive: Callable[[Any], Any], call: Callable[..., Any] = call_now) -> None:
+        self._l2 = l2
+        self._has_redis_calls = hasattr(l2, "ttl")
+        self.calls = calls
+        self.drive = drive
+        self.call = call
+
+    def get(self, key: str, is_sure: bool = True) -> Any:
+        return self.calls.get(key, MISSING)
+
+    def get_many(self, keys: list[str]) -> Any:
+        return self.calls.get_many(keys)
+
+    def set(self, key: str, value: Any, ttl: Any) -> Any:
+        return self.calls.set(key, value, ttl)
+
+    def is_stored(self, written: Any) -> bool:
+        # django-redis returns None for an error that it ignores, and other caches return None always.
+        return bool(written) if self._has_redis_calls else written is not False
+
+    def add(self, key: str, value: Any, ttl: Any) -> Any:
+        return self.calls.add(key, value, ttl)
+
+    def replace(self, key: str, value: Any, ttl: Any) -> Any:
+        return self._with_more_arguments("set")(key, value, ttl, xx=True)
+
+    @property
+    def can_replace(self) -> bool:
+        return self._has_redis_calls
+
+    def set_many(self, values: Mapping[str, Any], ttl: Any) -> Any:
+        # django-redis returns None.
+        return then(lambda failed: failed or [], self.calls.set_many(values, ttl))
+
+    def touch(self, key: str, ttl: Any) -> Any:
+        return self.calls.touch(key, ttl)
+
+    def add_to(self, key: str, delta: Any, is_made: bool) -> Any:
+        if is_made:
+            return self._with_more_arguments("incr")(key, delta, ignore_key_check=True)
+        return self.calls.incr(key, delta)
+
+    @property
+    def timeout_of_counts(self) -> NewTimeout | None:
+        sets_again = getattr(self.calls.incr, "__func__", None) in SET_AGAIN
+        return NewTimeout(self._l2.default_timeout) if sets_again else None
+
+    def delete(self, key: str) -> Any:
+        return self.calls.delete(key)
+
+    def delete_many(self, keys: list[str]) -> Any:
+        return self.calls.delete_many(keys)
+
+    def delete_pattern(self, pattern: str, **given: Any) -> Any:
+        return self.method("delete_pattern")(pattern, **given)
+
+    def clear(self) -> Any:
+        return self.calls.clear()
+
+    def remove(self, key: str, sealed: Any) -> Any:
+        l2 = self._l2
+        return self.call(remove_own, l2, key, sealed, partial(l2.get, key), partial(l2.delete, key))
+
+    def get_tokens(self, keys: list[str]) -> Any:
+        return self.calls.get_many(keys)
+
+    def add_token(self, key: str, token: str) -> Any:
+        return self.calls.add(key, token, None)
+
+    def set_tokens(self, tokens: dict[str, str], ttl: Any = None) -> Any:
+        delete = lambda failed: self.calls.delete_many(failed) if failed else None  # noqa: E731
+        return then(delete, self.calls.set_many(tokens, ttl))
+
+    def method(self, name: str) -> Any:
+        method_of(self._l2, name)
+        return getattr(self.calls, name)
+
+    def _with_more_arguments(self, name: str) -> Any:
+        method = getattr(self.calls, name)
+        if getattr(method, "__func__", None) in (BaseCache.aincr, BaseCache.aset):
+            # Django's own methods for coroutines have no additional arguments.
+            return partial(self.call, getattr(self._l2, name))
+        return method
 
 
-def store_tags(level: NearCache, l2: BaseCache) -> StoreTags:
-    """Return the tags of the values in ``l2``, the cache behind ``level``."""
-    key_of = partial(l2.make_key, version=TOKEN_VERSION)
-    return StoreTags(level, key_of, _get_tokens, _add_token, _set_tokens)
+def method_of(l2: Any, name: str) -> Any:
+    """Return a method that Django's own caches do not have."""
+    found = getattr(l2, name, None)
+    if found is None:
+        raise NotImplementedError(f"TieredCache passes {name} on to the cache that L2 names, which does not have it")
+    return found
 
 
 def second_level(alias: str, key_settings: Mapping[str, Any], timeout: float, refused: type) -> BaseCache:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from math import inf
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -12,25 +12,22 @@ from flask import Flask
 from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
-from wheelcache.core.access import MAX_FAST_TTL, NO_TAGS
+from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
-from wheelcache.errors import MissingKey
-from wheelcache.flask_backend.app_contexts import figures_directory, note_held_leases
+from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.flask_backend.engine_backend import (
-    TO_BE_COMPUTED,
     Begun,
     EngineBackend,
     Timeout,
     check_known,
     checked_options,
-    is_memoize_version,
     naming,
     warn_of_sessions,
 )
 from wheelcache.flask_backend.in_transactions import following
+from wheelcache.layers.in_memory import InMemory
 from wheelcache.loading.policy import PLAIN, load_policy
 from wheelcache.loading.request import Kept, LoadRequest, Unstored
-from wheelcache.loading.steps import drive
 from wheelcache.option_table import FLASK as OPTIONS
 from wheelcache.runtime.exit_signals import exit_on_sigterm
 
@@ -83,8 +80,9 @@ class WheelCache(EngineBackend):
             fill_graces=checked["fill_grace"],
             settings=OPTIONS.settings(checked),
         )
+        self._shared = InMemory(engine, self._codec, checked["max_weight"])
         # A plain string, even if the option is of a subclass such as an Enum: compiled code accepts no other.
-        self._prefix = f"{checked['key_prefix']}"
+        self._prefix = self._shared.tag_prefix = f"{checked['key_prefix']}"
         self._group_keys()
         self._max_entries = checked["max_entries"]
         self._max_bytes = checked["max_weight"]
@@ -115,18 +113,6 @@ class WheelCache(EngineBackend):
             exit_on_sigterm()
         warn_of_sessions(app)
         return backend
-
-    def _get_missed(self, key: str, default: Any, version: int | None) -> Any:
-        if default is TO_BE_COMPUTED:
-            return default
-        cache_key = self._cache_key(key)
-        wait = self._fill_wait(key)
-        if wait:
-            note_held_leases()
-            stored = drive(self._cache.engine.look_up_leased(cache_key, wait, grace=self._fill_grace(key)))
-        else:
-            stored = self._cache.get(cache_key, MISSING)
-        return self._found_or(default, cache_key, stored)
 
     def get_or_load(
         self,
@@ -177,15 +163,11 @@ class WheelCache(EngineBackend):
         return Kept(self._encode(value), ttl) if begun.is_fill else Unstored(self._encode(value))
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: Begun) -> None:
-        if begun.names:
+        if begun.tags:
             ttl, grace = self._ttl(timeout), self._fill_grace(key)
-            self._store(self._cache_key(key), self._encode(value), ttl, begun.names, begun.since, grace)
+            self._shared.set(self._cache_key(key), value, ttl, begun.tags, begun.since, grace)
         else:
             self.set(key, value, timeout)
-
-    @property
-    def _tag_prefix(self) -> str:
-        return str(self._prefix)
 
     def version(self, key: str) -> str:
         seen = self._cache.engine.seen(self._cache_key(key))
@@ -203,131 +185,8 @@ class WheelCache(EngineBackend):
         if (left < inf) if ttl is None else (left < RENEWED * ttl or left == inf):
             self._renew(cache_key, version, ttl)
 
-    def delete(self, key: str) -> bool:
-        """Delete a key. Return whether it existed."""
-        return self._cache.delete(self._cache_key(key))
-
-    def get_many(self, *keys: str) -> list[Any]:
-        """Return the values of all ``keys``, None for missing ones."""
-        if self._waits_for_versions(keys):
-            return [self.get(key) for key in keys]
-        values = self._get_many_at_once(keys)
-        if values is not None:
-            self._note_misses(self._cache_key(key) for key, value in zip(keys, values, strict=True) if value is MISSING)
-            return [None if value is MISSING else value for value in values]
-        cache_keys = [self._cache_key(key) for key in keys]
-        found = self._cache.get_many(cache_keys)
-        self._note_misses(cache_key for cache_key in cache_keys if cache_key not in found)
-        return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
-
-    def set(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
-        """Store a value. Return whether it was stored: False if it alone exceeds ``max_bytes``, or if one of its tags
-        was dropped while it was computed.
-
-        Args:
-            tags: at most 64 non-empty strings, with each of which ``delete_tags`` removes the entry.
-        """
-        ttl = self._ttl(timeout)
-        since = self._misses.count_computation(f"{self._prefix}{key}") if self._scopes_with_misses else 0
-        grace = self._fill_grace(key) if self._fill_graces else 0.0
-        is_stored = self._set_at_once(key, value, ttl) if tags is NO_TAGS and not grace else None
-        if is_stored is None:
-            names = self._tag_names(tags)
-            return self._store(self._cache_key(key), self._encode(value), ttl, names, since, grace)
-        return is_stored
-
-    def add(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
-        """Store a value unless the key exists, in one atomic step. Return whether it was stored.
-
-        The timeout is used exactly, without jitter. ``tags`` is as for ``set``.
-        """
-        ttl = self._ttl(timeout)
-        is_stored = None
-        if tags is NO_TAGS:
-            if self._scopes_with_misses:
-                self._count_computations((key,))
-            is_stored = self._add_at_once(key, value, ttl)
-        if is_stored is None:
-            return self._add_new(self._cache_key(key), self._encode(value), ttl, self._tag_names(tags))
-        return is_stored
-
-    def set_many(
-        self, mapping: Mapping[str, Any], timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS
-    ) -> list[Any]:
-        """Store many values. Return the keys that were stored. ``tags`` is as for ``set``."""
-        ttl = self._ttl(timeout)
-        # The values of a memoized function are found only as long as its version exists, so a version has no jitter.
-        has_versions = any(map(is_memoize_version, mapping))
-        if not (has_versions or self._fill_graces) and tags is NO_TAGS:
-            self._count_computations(mapping)
-            if self._set_many_at_once(mapping, ttl):
-                return list(mapping)
-        names = self._tag_names(tags)
-        originals = {self._cache_key(key): key for key in mapping}
-        stored = {cache_key: self._encode(mapping[key]) for cache_key, key in originals.items()}
-        if has_versions:
-            ttl = self._version_ttl(next(filter(is_memoize_version, mapping)), ttl)
-        if has_versions and not options.expires_now(ttl):
-            # Flask-Caching sets the versions again whenever a value was computed. If the other processes were notified,
-            # they would lose all values of the function.
-            stored = {cache_key: value for cache_key, value in stored.items() if not self._renew(cache_key, value, ttl)}
-        refused = set(self._store_many(stored, ttl, originals, jitter=not has_versions, tags=names))
-        return [key for cache_key, key in originals.items() if cache_key not in refused]
-
-    def delete_many(self, *keys: str) -> list[Any]:
-        """Delete many keys. Return all of them: a missing key counts as deleted."""
-        self._cache.delete_many([self._cache_key(key) for key in keys])
-        return list(keys)
-
-    def has(self, key: str) -> bool:
-        """Return whether the key exists."""
-        return self._cache_key(key) in self._cache
-
-    def clear(self) -> bool:
-        """Remove all entries. Return True."""
-        self._cache.clear()
-        return True
-
-    def inc(self, key: str, delta: int = 1) -> Any:
-        """Add ``delta`` to a value in one atomic step, and return the sum. A missing key starts at 0; an existing one
-        keeps its expiry.
-
-        If the new value alone exceeds ``max_bytes``, it is not stored, and the result is None.
-        """
-        total = self._incr_at_once(key, delta)
-        if total is not None:
-            return total
-        cache_key, encode, decode = self._cache_key(key), self._encode, self._decode
-        while True:
-            try:
-                stored = self._cache.update(cache_key, lambda stored: encode((decode(stored) or 0) + delta))
-                return decode(stored) if self._fits(cache_key, stored) else None
-            except MissingKey:
-                if not self._fits(cache_key, encode(delta)):
-                    return None
-                if self.add(key, delta):
-                    return delta
-
-    def _version_ttl(self, key: str, ttl: float | None) -> float | None:
-        """Return the TTL of a version of a memoized function whose values have ``ttl``: without the version, no caller
-        would find their old values."""
-        return ttl + self._fill_grace(key) if self._fill_graces and ttl is not None and ttl > 0 else ttl
-
-    def _renew(self, cache_key: str, stored: Any, ttl: float | None) -> bool:
-        return isinstance(stored, str | bytes) and self._cache.engine.renew(cache_key, stored, ttl)
-
     def _cache_key(self, key: str) -> str:
         return key if type(key) is str and not self._prefix else f"{self._prefix}{key}"
-
-    def _fits(self, cache_key: str, stored: Any) -> bool:
-        return self._max_bytes is None or self._cache.engine.weigh(cache_key, stored) <= self._max_bytes
-
-    def _ttl(self, timeout: Timeout) -> float | None:
-        """Return the TTL in seconds: None for no expiry, below zero for immediate expiry."""
-        if type(timeout) is int and 0 <= timeout < MAX_FAST_TTL:
-            return timeout or None
-        seconds = self.default_timeout if timeout is None else options.timeout("timeout", timeout)
-        return seconds or None
 
 
 def _check_snapshots(app: Flask, cache: Cache) -> None:

@@ -8,21 +8,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum
+from math import ceil
 from typing import Any, Final, NamedTuple, TypeVar
 
 from flask import Flask
 from flask_caching.backends.base import BaseCache
 
+from wheelcache import options
 from wheelcache.backend_access import BackendAccess, ByPrefix
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
-from wheelcache.core.contract import GroupRule, Record
+from wheelcache.core.access import MAX_FAST_TTL, NO_TAGS
+from wheelcache.core.contract import MISSING, GroupRule, Record
 from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
-from wheelcache.flask_backend.app_contexts import end_leases
+from wheelcache.flask_backend.app_contexts import end_leases, note_held_leases
 from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.policy import PLAIN
 from wheelcache.loading.request import Kept, LoadRequest, Unstored
+from wheelcache.loading.steps import drive
 from wheelcache.option_table import Options, Setting
 from wheelcache.runtime.request_scope import forget_misses
 
@@ -49,9 +53,10 @@ NOT_SHARED: Final = _Mark.NOT_SHARED
 
 
 class Begun(NamedTuple):
-    """The beginning of the computation of a value: the engine's names of its tags, the moment, and whether the value
-    answers a miss, and is not kept if another caller has written its key."""
+    """The beginning of the computation of a value: its tags, the engine's names of them, the moment, and whether the
+    value answers a miss, and is not kept if another caller has written its key."""
 
+    tags: tuple[str, ...]
     names: tuple[str, ...]
     since: int
     is_fill: bool = False
@@ -80,6 +85,7 @@ class EngineBackend(BackendAccess, BaseCache):
     """
 
     serializer: Serializer = PICKLE
+    _is_here = True
 
     def __init__(
         self,
@@ -124,6 +130,140 @@ class EngineBackend(BackendAccess, BaseCache):
             app.teardown_appcontext(end_leases)
         app.teardown_appcontext(lambda error: forget_misses())
 
+    # The calls of cachelib, in its order. Unless there is a store, the backends have fast paths before them.
+
+    def _get_missed(self, key: str, default: Any, version: int | None) -> Any:
+        is_sure = default is TO_BE_COMPUTED
+        if is_sure and self._is_here:
+            return default
+        cache_key = self._cache_key(key)
+        wait = 0.0 if is_sure else self._fill_wait(key)
+        if wait:
+            note_held_leases()
+            found = drive(self._shared.look_up(cache_key, wait, grace=self._fill_grace(key)))
+        else:
+            found = drive(self._shared.look_up(cache_key, is_sure=is_sure))
+        if is_sure:
+            return default if found is MISSING else self._decode(found)
+        return self._found_or(default, cache_key, found)
+
+    def delete(self, key: str) -> bool:
+        """Delete a key. Return whether it existed."""
+        return drive(self._shared.delete(self._cache_key(key)))  # type: ignore[no-any-return]
+
+    def get_many(self, *keys: str) -> list[Any]:
+        """Return the values of all ``keys``, None for missing ones. A store is asked at most once."""
+        if self._waits_for_versions(keys):
+            return [self.get(key) for key in keys]
+        values = self._get_many_at_once(keys) if self._is_here else None
+        if values is not None:
+            self._note_misses(self._cache_key(key) for key, value in zip(keys, values, strict=True) if value is MISSING)
+            return [None if value is MISSING else value for value in values]
+        cache_keys = [self._cache_key(key) for key in keys]
+        found = drive(self._shared.get_many(cache_keys))
+        self._note_misses(cache_key for cache_key in cache_keys if cache_key not in found)
+        return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
+
+    def set(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
+        """Store a value. Return whether it was stored: False if it alone exceeds ``max_bytes``, or if one of its tags
+        was dropped while it was computed.
+
+        Args:
+            tags: at most 64 non-empty strings, with each of which ``delete_tags`` removes the entry.
+        """
+        ttl, since = self._ttl(timeout), 0
+        grace = self._fill_grace(key) if self._fill_graces else 0.0
+        if self._is_here:
+            if self._scopes_with_misses:
+                since = self._misses.count_computation(f"{self._prefix}{key}")
+            is_stored = self._set_at_once(key, value, ttl) if tags is NO_TAGS and not grace else None
+            if is_stored is not None:
+                return is_stored
+        checked = tags if tags is NO_TAGS else options.tags("tags", tags)
+        found = drive(self._shared.set(self._cache_key(key), value, ttl, checked, since, grace))
+        # Without a store, the result is whether the key existed.
+        return found or (options.expires_now(ttl) and not self._shared.has_store)
+
+    def add(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
+        """Store a value unless the key exists. Return whether it was stored.
+
+        The timeout is used exactly, without jitter. ``tags`` is as for ``set``.
+        """
+        ttl = self._ttl(timeout)
+        if self._is_here and tags is NO_TAGS:
+            if self._scopes_with_misses:
+                self._count_computations((key,))
+            is_stored = self._add_at_once(key, value, ttl)
+            if is_stored is not None:
+                return is_stored
+        checked = tags if tags is NO_TAGS else options.tags("tags", tags)
+        return drive(self._shared.add(self._cache_key(key), value, ttl, checked))  # type: ignore[no-any-return]
+
+    def set_many(
+        self, mapping: Mapping[str, Any], timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS
+    ) -> list[Any]:
+        """Store many values. Return the keys that were stored. ``tags`` is as for ``set``."""
+        ttl = self._ttl(timeout)
+        # The values of a memoized function are found only as long as its version exists, so a version has no jitter.
+        versions = [*filter(is_memoize_version, mapping)]
+        if self._is_here and tags is NO_TAGS and not (versions or self._fill_graces):
+            self._count_computations(mapping)
+            if self._set_many_at_once(mapping, ttl):
+                return list(mapping)
+        checked = tags if tags is NO_TAGS else options.tags("tags", tags)
+        originals = {self._cache_key(key): key for key in mapping}
+        values = {cache_key: mapping[key] for cache_key, key in originals.items()}
+        if versions:
+            ttl = self._version_ttl(versions[0], ttl)
+            if not options.expires_now(ttl):
+                # Flask-Caching sets the versions again whenever a value was computed. If the other processes were
+                # notified, they would lose all values of the function.
+                values = {each: value for each, value in values.items() if not self._renew(each, value, ttl)}
+        graces = {each: self._fill_grace(originals[each]) for each in values} if self._fill_graces else {}
+        refused = {*drive(self._shared.set_many(values, ttl, checked, graces, is_exact=bool(versions)))}
+        return [key for cache_key, key in originals.items() if cache_key not in refused]
+
+    def delete_many(self, *keys: str) -> list[Any]:
+        """Delete many keys. Return the keys that no longer exist."""
+        found = drive(self._shared.delete_many([*map(self._cache_key, keys)]))
+        if found is None:
+            # The store is down.
+            return []
+        return found if isinstance(found, list) else [*keys]
+
+    def has(self, key: str) -> bool:
+        """Return whether the key exists."""
+        return drive(self._shared.has(self._cache_key(key)))  # type: ignore[no-any-return]
+
+    def clear(self) -> bool:
+        """Remove all entries. Return whether that was done, as a store reports it."""
+        found = drive(self._shared.clear())
+        return bool(found) or not self._shared.has_store
+
+    def inc(self, key: str, delta: int = 1) -> Any:
+        """Add ``delta`` to a value, and return the sum. A missing key starts at 0; an existing one keeps its expiry.
+
+        The result is None if the sum alone exceeds ``max_bytes``, so that it is not stored, and in an outage with
+        ``fail_safe``.
+
+        Raises:
+            TagsUnsupported: if the value has tags and is in a store.
+        """
+        total = self._incr_at_once(key, delta) if self._is_here else None
+        if total is not None:
+            return total
+        cache_key = self._cache_key(key)
+        total = drive(self._shared.add_to(cache_key, delta, 0, self._ttl(None)))
+        return total if self._fits(cache_key, self._encode(total)) else None
+
+    def dec(self, key: str, delta: int = 1) -> Any:
+        """Subtract ``delta`` from a value: see ``inc``."""
+        return self.inc(key, -delta)
+
+    def get_dict(self, *keys: str) -> dict[str, Any]:
+        """Return the values of all ``keys`` as a dict."""
+        return dict(zip(keys, self.get_many(*keys), strict=True))
+
     # For ``caching.Cache``.
 
     def begin(self, tags: tuple[str, ...]) -> Any:
@@ -131,7 +271,7 @@ class EngineBackend(BackendAccess, BaseCache):
 
         Its attribute ``names`` contains the engine's names of the tags.
         """
-        return Begun(self._tag_names(tags), moment())
+        return Begun(tags, self._tag_names(tags), moment())
 
     def request_shared(self, key: str, load: Callable[[], Any], begun: Any) -> LoadRequest:
         """Return the request of a value that concurrent callers share.
@@ -178,13 +318,27 @@ class EngineBackend(BackendAccess, BaseCache):
         """Return the key of the entry, or of the copy."""
         raise NotImplementedError
 
-    def get_dict(self, *keys: str) -> dict[str, Any]:
-        """Return the values of all ``keys`` as a dict."""
-        return dict(zip(keys, self.get_many(*keys), strict=True))
+    def _version_ttl(self, key: str, ttl: float | None) -> float | None:
+        """Return the TTL of a version of a memoized function whose values have ``ttl``: without the version, no caller
+        would find their old values."""
+        if ttl is None or ttl <= 0 or not self._fill_graces:
+            return ttl
+        # Redis takes whole seconds only.
+        return ttl + self._fill_grace(key) if self._is_here else ceil(ttl + self._fill_grace(key))
 
-    def dec(self, key: str, delta: int = 1) -> Any:
-        """Subtract ``delta`` from a value: see ``inc``."""
-        return self.inc(key, -delta)
+    def _renew(self, cache_key: str, version: Any, ttl: float | None) -> bool:
+        """Give a version of this process a new TTL. Return whether it had this version."""
+        return self._is_here and isinstance(version, str | bytes) and self._cache.engine.renew(cache_key, version, ttl)
+
+    def _fits(self, cache_key: str, stored: Any) -> bool:
+        return self._shared.has_store or self._shared.fits(cache_key, stored)
+
+    def _ttl(self, timeout: Timeout) -> float | None:
+        """Return the TTL in seconds: None for no expiry, below zero for immediate expiry."""
+        if type(timeout) is int and 0 <= timeout < MAX_FAST_TTL:
+            return timeout or None
+        seconds = self.default_timeout if timeout is None else options.timeout("timeout", timeout)
+        return seconds or None
 
     def _waits_for_versions(self, keys: Iterable[Any]) -> bool:
         """Return whether ``keys`` are versions of memoized functions, for which ``get_many`` must call ``get``.
@@ -208,6 +362,8 @@ class EngineBackend(BackendAccess, BaseCache):
     def _use_serializer(self) -> None:
         is_own = self.serializer is not PICKLE
         self._use_codec(Codec(self.serializer, keep=is_bare) if is_own else Codec(PICKLE), keeps_atoms=not is_own)
+        if self._shared is not None:
+            self._shared.codec = self._codec
 
 
 def timeout_for(timeout: Any, value: Any) -> Any:
@@ -230,24 +386,24 @@ def is_memoize_version(key: Any) -> bool:
     return str(key).endswith("_memver")
 
 
-def checked_options(options: Options, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checked values of all ``options``, given or default, by the names in ``option_table``.
+def checked_options(table: Options, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the checked values of all options of ``table``, given or default, by the names in ``option_table``.
 
     Raises:
         TypeError, ValueError, FileUnusable: if an option is unknown or wrong. The message names the option, the values
             that it accepts and the value that it got.
     """
-    check_known(options, given)
-    return options.checked(given)
+    check_known(table, given)
+    return table.checked(given)
 
 
-def check_known(options: Options, given: Mapping[str, Any]) -> None:
+def check_known(table: Options, given: Mapping[str, Any]) -> None:
     """Check that all options are known.
 
     Raises:
         TypeError: if an option is unknown. The message names the option, its cache and the nearest known option.
     """
-    unknown = options.unknown(given, f"the cache {given.get('name', 'default')!r}")
+    unknown = table.unknown(given, f"the cache {given.get('name', 'default')!r}")
     if unknown is not None:
         raise TypeError(unknown)
 

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import wraps
 from inspect import Signature, isawaitable, signature
 from threading import TIMEOUT_MAX
-from typing import Any, Final, Generic, TypeVar
+from types import GeneratorType
+from typing import Any, Final, Generic, TypeVar, overload
 
 from wheelcache.core.reusable import USUAL, check_reusable, read_once
 from wheelcache.runtime.alarm import Alarm
@@ -158,8 +159,14 @@ def outcome_of(steps: StepsTo[Any]) -> Steps:
     return (yield from steps), None
 
 
-def drive(steps: StepsTo[T]) -> T:
-    """Drive ``steps`` in this thread, and return their result."""
+@overload
+def drive(steps: StepsTo[T]) -> T: ...
+@overload
+def drive(steps: T) -> T: ...
+def drive(steps: Any) -> Any:
+    """Drive ``steps`` in this thread, and return their result. Return anything else as it is."""
+    if type(steps) is not GeneratorType:
+        return steps
     sent: Any = None
     try:
         while True:
@@ -180,8 +187,14 @@ def drive(steps: StepsTo[T]) -> T:
         steps.close()
 
 
-async def drive_async(steps: StepsTo[T]) -> T:
-    """Drive ``steps`` in the running task, and return their result."""
+@overload
+async def drive_async(steps: StepsTo[T]) -> T: ...
+@overload
+async def drive_async(steps: T) -> T: ...
+async def drive_async(steps: Any) -> Any:
+    """Do the same in the running task."""
+    if type(steps) is not GeneratorType:
+        return steps
     try:
         step = next(steps)
         while True:
@@ -190,6 +203,15 @@ async def drive_async(steps: StepsTo[T]) -> T:
         return end.value  # type: ignore[no-any-return]
     finally:
         steps.close()
+
+
+def after(function: Callable[[Any], T], found: Any) -> T | StepsTo[T]:
+    """Return ``function(found)``; if ``found`` is steps, steps to ``function`` of their result."""
+    return _after(function, found) if type(found) is GeneratorType else function(found)
+
+
+def _after(function: Callable[[Any], T], steps: StepsTo[Any]) -> StepsTo[T]:
+    return function((yield from steps))
 
 
 def run(steps: Steps) -> Any:
@@ -214,6 +236,11 @@ def result(outcome: Outcome) -> Any:
         raise outcome[1]
     finally:
         del outcome
+
+
+def call_now(function: Callable[..., Any], *args: Any) -> Any:
+    """Return ``function(*args)``."""
+    return function(*args)
 
 
 def as_it_is(value: Any) -> Any:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec
@@ -42,27 +42,8 @@ from wheelcache.turns import Turn
 T = TypeVar("T")
 
 
-def call_now(function: Callable[..., Any], *args: Any) -> Any:
-    """Return ``function(*args)``."""
-    return function(*args)
-
-
-class Here(NamedTuple):
-    """The store as a driver of steps calls it.
-
-    Attributes:
-        l2: the store. In a task, its results are awaitable.
-        drive: drives other steps. In a task, its result is awaitable.
-        call: calls a function, which may wait for the store. In a task, its result is awaitable.
-    """
-
-    l2: Any
-    drive: Callable[[StepsTo[Any]], Any]
-    call: Callable[..., Any] = call_now
-
-
 Read = Callable[..., Any]
-"""Reads from the store, given a ``Here`` if the caller passes one. In a task, the result is awaited."""
+"""Reads from the store, which it is given if the caller passes ``here``. In a task, the result is awaited."""
 
 ValueOf = Callable[[Any], Any]
 """Returns the value that was written, or MISSING, for the result of a write."""

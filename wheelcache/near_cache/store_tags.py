@@ -53,37 +53,22 @@ class StoreTags:
 
     Args:
         level: the near cache in front of the store.
-        key_of: returns the store's key, under which writes are reported, for a caller's key.
-        get_many: ``get_many(l2, keys)`` returns the values of the existing keys as a dict.
-        add: ``add(l2, key, token)`` adds a key that never expires. It returns whether the key was added.
-        set_many: ``set_many(l2, tokens)`` sets keys that never expire, or deletes them if they cannot be set.
+        key_of: returns the final key, under which writes are reported, for a caller's key.
 
     Attributes:
+        key_of: see above.
         is_tracked: whether a connection reports the writes of tokens.
     """
 
-    __slots__ = (
-        *("_engine", "_is_outage", "_key_of", "_misses", "_tokens"),
-        *("add", "get_many", "is_tracked", "set_many"),
-    )
+    __slots__ = ("_engine", "_is_outage", "_misses", "_tokens", "is_tracked", "key_of")
 
-    def __init__(
-        self,
-        level: NearCache,
-        key_of: Callable[[str], str],
-        get_many: Callable[[Any, list[str]], Any],
-        add: Callable[[Any, str, str], Any],
-        set_many: Callable[[Any, dict[str, str]], Any],
-    ) -> None:
+    def __init__(self, level: NearCache, key_of: Callable[[str], str]) -> None:
         self._engine = level.cache.engine
         self._misses = level.cache.engine.misses()
         self._tokens = level.tokens
         self.is_tracked = level.is_tracked
         self._is_outage = level.is_outage
-        self._key_of = key_of
-        self.get_many = get_many
-        self.add = add
-        self.set_many = set_many
+        self.key_of = key_of
 
     def begin(self, tags: Iterable[str], cache_keys: Iterable[Any] = (), since: int = 0) -> TaggedWrite:
         """Return a write of values with these tags, which answers the misses of ``cache_keys`` by this caller, unless
@@ -93,8 +78,8 @@ class StoreTags:
         return TaggedWrite(self, checked, since or min(filter(None, missed), default=0)) if checked else UNTAGGED
 
     def names(self, tags: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of tags in the cache of the copies: the store's keys of their tokens."""
-        return tuple([self._key_of(token_key(tag)) for tag in tags])
+        """Return the names of tags in the cache of the copies: the final keys of their tokens."""
+        return tuple([self.key_of(token_key(tag)) for tag in tags])
 
     def are_reported(self, names: tuple[str, ...], since: int) -> bool:
         """Return whether a drop of one of the tags after the moment ``since`` was reported to this process."""
@@ -112,7 +97,7 @@ class StoreTags:
 
     def drop(self, l2: Any, tags: list[str]) -> Any:
         """Write other tokens. In a task, the result may be awaitable."""
-        return self.set_many(l2, {token_key(tag): new_token() for tag in tags}) if tags else None
+        return l2.set_tokens({name: new_token() for name in self.names(tags)}) if tags else None
 
     def opened(self, l2: Any, found: Mapping[Any, Any], encode: Callable[[Any], Any]) -> Any:
         """Return the values from the store that are current, encoded, and Tagged if they have tags. In a task, the
@@ -124,7 +109,7 @@ class StoreTags:
             opened = {key: self._open(value, current, encode) for key, value in found.items()}
             return {key: value for key, value in opened.items() if value is not MISSING}
 
-        return then(checked, self.get_many(l2, [*map(token_key, tags)])) if tags else checked({})
+        return then(checked, l2.get_tokens([*self.names(tags)])) if tags else checked({})
 
     def opened_one(self, l2: Any, value: Any, encode: Callable[[Any], Any]) -> Any:
         """Do the same for one value. Return MISSING if ``value`` is MISSING or not current."""
@@ -132,26 +117,26 @@ class StoreTags:
             return value if value is MISSING else encode(value)
         return then(lambda found: found.get(VALUE, MISSING), self.opened(l2, {VALUE: value}, encode))
 
-    # Steps, for stores of both frameworks. ``version`` is empty, or the version of the key in Django.
+    # Steps.
 
-    def add_value(self, l2: Any, begun: TaggedWrite, key: Any, value: Any, ttl: Any, **version: Any) -> StepsTo[Any]:
+    def add_value(self, l2: Any, begun: TaggedWrite, key: Any, value: Any, ttl: Any) -> StepsTo[Any]:
         """Add a value, or replace one that is not current, and return whether it was stored."""
         yield from begun.begin(l2)
         sealed = begun.sealed(value)
-        added = yield from step(partial(l2.add, key, sealed, ttl, **version))
-        return added or (yield from self.replace_dropped(l2, key, sealed, ttl, **version))
+        added = yield from step(partial(l2.add, key, sealed, ttl))
+        return added or (yield from self.replace_dropped(l2, key, sealed, ttl))
 
-    def replace_dropped(self, l2: Any, key: Any, sealed: Any, ttl: Any, **version: Any) -> StepsTo[Any]:
+    def replace_dropped(self, l2: Any, key: Any, sealed: Any, ttl: Any) -> StepsTo[Any]:
         """Replace a value that is not current. Return whether this was done.
 
         Replacing is not atomic, which a store would have to support: the value that another caller stores at the same
         moment is lost. Deleting the old value first would lose it as well, and readers would find nothing in between.
         """
-        if (yield from self._is_over(l2, (yield from step(partial(l2.get, key, **version))))):
-            return (yield from step(partial(l2.set, key, sealed, ttl, **version))) is not False
+        if (yield from self._is_over(l2, (yield from step(partial(l2.get, key))))):
+            return (yield from step(partial(l2.set, key, sealed, ttl))) is not False
         return False
 
-    def count(self, l2: Any, count: Callable[[], Any], key: Any, **version: Any) -> StepsTo[Any]:
+    def count(self, l2: Any, count: Callable[[], Any], key: Any) -> StepsTo[Any]:
         """Return the result of ``count()``, which changes the number under ``key`` in the store.
 
         Raises:
@@ -161,9 +146,9 @@ class StoreTags:
         if error is None:
             return total
         if isinstance(error, Exception) and not self._is_outage(error):
-            found = yield from step(partial(l2.get, key, **version))
+            found = yield from step(partial(l2.get, key))
             if (yield from self._is_over(l2, found)):
-                yield from step(partial(l2.delete, key, **version))
+                yield from step(partial(l2.delete, key))
                 return (yield from step(count))
             if is_envelope(found):
                 raise TagsUnsupported from error
@@ -179,9 +164,10 @@ class StoreTags:
         if not is_envelope(value):
             return encode(value)
         tokens = value[TOKENS]
-        if any(not token or current.get(token_key(tag)) != token for tag, token in tokens.items()):
+        names = self.names(tokens)
+        if any(not token or current.get(name) != token for name, token in zip(names, tokens.values(), strict=True)):
             return MISSING
-        return Tagged(encode(value[VALUE]), self.names(tokens))
+        return Tagged(encode(value[VALUE]), names)
 
 
 class TaggedWrite:
@@ -213,17 +199,16 @@ class TaggedWrite:
         if store_tags is None or self._has_begun:
             return
         self._has_begun = True
-        keys = [*map(token_key, self._tags)]
-        found = dict((yield from step(partial(store_tags.get_many, l2, keys))))
+        found = dict((yield from step(partial(l2.get_tokens, [*self.names]))))
         is_reported = store_tags.are_reported(self.names, self._since)
-        for key in keys:
+        for key in self.names:
             if key not in found:
                 token = first_token()
-                if (yield from step(partial(store_tags.add, l2, key, token))):
+                if (yield from step(partial(l2.add_token, key, token))):
                     found[key] = token
                 else:
                     # Another process was first.
-                    found |= yield from step(partial(store_tags.get_many, l2, [key]))
+                    found |= yield from step(partial(l2.get_tokens, [key]))
         if not store_tags.is_tracked:
             # Where ``add`` is not atomic, it may have replaced the token of a drop. A server that reports writes, whose
             # report of a token that is made here looks like a drop, adds atomically.
@@ -255,7 +240,8 @@ class TaggedWrite:
         if self._store_tags is None and not is_envelope(value):
             return value
         tokens = self._tokens if self.is_current else {}
-        return {TOKENS: {tag: tokens.get(token_key(tag), "") for tag in self._tags}, VALUE: value}
+        by_tag = zip(self._tags, self.names, strict=True)
+        return {TOKENS: {tag: tokens.get(name, "") for tag, name in by_tag}, VALUE: value}
 
 
 UNTAGGED: Final = TaggedWrite(None, ())
