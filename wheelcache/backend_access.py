@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.cache import Cache
@@ -12,12 +12,19 @@ from wheelcache.codec import ATOMS, Codec
 from wheelcache.coherence.misses import Misses
 from wheelcache.core import PrefixAccess
 from wheelcache.core.access import NO_TAGS
-from wheelcache.core.contract import MISSING
+from wheelcache.core.contract import HIDDEN, MISSING
+from wheelcache.layers.followed_cache import FollowedCache
+from wheelcache.layers.in_memory import InMemory
+from wheelcache.layers.in_transaction import InTransaction
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.request import LoadRequest
 from wheelcache.loading.steps import drive
 from wheelcache.options import expires_now
+from wheelcache.transactions.overlay import Fill
+
+NOTHING: Final = object()
+"""The default of a look-up that finds nothing."""
 
 ByPrefix = tuple[tuple[str, float], ...]
 """Pairs of a key prefix and the seconds for such keys, the longest prefix first."""
@@ -34,7 +41,10 @@ class BackendAccess(PrefixAccess):
         loading: computes missing values once for all callers.
         _notes_misses: whether a miss is not noted by the look-up in ``_cache``.
         _fill_waits: the seconds that a ``get`` waits for another caller to set the key: see ``ByPrefix``.
-        _shared: the layer of the entries, or of the copies: see ``layers``.
+        _shared: the layer that all share, of the entries or of the copies: see ``layers``.
+        _memory: this layer, if it is that of the entries, so that a call may use ``_cache`` directly.
+        _in_transaction: the layer of open transactions; None if the calls follow none.
+        _immediate: the beginnings of keys that follow no transaction.
         _culls: whether a full cache drops many entries together.
         _fill_graces: the seconds after the timeout of a value for which a ``get`` returns it instead of waiting.
     """
@@ -46,6 +56,9 @@ class BackendAccess(PrefixAccess):
     _fill_waits: ByPrefix
     _fill_graces: ByPrefix
     _shared: Any = None
+    _memory: InMemory | None = None
+    _in_transaction: Any = None
+    _immediate: tuple[str, ...] = ()
     _culls = False
 
     def _use_cache(self, cache: Cache, fill_waits: ByPrefix, fill_graces: ByPrefix = ()) -> None:
@@ -56,6 +69,29 @@ class BackendAccess(PrefixAccess):
         self.loading = cache.engine.loads()
         self._scopes_with_misses = self._misses.scopes
         self._notes_misses = not cache.engine.reports_writes
+
+    def _use_layer(self, layer: Any, followed: FollowedCache | None = None) -> None:
+        """Use a layer for the calls without a fast path.
+
+        Args:
+            followed: finds the transactions that the calls follow; None if they follow none.
+        """
+        self._shared = layer
+        self._memory = None if layer.has_store else layer
+        if followed is not None:
+            self._in_transaction = InTransaction(layer, followed)
+            self._overlays, self._of_thread = followed.overlays, followed.of_thread
+
+    def _layer(self, key: Any = None) -> Any:
+        """Return the layer on which a call acts: that of the open transaction, or the one that all share.
+
+        Args:
+            key: the caller's key, if the call has a single one.
+        """
+        inner = self._in_transaction
+        if inner is None or not inner.is_open() or (type(key) is str and key.startswith(self._immediate)):
+            return self._shared
+        return inner
 
     def _use_codec(self, codec: Codec, *, keeps_atoms: bool) -> None:
         """Encode values with ``codec``.
@@ -75,14 +111,37 @@ class BackendAccess(PrefixAccess):
         """Return the seconds after its timeout that the value of ``key`` is kept for callers that would wait."""
         return _seconds_of(key, self._fill_graces) if self._fill_graces and self._fill_wait(key) else 0.0
 
-    def _found_or(self, default: Any, cache_key: Any, stored: Any) -> Any:
-        """Return the value of an entry that was looked up; ``default`` after a miss."""
-        if stored is MISSING:
-            # A caller that passes MISSING goes on, and counts the look-up.
-            if self._notes_misses and default is not MISSING:
-                self._misses.note(cache_key)
-            return default
-        return self._decode(stored)
+    def _found_or(self, default: Any, key: Any, cache_key: Any, stored: Any) -> Any:
+        """Return the value of an entry that was looked up in the shared layer; ``default`` after a miss."""
+        if stored is not MISSING:
+            return self._decode(stored)
+        # A caller that passes MISSING goes on, and counts the look-up.
+        if self._notes_misses and default is not MISSING:
+            self._misses.note(cache_key)
+        if self._in_transaction is not None:
+            layer = self._layer(key)
+            if layer is not self._shared:
+                layer.missed(cache_key)
+        return default
+
+    def _get_in_transaction(self, key: Any, default: Any, version: int | None) -> Any:
+        cache_key, layer = self._key(key, version), self._in_transaction
+        found = layer.find(cache_key)
+        if type(found) is Fill:
+            return self._decode(found.value)
+        if found is not HIDDEN:
+            value = self._get_shared(key, NOTHING, version)
+            if value is NOTHING:
+                return default
+            if not layer.hides(cache_key):
+                return value
+        # The set that may follow is no fill: other callers have another value.
+        self._misses.begin(cache_key)
+        return default
+
+    def _key(self, key: Any, version: int | None) -> Any:
+        """Return the final key of a caller's key."""
+        raise NotImplementedError
 
     def _note_misses(self, keys: Iterable[Any]) -> None:
         """Note the misses of many keys of the cache, unless the look-up has noted them."""
@@ -111,11 +170,11 @@ class BackendAccess(PrefixAccess):
         drive(self._delete_tags(*tags))
 
     def _delete_tags(self, *tags: str) -> Any:
-        return self._shared.delete_tags(tags)
+        return self._layer().delete_tags(tags)
 
     def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
         """Check the tags of an entry, and return the cache's names for them."""
-        return () if tags is NO_TAGS else self._shared.names(options.tags("tags", tags))  # type: ignore[no-any-return]
+        return () if tags is NO_TAGS else self._shared.names(options.tags("tags", tags))
 
     def _request(
         self,

@@ -131,8 +131,9 @@ def test_a_cache_without_these_calls_is_an_error_that_names_the_call(tier, call)
     cache = tier().backend
     cache.set("key", 1, 100)
     assert cache.get("key") == 1
-    for name in ("ttl", "pttl", "keys", "delete_pattern"):
-        with pytest.raises(NotImplementedError, match=f"TieredCache passes {name} on to the cache that L2 names"):
+    # ``ttl`` rounds the milliseconds.
+    for name, missing in {"ttl": "pttl", "pttl": "pttl", "keys": "keys", "delete_pattern": "delete_pattern"}.items():
+        with pytest.raises(NotImplementedError, match=f"TieredCache passes {missing} on to the cache that L2 names"):
             call(cache, name, "key")
     for name in ("lock", "alock", "iter_keys"):
         with pytest.raises(NotImplementedError, match=name):

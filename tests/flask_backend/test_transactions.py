@@ -9,7 +9,10 @@ from sqlalchemy import event, text
 
 from tests.shared_stamps import keep_in
 from tests.snippets import ROOT, snippets
-from wheelcache.flask_backend import Cache
+from wheelcache.flask_backend import Cache, TieredCache
+from wheelcache.layers.in_memory import InMemory
+from wheelcache.layers.near_copies import NearCopies
+from wheelcache.loading.steps import drive
 
 pytestmark = pytest.mark.pairs(full="site", of="site")
 
@@ -19,12 +22,19 @@ OPTIONS = {"transactions": True, "jitter": 0, "log_interval": None, "figures_dir
 (RECIPE,) = [code for code in snippets(ROOT / "docs/how-to/transactions.md").values() if "transaction_scope" in code]
 
 
-@pytest.fixture(params=[None, "host"])
+@pytest.fixture(params=["memory", "host", "tiered"])
 def site(request, tmp_path, monkeypatch):
     """The names that the recipe defines."""
     keep_in(tmp_path, monkeypatch.setattr)
-    database, options = f"sqlite:///{tmp_path / 'database'}", {**OPTIONS, "coherence": request.param}
-    recipe = RECIPE.replace('"sqlite://"', repr(database)).replace('{"transactions": True}', repr(options))
+    database, options = f"sqlite:///{tmp_path / 'database'}", dict(OPTIONS)
+    recipe = RECIPE.replace('"sqlite://"', repr(database))
+    if request.param == "host":
+        options["coherence"] = "host"
+    elif request.param == "tiered":
+        options["l2"] = "SimpleCache"
+        recipe = recipe.replace("wheelcache.flask_backend.WheelCache", "wheelcache.flask_backend.TieredCache")
+        assert "TieredCache" in recipe
+    recipe = recipe.replace('{"transactions": True}', repr(options))
     assert repr(database) in recipe
     assert repr(options) in recipe
     site = {"__name__": "shop"}
@@ -222,14 +232,15 @@ def test_an_add_that_others_precede_keeps_the_delete_of_the_transaction(db, cach
     cache.set("key", "old")
     begin(db)
     cache.delete("key")
-    delete_now = type(cache.cache).delete_now
+    layer = NearCopies if isinstance(cache.cache, TieredCache) else InMemory
+    delete_many = layer.delete_many
 
     def delete_before_others(*args):
-        delete_now(*args)
+        drive(delete_many(*args))
         others(cache.set, "key", "old")
 
     with monkeypatch.context() as patches:
-        patches.setattr(type(cache.cache), "delete_now", delete_before_others)
+        patches.setattr(layer, "delete_many", delete_before_others)
         assert not cache.add("key", "new")
     db.session.commit()
     assert others(cache.get, "key") is None
@@ -304,16 +315,6 @@ def test_a_value_of_two_sessions_is_as_old_as_the_first_one_even_if_that_ends_fi
         db.session.commit()
         later.commit()
     assert others(cache.get, "key") is None
-
-
-def test_a_tiered_cache_refuses_the_option():
-    app = Flask("shop")
-    app.config.from_mapping(
-        CACHE_TYPE="wheelcache.flask_backend.TieredCache",
-        CACHE_OPTIONS={"transactions": True, "l2": "SimpleCache"},
-    )
-    with pytest.raises(TypeError, match="transactions"):
-        Cache(app)
 
 
 def test_the_option_must_be_a_bool():

@@ -12,7 +12,10 @@ from django.test import override_settings
 from tests.scripts import run
 from tests.transactions.conftest import FOLLOWS, SETTINGS, TIERED, WHEEL
 from tests.waiting import start
-from wheelcache.django_backend import WheelCache, memoize
+from wheelcache.django_backend import TieredCache, WheelCache, memoize
+from wheelcache.layers.in_memory import InMemory
+from wheelcache.layers.near_copies import NearCopies
+from wheelcache.loading.steps import drive
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -283,16 +286,17 @@ def test_an_immediate_call_that_finds_nothing_keeps_the_delete_of_the_block(cach
 
 def test_an_add_that_others_precede_keeps_the_delete_of_the_block(cache, others, monkeypatch):
     cache.set("key", "old")
-    delete_now = type(cache).delete_now
+    layer = NearCopies if isinstance(cache, TieredCache) else InMemory
+    delete_many = layer.delete_many
 
     def delete_before_others(*args):
-        monkeypatch.setattr(type(cache), "delete_now", delete_now)
-        delete_now(*args)
+        monkeypatch.setattr(layer, "delete_many", delete_many)
+        drive(delete_many(*args))
         others(cache.get_or_set, "key", lambda: "old")
 
     with transaction.atomic():
         cache.delete("key")
-        monkeypatch.setattr(type(cache), "delete_now", delete_before_others)
+        monkeypatch.setattr(layer, "delete_many", delete_before_others)
         assert not cache.add("key", "new")
     assert others(cache.get, "key") is None
 
@@ -370,16 +374,16 @@ def test_others_do_not_keep_values_from_before_the_commit_of_a_cache_clear(cache
 @pytest.mark.parametrize("alias", ["wheel"])
 def test_an_invalidation_that_is_interrupted_is_applied(cache, monkeypatch):
     cache.set("key", "old")
-    delete_now = type(cache).delete_now
+    delete_many = InMemory.delete_many
 
     def interrupted(*args):
-        monkeypatch.setattr(type(cache), "delete_now", delete_now)
+        monkeypatch.setattr(InMemory, "delete_many", delete_many)
         raise KeyboardInterrupt
 
     @transaction.atomic
     def delete():
         cache.delete("key")
-        monkeypatch.setattr(type(cache), "delete_now", interrupted)
+        monkeypatch.setattr(InMemory, "delete_many", interrupted)
 
     with pytest.raises(KeyboardInterrupt):
         delete()

@@ -8,6 +8,7 @@ from types import GeneratorType
 from typing import Any, Final, Protocol, TypeVar, Unpack, overload
 
 from django.conf import settings
+from django.contrib.sessions.backends.cache import KEY_PREFIX as SESSIONS
 from django.core.cache.backends.base import (
     DEFAULT_TIMEOUT,
     MEMCACHE_MAX_KEY_LENGTH,
@@ -17,14 +18,12 @@ from django.core.cache.backends.base import (
 from django.db import close_old_connections
 
 from wheelcache import options
-from wheelcache.backend_access import BackendAccess
+from wheelcache.backend_access import NOTHING, BackendAccess
 from wheelcache.cache import Cache
-from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.database_bus import inserted
 from wheelcache.django_backend.direct_access import follow_setting
-from wheelcache.django_backend.in_transactions import following, follows
 from wheelcache.django_backend.redis_calls import RedisCalls, check_xx
 from wheelcache.django_backend.request_context import (
     act_for_request,
@@ -39,10 +38,9 @@ from wheelcache.django_backend.stores import Store, check_timeout, store_for
 from wheelcache.layers.in_memory import InMemory
 from wheelcache.loading.policy import LoadOptions, load_policy
 from wheelcache.loading.request import LoadRequest
-from wheelcache.loading.steps import StepsTo, after, drive, drive_async
+from wheelcache.loading.steps import Steps, StepsTo, after, drive, drive_async, run, run_async
 from wheelcache.runtime.request_scope import end_request, forget_misses
 from wheelcache.runtime.worker_pool import cleanups
-from wheelcache.transactions.overlay import Fill
 
 R = TypeVar("R")
 
@@ -61,7 +59,7 @@ def _for_tasks(name: str) -> Callable[..., Any]:
 
     @wraps(getattr(BaseCache, name, BackendAccess.delete_tags))
     async def call(self: WheelCache, *args: Any, **kwargs: Any) -> Any:
-        if self._is_here:
+        if self._memory is not None:
             found = getattr(self, name)(*args, **kwargs)
         else:
             found = await drive_async(getattr(self, f"_{name}")(*args, **kwargs))
@@ -134,6 +132,11 @@ class AsyncGetOrSet(Protocol):
     ) -> R: ...
 
 
+IMMEDIATE: Final = (SESSIONS, "throttle_", "allauth", "axes-")
+"""The beginnings of the keys of sessions that are only in a cache, and of the counters of Django REST framework,
+django-allauth and django-axes, which follow no transaction. They use ``get`` and ``set``, and a rollback would reset
+the count of failed logins."""
+
 KEY_SETTINGS: Final = ("key_prefix", "version", "key_func")
 """Attributes that are part of every key, and that may change at any time."""
 
@@ -156,11 +159,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
     """
 
     serves_all_threads = True
-    _is_here = True
-
-    def __new__(cls, location: str, params: dict[str, Any]) -> WheelCache:
-        found: WheelCache = super().__new__(following(cls) if follows(params) else cls)
-        return found
+    _immediate = IMMEDIATE
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
         # First, so that a wrong setting is reported before BaseCache uses it.
@@ -170,7 +169,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         self._use_cache(self.store.cache, self.store.fill_waits, self.store.fill_graces)
         self._use_codec(self.store.codec, keeps_atoms=self.store.keeps_atoms)
         self._look_up_in(self._cache)
-        self._shared = self._make_layer()
+        self._use_layer(self._make_layer(), self.store.followed)
         # Django warns of longer keys. They are stored under another name, so that each call reaches the warning.
         self._max_key_length = MEMCACHE_MAX_KEY_LENGTH
         self._culls = self.store.cull_frequency is not None
@@ -246,7 +245,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         *,
         tags: Iterable[str] = NO_TAGS,
     ) -> bool:
-        if version is None and tags is NO_TAGS and self._is_here and not self._culls:
+        if version is None and tags is NO_TAGS and not self._culls and self._layer(key) is self._memory:
             if self._scopes_with_misses:
                 self._count_computations((key,))
             is_stored = self._add_at_once(key, value, self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout)
@@ -266,32 +265,38 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         tags: Iterable[str] = NO_TAGS,
     ) -> bool | StepsTo[bool]:
         checked = tags if tags is NO_TAGS else options.tags("tags", tags)
-        return self._shared.add(self._key(key, version), value, self._ttl(timeout), checked)  # type: ignore[no-any-return]
+        return self._layer(key).add(self._key(key, version), value, self._ttl(timeout), checked)  # type: ignore[no-any-return]
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         """Complete a ``get`` of a key that the fast path did not find."""
-        if self._fill_waits or not self._is_here:
-            return drive(self._look_up(key, default, version))
         cache_key = self._key(key, version)
-        return self._found_or(default, cache_key, self._cache.get(cache_key, MISSING))
+        if self._fill_waits or self._memory is None:
+            found = drive(self._look_up(key, cache_key, default, version))
+        else:
+            found = self._cache.get(cache_key, MISSING)
+        return self._found_or(default, key, cache_key, found)
 
     async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
+        if self._overlays and self._of_thread.overlays:
+            # Only unsafe code has a transaction in an event loop.
+            return self.get(key, default, version)
         found = self._get_at_once(key) if version is None else MISSING
-        return found if found is not MISSING else await drive_async(self._look_up(key, default, version))
-
-    def _look_up(self, key: Any, default: Any, version: int | None) -> Any:
+        if found is not MISSING:
+            return found
         cache_key = self._key(key, version)
+        found = await drive_async(self._look_up(key, cache_key, default, version))
+        return self._found_or(default, key, cache_key, found)
+
+    def _look_up(self, key: Any, cache_key: Any, default: Any, version: int | None) -> Any:
         # A caller that passes MISSING goes on to ``load_missed``, which shares the computation without a lease.
-        wait = 0.0 if default is MISSING else self._fill_wait(key)
-        if wait:
-            act_for_request()
-            grace, may_wait = self._fill_grace(key), not shares_its_thread()
-            headers = headers_of(key) if grace else None
-            leader = None if headers is None else self._key(headers, version)
-            found = self._shared.look_up(cache_key, wait, may_wait, grace, leader)
-        else:
-            found = self._shared.look_up(cache_key)
-        return after(partial(self._found_or, default, cache_key), found)
+        wait = self._fill_wait(key) if self._fill_waits and default is not MISSING else 0.0
+        if not wait:
+            return self._shared.look_up(cache_key)
+        act_for_request()
+        grace, may_wait = self._fill_grace(key), not shares_its_thread()
+        headers = headers_of(key) if grace else None
+        leader = None if headers is None else self._key(headers, version)
+        return self._shared.look_up(cache_key, wait, may_wait, grace, leader)
 
     def set(  # type: ignore[override]
         self,
@@ -315,12 +320,12 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         Raises:
             ValueError: if ``xx`` is given with ``nx`` or ``tags``.
         """
-        missed_at = 0
+        layer, missed_at = self._shared if self._in_transaction is None else self._layer(key), 0
         if (
             version is None
             and tags is NO_TAGS
-            and self._is_here
             and not (nx or xx)
+            and layer is self._memory
             and (
                 (self._sets_at_once and not page_tags.are_used)
                 or not (self._culls or is_of_page(key) or (self._fill_graces and self._fill_grace(key)))
@@ -332,7 +337,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             is_stored = self._set_at_once(key, value, self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout)
             if is_stored is not None:
                 return is_stored
-        return drive(self._set(key, value, timeout, version, nx=nx, xx=xx, tags=tags, missed_at=missed_at))
+        return drive(self._set_in(layer, key, value, timeout, version, nx, xx, tags, missed_at))  # type: ignore[no-any-return]
 
     def _set(
         self,
@@ -344,28 +349,39 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         nx: bool = False,
         xx: bool = False,
         tags: Iterable[str] = NO_TAGS,
+    ) -> Any:
+        return self._set_in(self._layer(key), key, value, timeout, version, nx, xx, tags)
+
+    def _set_in(
+        self,
+        layer: Any,
+        key: Any,
+        value: Any,
+        timeout: Any,
+        version: int | None,
+        nx: bool,
+        xx: bool,
+        tags: Iterable[str],
         missed_at: int = 0,
     ) -> Any:
-        ttl, grace = self._ttl(timeout), self._fill_grace(key) if self._fill_graces else 0.0
+        cache_key, ttl = self._key(key, version), self._ttl(timeout)
+        grace = self._fill_grace(key) if self._fill_graces else 0.0
         if xx:
             check_xx(nx=nx, tags=tags)
-            return self._shared.replace(self._key(key, version), value, ttl, grace)
-        if nx:
-            return self._add(key, value, timeout, version, tags=tags)
+            return layer.replace(cache_key, value, ttl, grace)
         since = missed_at
         if tags is not NO_TAGS:
             tags = options.tags("tags", tags)
-        elif page_tags.are_used:
+        elif page_tags.are_used and not nx:
             tags, began = page_tags.collected(key, value)
             if len(tags) > options.MOST_TAGS:
-                return after(_refused, self._delete(key, version))
+                return after(_refused, layer.delete(cache_key))
             since = began or missed_at
-        cache_key = self._key(key, version)
-        if not self._fill_waits:
-            return self._shared.set(cache_key, value, ttl, tags, since, grace)
-        return self._set_held(
-            key, cache_key, version, partial(self._shared.set, cache_key, value, ttl, tags, since, grace)
-        )
+        if nx:
+            return layer.add(cache_key, value, ttl, tags)
+        if not self._fill_waits or layer is not self._shared:
+            return layer.set(cache_key, value, ttl, tags, since, grace)
+        return self._set_held(key, cache_key, version, partial(layer.set, cache_key, value, ttl, tags, since, grace))
 
     def _set_held(self, key: Any, cache_key: Any, version: int | None, store: Callable[[], Any]) -> StepsTo[Any]:
         """Store a value after the list of headers that was held back for it, or hold it back if it is such a list."""
@@ -377,40 +393,38 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         return is_stored
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        if version is None and self._is_here:
+        if version is None and self._layer(key) is self._memory:
             is_there = self._touch_at_once(key, self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout)
             if is_there is not None:
                 return is_there
-        return drive(self._touch(key, timeout, version))
+        return drive(self._touch(key, timeout, version))  # type: ignore[no-any-return]
 
     def _touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> Any:
-        return self._shared.touch(self._key(key, version), self._ttl(timeout))
+        return self._layer(key).touch(self._key(key, version), self._ttl(timeout))
 
     def delete(self, key: Any, version: int | None = None) -> bool:
-        return drive(self._shared.delete(self._key(key, version)))  # type: ignore[no-any-return]
+        return drive(self._layer(key).delete(self._key(key, version)))  # type: ignore[no-any-return]
 
     def _delete(self, key: Any, version: int | None = None) -> Any:
-        return self._shared.delete(self._key(key, version))
+        return self._layer(key).delete(self._key(key, version))
 
     def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
         keys = list(keys)
-        values = self._get_many_at_once(keys) if version is None and self._is_here else None
+        values = self._get_many_at_once(keys) if version is None and self._layer() is self._memory else None
         if values is not None:
             found = {key: value for key, value in zip(keys, values, strict=True) if value is not MISSING}
             if len(found) < len(keys):
                 self._note_misses(f"{self._prefix}{key}" for key in keys if key not in found)
             return found
-        return drive(self._get_many(keys, version))  # type: ignore[no-any-return]
+        return drive(self._get_many(keys, version))
 
     def _get_many(self, keys: Iterable[Any], version: int | None = None) -> Any:
-        # Two of the caller's keys, such as 1 and "1", may be one key.
-        cache_keys = {key: self._key(key, version) for key in keys}
+        cache_keys = [(key, self._key(key, version)) for key in keys]
 
         def decoded(found: dict[Any, Any]) -> dict[Any, Any]:
-            self._note_misses(cache_key for cache_key in cache_keys.values() if cache_key not in found)
-            return {key: self._decode(found[cache_key]) for key, cache_key in cache_keys.items() if cache_key in found}
+            return {key: self._decode(found[cache_key]) for key, cache_key in cache_keys if cache_key in found}
 
-        return after(decoded, self._shared.get_many([self._key(key, version) for key in keys]))
+        return after(decoded, self._layer().get_many([cache_key for _, cache_key in cache_keys]))
 
     def _sought(
         self,
@@ -457,6 +471,8 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
     def _get_or_set(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, **given: Any
     ) -> Any:
+        if self._in_transaction is not None and self._layer(key) is not self._shared:
+            return run(self._compute_alone(key, default, timeout, version, **given))
         stored, request = self._sought(key, default, timeout, version, **given)
         return self._decode(stored if request is None else self.loading.get(request, stored))
 
@@ -464,8 +480,40 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
     async def _aget_or_set(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, **given: Any
     ) -> Any:
+        if self._layer(key) is not self._shared:
+            return await run_async(self._compute_alone(key, default, timeout, version, **given))
         stored, request = self._sought(key, default, timeout, version, **given)
         return self._decode(stored if request is None else await self.loading.aget(request, stored))
+
+    def _compute_alone(
+        self,
+        key: Any,
+        default: Any,
+        timeout: Any,
+        version: int | None,
+        *,
+        tags: Iterable[str] = NO_TAGS,
+        is_missing: bool = False,
+        **given: Any,
+    ) -> Steps:
+        """Do a ``get_or_set`` within a transaction: the caller computes the value by itself, and keeps it. The options
+        about other callers are only checked."""
+        policy = load_policy(**given)
+        value = NOTHING if is_missing else self.get(key, NOTHING, version)
+        if value is not NOTHING:
+            return value, None
+        is_computed = callable(default)
+        request = self.loading.request(
+            *(self._key(key, version), default if is_computed else lambda: default),
+            *(timeout if callable(timeout) else self._ttl(timeout), policy),
+            encode=self._encode,
+            is_alone=True,
+        )
+        # The ``get`` has counted the look-up.
+        request.is_counted, request.is_computed = True, is_computed
+        checked = tags if tags is NO_TAGS else options.tags("tags", tags)
+        stored, error = yield from self._layer(key).compute(request, checked, self._fill_grace(key))
+        return (None, error) if error is not None else (self._decode(stored), None)
 
     get_or_set: GetOrSet = _get_or_set
     aget_or_set: AsyncGetOrSet = _aget_or_set
@@ -475,19 +523,19 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
 
     def _has_key(self, key: Any, version: int | None = None) -> Any:
         cache_key = self._key(key, version)
-        found = self._shared.has(cache_key)
-        return found or (self._is_here and self.store.locks.holder(str(cache_key)) is not None)
+        found = self._layer(key).has(cache_key)
+        return found or (self._memory is not None and self.store.locks.holder(str(cache_key)) is not None)
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None, *, ignore_key_check: bool = False) -> int:
         """Do the same as Django's ``incr``. With ``ignore_key_check``, a missing key is set to ``delta``."""
-        if version is None and self._is_here:
+        if version is None and self._layer(key) is self._memory:
             total: int | None = self._incr_at_once(key, delta)
             if total is not None:
                 return total
         return drive(self._incr(key, delta, version, ignore_key_check=ignore_key_check))  # type: ignore[no-any-return]
 
     def _incr(self, key: Any, delta: int = 1, version: int | None = None, *, ignore_key_check: bool = False) -> Any:
-        total = self._shared.add_to(self._key(key, version), delta, 0 if ignore_key_check else MISSING)
+        total = self._layer(key).add_to(self._key(key, version), delta, 0 if ignore_key_check else MISSING)
         return after(partial(_sum_of, key), total)
 
     def set_many(
@@ -498,11 +546,16 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         *,
         tags: Iterable[str] = NO_TAGS,
     ) -> list[Any]:
-        if version is None and tags is NO_TAGS and self._is_here and not (self._culls or self._fill_graces):
+        if (
+            version is None
+            and tags is NO_TAGS
+            and not (self._culls or self._fill_graces)
+            and self._layer() is self._memory
+        ):
             self._count_computations(data)
             if self._set_many_at_once(data, self._ttl(timeout)):
                 return []
-        return drive(self._set_many(data, timeout, version, tags=tags))  # type: ignore[no-any-return]
+        return drive(self._set_many(data, timeout, version, tags=tags))
 
     def _set_many(
         self,
@@ -512,6 +565,11 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         *,
         tags: Iterable[str] = NO_TAGS,
     ) -> Any:
+        if self._layer() is not self._shared:
+            # Keys of IMMEDIATE follow no transaction.
+            for key, value in data.items():
+                self.set(key, value, timeout, version, tags=tags)
+            return []
         checked = tags if tags is NO_TAGS else options.tags("tags", tags)
         originals = {self._key(key, version): key for key in data}
         values = {cache_key: data[key] for cache_key, key in originals.items()}
@@ -524,14 +582,19 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         return drive(self._delete_many(keys, version))  # type: ignore[no-any-return]
 
     def _delete_many(self, keys: Iterable[Any], version: int | None = None) -> Any:
-        cache_keys = [self._key(key, version) for key in keys]
-        return self._shared.delete_many(cache_keys) if cache_keys else None
+        layer, cache_keys = self._layer(), {self._key(key, version): key for key in keys}
+        if layer is self._shared or not cache_keys:
+            return layer.delete_many([*cache_keys]) if cache_keys else None
+        immediate = [cache_key for cache_key, key in cache_keys.items() if self._layer(key) is self._shared]
+        count = drive(self._shared.delete_many(immediate)) if immediate else 0
+        others = layer.delete_many([*cache_keys.keys() - {*immediate}])
+        return None if count is None or others is None else count + others
 
     def clear(self) -> None:
-        drive(self._clear())
+        drive(self._layer().clear())
 
     def _clear(self) -> Any:
-        return self._shared.clear()
+        return self._layer().clear()
 
     # Unless there is a store, these wait for nothing but their notices.
 
@@ -559,21 +622,6 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         if timeout is DEFAULT_TIMEOUT:
             return self.default_timeout
         return timeout if type(timeout) is int else options.django_timeout("timeout", timeout)
-
-    def store_committed(
-        self,
-        cache_key: Any,
-        key: Any,
-        version: int | None,
-        tags: tuple[str, ...],
-        fill: Fill,
-        ttl: float | None,
-        others: WritesSince,
-    ) -> None:
-        self._shared.store_committed(cache_key, fill, ttl, self._fill_grace(key), tags, others)
-
-    def begin_commit(self, names: Iterable[Any]) -> Callable[[], object]:
-        return self._shared.begin_commit(names)  # type: ignore[no-any-return]
 
 
 def _refused(found: object) -> bool:

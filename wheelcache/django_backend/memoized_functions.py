@@ -24,14 +24,13 @@ from django.core.signals import setting_changed
 from django.utils import translation
 
 from wheelcache import options
-from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.django_backend.in_transactions import InTransactions
 from wheelcache.django_backend.memo_arguments import check_parameters, key_part, text_of
 from wheelcache.django_backend.redis_calls import Awaited
 from wheelcache.django_backend.tiered import TieredCache
 from wheelcache.keys import group_of
+from wheelcache.layers.in_transaction import InTransaction
 from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.memoize import (
     Arguments,
@@ -50,7 +49,6 @@ from wheelcache.loading.memoize import (
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
 from wheelcache.loading.request import LoadRequest
 from wheelcache.loading.steps import Call, Outcome, PerDriver, Steps, result
-from wheelcache.transactions.overlay import Fill, Overlay
 
 
 def memoize(
@@ -178,7 +176,7 @@ class _InMemory:
 
     def __init__(self, backend: WheelCache, name: str, shown: str, settings: _Settings, has_previous: bool) -> None:
         store = backend.store
-        self._backend = backend if isinstance(backend, InTransactions) else None
+        self._in_transaction = backend._in_transaction
         self._cache, self._codec = store.cache, store.codec
         self._shown = shown
         self._has_previous = has_previous
@@ -190,7 +188,7 @@ class _InMemory:
         self._group = self._cache.engine.add_group(f"{backend.key_prefix}:{version}:{name}")
         self.group = self._group.name
         self.find: Callable[[Any, Any], Any] = (
-            self._cache.find if self._backend is None else self._backend.find_in_transaction
+            self._cache.find if self._in_transaction is None else self._in_transaction.find_value
         )
         self.restore: Callable[[Any], Any] = self._codec.loads
         self._loads = self._cache.engine.loads()
@@ -209,59 +207,44 @@ class _InMemory:
         if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
             return found, None
         tags = () if self._tags_of is None else self._tags_of(*call[0], **call[1])
-        overlay = None if self._backend is None or found is not MISSING else self._backend.overlay()
+        layer = None if found is not MISSING else self._open_layer()
         request = loads.request(
-            *(key, loader, ttl, policy, () if overlay is not None or not tags else self._tag_names(tags)),
+            *(key, loader, ttl, policy, () if layer is not None or not tags else self._tag_names(tags)),
             # A value that is not kept is that of the function itself.
             encode=None if is_alone else self._codec.encode,
             decode=self._codec.decode,
             passes_previous=self._has_previous,
-            is_alone=is_alone or overlay is not None,
+            is_alone=is_alone or layer is not None,
         )
-        if self._backend is None or overlay is None:
+        if layer is None:
             return found, request
         count(False)
-        return found, self._compute(self._backend, overlay, request, tags)
+        layer.missed(key)
+        return found, self._compute(layer, request, options.tags("tags", tags))
 
-    def _compute(self, backend: Any, overlay: Overlay, request: LoadRequest, tags: tuple[str, ...]) -> Steps:
+    def _compute(self, layer: InTransaction, request: LoadRequest, tags: tuple[str, ...]) -> Steps:
         """Compute a value within a transaction, which keeps it."""
-        overlay.missed(request.key)
-        stored, error = yield from backend.compute(overlay, request, (self, request.caller_key, None), tags)
+        stored, error = yield from layer.compute(request, tags, self._policy.stale.seconds)
         return (None, error) if error is not None else (self._codec.decode(stored), None)
 
+    def _open_layer(self) -> InTransaction | None:
+        """Return the layer of the open transaction, if there is one."""
+        layer = self._in_transaction
+        return layer if layer is not None and layer.is_open() else None
+
     def delete(self, key: Any) -> bool:
-        overlay = None if self._backend is None else self._backend.overlay()
-        if overlay is None:
-            return self._cache.delete(key)
-        is_there = self.find(key, MISSING) is not MISSING
-        overlay.delete(key, (self, key, None))
-        return is_there
+        layer = self._open_layer()
+        return self._cache.delete(key) if layer is None else layer.delete(key)
 
     def clear(self) -> int:
-        overlay = None if self._backend is None else self._backend.overlay()
-        if overlay is None:
+        layer = self._open_layer()
+        if layer is None:
             return self._group.delete()
-        return overlay.delete_pattern(lambda keys: [key for key in keys if group_of(key) == self.group], (self,))
+        return layer.delete_where(lambda keys: [key for key in keys if group_of(key) == self.group], self)
 
-    # The end of a transaction calls these: see ``FollowedCache``.
-
-    def delete_now(self, keys: list[Any], version: None) -> None:
-        self._cache.delete_many(keys)
-
-    def delete_pattern_now(self) -> None:
+    def delete_pattern(self, select: Callable[[list[Any]], list[Any]]) -> None:
+        """Delete the values of all. The end of a transaction calls this."""
         self._group.delete()
-
-    def store_committed(
-        self,
-        cache_key: Any,
-        key: Any,
-        version: None,
-        tags: tuple[str, ...],
-        fill: Fill,
-        ttl: float | None,
-        others: WritesSince,
-    ) -> None:
-        self._cache.engine.store_committed(key, fill.value, ttl, self._policy.stale.seconds, fill.tags, others)
 
 
 class _Elsewhere:

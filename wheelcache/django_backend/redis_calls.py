@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -19,11 +19,10 @@ from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.core.access import NO_TAGS
 from wheelcache.django_backend.database_bus import inserted
-from wheelcache.errors import MissingKey
 from wheelcache.glob_pattern import escaped, matcher
 from wheelcache.keys import matching, text_of
 from wheelcache.leases.locks import Lock
-from wheelcache.loading.steps import Call, Outcome, PerDriver, Steps, result, twins
+from wheelcache.loading.steps import Call, Outcome, PerDriver, Steps, after, drive, drive_async, result, twins
 
 if TYPE_CHECKING:
     from wheelcache.django_backend.stores import Store
@@ -58,37 +57,36 @@ class RedisCalls:
 
     if TYPE_CHECKING:
         _cache: Cache
+        _shared: Any
+        _memory: Any
         key_func: Callable[..., str]
+        key_prefix: str
         store: Store
         version: int
 
         def make_key(self, key: Any, version: int | None = None) -> str: ...
         def _key(self, key: Any, version: int | None) -> Any: ...
+        def _layer(self, key: Any = None) -> Any: ...
 
     # The remaining time.
 
     def ttl(self, key: Any, version: int | None = None) -> int | None:
         """Return the seconds until ``key`` expires, rounded; None if it never does, and 0 if there is no such key."""
-        left = self._seconds_left(key, version)
-        return None if left is None else int(left + 0.5)
+        return drive(self._left(key, version, 1))  # type: ignore[no-any-return]
 
     async def attl(self, key: Any, version: int | None = None) -> int | None:
-        return self.ttl(key, version)
+        return await drive_async(self._left(key, version, 1))
 
     def pttl(self, key: Any, version: int | None = None) -> int | None:
         """Return the same as ``ttl``, in milliseconds."""
-        left = self._seconds_left(key, version)
-        return None if left is None else int(left * 1000 + 0.5)
+        return drive(self._left(key, version, 1000))  # type: ignore[no-any-return]
 
     async def apttl(self, key: Any, version: int | None = None) -> int | None:
-        return self.pttl(key, version)
+        return await drive_async(self._left(key, version, 1000))
 
-    def _seconds_left(self, key: Any, version: int | None) -> float | None:
-        try:
-            left = self._cache.expires_in(self._key(key, version))
-        except MissingKey:
-            return 0.0
-        return None if left is None else max(left, 0.0)
+    def _left(self, key: Any, version: int | None, per_second: int) -> Any:
+        rounded = lambda left: None if left is None else int(left * per_second + 0.5)  # noqa: E731
+        return after(rounded, self._layer(key).seconds_left(self._key(key, version)))
 
     # Steps, from each of which two methods are made.
 
@@ -165,36 +163,44 @@ class RedisCalls:
         Args:
             prefix: replaces KEY_PREFIX.
         """
-        return sum(self._deletions(pattern, version, prefix, itersize))
+        return drive(self._delete_pattern(pattern, version, prefix, itersize))  # type: ignore[no-any-return]
+
+    def _delete_pattern(self, pattern: str, version: int | None, prefix: str | None, itersize: int | None) -> Any:
+        select = self._filter(pattern, *self._around(version, prefix), itersize)
+        return self._layer().delete_pattern(select, self._pattern(pattern, version, prefix), itersize)
 
     async def adelete_pattern(
         self, pattern: str, version: int | None = None, prefix: str | None = None, itersize: int | None = None
     ) -> int:
-        count = 0
-        for deleted in self._deletions(pattern, version, prefix, itersize):
-            count += deleted
-            await asyncio.sleep(0)
+        if self._layer() is self._memory:
+            count = 0
+            for deleted in self._layer().deletions(self._filter(pattern, *self._around(version, prefix), itersize)):
+                count += deleted
+                await asyncio.sleep(0)
+        else:
+            count = await drive_async(self._delete_pattern(pattern, version, prefix, itersize))
         await inserted()
         return count
 
     def _key_batches(self, search: str, itersize: int | None, version: int | None) -> Iterator[list[str]]:
         before, after = self._around(version, None)
         select = self._filter(search, before, after, itersize)
-        return (
-            [text_of(key).removeprefix(before).removesuffix(after) for key in select(keys) if key in self._cache]
+        layer = self._layer()
+        is_shared = layer is self._shared
+
+        def shown(keys: Iterable[Any]) -> list[str]:
+            return [text_of(key).removeprefix(before).removesuffix(after) for key in keys]
+
+        shared = (
+            shown(key for key in select(keys) if key in self._cache and (is_shared or layer.shows(key)))
             for keys in self._cache.engine.key_batches()
         )
+        return shared if is_shared else chain(shared, [shown(select(layer.own_keys()))])
 
-    def _deletions(self, pattern: str, version: int | None, prefix: str | None, itersize: int | None) -> Iterator[int]:
-        """Return an iterator that deletes the matching keys in batches, and yields the number deleted in each."""
-        deletions = self._cache.engine.deletions(self._filter(pattern, *self._around(version, prefix), itersize))
-        return chain(deletions, self._clear_for_others())
-
-    def _clear_for_others(self) -> Iterator[int]:
-        """Clear the cache if other processes may have keys that this process does not know."""
-        if self._cache.engine.reports_writes:
-            self._cache.clear()
-        yield 0
+    def _pattern(self, pattern: str, version: int | None, prefix: str | None) -> str:
+        """Return a pattern of final keys, as django-redis makes it."""
+        prefix, version = self.key_prefix if prefix is None else prefix, self.version if version is None else version
+        return self.key_func(pattern, escaped(prefix), escaped(str(version)))
 
     def _filter(self, pattern: str, before: str, after: str, itersize: int | None) -> Callable[[list[Any]], list[Any]]:
         """Return a function that selects the made keys that match ``pattern`` between two literals."""

@@ -75,6 +75,7 @@ class DjangoStore:
 
     __slots__ = ("_has_redis_calls", "_l2", "call", "calls", "drive")
 
+    takes_whole_seconds = False
     dropped_count = MISSING
 
     def __init__(self, l2: Any, calls: Any, drive: Callable[[Any], Any], call: Callable[..., Any] = call_now) -> None:
@@ -130,8 +131,12 @@ class DjangoStore:
     def delete_many(self, keys: list[str]) -> Any:
         return self.calls.delete_many(keys)
 
-    def delete_pattern(self, pattern: str, **given: Any) -> Any:
+    def delete_pattern(self, pattern: str, itersize: int | None) -> Any:
+        given = {} if itersize is None else {"itersize": itersize}
         return self.method("delete_pattern")(pattern, **given)
+
+    def milliseconds_left(self, key: str) -> Any:
+        return self.method("pttl")(key)
 
     def clear(self) -> Any:
         return self.calls.clear()

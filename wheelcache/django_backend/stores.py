@@ -26,7 +26,7 @@ from wheelcache.django_backend.connections import follow, open_transactions
 from wheelcache.django_backend.database_bus import stamps_on_database
 from wheelcache.django_backend.site_settings import cache_in_words, figures_directory
 from wheelcache.errors import FileUnusable
-from wheelcache.followed_cache import FollowedCache
+from wheelcache.layers.followed_cache import FollowedCache
 from wheelcache.leases.locks import MachineLocks, ProcessLocks
 from wheelcache.option_table import DJANGO as OPTIONS
 from wheelcache.option_table import OF_THE_SITE, Options

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any, ClassVar, Final
 
 from asgiref.sync import sync_to_async
@@ -16,7 +17,7 @@ from django.utils.module_loading import import_string
 from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.django_backend.database_bus import awaits_notices, inserted
+from wheelcache.django_backend.database_bus import inserted
 from wheelcache.django_backend.redis_calls import Awaited
 from wheelcache.django_backend.request_context import held_back_of
 from wheelcache.django_backend.second_level import (
@@ -30,7 +31,7 @@ from wheelcache.django_backend.second_level import (
 )
 from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
-from wheelcache.glob_pattern import escaped
+from wheelcache.keys import text_of
 from wheelcache.layers.near_copies import NearCopies, name_of
 from wheelcache.loading.steps import PerDriver, Steps, StepsTo, drive, drive_async, run, run_async, twins
 from wheelcache.near_cache.invalidations import Invalidations
@@ -83,18 +84,6 @@ def _usable_aliases() -> str:
     )
 
 
-def _reading(name: str, missing: Callable[[], Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return a method that calls the method ``name`` of the other cache for a key, and its twin for coroutines."""
-
-    def read(self: TieredCache, key: Any, version: int | None = None) -> StepsTo[Any]:
-        cache_key = name_of(self._key(key, version))
-        found = yield from self._shared.read(lambda store: store.method(name)(cache_key))
-        return missing() if found is MISSING else found
-
-    read.__name__ = name
-    return twins(read)
-
-
 def _call_in_thread(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
     return sync_to_async(function)(*args, **given)
 
@@ -111,7 +100,6 @@ class TieredCache(WheelCache):
 
     store: TieredStore
     _shared: NearCopies
-    _is_here = False
 
     @property
     def serves_all_threads(self) -> bool:  # type: ignore[override]
@@ -186,39 +174,42 @@ class TieredCache(WheelCache):
     ) -> Any:
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
         ``default``. With FILL_GRACE, a parameter named ``previous`` receives the old copy, which KEEP stores again."""
-        steps = self._compute(key, default, timeout, version, tags)
-        found = self._get_at_once(key) if version is None else MISSING
+        steps, found = self._compute(key, default, timeout, version, tags), MISSING
+        if version is None and self._layer(key) is self._shared:
+            found = self._get_at_once(key)
         return run(steps) if found is MISSING else found
 
     async def aget_or_set(  # type: ignore[override]
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
-        steps = self._compute(key, default, timeout, version, tags)
-        found = self._get_at_once(key) if version is None else MISSING
+        steps, found = self._compute(key, default, timeout, version, tags), MISSING
+        if version is None and self._layer(key) is self._shared:
+            found = self._get_at_once(key)
         found = await run_async(steps) if found is MISSING else found
         await inserted()
         return found
 
-    def load_missed(self, *args: Any, **given: Any) -> Any:
+    def load_missed(
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+    ) -> Any:
         """Do a ``get_or_set`` after a ``get`` that missed, which counts the look-up."""
-        return run(self._load_missed(*args, **given))
+        return run(self._compute(key, default, timeout, version, tags, is_missing=True))
 
-    async def aload_missed(self, *args: Any, **given: Any) -> Any:
-        found = await run_async(self._load_missed(*args, **given))
+    async def aload_missed(
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+    ) -> Any:
+        found = await run_async(self._compute(key, default, timeout, version, tags, is_missing=True))
         await inserted()
         return found
-
-    def _load_missed(
-        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
-    ) -> Steps:
-        return self._compute(key, default, timeout, version, tags, is_missing=True)
 
     def _compute(
         self, key: Any, default: Any, timeout: Any, version: int | None, tags: Any, *, is_missing: bool = False
     ) -> Steps:
+        if self._layer(key) is not self._shared:
+            return self._compute_alone(key, default, timeout, version, tags=tags, is_missing=is_missing)
         is_computed = callable(default)
-        return self._shared.compute(
+        return self._shared.compute(  # type: ignore[no-any-return]
             self._key(key, version),
             default if is_computed else lambda: default,
             timeout if callable(timeout) else self._ttl(timeout),
@@ -230,9 +221,6 @@ class TieredCache(WheelCache):
 
     # The calls of django-redis. The other cache must have them; the calls that change a timeout only need ``touch``.
 
-    ttl, attl = _reading("ttl", int)
-    pttl, apttl = _reading("pttl", int)
-
     def _keys(self, search: str, version: int | None = None) -> StepsTo[list[str]]:
         pattern = self._pattern(search, version, None)
         found = yield from self._shared.read(lambda store: store.method("keys")(pattern))
@@ -242,7 +230,16 @@ class TieredCache(WheelCache):
 
     def iter_keys(self, search: str, itersize: int | None = None, version: int | None = None) -> Iterator[str]:
         given = {} if itersize is None else {"itersize": itersize}
-        return method_of(self._l2, "iter_keys")(self._pattern(search, version, None), **given)  # type: ignore[no-any-return]
+        found: Iterator[str] = method_of(self._l2, "iter_keys")(self._pattern(search, version, None), **given)
+        layer = self._layer()
+        if layer is self._shared:
+            return found
+        before, after = self._around(version, None)
+        own = self._filter(search, before, after, itersize)(layer.own_keys())
+        return chain(
+            (key for key in found if layer.shows(self._key(key, version))),
+            (text_of(key).removeprefix(before).removesuffix(after) for key in own),
+        )
 
     async def aiter_keys(
         self, search: str, itersize: int | None = None, version: int | None = None
@@ -251,22 +248,6 @@ class TieredCache(WheelCache):
         keys: list[str] = await sync_to_async(lambda: [*self.iter_keys(search, itersize, version)])()
         for key in keys:
             yield key
-
-    def _delete_pattern(
-        self, pattern: str, version: int | None = None, prefix: str | None = None, itersize: int | None = None
-    ) -> StepsTo[int]:
-        """Delete the keys that match a pattern from the other cache, and their copies. Return their number."""
-        select = self._filter(pattern, *self._around(version, prefix), itersize)
-        given = {} if itersize is None else {"itersize": itersize}
-        return self._shared.delete_pattern(select, self._pattern(pattern, version, prefix), **given)
-
-    delete_pattern, adelete_pattern = twins(_delete_pattern)
-    adelete_pattern = awaits_notices(adelete_pattern)
-
-    def _pattern(self, pattern: str, version: int | None, prefix: str | None) -> str:
-        """Return a pattern of final keys, as django-redis makes it."""
-        prefix, version = self.key_prefix if prefix is None else prefix, self.version if version is None else version
-        return self.key_func(pattern, escaped(prefix), escaped(str(version)))
 
     def lock(self, key: Any, version: int | None = None, *args: Any, **given: Any) -> Any:
         """Return a lock of the other cache. django-redis's locks cover all machines."""

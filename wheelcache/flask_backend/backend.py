@@ -21,10 +21,10 @@ from wheelcache.flask_backend.engine_backend import (
     Timeout,
     check_known,
     checked_options,
+    followed_cache,
     naming,
     warn_of_sessions,
 )
-from wheelcache.flask_backend.in_transactions import following
 from wheelcache.layers.in_memory import InMemory
 from wheelcache.loading.policy import PLAIN, load_policy
 from wheelcache.loading.request import Kept, LoadRequest, Unstored
@@ -80,17 +80,13 @@ class WheelCache(EngineBackend):
             fill_graces=checked["fill_grace"],
             settings=OPTIONS.settings(checked),
         )
-        self._shared = InMemory(engine, self._codec, checked["max_weight"])
         # A plain string, even if the option is of a subclass such as an Enum: compiled code accepts no other.
-        self._prefix = self._shared.tag_prefix = f"{checked['key_prefix']}"
+        self._prefix = f"{checked['key_prefix']}"
         self._group_keys()
-        self._max_entries = checked["max_entries"]
-        self._max_bytes = checked["max_weight"]
         self._look_up_in(engine)
-
-    def __new__(cls, *args: Any, **given: Any) -> WheelCache:
-        found: WheelCache = super().__new__(following(cls) if given.get("transactions") is True else cls)
-        return found
+        layer = InMemory(engine, self._codec, checked["max_weight"])
+        layer.tag_prefix = self._prefix
+        self._use_layer(layer, followed_cache(engine, checked))
 
     @classmethod
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> WheelCache:
@@ -143,8 +139,11 @@ class WheelCache(EngineBackend):
             load_timeout: as ``timeout`` there.
             tags: as for ``set``.
         """
-        cache_key, ttl = self._cache_key(key), timeout if callable(timeout) else self._ttl(timeout)
+        ttl = timeout if callable(timeout) else self._ttl(timeout)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout=load_timeout)
+        if self.is_in_transaction():
+            return self._load_alone(key, loader, ttl, policy, tags)  # type: ignore[no-any-return]
+        cache_key = self._cache_key(key)
         stored = self._cache.find(cache_key, MISSING)
         if stored is MISSING or self._needs_refresh(cache_key, stored, ttl, policy):
             request = self._request(key, cache_key, loader, ttl, policy, tags)
@@ -162,18 +161,13 @@ class WheelCache(EngineBackend):
         ttl = self._ttl(timeout)
         return Kept(self._encode(value), ttl) if begun.is_fill else Unstored(self._encode(value))
 
-    def keep(self, key: str, value: Any, timeout: Timeout, begun: Begun) -> None:
-        if begun.tags:
-            ttl, grace = self._ttl(timeout), self._fill_grace(key)
-            self._shared.set(self._cache_key(key), value, ttl, begun.tags, begun.since, grace)
-        else:
-            self.set(key, value, timeout)
-
     def version(self, key: str) -> str:
-        seen = self._cache.engine.seen(self._cache_key(key))
+        cache_key = self._cache_key(key)
+        seen = self._cache.engine.seen(cache_key)
         # The stamp of a version's slot is the same in all processes. So they make the same keys of values, and the
-        # deletion of one value reaches the other processes.
-        return super().version(key) if seen is None else f"{seen[0]:x}"
+        # deletion of one value reaches the other processes. If a transaction has deleted it, it changes at the commit.
+        is_deleted = self._in_transaction is not None and self._in_transaction.find(cache_key) is not None
+        return super().version(key) if seen is None or is_deleted else f"{seen[0]:x}"
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
         ttl = self._version_ttl(key, self._ttl(timeout))

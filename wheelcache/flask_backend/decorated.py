@@ -275,7 +275,7 @@ class Computation:
             load: ``self.load`` or ``self.load_async``.
         """
         self._begun = self._decorated.begin(self._backend, self._args, self._kwargs)
-        if self._begun is None or self._need is Need.FORCED:
+        if self._begun is None or self._need is Need.FORCED or self._backend.is_in_transaction():
             return self._backend.request_alone(self._key, load)
         if self._need is TO_BE_COMPUTED:
             self._begun = self._begun._replace(is_fill=True)
@@ -326,7 +326,7 @@ class Computation:
         return self._finish(value)
 
     def _previous(self) -> dict[str, Any]:
-        if self._decorated.has_previous:
+        if self._decorated.has_previous and not self._backend.is_in_transaction():
             self._record = self._backend.previous(self._key)
         return self._decorated.previous(None if self._record is None else self._backend._decode(self._record.value))
 
@@ -345,6 +345,9 @@ class Computation:
             value = join_generator(value)
         check_reusable(value)
         shared: Kept | Unstored = NOTHING_SHARED
+        if self._begun is not None and self._begun.is_fill and backend.is_in_transaction():
+            # The function has begun a transaction, which keeps the value.
+            self._begun = self._begun._replace(is_fill=False)
         if self._begun is not None and decorated.is_kept(value):
             try:
                 if not decorated.is_missing(value):

@@ -15,7 +15,7 @@ from flask import Flask
 from flask_caching.backends.base import BaseCache
 
 from wheelcache import options
-from wheelcache.backend_access import BackendAccess, ByPrefix
+from wheelcache.backend_access import NOTHING, BackendAccess, ByPrefix
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
 from wheelcache.core.access import MAX_FAST_TTL, NO_TAGS
@@ -23,12 +23,14 @@ from wheelcache.core.contract import MISSING, GroupRule, Record
 from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases, note_held_leases
+from wheelcache.layers.followed_cache import FollowedCache
 from wheelcache.loading.adaptive import seconds_for
-from wheelcache.loading.policy import PLAIN
+from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.request import Kept, LoadRequest, Unstored
-from wheelcache.loading.steps import drive
+from wheelcache.loading.steps import drive, run
 from wheelcache.option_table import Options, Setting
 from wheelcache.runtime.request_scope import forget_misses
+from wheelcache.transactions.announced import transaction_scope
 
 logger = logging.getLogger("wheelcache")
 
@@ -53,13 +55,14 @@ NOT_SHARED: Final = _Mark.NOT_SHARED
 
 
 class Begun(NamedTuple):
-    """The beginning of the computation of a value: its tags, the engine's names of them, the moment, and whether the
-    value answers a miss, and is not kept if another caller has written its key."""
+    """The beginning of the computation of a value: its tags, their names in the cache, the moment, whether the value
+    answers a miss, and is not kept if another caller has written its key, and its write to a store."""
 
     tags: tuple[str, ...]
     names: tuple[str, ...]
     since: int
     is_fill: bool = False
+    write: Any = None
 
 
 GROUPS: Final = (
@@ -85,7 +88,6 @@ class EngineBackend(BackendAccess, BaseCache):
     """
 
     serializer: Serializer = PICKLE
-    _is_here = True
 
     def __init__(
         self,
@@ -134,34 +136,32 @@ class EngineBackend(BackendAccess, BaseCache):
 
     def _get_missed(self, key: str, default: Any, version: int | None) -> Any:
         is_sure = default is TO_BE_COMPUTED
-        if is_sure and self._is_here:
+        if is_sure and self._memory is not None and self._in_transaction is None:
             return default
-        cache_key = self._cache_key(key)
+        cache_key, found = self._cache_key(key), MISSING
         wait = 0.0 if is_sure else self._fill_wait(key)
         if wait:
             note_held_leases()
             found = drive(self._shared.look_up(cache_key, wait, grace=self._fill_grace(key)))
-        else:
+        elif not is_sure or self._memory is None:
             found = drive(self._shared.look_up(cache_key, is_sure=is_sure))
-        if is_sure:
-            return default if found is MISSING else self._decode(found)
-        return self._found_or(default, cache_key, found)
+        value = self._found_or(MISSING if is_sure else default, key, cache_key, found)
+        return default if value is MISSING else value
 
     def delete(self, key: str) -> bool:
         """Delete a key. Return whether it existed."""
-        return drive(self._shared.delete(self._cache_key(key)))  # type: ignore[no-any-return]
+        return drive(self._layer().delete(self._cache_key(key)))  # type: ignore[no-any-return]
 
     def get_many(self, *keys: str) -> list[Any]:
         """Return the values of all ``keys``, None for missing ones. A store is asked at most once."""
         if self._waits_for_versions(keys):
             return [self.get(key) for key in keys]
-        values = self._get_many_at_once(keys) if self._is_here else None
+        values = self._get_many_at_once(keys) if self._layer() is self._memory else None
         if values is not None:
             self._note_misses(self._cache_key(key) for key, value in zip(keys, values, strict=True) if value is MISSING)
             return [None if value is MISSING else value for value in values]
         cache_keys = [self._cache_key(key) for key in keys]
-        found = drive(self._shared.get_many(cache_keys))
-        self._note_misses(cache_key for cache_key in cache_keys if cache_key not in found)
+        found = drive(self._layer().get_many(cache_keys))
         return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
@@ -173,16 +173,17 @@ class EngineBackend(BackendAccess, BaseCache):
         """
         ttl, since = self._ttl(timeout), 0
         grace = self._fill_grace(key) if self._fill_graces else 0.0
-        if self._is_here:
+        layer = self._layer()
+        if layer is self._memory:
             if self._scopes_with_misses:
                 since = self._misses.count_computation(f"{self._prefix}{key}")
             is_stored = self._set_at_once(key, value, ttl) if tags is NO_TAGS and not grace else None
             if is_stored is not None:
                 return is_stored
         checked = tags if tags is NO_TAGS else options.tags("tags", tags)
-        found = drive(self._shared.set(self._cache_key(key), value, ttl, checked, since, grace))
+        found = drive(layer.set(self._cache_key(key), value, ttl, checked, since, grace))
         # Without a store, the result is whether the key existed.
-        return found or (options.expires_now(ttl) and not self._shared.has_store)
+        return found or (options.expires_now(ttl) and self._memory is not None)
 
     def add(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
         """Store a value unless the key exists. Return whether it was stored.
@@ -190,14 +191,14 @@ class EngineBackend(BackendAccess, BaseCache):
         The timeout is used exactly, without jitter. ``tags`` is as for ``set``.
         """
         ttl = self._ttl(timeout)
-        if self._is_here and tags is NO_TAGS:
+        if tags is NO_TAGS and self._layer() is self._memory:
             if self._scopes_with_misses:
                 self._count_computations((key,))
             is_stored = self._add_at_once(key, value, ttl)
             if is_stored is not None:
                 return is_stored
         checked = tags if tags is NO_TAGS else options.tags("tags", tags)
-        return drive(self._shared.add(self._cache_key(key), value, ttl, checked))  # type: ignore[no-any-return]
+        return drive(self._layer().add(self._cache_key(key), value, ttl, checked))  # type: ignore[no-any-return]
 
     def set_many(
         self, mapping: Mapping[str, Any], timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS
@@ -206,7 +207,8 @@ class EngineBackend(BackendAccess, BaseCache):
         ttl = self._ttl(timeout)
         # The values of a memoized function are found only as long as its version exists, so a version has no jitter.
         versions = [*filter(is_memoize_version, mapping)]
-        if self._is_here and tags is NO_TAGS and not (versions or self._fill_graces):
+        layer = self._layer()
+        if layer is self._memory and tags is NO_TAGS and not (versions or self._fill_graces):
             self._count_computations(mapping)
             if self._set_many_at_once(mapping, ttl):
                 return list(mapping)
@@ -215,30 +217,31 @@ class EngineBackend(BackendAccess, BaseCache):
         values = {cache_key: mapping[key] for cache_key, key in originals.items()}
         if versions:
             ttl = self._version_ttl(versions[0], ttl)
-            if not options.expires_now(ttl):
+            if layer is self._memory and not options.expires_now(ttl):
                 # Flask-Caching sets the versions again whenever a value was computed. If the other processes were
                 # notified, they would lose all values of the function.
                 values = {each: value for each, value in values.items() if not self._renew(each, value, ttl)}
         graces = {each: self._fill_grace(originals[each]) for each in values} if self._fill_graces else {}
-        refused = {*drive(self._shared.set_many(values, ttl, checked, graces, is_exact=bool(versions)))}
+        refused = {*drive(layer.set_many(values, ttl, checked, graces, is_exact=bool(versions)))}
         return [key for cache_key, key in originals.items() if cache_key not in refused]
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Delete many keys. Return the keys that no longer exist."""
-        found = drive(self._shared.delete_many([*map(self._cache_key, keys)]))
-        if found is None:
+        layer = self._layer()
+        found = drive(layer.delete_many([*map(self._cache_key, keys)]))
+        if found is None and layer is self._shared:
             # The store is down.
             return []
         return found if isinstance(found, list) else [*keys]
 
     def has(self, key: str) -> bool:
         """Return whether the key exists."""
-        return drive(self._shared.has(self._cache_key(key)))  # type: ignore[no-any-return]
+        return drive(self._layer().has(self._cache_key(key)))  # type: ignore[no-any-return]
 
     def clear(self) -> bool:
         """Remove all entries. Return whether that was done, as a store reports it."""
-        found = drive(self._shared.clear())
-        return bool(found) or not self._shared.has_store
+        found = drive(self._layer().clear())
+        return bool(found) or self._memory is not None
 
     def inc(self, key: str, delta: int = 1) -> Any:
         """Add ``delta`` to a value, and return the sum. A missing key starts at 0; an existing one keeps its expiry.
@@ -249,12 +252,12 @@ class EngineBackend(BackendAccess, BaseCache):
         Raises:
             TagsUnsupported: if the value has tags and is in a store.
         """
-        total = self._incr_at_once(key, delta) if self._is_here else None
+        total = self._incr_at_once(key, delta) if self._layer() is self._memory else None
         if total is not None:
             return total
         cache_key = self._cache_key(key)
-        total = drive(self._shared.add_to(cache_key, delta, 0, self._ttl(None)))
-        return total if self._fits(cache_key, self._encode(total)) else None
+        total = drive(self._layer().add_to(cache_key, delta, 0, self._ttl(None)))
+        return total if self._shared.fits(cache_key, self._encode(total)) else None
 
     def dec(self, key: str, delta: int = 1) -> Any:
         """Subtract ``delta`` from a value: see ``inc``."""
@@ -266,14 +269,15 @@ class EngineBackend(BackendAccess, BaseCache):
 
     # For ``caching.Cache``.
 
-    def begin(self, tags: tuple[str, ...]) -> Any:
-        """Return the beginning of the computation of a value with ``tags``, for ``request_shared`` and ``keep``.
+    def is_in_transaction(self) -> bool:
+        """Return whether the caller is in a transaction, so that it computes values by itself, and keeps them."""
+        return self._layer() is not self._shared
 
-        Its attribute ``names`` contains the engine's names of the tags.
-        """
+    def begin(self, tags: tuple[str, ...]) -> Begun:
+        """Return the beginning of the computation of a value with ``tags``, for ``request_shared`` and ``keep``."""
         return Begun(tags, self._tag_names(tags), moment())
 
-    def request_shared(self, key: str, load: Callable[[], Any], begun: Any) -> LoadRequest:
+    def request_shared(self, key: str, load: Callable[[], Any], begun: Begun) -> LoadRequest:
         """Return the request of a value that concurrent callers share.
 
         Args:
@@ -288,18 +292,39 @@ class EngineBackend(BackendAccess, BaseCache):
         request.is_counted = True
         return request
 
-    def shared(self, value: Any, timeout: Timeout, begun: Any) -> Kept | Unstored:
+    def shared(self, value: Any, timeout: Timeout, begun: Begun) -> Kept | Unstored:
         """Return a computed value for the callers that wait: as Kept if the load stores it, so that ``keep`` need not
         be called."""
         return Unstored(self._encode(value))
 
-    def keep(self, key: str, value: Any, timeout: Timeout, begun: Any) -> None:
+    def keep(self, key: str, value: Any, timeout: Timeout, begun: Begun) -> None:
         """Store a computed value."""
-        raise NotImplementedError
+        if not begun.tags:
+            self.set(key, value, timeout)
+            return
+        ttl, grace = self._ttl(timeout), self._fill_grace(key)
+        drive(self._layer().set(self._cache_key(key), value, ttl, begun.tags, begun.since, grace))
 
     def previous(self, key: str) -> Record | None:
         """Return the entry of ``key`` with the value that a computed one will replace, if there is one in memory."""
         return self._cache.engine.peek(self._cache_key(key))
+
+    def _load_alone(
+        self, key: str, loader: Callable[..., Any], ttl: Any, policy: LoadPolicy, tags: Iterable[str]
+    ) -> Any:
+        """Do a ``get_or_load`` within a transaction, where the caller computes the value by itself, and keeps it."""
+        value = self.get(key, NOTHING)
+        if value is not NOTHING:
+            return value
+        request = self.loading.request(*(self._cache_key(key), loader, ttl, policy), encode=self._encode, is_alone=True)
+        # The ``get`` has counted the look-up.
+        request.is_counted = True
+        checked = tags if tags is NO_TAGS else options.tags("tags", tags)
+        return self._decode(run(self._layer().compute(request, checked, self._fill_grace(key))))
+
+    def get_or_load(self, key: str, loader: Callable[..., R], timeout: Timeout = None) -> R:
+        """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored."""
+        raise NotImplementedError
 
     def version(self, key: str) -> str:
         """Return the version of a memoized function, or of one of its instances. Make it if there is none."""
@@ -310,13 +335,12 @@ class EngineBackend(BackendAccess, BaseCache):
         """Give a version a new timeout, unless it has changed."""
         raise NotImplementedError
 
-    def get_or_load(self, key: str, loader: Callable[..., R], timeout: Timeout = None) -> R:
-        """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored."""
-        raise NotImplementedError
-
     def _cache_key(self, key: str) -> str:
         """Return the key of the entry, or of the copy."""
         raise NotImplementedError
+
+    def _key(self, key: str, version: int | None) -> str:
+        return self._cache_key(key)
 
     def _version_ttl(self, key: str, ttl: float | None) -> float | None:
         """Return the TTL of a version of a memoized function whose values have ``ttl``: without the version, no caller
@@ -324,14 +348,11 @@ class EngineBackend(BackendAccess, BaseCache):
         if ttl is None or ttl <= 0 or not self._fill_graces:
             return ttl
         # Redis takes whole seconds only.
-        return ttl + self._fill_grace(key) if self._is_here else ceil(ttl + self._fill_grace(key))
+        return ttl + self._fill_grace(key) if self._memory is not None else ceil(ttl + self._fill_grace(key))
 
     def _renew(self, cache_key: str, version: Any, ttl: float | None) -> bool:
         """Give a version of this process a new TTL. Return whether it had this version."""
-        return self._is_here and isinstance(version, str | bytes) and self._cache.engine.renew(cache_key, version, ttl)
-
-    def _fits(self, cache_key: str, stored: Any) -> bool:
-        return self._shared.has_store or self._shared.fits(cache_key, stored)
+        return isinstance(version, str | bytes) and self._cache.engine.renew(cache_key, version, ttl)
 
     def _ttl(self, timeout: Timeout) -> float | None:
         """Return the TTL in seconds: None for no expiry, below zero for immediate expiry."""
@@ -364,6 +385,20 @@ class EngineBackend(BackendAccess, BaseCache):
         self._use_codec(Codec(self.serializer, keep=is_bare) if is_own else Codec(PICKLE), keeps_atoms=not is_own)
         if self._shared is not None:
             self._shared.codec = self._codec
+
+
+def followed_cache(cache: Cache, checked: Mapping[str, Any], *, has_store: bool = False) -> FollowedCache | None:
+    """Return what finds the announced transactions, with the option ``transactions``."""
+    if not checked["transactions"]:
+        return None
+    return FollowedCache(
+        cache,
+        transaction_scope.open_transactions,
+        checked["max_entries"],
+        checked["max_weight"],
+        outlives_process=has_store or cache.engine.reports_writes,
+        has_store=has_store,
+    )
 
 
 def timeout_for(timeout: Any, value: Any) -> Any:

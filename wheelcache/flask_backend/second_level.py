@@ -45,6 +45,7 @@ class CachelibStore:
     __slots__ = ("_l2", "_prefix")
 
     can_replace = False
+    takes_whole_seconds = True
     dropped_count = None
     drive = staticmethod(drive)
     call = staticmethod(call_now)
@@ -113,7 +114,10 @@ class CachelibStore:
     def delete_many(self, keys: list[str]) -> Any:
         return self._l2.delete_many(*map(self._name, keys))
 
-    def delete_pattern(self, pattern: str, **given: Any) -> Any:
+    def delete_pattern(self, pattern: str, itersize: int | None) -> Any:
+        raise NotImplementedError
+
+    def milliseconds_left(self, key: str) -> Any:
         raise NotImplementedError
 
     def clear(self) -> Any:

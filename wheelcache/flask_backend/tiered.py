@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from math import ceil
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import cachelib
 from flask import Flask
@@ -21,19 +21,22 @@ from wheelcache.core.contract import MISSING, Record
 from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.flask_backend.backend import WheelCache
 from wheelcache.flask_backend.engine_backend import (
+    Begun,
     EngineBackend,
     Timeout,
     check_known,
     checked_options,
+    followed_cache,
     naming,
     warn_of_sessions,
 )
 from wheelcache.flask_backend.second_level import CachelibStore, checked_level, prefix_of, second_level, with_prefix
 from wheelcache.layers.near_copies import NearCopies
+from wheelcache.loading.policy import PLAIN
 from wheelcache.loading.request import LoadRequest
 from wheelcache.loading.steps import PerDriver, drive, run
 from wheelcache.near_cache.invalidations import Invalidations
-from wheelcache.near_cache.store_tags import StoreTags, TaggedWrite
+from wheelcache.near_cache.store_tags import StoreTags
 from wheelcache.option_table import FLASK_TIERED as OPTIONS
 
 logger = logging.getLogger("wheelcache")
@@ -42,15 +45,6 @@ R = TypeVar("R")
 
 FOR_MAKING_L2: Final = ("l2_options", "l2_timeout")
 """Options with which the factory makes the second level."""
-
-
-class Begun(NamedTuple):
-    """The beginning of the computation of a value: its write, the names of its tags in the cache of the copies, and
-    whether the value is not kept if another caller has written its key."""
-
-    write: TaggedWrite
-    names: tuple[str, ...]
-    is_fill: bool = False
 
 
 class TieredCache(EngineBackend):
@@ -76,7 +70,6 @@ class TieredCache(EngineBackend):
             the given one.
     """
 
-    _is_here = False
     _shared: NearCopies
 
     def __init__(self, l2: cachelib.BaseCache, **given: Any) -> None:
@@ -115,7 +108,11 @@ class TieredCache(EngineBackend):
         tags = StoreTags(level, partial(with_prefix, self._l2_prefix))
         # Flask's calls are synchronous.
         stores = PerDriver(CachelibStore(l2), None)
-        self._shared = NearCopies(level, stores, tags, self._codec, has_leases=bool(self._fill_waits))
+        layer = NearCopies(level, stores, tags, self._codec, has_leases=bool(self._fill_waits))
+        followed = followed_cache(engine, checked, has_store=True)
+        # With ``coherence``, the stamps show the commits of this machine.
+        level.marks_commits = followed is not None and not engine.engine.reports_writes
+        self._use_layer(layer, followed)
         # The thread refers to the copies, not to the backend, which would otherwise outlive an app that is replaced.
         weakref.finalize(self, level.stop_tracking)
         if not invalidations.is_notified:
@@ -161,8 +158,8 @@ class TieredCache(EngineBackend):
         return isinstance(self.l2, WheelCache | cachelib.SimpleCache)
 
     def begin(self, tags: tuple[str, ...]) -> Begun:
-        begun = self._shared.begin(tags)
-        return Begun(begun, begun.names)
+        write = self._shared.begin(tags)
+        return Begun(tags, write.names, 0, write=write)
 
     def get_or_load(self, key: str, loader: Callable[..., R], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> R:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
@@ -172,6 +169,8 @@ class TieredCache(EngineBackend):
         parameter of ``loader`` named ``previous``. KEEP stores that copy again.
         """
         ttl = timeout if callable(timeout) else self._ttl(timeout)
+        if self.is_in_transaction():
+            return self._load_alone(key, loader, ttl, PLAIN, tags)  # type: ignore[no-any-return]
         steps = self._shared.compute(self._cache_key(key), loader, ttl, tags, self._fill_grace(key))
         found = self._get_at_once(key)
         return run(steps) if found is MISSING else found  # type: ignore[no-any-return]
@@ -182,16 +181,19 @@ class TieredCache(EngineBackend):
         return self._shared.request_apart(self._cache_key(key), load, begun.write, self._fill_grace(key))
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: Begun) -> None:
-        self._shared.keep(begun.write, self._cache_key(key), value, self._ttl(timeout), is_fill=begun.is_fill)
+        if self.is_in_transaction():
+            super().keep(key, value, timeout, begun)
+        else:
+            self._shared.keep(begun.write, self._cache_key(key), value, self._ttl(timeout), is_fill=begun.is_fill)
 
     def previous(self, key: str) -> Record | None:
-        return self._shared.previous(self._cache_key(key))
+        return self._shared.previous(self._cache_key(key))  # type: ignore[no-any-return]
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
         # The second level cannot do this atomically.
         if self.get(key) == version:
             ttl = self._version_ttl(key, self._ttl(timeout))
-            drive(self._shared.set(self._cache_key(key), version, ttl))
+            drive(self._layer().set(self._cache_key(key), version, ttl))
 
     def _cache_key(self, key: str) -> str:
         """Return the key in the second level, under which writes are reported."""

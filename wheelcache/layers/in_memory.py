@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -82,11 +82,24 @@ class InMemory:
         return self.cache.get(key, MISSING)
 
     def get_many(self, keys: list[Any]) -> dict[Any, Any]:
-        """Return the encoded values of the keys that were found."""
-        return self.cache.get_many(keys)
+        """Return the encoded values of the keys that were found, and note the misses for later writes."""
+        found = self.cache.get_many(keys)
+        if len(found) < len(keys) and not self._engine.reports_writes:
+            for key in keys:
+                if key not in found:
+                    self._misses.note(key)
+        return found
 
     def has(self, key: Any) -> bool:
         return key in self.cache
+
+    def seconds_left(self, key: Any) -> float | None:
+        """Return the seconds until the entry expires; None if it never does, 0.0 without an entry."""
+        try:
+            left = self.cache.expires_in(key)
+        except MissingKey:
+            return 0.0
+        return None if left is None else max(left, 0.0)
 
     def set(
         self, key: Any, value: Any, ttl: float | None, tags: tuple[str, ...] = (), since: int = 0, grace: float = 0.0
@@ -217,6 +230,19 @@ class InMemory:
 
     def delete_tags(self, tags: Iterable[str]) -> None:
         self._engine.delete_tags(tags, self.tag_prefix)
+
+    def delete_pattern(
+        self, select: Callable[[list[Any]], list[Any]], pattern: str = "", itersize: int | None = None
+    ) -> int:
+        """Delete the keys that ``select`` returns, given known ones. Return their number."""
+        return sum(self.deletions(select))
+
+    def deletions(self, select: Callable[[list[Any]], list[Any]]) -> Iterator[int]:
+        """Do the same in batches. Yield the number of each."""
+        yield from self._engine.deletions(select)
+        if self._engine.reports_writes:
+            # Other processes may have keys that this process does not know.
+            self.cache.clear()
 
     def clear(self) -> None:
         self.cache.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from inspect import isawaitable
+from math import floor
 from typing import Any, Protocol
 
 from wheelcache import options
@@ -32,12 +33,17 @@ class Store(Protocol):
         drive, call: drive steps, and call a function that may wait.
         can_replace: whether there is a ``replace``.
         timeout_of_counts: the timeout that ``add_to`` gives to the number; None if the number keeps its own.
+        takes_whole_seconds: whether TTLs must be whole numbers.
         dropped_count: the result of an ``add_to`` that is dropped in an outage; MISSING to raise the error.
     """
 
+    takes_whole_seconds: bool
     dropped_count: Any
     drive: Callable[[StepsTo[Any]], Any]
     call: Callable[..., Any]
+
+    def method(self, name: str) -> Any:
+        """Return a method that is not common to all stores."""
 
     @property
     def can_replace(self) -> bool: ...
@@ -70,7 +76,10 @@ class Store(Protocol):
 
     def delete_many(self, keys: list[str]) -> Any: ...
 
-    def delete_pattern(self, pattern: str, **given: Any) -> Any: ...
+    def delete_pattern(self, pattern: str, itersize: int | None) -> Any: ...
+
+    def milliseconds_left(self, key: str) -> Any:
+        """Return None if the key never expires, 0 if it does not exist."""
 
     def clear(self) -> Any: ...
 
@@ -201,7 +210,7 @@ class NearCopies:
         return stored
 
     def _read(self, key: Any, is_sure: bool, store: Store) -> Any:
-        found = store.get(name_of(key), is_sure)
+        found = store.get(key if type(key) is str else name_of(key), is_sure)
         if isawaitable(found):
             return then(lambda value: self.tags.opened_one(store, value, self.codec.encode), found)
         return self.tags.opened_one(store, found, self.codec.encode)
@@ -220,8 +229,13 @@ class NearCopies:
         if tuple in map(type, keys):
             # No copies are kept under tuples.
             found = yield from self.level.read(partial(read, keys), self._store)
-            return {} if found is MISSING else {key: untagged(stored) for key, stored in found.items()}
-        return (yield from self.level.get_many(by_name.values(), read, self._store))
+            found = {} if found is MISSING else {key: untagged(stored) for key, stored in found.items()}
+        else:
+            found = yield from self.level.get_many(by_name.values(), read, self._store)
+        for key in by_name.values():
+            if key not in found:
+                self.level.missed(key)
+        return found
 
     def has(self, key: Any) -> StepsTo[bool]:
         # Its value shows whether its tags were dropped.
@@ -229,6 +243,13 @@ class NearCopies:
             return then(lambda found: found is not MISSING, self._read(key, True, store))
 
         return self.level.has(key, ask, self._store)
+
+    def seconds_left(self, key: Any) -> StepsTo[float | None]:
+        left = yield from self.read(lambda store: store.milliseconds_left(name_of(key)))
+        return 0.0 if left is MISSING else None if left is None else left / 1000
+
+    def fits(self, key: Any, stored: Any) -> bool:
+        return True
 
     def read(self, read: Callable[[Store], Any]) -> StepsTo[Any]:
         """Return the result of ``read``, which is called with the store; MISSING in an outage with ``fail_safe``."""
@@ -373,15 +394,17 @@ class NearCopies:
         checked = [options.tag("tags", tag) for tag in tags]
         return self._write([*self.tags.names(checked)], lambda store: self.tags.drop(store, checked), None)
 
-    def delete_pattern(self, select: Callable[[list[Any]], list[Any]], pattern: str, **given: Any) -> StepsTo[int]:
+    def delete_pattern(
+        self, select: Callable[[list[Any]], list[Any]], pattern: str, itersize: int | None = None
+    ) -> StepsTo[int]:
         """Delete keys from the store by ``pattern``, and the copies that ``select`` returns. Return the number."""
         copies = self.cache.engine.deletions(select)
         self.level.computations.outdate_where(select)
         if self.cache.engine.reports_writes:
             self.cache.engine.clear_for(None)
         try:
-            write = lambda store: store.delete_pattern(pattern, **given)  # noqa: E731
-            return (yield from self.level.write((), write, self._store, result_if_dropped=0))
+            write = lambda store: store.delete_pattern(pattern, itersize)  # noqa: E731
+            return (yield from self.level.write((), write, self._store, result_if_dropped=0))  # type: ignore[no-any-return]
         finally:
             sum(copies)
             if self.cache.engine.reports_writes:
@@ -488,6 +511,12 @@ class NearCopies:
         others: WritesSince,
     ) -> None:
         """Share a value of a transaction that was committed, unless it is outdated."""
+        if ttl is not None and self._store.by_thread.takes_whole_seconds:
+            ttl = floor(ttl)
+            if ttl < 1:
+                # Callers that wait for it must look again.
+                self.cache.engine.refuse_fill(key)
+                return
         begun = self.tags.begin(tags, (), others.since)
         fills = {key: CommittedValue(key, others)}
         drive(self._put(begun, key, self.codec.decode(fill.value), ttl, fills, self.level.marks_commits))

@@ -172,7 +172,7 @@ def drive(steps: Any) -> Any:
         while True:
             step = steps.send(sent)
             if type(step) is not Call:
-                sent = step.run()  # type: ignore[union-attr]
+                sent = step.run()
                 continue
             try:
                 value = step.loader() if step.per_driver is None else step.loader(step.per_driver.by_thread)
@@ -180,7 +180,7 @@ def drive(steps: Any) -> Any:
             except BaseException as error:
                 sent = None, error
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
+        return end.value
     finally:
         # An error in it, its traceback and this frame would be a cycle.
         sent = value = None
@@ -200,7 +200,7 @@ async def drive_async(steps: Any) -> Any:
         while True:
             step = steps.send(await step.run_async())
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
+        return end.value
     finally:
         steps.close()
 
