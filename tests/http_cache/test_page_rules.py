@@ -114,7 +114,7 @@ def test_matching_is_linear_in_the_path():
 def freshness(control, rule, status=200):
     headers = [(b"cache-control", control)]
     policy = rules.Policy(stale_while_revalidate=5, stale_if_error=6)
-    return rules.freshness(status, headers, rules.control_of(headers), policy, wall=EPOCH, seconds=0, rule=rule)
+    return rules.freshness(rules.Response(status, headers), policy, wall=EPOCH, seconds=0, rule=rule)
 
 
 @pytest.mark.parametrize("control", [b"", b"max-age=60", b"s-maxage=7", b"max-age=0, must-revalidate"])
@@ -127,8 +127,8 @@ def test_ttl_is_the_lifetime_of_a_page_whatever_its_headers_say(control):
 
 def test_ttl_stores_nothing_that_must_not_be_stored_and_skips_no_validation():
     for headers in ([(b"cache-control", b"private")], [(b"cache-control", b"no-store")], [(b"set-cookie", b"a=1")]):
-        control = rules.control_of(headers)
-        assert rules.refusal(200, headers, control, rules.Policy(), authorized=False) is not None
+        response = rules.Response(200, headers)
+        assert rules.refusal(response, rules.Policy(), authorized=False) is not None
     assert not freshness(b"no-cache", ttl(60)).is_useful
 
 

@@ -61,9 +61,9 @@ def test_every_parser_is_linear(start):
             b"set-cookie",
         )
         headers = [(name, value) for name in (*names, b"cdn-cache-control", b"surrogate-control", b"age", b"expires")]
-        control = rules.control_of(headers)
-        rules.refusal(200, headers, control, rules.Policy(), authorized=True)
-        rules.freshness(200, headers, control, rules.Policy(), wall=0, seconds=0)
+        response = rules.Response(200, headers)
+        rules.refusal(response, rules.Policy(), authorized=True)
+        rules.freshness(response, rules.Policy(), wall=0, seconds=0)
         rules.is_not_modified(headers, value, value, 0)
         rules.byte_range(headers, 10, value, value)
     assert thread_time() - before < SECONDS

@@ -119,7 +119,7 @@ def test_usual_values_are_safe(value):
 def freshness(control, policy=None, **headers):
     fields = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
     fields += [(b"cache-control", control)] * (control is not None)
-    return rules.freshness(200, fields, rules.control_of(fields), policy or Policy(), wall=EPOCH, seconds=0)
+    return rules.freshness(rules.Response(200, fields), policy or Policy(), wall=EPOCH, seconds=0)
 
 
 def test_a_page_is_fresh_then_stale_then_must_be_validated():
@@ -173,15 +173,15 @@ def test_a_304_takes_no_name_from_vary():
 )
 def test_a_refusal_has_a_reason_and_a_detail(headers, reason, detail):
     fields = [(name.encode(), value) for name, value in headers.items()]
-    refused = rules.refusal(200, fields, rules.control_of(fields), Policy(), authorized=False)
+    refused = rules.refusal(rules.Response(200, fields), Policy(), authorized=False)
     assert (refused.reason, refused.detail) == (reason, detail)
 
 
 def test_a_response_with_two_lengths_is_not_stored():
     fields = [(b"cache-control", b"max-age=60"), (b"content-length", b"4")]
-    assert rules.refusal(200, fields, rules.control_of(fields), Policy(), authorized=False) is None
+    assert rules.refusal(rules.Response(200, fields), Policy(), authorized=False) is None
     fields += fields[1:]
-    assert rules.refusal(200, fields, rules.control_of(fields), Policy(), authorized=False).reason == "content-length"
+    assert rules.refusal(rules.Response(200, fields), Policy(), authorized=False).reason == "content-length"
 
 
 # Headers for this cache only.
@@ -232,7 +232,7 @@ def test_headers_for_caches_such_as_this_one_take_precedence(cdn, surrogate, con
 def test_headers_for_caches_such_as_this_one_decide_whether_a_page_is_stored(name, forbids):
     def refused(value, control, authorized=False):
         fields = [(name, value), (b"cache-control", control)]
-        return rules.refusal(200, fields, rules.control_of(fields), Policy(), authorized=authorized)
+        return rules.refusal(rules.Response(200, fields), Policy(), authorized=authorized)
 
     assert refused(forbids, b"public, max-age=60").reason == forbids.decode()
     assert refused(b"max-age=60", b"private, no-store") is None

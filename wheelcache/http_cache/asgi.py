@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from contextvars import Context
+from functools import cached_property
 from time import monotonic
 from typing import Any, Final, cast
 from urllib.parse import unquote_to_bytes
@@ -69,8 +70,6 @@ class AsgiRequest:
         by_name: the headers of the scope, which have one line each.
     """
 
-    __slots__ = ("_values", "has_session", "is_plain", "key", "loses_cookies", "method", "scope")
-
     blocks: Final = False
 
     def __init__(
@@ -90,18 +89,9 @@ class AsgiRequest:
         self.loses_cookies = loses_cookies
         self.scope = scope
         self._values = by_name
-
-    @property
-    def host(self) -> str:
-        return self._values.get(b"host", b"").decode("latin-1")
-
-    @property
-    def path(self) -> str:
-        return _whole_path(self.scope)
-
-    @property
-    def query(self) -> str:
-        return _query(self.scope)
+        self.host = by_name.get(b"host", b"").decode("latin-1")
+        self.path = _whole_path(scope)
+        self.query = _query(scope)
 
     @property
     def traces(self) -> Reads | None:
@@ -122,6 +112,7 @@ class AsgiRequest:
         scope |= {"method": "GET", "headers": headers, "client": (NOBODY, 0)}
         return AsgiRequest(self.key, scope, dict(headers), is_plain=False, has_session=self.has_session)
 
+    @cached_property
     def is_safe(self) -> bool:
         return all(name.isascii() and b"_" not in name and is_safe(value) for name, value in self.scope["headers"])
 

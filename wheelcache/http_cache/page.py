@@ -86,7 +86,8 @@ class Page:
         self.sent_until = now
         self.asgi_headers: Headers = []
         self.wsgi_headers: WsgiHeaders = []
-        self.fill(b"")
+        self.body = b""
+        self.size = self.weight = 0
 
     def fill(self, body: bytes) -> None:
         """Set the body, before the page is stored."""

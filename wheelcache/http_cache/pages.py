@@ -149,12 +149,14 @@ class Pages:
         """
         if not self.mode.serves:
             return self._without_serving(request, selected)
+        is_unmarked = False
         if selected is not None and selected.page is None:
             # The usual request for a page that cannot be stored. No other check refuses a request that has a mark.
             marked = self._marked(request, selected, self.clock())
             if marked is not None:
                 return marked
-        return self._with_turn(request, self._answer(request, selected), inf)
+            is_unmarked = True
+        return self._with_turn(request, self._answer(request, selected, is_unmarked=is_unmarked), inf)
 
     def _without_serving(self, request: Request, selected: Selected | None) -> Decision:
         """Decide about a request that no stored page may answer: it runs the application, as without the cache."""
@@ -297,8 +299,12 @@ class Pages:
         reply = self.storing.reply(page, request, now, "stale", page.hit_status(now, "stale"))
         return replace(reply, renewal=Renewal(request, hit.key, page))
 
-    def _answer(self, request: Request, selected: Selected | None) -> _Answer:
-        """Answer a request, or return a run if no other request can wait for its page, or a miss."""
+    def _answer(self, request: Request, selected: Selected | None, *, is_unmarked: bool = False) -> _Answer:
+        """Answer a request, or return a run if no other request can wait for its page, or a miss.
+
+        Args:
+            is_unmarked: whether the selected page has no mark.
+        """
         storing = self.storing
         malformed = why_malformed(request)
         if malformed is not None:
@@ -342,9 +348,9 @@ class Pages:
             # Developers ask with HEAD why a page is not stored.
             mark = self._marks.get(key, now)
             return self._forward(request, selected.why, HEAD if mark is None else mark.refusal)
-        if page is None and request.value(b"range") is not None:
+        if page is None and not request.is_plain and request.value(b"range") is not None:
             return self._forward(request, selected.why, RANGE)
-        marked = self._marked(request, selected, now)
+        marked = None if is_unmarked else self._marked(request, selected, now)
         if marked is not None:
             return marked
         if authorized and page is None and is_conditional(request):
@@ -352,7 +358,7 @@ class Pages:
         if is_alone:
             # Its response may not be storable, although that of the next request is: nobody should wait for it.
             return Run(storing, request, key, selected.why, page, None)
-        if not request.is_safe():
+        if not request.is_safe:
             return self._forward(request, "bypass", UNSAFE)
         if self._settings.needs_notes and not are_usual(request.value(b"cookie") or b""):
             return self._forward(request, "bypass", UNUSUAL_COOKIES)

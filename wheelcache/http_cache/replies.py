@@ -82,6 +82,8 @@ def stored_reply(
 
 def not_modified(page: Page, request: Request, wall: float) -> Reply | None:
     """Return a 304 if the client has the page already, otherwise None."""
+    if request.is_plain:
+        return None
     none_match, modified_since = request.value(b"if-none-match"), request.value(b"if-modified-since")
     if page.status != COMPLETE or page.blanks is not None or (none_match is None and modified_since is None):
         return None

@@ -96,22 +96,23 @@ class Request(Protocol):
         is_plain: whether it is a GET without ``SPECIAL_HEADERS``, except ``KEYED_HEADERS``.
         has_session: whether it may have a session.
         loses_cookies: whether the visitor has sent cookies that the page loses, which it no longer contains.
+        is_safe: whether the response may be stored as far as the request's headers are concerned. It may not if a
+            header is oversized, has control characters, or has a name that frameworks confuse with another.
         blocks: whether a wait blocks the thread that handles the request.
         traces: the record of the reads of the application, for a developer who asks why a page is not stored.
     """
 
     method: str
     key: str
+    host: str
+    path: str
+    query: str
     is_plain: bool
     has_session: bool
     loses_cookies: bool
 
     @property
-    def host(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def query(self) -> str: ...
+    def is_safe(self) -> bool: ...
     @property
     def blocks(self) -> bool: ...
     @property
@@ -125,12 +126,6 @@ class Request(Protocol):
 
     def without_client(self, fields: frozenset[bytes]) -> Request:
         """Return a request for the same page that contains nothing of the client: see ``named_headers``."""
-
-    def is_safe(self) -> bool:
-        """Return whether the response may be stored as far as the request's headers are concerned.
-
-        It may not if a header is oversized, has control characters, or has a name that frameworks confuse with another.
-        """
 
 
 def why_malformed(request: Request) -> str | None:

@@ -104,10 +104,35 @@ class Control(NamedTuple):
     is_targeted: bool
 
 
-def control_of(headers: Headers) -> Control:
-    """Return the directives that govern the storing and the use of a response."""
-    targeted = dictionary(values(headers, CDN_CACHE_CONTROL)) or _surrogate(values(headers, SURROGATE_CONTROL))
-    return Control(targeted or directives(values(headers, b"cache-control")), bool(targeted))
+class Response:
+    """The beginning of a response, parsed once.
+
+    Attributes:
+        status, headers: see ``Run.started``.
+        lines: the values of the lines of each field, by its name.
+        control: the directives that govern its storing and its use.
+        vary: the lower-case names that Vary lists.
+    """
+
+    __slots__ = ("control", "headers", "lines", "status", "vary")
+
+    def __init__(self, status: int, headers: Headers) -> None:
+        lines: dict[bytes, list[bytes]] = {}
+        for name, value in headers:
+            lines.setdefault(name, []).append(value)
+        self.status = status
+        self.headers = headers
+        self.lines = lines
+        targeted = dictionary(lines[CDN_CACHE_CONTROL]) if CDN_CACHE_CONTROL in lines else None
+        if not targeted and SURROGATE_CONTROL in lines:
+            targeted = _surrogate(lines[SURROGATE_CONTROL])
+        self.control = Control(targeted or directives(lines.get(b"cache-control", ())), bool(targeted))
+        self.vary = vary_fields(headers) if b"vary" in lines else frozenset()
+
+    def single(self, name: bytes) -> bytes | None:
+        """Return the value of the field if it has exactly one line."""
+        found = self.lines.get(name, ())
+        return found[0].strip() if len(found) == 1 else None
 
 
 def _surrogate(lines: list[bytes]) -> Directives:
@@ -129,36 +154,35 @@ def request_directives(value: bytes | None) -> Directives:
     return {} if value is None or len(value) > MOST_PARSED else directives([value])
 
 
-def refusal(status: int, headers: Headers, control: Control, policy: Policy, *, authorized: bool) -> Refusal | None:
+def refusal(response: Response, policy: Policy, *, authorized: bool) -> Refusal | None:
     """Return why the response to a GET must not be stored; None if it may be."""
-    names = {name for name, _ in headers}
-    given = control.directives
+    status, lines, given = response.status, response.lines, response.control.directives
     if status < 200 or status in (206, 304, 416) or (b"must-understand" in given and status not in UNDERSTOOD):
         return because("status", f"status {status}")
     if b"no-store" in given and b"must-understand" not in given:
         return because("no-store")
     if b"private" in given:
         return because("private")
-    if b"set-cookie" in names:
-        cookies = [value.partition(b"=")[0].strip().decode("latin-1") for value in values(headers, b"set-cookie")]
+    if b"set-cookie" in lines:
+        cookies = [value.partition(b"=")[0].strip().decode("latin-1") for value in lines[b"set-cookie"]]
         return because("set-cookie", f"sets cookie {', '.join(cookies)}")
-    if b"clear-site-data" in names and CLEARS.search(b",".join(values(headers, b"clear-site-data"))):
+    if b"clear-site-data" in lines and CLEARS.search(b",".join(lines[b"clear-site-data"])):
         return because("clear-site-data")
-    vary = vary_fields(headers)
-    if unusable := vary & (CONDITIONS | {b"*"}):
+    if unusable := response.vary & UNUSABLE_IN_VARY:
         return because("vary", f"Vary: {b', '.join(sorted(unusable)).decode('latin-1')}")
-    allowed_origin = single(headers, b"access-control-allow-origin")
-    if allowed_origin not in (None, b"*") and b"origin" not in vary:
+    allowed_origin = response.single(b"access-control-allow-origin")
+    if allowed_origin not in (None, b"*") and b"origin" not in response.vary:
         # It is probably a copy of the Origin of this request.
         return because("cors", "Access-Control-Allow-Origin without Vary: Origin")
     if authorized and not (policy.authorized and given.keys() & ALLOW_AUTHORIZED):
         return because("authorization")
-    if b"content-length" in names and not _LENGTH.fullmatch(b",".join(values(headers, b"content-length"))):
+    if b"content-length" in lines and not _LENGTH.fullmatch(b",".join(lines[b"content-length"])):
         # Servers and clients may disagree about the end of this response.
         return because("content-length")
     return None
 
 
+UNUSABLE_IN_VARY: Final = CONDITIONS | {b"*"}
 _LENGTH: Final = re.compile(rb"\d{1,18}")
 
 
@@ -225,14 +249,7 @@ VALIDATORS: Final = frozenset((b"etag", b"last-modified"))
 
 
 def freshness(
-    status: int,
-    headers: Headers,
-    control: Control,
-    policy: Policy,
-    *,
-    wall: float,
-    seconds: float,
-    rule: PageRule = NO_RULE,
+    response: Response, policy: Policy, *, wall: float, seconds: float, rule: PageRule = NO_RULE
 ) -> Freshness:
     """Return the freshness of a response that has just arrived.
 
@@ -241,9 +258,8 @@ def freshness(
         seconds: the time that the application took.
         rule: the site's rule for the page.
     """
-    given = control.directives
-    age_lines = values(headers, b"age")
-    age = delta_seconds(age_lines[0].split(b",")[0].strip()) if age_lines else 0
+    lines, given = response.lines, response.control.directives
+    age = delta_seconds(lines[b"age"][0].split(b",")[0].strip()) if b"age" in lines else 0
 
     def allowance(name: bytes, default: float) -> float:
         if given.keys() & NEVER_STALE:
@@ -256,31 +272,32 @@ def freshness(
         # RFC 9111, 5.2.2.10: s-maxage alone forbids it. RFC 5861 allows what the response itself specifies.
         return 0.0 if b"s-maxage" in given else default
 
-    own = _lifetime(headers, control, wall)
-    has_rule = rule.ttl is not None and status in GIVEN_LIFETIME
+    own = _lifetime(response, wall)
+    has_rule = rule.ttl is not None and response.status in GIVEN_LIFETIME
     return Freshness(
         age=(age or 0) + seconds,
         lifetime=rule.ttl if has_rule else own,
         while_revalidate=allowance(b"stale-while-revalidate", policy.stale_while_revalidate),
         if_error=allowance(b"stale-if-error", policy.stale_if_error),
         always_validate=b"no-cache" in given,
-        has_validator=not VALIDATORS.isdisjoint([name for name, _ in headers]),
+        has_validator=not VALIDATORS.isdisjoint(lines),
         serves_authorized=bool(given.keys() & ALLOW_AUTHORIZED),
-        targeted=[pair for pair in headers if pair[0] in TARGETED],
+        targeted=[] if TARGETED.isdisjoint(lines) else [pair for pair in response.headers if pair[0] in TARGETED],
         value_cookies=rule.value_cookies if has_rule and (own or 0) <= 0 else None,
     )
 
 
-def _lifetime(headers: Headers, control: Control, wall: float) -> float | None:
+def _lifetime(response: Response, wall: float) -> float | None:
+    control = response.control
     for name in (b"s-maxage", b"max-age"):
         if name in control.directives:
             # An argument that cannot be parsed makes the response stale.
             return delta_seconds(control.directives[name]) or 0
-    expires = values(headers, b"expires")
+    expires = response.lines.get(b"expires")
     if not expires or control.is_targeted:
         return None
     until = http_date(expires[0].strip(), wall) if len(expires) == 1 else None
-    created = http_date(single(headers, b"date"), wall)
+    created = http_date(response.single(b"date"), wall)
     return 0 if until is None else until - (wall if created is None else created)
 
 
@@ -359,8 +376,9 @@ def validators(headers: Headers) -> Headers:
 
 def storable_headers(headers: Headers) -> Headers:
     """Return the headers to store: all except those of the connection and those that the cache itself writes."""
-    listed = {member.lower() for member in members(values(headers, b"connection"))}
-    return without(headers, NOT_STORED | listed)
+    connection = values(headers, b"connection")
+    listed = {member.lower() for member in members(connection)} if connection else ()
+    return without(headers, NOT_STORED.union(listed))
 
 
 def updated_headers(stored: Headers, received: Headers) -> Headers:

@@ -22,6 +22,7 @@ from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.rehearsed import Begin
 from wheelcache.http_cache.replies import Reply
 from wheelcache.http_cache.request import Request
+from wheelcache.http_cache.rules import Response
 from wheelcache.http_cache.stored_pages import PURGED
 from wheelcache.http_cache.storing import TOO_LONG, Storing
 from wheelcache.turns import End, Turn
@@ -68,7 +69,7 @@ class Forward:
     def started(self, status: int, headers: Headers) -> None:
         """Handle the beginning of a response that ``is_watched``."""
         self._storing.invalidate(self._request, status, headers)
-        self._storing.note_lost(self._request, status, headers)
+        self._storing.note_lost(self._request, Response(status, headers))
 
 
 class Run:
@@ -137,18 +138,17 @@ class Run:
         """Handle the beginning of the response. Return a reply to send in its place, or None to send it."""
         storing, stored = self._storing, self.stored
         now = storing.clock()
-        storing.note_lost(self.request, status, headers)
+        response = Response(status, headers)
+        storing.note_lost(self.request, response)
         if stored is not None:
             if status == 304 and self.conditions:
                 return self._validated(stored, headers, now)
             if status in rules.STALE_ERRORS and stored.freshness.may_replace_an_error(stored.age(now)):
                 return self._stale(stored, now, status)
-        kept = storing.without_lost(self.request, headers)
-        if len(kept) != len(headers):
-            headers = kept
-            if not self.is_rehearsed:
-                self.headers = kept
-        page = storing.page_of(self.request, self.notes, status, reason, headers, now - self._began)
+        kept = storing.without_lost(self.request, response)
+        if kept is not response and not self.is_rehearsed:
+            self.headers = kept.headers
+        page = storing.page_of(self.request, self.notes, kept, reason, now - self._began)
         if isinstance(page, Refusal):
             if status in rules.SERVER_ERRORS:
                 self._end(page, marks=True)
@@ -160,7 +160,7 @@ class Run:
         length = single(page.headers, b"content-length")
         self._promised = None if length is None else int(length)
         if page.blanks is not None and not self.is_rehearsed:
-            self.headers = for_one_visitor(headers)
+            self.headers = for_one_visitor(kept.headers)
         if self.conditions is not None:
             unchanged = storing.unchanged(page, self.request)
             if unchanged is not None:

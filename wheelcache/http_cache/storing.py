@@ -17,11 +17,12 @@ from wheelcache.http_cache.headers import CACHE_TAG, Headers, cache_tags, decode
 from wheelcache.http_cache.keys import parts_of_url
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import BODILESS, Page
+from wheelcache.http_cache.page_rules import NO_RULE
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.rehearsing import Rehearsal
 from wheelcache.http_cache.replies import Reply, not_modified, stored_reply
 from wheelcache.http_cache.request import Request
-from wheelcache.http_cache.rules import Policy
+from wheelcache.http_cache.rules import Policy, Response
 from wheelcache.http_cache.settings import Settings
 from wheelcache.http_cache.shared_pages import SharedPages
 from wheelcache.http_cache.stored_pages import UNSAFE, StoredPages
@@ -95,14 +96,16 @@ class Storing:
     def has_odd_secret(self, request: Request) -> bool:
         """Return whether a request has the cookie of a secret, but no valid one, so that the framework makes a new one
         and the response cannot be stored."""
-        tokens, header = self.settings.tokens, request.value(b"cookie")
+        tokens = self.settings.tokens
+        header = None if tokens is None else request.value(b"cookie")
         if tokens is None or header is None or tokens.cookie not in header:
             return False
         return tokens.secret(header.decode("latin-1")) == ""
 
     def is_ambiguous(self, request: Request) -> bool:
         """Return whether the framework may find another secret in a request than the cache."""
-        tokens, header = self.settings.tokens, request.value(b"cookie")
+        tokens = self.settings.tokens
+        header = None if tokens is None else request.value(b"cookie")
         return tokens is not None and header is not None and tokens.secret(header.decode("latin-1")) is None
 
     def unchanged(self, page: Page, request: Request) -> Reply | None:
@@ -112,56 +115,62 @@ class Storing:
     # Storing.
 
     def page_of(
-        self, request: Request, notes: PageNotes, status: int, reason: str, headers: Headers, seconds: float
+        self, request: Request, notes: PageNotes, response: Response, reason: str, seconds: float
     ) -> Page | Refusal:
         """Return a page without a body for a response that has begun, or the reason why it must not be stored.
 
         Args:
             seconds: the time that the application took.
         """
-        control, blanked = rules.control_of(headers), notes.blanked
+        blanked = notes.blanked
         if blanked is not None:
-            headers = [pair for pair in headers if not blanked.is_of_the_visitor(pair)]
-        why = self._refused(request, status, headers, control)
+            response = Response(
+                response.status, [pair for pair in response.headers if not blanked.is_of_the_visitor(pair)]
+            )
+        why = self._refused(request, response)
         if why is not None:
             # A token is the reason for its cookie.
             return (notes.refused or notes.sets_cookie or why) if why.reason == "set-cookie" else why
-        freshness = self._freshness(request, status, headers, control, seconds)
+        freshness = self._freshness(request, response, seconds)
         if not freshness.is_useful:
-            return refusal("error", f"status {status}") if status in rules.SERVER_ERRORS else NO_LIFETIME
-        length = single(headers, b"content-length")
+            if response.status in rules.SERVER_ERRORS:
+                return refusal("error", f"status {response.status}")
+            return NO_LIFETIME
+        length = response.single(b"content-length")
         if length is not None and int(length) > self.policy.max_body:
             return TOO_LONG
-        fields = self.settings.normalization.fields(rules.vary_fields(headers))
-        stored = rules.storable_headers(headers)
-        page = self._page(status, reason, stored if blanked is None else for_one_visitor(stored), freshness, fields)
+        fields = self.settings.normalization.fields(response.vary)
+        stored = rules.storable_headers(response.headers)
+        stored = stored if blanked is None else for_one_visitor(stored)
+        page = self._page(response.status, reason, stored, freshness, fields)
         page.blanks = None if blanked is None else blanked.blanks
         page.view = notes.view
-        page.tags = cache_tags(map(decoded, values(headers, CACHE_TAG)))
+        page.tags = _tags_of_response(response)
         return self._refusal(page, notes, request) or page
 
-    def without_lost(self, request: Request, headers: Headers) -> Headers:
-        """Return the headers of a response without the cookies that the page loses, unless it is for one visitor and
-        the application has seen all cookies."""
-        lost = self._lost_by(request)
+    def without_lost(self, request: Request, response: Response) -> Response:
+        """Return a response without the cookies that the page loses, unless it is for one visitor and the application
+        has seen all cookies."""
+        lost = self._lost_by(request) if b"set-cookie" in response.lines else ()
         if not lost:
-            return headers
-        if not request.loses_cookies and OF_ONE_VISITOR & rules.control_of(headers).directives.keys():
+            return response
+        if not request.loses_cookies and OF_ONE_VISITOR & response.control.directives.keys():
             # A cookie that the application sets without having seen it would replace the visitor's.
-            return headers
-        return [
+            return response
+        kept = [
             (name, value)
-            for name, value in headers
+            for name, value in response.headers
             if name != b"set-cookie" or value.partition(b"=")[0].strip() not in lost
         ]
+        return response if len(kept) == len(response.headers) else Response(response.status, kept)
 
-    def note_lost(self, request: Request, status: int, headers: Headers) -> None:
+    def note_lost(self, request: Request, response: Response) -> None:
         """Note whether a page that may lose cookies is for one visitor."""
         if self.settings.lost_cookies is None or request.method != "GET":
             return
-        if OF_ONE_VISITOR & rules.control_of(headers).directives.keys():
+        if OF_ONE_VISITOR & response.control.directives.keys():
             self.shared_pages.remove(request.key)
-        elif status == HTTPStatus.OK and self._lost_by(request):
+        elif response.status == HTTPStatus.OK and self._lost_by(request):
             self.shared_pages.add(request.key)
 
     def _lost_by(self, request: Request) -> frozenset[bytes]:
@@ -170,19 +179,18 @@ class Storing:
             return frozenset()
         return self.settings.page_rules.lost_by(request.host, request.path)
 
-    def _refused(self, request: Request, status: int, headers: Headers, control: rules.Control) -> Refusal | None:
+    def _refused(self, request: Request, response: Response) -> Refusal | None:
         """Return the reason for which the headers of a response or of its request forbid storing it, or None."""
-        authorized = request.value(b"authorization") is not None
-        why = rules.refusal(status, headers, control, self.policy, authorized=authorized)
-        if why is None and b"no-store" in rules.request_directives(request.value(b"cache-control")):
-            return BY_REQUEST
-        return why
+        authorized = not request.is_plain and request.value(b"authorization") is not None
+        why = rules.refusal(response, self.policy, authorized=authorized)
+        if why is not None or request.is_plain:
+            return why
+        return BY_REQUEST if b"no-store" in rules.request_directives(request.value(b"cache-control")) else None
 
-    def _freshness(
-        self, request: Request, status: int, headers: Headers, control: rules.Control, seconds: float
-    ) -> rules.Freshness:
-        rule = self.settings.page_rules.of(request.host.lower(), request.path)
-        return rules.freshness(status, headers, control, self.policy, wall=self.wall(), seconds=seconds, rule=rule)
+    def _freshness(self, request: Request, response: Response, seconds: float) -> rules.Freshness:
+        page_rules = self.settings.page_rules
+        rule = page_rules.of(request.host.lower(), request.path) if page_rules else NO_RULE
+        return rules.freshness(response, self.policy, wall=self.wall(), seconds=seconds, rule=rule)
 
     def _page(
         self, status: int, reason: str, headers: Headers, freshness: rules.Freshness, fields: frozenset[bytes]
@@ -205,7 +213,7 @@ class Storing:
             return SESSION
         if (of_visitor := _of_visitor(page, request)) is not None:
             return of_visitor
-        if not request.is_safe():
+        if not request.is_safe:
             return UNSAFE
         return _refused_encoding(page, request) if b"accept-encoding" in page.fields else None
 
@@ -240,15 +248,15 @@ class Storing:
         not be stored, or None. The 304 may set a cookie, for example."""
         merged = rules.updated_headers(stored.headers, headers)
         arrived = merged + rules.updated_targeted(stored.freshness.targeted, headers)
-        control = rules.control_of(arrived)
         arrived += [pair for pair in headers if pair[0] == b"age"]
-        freshness = self._freshness(request, stored.status, arrived, control, seconds)
-        fields = stored.fields | self.settings.normalization.fields(rules.vary_fields(merged))
+        response = Response(stored.status, arrived)
+        freshness = self._freshness(request, response, seconds)
+        fields = stored.fields | self.settings.normalization.fields(response.vary)
         page = self._page(stored.status, stored.reason, merged, freshness, fields)
         page.fill(stored.body)
         page.view = stored.view
         page.tags = cache_tags(map(decoded, values(headers, CACHE_TAG))) or stored.tags
-        return page, self._refused(request, stored.status, arrived, control)
+        return page, self._refused(request, response)
 
     def refused(self, why: Refusal, request: Request) -> None:
         """Count a response that was not stored, and publish the figures even if nothing is ever stored."""
@@ -287,12 +295,18 @@ class Storing:
         return set()
 
 
+def _tags_of_response(response: Response) -> set[str]:
+    lines = response.lines.get(CACHE_TAG)
+    return cache_tags(map(decoded, lines)) if lines else set()
+
+
 def _of_visitor(page: Page, request: Request) -> Refusal | None:
     """Return the reason if the page depends on a cookie that the visitor has, and only a rule gives it a lifetime.
 
     The author of such a page did not say that it may be used again: it may show the visitor's basket.
     """
-    values, header = page.freshness.value_cookies, request.value(b"cookie")
+    values = page.freshness.value_cookies
+    header = None if values is None else request.value(b"cookie")
     if values is None or header is None:
         return None
     # A header that frameworks may read differently is refused elsewhere, if the page depends on a single cookie.

@@ -193,7 +193,7 @@ class WatchedEnviron(dict[str, Any]):
         watch = self.watch
         if name.startswith("REMOTE_"):
             watch.refuse("client address", name)
-        elif name not in watch.noted and watch.has_changed(name):
+        elif name in watch.changed and name not in watch.noted and watch.has_changed(name):
             return
         elif name in IN_THE_KEY:
             if name == "QUERY_STRING" and watch.notes.traces is not None and not watch.is_own(name, caller()):

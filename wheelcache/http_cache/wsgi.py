@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from contextvars import Context
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from io import BytesIO
 from time import monotonic
 from types import TracebackType
@@ -65,8 +65,6 @@ renewal_pool: Final = WorkerPool(RENEWALS, MOST_RENEWALS, name="wheelcache-pages
 class WsgiRequest:
     """A request, made from its WSGI environ: see ``Request``."""
 
-    __slots__ = ("environ", "has_session", "is_plain", "key", "loses_cookies", "method")
-
     blocks: Final = True
 
     def __init__(
@@ -78,21 +76,9 @@ class WsgiRequest:
         self.has_session = has_session
         self.loses_cookies = loses_cookies
         self.environ = environ
-
-    @property
-    def host(self) -> str:
-        host: str = self.environ.get("HTTP_HOST", "")
-        return host
-
-    @property
-    def path(self) -> str:
-        path: str = self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
-        return path
-
-    @property
-    def query(self) -> str:
-        query: str = self.environ.get("QUERY_STRING", "")
-        return query
+        self.host: str = environ.get("HTTP_HOST", "")
+        self.path: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+        self.query: str = environ.get("QUERY_STRING", "")
 
     @property
     def traces(self) -> Reads | None:
@@ -117,6 +103,7 @@ class WsgiRequest:
         reduced |= {"REQUEST_METHOD": "GET", "REMOTE_ADDR": NOBODY, "wsgi.input": BytesIO(), "wsgi.run_once": False}
         return WsgiRequest(self.key, reduced, is_plain=False, has_session=self.has_session)
 
+    @cached_property
     def is_safe(self) -> bool:
         environ = self.environ
         # Django takes them for the entries without HTTP_. Servers make them from names with underscores.
