@@ -43,6 +43,7 @@ class BackendAccess(PrefixAccess):
         _fill_waits: the seconds that a ``get`` waits for another caller to set the key: see ``ByPrefix``.
         _shared: the layer that all share, of the entries or of the copies: see ``layers``.
         _memory: this layer, if it is that of the entries, so that a call may use ``_cache`` directly.
+        _plain: the same, if writes need no stamps, so that ``set`` may have a fast path.
         _in_transaction: the layer of open transactions; None if the calls follow none.
         _immediate: the beginnings of keys that follow no transaction.
         _culls: whether a full cache drops many entries together.
@@ -57,6 +58,7 @@ class BackendAccess(PrefixAccess):
     _fill_graces: ByPrefix
     _shared: Any = None
     _memory: InMemory | None = None
+    _plain: InMemory | None = None
     _in_transaction: Any = None
     _immediate: tuple[str, ...] = ()
     _culls = False
@@ -78,6 +80,7 @@ class BackendAccess(PrefixAccess):
         """
         self._shared = layer
         self._memory = None if layer.has_store else layer
+        self._plain = None if self._cache.engine.reports_writes else self._memory
         if followed is not None:
             self._in_transaction = InTransaction(layer, followed)
             self._overlays, self._of_thread = followed.overlays, followed.of_thread

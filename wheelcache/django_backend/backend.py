@@ -325,7 +325,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             version is None
             and tags is NO_TAGS
             and not (nx or xx)
-            and layer is self._memory
+            and layer is self._plain
             and (
                 (self._sets_at_once and not page_tags.are_used)
                 or not (self._culls or is_of_page(key) or (self._fill_graces and self._fill_grace(key)))

@@ -262,7 +262,7 @@ class NearCopies:
     ) -> StepsTo[bool]:
         level = self.level
         begun = self.tags.begin(tags, [key], since)
-        may_be_marked = level.may_be_marked([key])
+        may_be_marked = level.marks_commits and level.may_be_marked([key])
         return self._put(begun, key, value, ttl, level.fills([key], ttl), may_be_marked)
 
     def _put(
