@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
 from typing import Any, Final
 
 from wheelcache import options
@@ -16,6 +15,7 @@ from wheelcache.core.contract import HIDDEN, MISSING
 from wheelcache.layers.followed_cache import FollowedCache
 from wheelcache.layers.in_memory import InMemory
 from wheelcache.layers.in_transaction import InTransaction
+from wheelcache.layers.layer import Layer
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.request import LoadRequest
@@ -56,7 +56,7 @@ class BackendAccess(PrefixAccess):
     _notes_misses: bool
     _fill_waits: ByPrefix
     _fill_graces: ByPrefix
-    _shared: Any = None
+    _shared: Layer
     _memory: InMemory | None = None
     _plain: InMemory | None = None
     _in_transaction: Any = None
@@ -72,14 +72,14 @@ class BackendAccess(PrefixAccess):
         self._scopes_with_misses = self._misses.scopes
         self._notes_misses = not cache.engine.reports_writes
 
-    def _use_layer(self, layer: Any, followed: FollowedCache | None = None) -> None:
+    def _use_layer(self, layer: Layer, followed: FollowedCache | None = None) -> None:
         """Use a layer for the calls without a fast path.
 
         Args:
             followed: finds the transactions that the calls follow; None if they follow none.
         """
         self._shared = layer
-        self._memory = None if layer.has_store else layer
+        self._memory = layer if isinstance(layer, InMemory) else None
         self._plain = None if self._cache.engine.reports_writes else self._memory
         if followed is not None:
             self._in_transaction = InTransaction(layer, followed)
@@ -201,7 +201,7 @@ class BackendAccess(PrefixAccess):
         request = self.loading.request(
             *(cache_key, loader, ttl, policy, () if tags is NO_TAGS else self._tag_names(tags)),
             # Called within the app context of a load in the background, since pickling may need its session.
-            encode=partial(self._shared.encode_with_room, cache_key) if self._culls else self._encode,
+            encode=self._memory.encoder(cache_key) if self._culls and self._memory is not None else self._encode,
             decode=self._decode,
             is_alone=expires_now(ttl),
         )

@@ -373,7 +373,8 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         if tags is not NO_TAGS:
             tags = options.tags("tags", tags)
         elif page_tags.are_used and not nx:
-            tags, began = page_tags.collected(key, value)
+            found, began = page_tags.collected(key, value)
+            tags = tuple(found)
             if len(tags) > options.MOST_TAGS:
                 return after(_refused, layer.delete(cache_key))
             since = began or missed_at

@@ -383,7 +383,7 @@ class EngineBackend(BackendAccess, BaseCache):
     def _use_serializer(self) -> None:
         is_own = self.serializer is not PICKLE
         self._use_codec(Codec(self.serializer, keep=is_bare) if is_own else Codec(PICKLE), keeps_atoms=not is_own)
-        if self._shared is not None:
+        if hasattr(self, "_shared"):
             self._shared.codec = self._codec
 
 

@@ -7,7 +7,7 @@ transaction has deleted the key, they delete it for all first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from math import inf
 from typing import Any
@@ -17,15 +17,15 @@ from wheelcache.core.contract import HIDDEN, MISSING
 from wheelcache.core.reusable import USUAL, check_reusable
 from wheelcache.keys import callers_tags
 from wheelcache.layers.followed_cache import FollowedCache
-from wheelcache.layers.in_memory import NO_GRACES
+from wheelcache.layers.layer import NO_GRACES, Layer
 from wheelcache.loading.request import LoadRequest
 from wheelcache.loading.steps import Steps, drive
 from wheelcache.options import expires_now
-from wheelcache.transactions.overlay import Fill, Overlay
+from wheelcache.transactions.overlay import Fill, Overlay, Select
 
 
 class InTransaction:
-    """What the calls of one thread see and do while a transaction is open. Its operations return their results.
+    """What the calls of one thread see and do while a transaction is open. The operations return their results.
 
     Args:
         below: the layer that all share.
@@ -37,7 +37,7 @@ class InTransaction:
 
     __slots__ = ("_below", "_engine", "_followed", "_misses", "has_store")
 
-    def __init__(self, below: Any, followed: FollowedCache) -> None:
+    def __init__(self, below: Layer, followed: FollowedCache) -> None:
         self._below = below
         self._followed = followed
         self._engine = below.cache.engine
@@ -94,7 +94,7 @@ class InTransaction:
         self._overlay().missed(key)
 
     def names(self, tags: Iterable[str]) -> tuple[str, ...]:
-        return self._below.names(tags)  # type: ignore[no-any-return]
+        return self._below.names(tags)
 
     def get_many(self, keys: list[Any]) -> dict[Any, Any]:
         overlay, seen = self._overlay(), {key: self.find(key) for key in keys}
@@ -131,7 +131,7 @@ class InTransaction:
     # Writing.
 
     def set(
-        self, key: Any, value: Any, ttl: float | None, tags: Iterable[str] = (), since: int = 0, grace: float = 0.0
+        self, key: Any, value: Any, ttl: float | None, tags: tuple[str, ...] = (), since: int = 0, grace: float = 0.0
     ) -> bool:
         self._end_computation(key)
         names = self._below.names(tags) if tags else ()
@@ -145,7 +145,7 @@ class InTransaction:
         return self._put(key, self._below.codec.encode(value), ttl, (grace, tags), names)
 
     def _put(
-        self, key: Any, stored: Any, ttl: float | None, origin: tuple[float, Iterable[str]], names: tuple[str, ...]
+        self, key: Any, stored: Any, ttl: float | None, origin: tuple[float, tuple[str, ...]], names: tuple[str, ...]
     ) -> bool:
         """Set an encoded value. Return whether the cache would keep it."""
         if not self._below.fits(key, stored):
@@ -220,7 +220,7 @@ class InTransaction:
         return total
 
     def _replace(
-        self, key: Any, stored: Any, ttl: float | None, origin: tuple[float, Iterable[str]], names: tuple[str, ...]
+        self, key: Any, stored: Any, ttl: float | None, origin: tuple[float, tuple[str, ...]], names: tuple[str, ...]
     ) -> bool:
         return self.delete(key) if expires_now(ttl) else self._put(key, stored, ttl, origin, names)
 
@@ -242,14 +242,12 @@ class InTransaction:
         origins = [(self._below, tag) for tag in checked]
         self._overlay().drop_tags(dict(zip(self._below.names(checked), origins, strict=True)))
 
-    def delete_pattern(
-        self, select: Callable[[list[Any]], list[Any]], pattern: str, itersize: int | None = None
-    ) -> int:
+    def delete_pattern(self, select: Select, pattern: str, itersize: int | None = None) -> int:
         known = chain.from_iterable(self._engine.key_batches())
         matching = [key for key in select(list(known)) if self.shows(key)]
         return self._overlay().delete_pattern(select, (self._below, pattern, itersize)) + len(matching)
 
-    def delete_where(self, select: Callable[[list[Any]], list[Any]], by: Any) -> int:
+    def delete_where(self, select: Select, by: Any) -> int:
         """Delete the keys that ``select`` returns, at the commit by ``by.delete_pattern(select)``. Return the number of
         those that the transaction has set."""
         return self._overlay().delete_pattern(select, (by,))

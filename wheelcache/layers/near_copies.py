@@ -12,7 +12,7 @@ from wheelcache import options
 from wheelcache.codec import Codec
 from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.contract import MISSING
-from wheelcache.layers.in_memory import NO_GRACES
+from wheelcache.layers.layer import NO_GRACES
 from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.request import LoadRequest, Unstored, untagged
 from wheelcache.loading.steps import PerDriver, Steps, StepsTo, drive, then
@@ -21,7 +21,7 @@ from wheelcache.near_cache.near_cache import NO_FILLS, Fills, GetOrAdd, NearCach
 from wheelcache.near_cache.store_commits import MARKED, marks_of
 from wheelcache.near_cache.store_tags import UNTAGGED, StoreTags, TaggedWrite
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
-from wheelcache.transactions.overlay import Fill
+from wheelcache.transactions.overlay import Fill, Select
 
 
 class Store(Protocol):
@@ -157,7 +157,7 @@ class _Write:
 
 
 class NearCopies:
-    """Copies of the entries of a store. Its operations are steps.
+    """Copies of the entries of a store. The operations are steps.
 
     Args:
         level: the copies of this process.
@@ -172,6 +172,7 @@ class NearCopies:
     """
 
     has_store = True
+    tag_prefix = ""
 
     __slots__ = ("_has_leases", "_store", "cache", "codec", "level", "tags")
 
@@ -184,7 +185,6 @@ class NearCopies:
         self._has_leases = has_leases
 
     def names(self, tags: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of tags in the cache of the copies."""
         return self.tags.names(tags)
 
     # Reading.
@@ -394,10 +394,7 @@ class NearCopies:
         checked = [options.tag("tags", tag) for tag in tags]
         return self._write([*self.tags.names(checked)], lambda store: self.tags.drop(store, checked), None)
 
-    def delete_pattern(
-        self, select: Callable[[list[Any]], list[Any]], pattern: str, itersize: int | None = None
-    ) -> StepsTo[int]:
-        """Delete keys from the store by ``pattern``, and the copies that ``select`` returns. Return the number."""
+    def delete_pattern(self, select: Select, pattern: str, itersize: int | None = None) -> StepsTo[int]:
         copies = self.cache.engine.deletions(select)
         self.level.computations.outdate_where(select)
         if self.cache.engine.reports_writes:
@@ -493,7 +490,6 @@ class NearCopies:
         return {self.tags.key_of(mark): value for mark, value in marks_of(names).items()}
 
     def begin_commit(self, names: Iterable[Any]) -> Callable[[], object]:
-        """Mark the commit of a transaction that invalidates these keys and tags. Return a function that ends it."""
         marks = self.marks(names) if self.level.marks_commits else {}
         if not marks:
             return lambda: None
@@ -510,7 +506,6 @@ class NearCopies:
         tags: tuple[str, ...],
         others: WritesSince,
     ) -> None:
-        """Share a value of a transaction that was committed, unless it is outdated."""
         if ttl is not None and self._store.by_thread.takes_whole_seconds:
             ttl = floor(ttl)
             if ttl < 1:

@@ -53,7 +53,9 @@ class _Sleep:
 
     def has_thread(self) -> bool:
         """Return whether a thread runs or is being started (then it has no identity yet)."""
-        return self.thread is not None and (self.thread.ident is None or self.thread.is_alive())
+        # Read once: the thread itself may remove it at any moment.
+        thread = self.thread
+        return thread is not None and (thread.ident is None or thread.is_alive())
 
     def wake(self) -> None:
         with self.lock:
