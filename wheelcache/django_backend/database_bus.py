@@ -33,10 +33,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
-from functools import wraps
 from math import inf
 from types import SimpleNamespace
 from typing import Any, Final
@@ -245,18 +244,6 @@ async def inserted() -> None:
     """Return after the notices of the running task are inserted."""
     for insertion in tuple(_insertions_of_task.get() or ()):
         await insertion
-
-
-def awaits_notices(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """Let a method for coroutines return only after the notices of its writes are inserted."""
-
-    @wraps(method)
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        found = await method(*args, **kwargs)
-        await inserted()
-        return found
-
-    return call
 
 
 class DatabaseSource:

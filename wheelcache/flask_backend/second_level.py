@@ -86,17 +86,11 @@ class CachelibStore:
     def add(self, key: str, value: Any, ttl: Any) -> Any:
         return self._l2.add(self._name(key), value, _timeout(ttl))
 
-    def replace(self, key: str, value: Any, ttl: Any) -> Any:
-        raise NotImplementedError
-
     def set_many(self, values: Mapping[str, Any], ttl: Any) -> list[str]:
         names = {self._name(key): key for key in values}
         stored = self._l2.set_many({name: values[key] for name, key in names.items()}, _timeout(ttl))
         left_out = names.keys() - {*stored}
         return [key for name, key in names.items() if name in left_out]
-
-    def touch(self, key: str, ttl: Any) -> Any:
-        raise NotImplementedError
 
     def add_to(self, key: str, delta: Any, is_made: bool) -> Any:
         return self._l2.inc(self._name(key), delta)
@@ -113,12 +107,6 @@ class CachelibStore:
 
     def delete_many(self, keys: list[str]) -> Any:
         return self._l2.delete_many(*map(self._name, keys))
-
-    def delete_pattern(self, pattern: str, itersize: int | None) -> Any:
-        raise NotImplementedError
-
-    def milliseconds_left(self, key: str) -> Any:
-        raise NotImplementedError
 
     def clear(self) -> Any:
         return self._l2.clear()

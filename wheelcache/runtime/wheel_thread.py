@@ -122,10 +122,8 @@ class WheelThread:
 
         It must not start another thread: that would be a greenlet, which never runs. It checks the wheels itself.
         """
-        return any(
-            each is not sleep and each.thread is not None and each.thread.native_id == threading.get_native_id()
-            for each in self._sleeps.all()
-        )
+        others = [each.thread for each in self._sleeps.all() if each is not sleep]
+        return any(thread is not None and thread.native_id == threading.get_native_id() for thread in others)
 
     def _dismiss_all_but(self, sleep: _Sleep) -> None:
         for each in self._sleeps.all():
