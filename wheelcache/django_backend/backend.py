@@ -586,9 +586,9 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         layer, cache_keys = self._layer(), {self._key(key, version): key for key in keys}
         if layer is self._shared or not cache_keys:
             return layer.delete_many([*cache_keys]) if cache_keys else None
-        immediate = [cache_key for cache_key, key in cache_keys.items() if self._layer(key) is self._shared]
-        count = drive(self._shared.delete_many(immediate)) if immediate else 0
-        others = layer.delete_many([*cache_keys.keys() - {*immediate}])
+        immediate = {cache_key for cache_key, key in cache_keys.items() if self._layer(key) is self._shared}
+        count = drive(self._shared.delete_many([*immediate])) if immediate else 0
+        others = layer.delete_many([cache_key for cache_key in cache_keys if cache_key not in immediate])
         return None if count is None or others is None else count + others
 
     def clear(self) -> None:
