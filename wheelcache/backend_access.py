@@ -177,7 +177,7 @@ class BackendAccess(PrefixAccess):
 
     def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
         """Check the tags of an entry, and return the cache's names for them."""
-        return () if tags is NO_TAGS else self._shared.names(options.tags("tags", tags))
+        return () if tags is NO_TAGS else self._shared.names(checked_tags(tags))
 
     def _request(
         self,
@@ -214,6 +214,15 @@ class BackendAccess(PrefixAccess):
         return not (policy.refresh_ahead is None or expires_now(ttl)) and self.loading.needs_refresh(
             cache_key, stored, ttl, policy
         )
+
+
+def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return the tags of an entry.
+
+    Raises:
+        TypeError, ValueError: if they are no valid tags.
+    """
+    return NO_TAGS if tags is NO_TAGS else options.tags("tags", tags)
 
 
 def _seconds_of(key: Any, by_prefix: ByPrefix) -> float:

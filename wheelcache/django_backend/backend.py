@@ -18,7 +18,7 @@ from django.core.cache.backends.base import (
 from django.db import close_old_connections
 
 from wheelcache import options
-from wheelcache.backend_access import NOTHING, BackendAccess
+from wheelcache.backend_access import NOTHING, BackendAccess, checked_tags
 from wheelcache.cache import Cache
 from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
@@ -264,7 +264,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         *,
         tags: Iterable[str] = NO_TAGS,
     ) -> bool | StepsTo[bool]:
-        checked = tags if tags is NO_TAGS else options.tags("tags", tags)
+        checked = checked_tags(tags)
         return self._layer(key).add(self._key(key, version), value, self._ttl(timeout), checked)  # type: ignore[no-any-return]
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
@@ -512,7 +512,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         )
         # The ``get`` has counted the look-up.
         request.is_counted, request.is_computed = True, is_computed
-        checked = tags if tags is NO_TAGS else options.tags("tags", tags)
+        checked = checked_tags(tags)
         stored, error = yield from self._layer(key).compute(request, checked, self._fill_grace(key))
         return (None, error) if error is not None else (self._decode(stored), None)
 
@@ -571,7 +571,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             for key, value in data.items():
                 self.set(key, value, timeout, version, tags=tags)
             return []
-        checked = tags if tags is NO_TAGS else options.tags("tags", tags)
+        checked = checked_tags(tags)
         originals = {self._key(key, version): key for key in data}
         values = {cache_key: data[key] for cache_key, key in originals.items()}
         graces = {cache_key: self._fill_grace(key) for cache_key, key in originals.items()} if self._fill_graces else {}

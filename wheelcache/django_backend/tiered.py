@@ -14,6 +14,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LE
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
+from wheelcache.backend_access import checked_tags
 from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
@@ -213,7 +214,7 @@ class TieredCache(WheelCache):
             self._key(key, version),
             default if is_computed else lambda: default,
             timeout if callable(timeout) else self._ttl(timeout),
-            tags,
+            checked_tags(tags),
             self._fill_grace(key) if self._fill_graces else 0.0,
             is_computed=is_computed,
             is_missing=is_missing,

@@ -15,7 +15,7 @@ from flask import Flask
 from flask_caching.backends.base import BaseCache
 
 from wheelcache import options
-from wheelcache.backend_access import NOTHING, BackendAccess, ByPrefix
+from wheelcache.backend_access import NOTHING, BackendAccess, ByPrefix, checked_tags
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
 from wheelcache.core.access import MAX_FAST_TTL, NO_TAGS
@@ -180,7 +180,7 @@ class EngineBackend(BackendAccess, BaseCache):
             is_stored = self._set_at_once(key, value, ttl) if tags is NO_TAGS and not grace else None
             if is_stored is not None:
                 return is_stored
-        checked = tags if tags is NO_TAGS else options.tags("tags", tags)
+        checked = checked_tags(tags)
         found = drive(layer.set(self._cache_key(key), value, ttl, checked, since, grace))
         # Without a store, the result is whether the key existed.
         return found or (options.expires_now(ttl) and self._memory is not None)
@@ -197,7 +197,7 @@ class EngineBackend(BackendAccess, BaseCache):
             is_stored = self._add_at_once(key, value, ttl)
             if is_stored is not None:
                 return is_stored
-        checked = tags if tags is NO_TAGS else options.tags("tags", tags)
+        checked = checked_tags(tags)
         return drive(self._layer().add(self._cache_key(key), value, ttl, checked))  # type: ignore[no-any-return]
 
     def set_many(
@@ -212,7 +212,7 @@ class EngineBackend(BackendAccess, BaseCache):
             self._count_computations(mapping)
             if self._set_many_at_once(mapping, ttl):
                 return list(mapping)
-        checked = tags if tags is NO_TAGS else options.tags("tags", tags)
+        checked = checked_tags(tags)
         originals = {self._cache_key(key): key for key in mapping}
         values = {cache_key: mapping[key] for cache_key, key in originals.items()}
         if versions:
@@ -319,7 +319,7 @@ class EngineBackend(BackendAccess, BaseCache):
         request = self.loading.request(*(self._cache_key(key), loader, ttl, policy), encode=self._encode, is_alone=True)
         # The ``get`` has counted the look-up.
         request.is_counted = True
-        checked = tags if tags is NO_TAGS else options.tags("tags", tags)
+        checked = checked_tags(tags)
         return self._decode(run(self._layer().compute(request, checked, self._fill_grace(key))))
 
     def get_or_load(self, key: str, loader: Callable[..., R], timeout: Timeout = None) -> R:

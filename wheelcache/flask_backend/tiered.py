@@ -14,6 +14,7 @@ import cachelib
 from flask import Flask
 
 from wheelcache import options
+from wheelcache.backend_access import checked_tags
 from wheelcache.cache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.access import NO_TAGS
@@ -158,7 +159,7 @@ class TieredCache(EngineBackend):
         return isinstance(self.l2, WheelCache | cachelib.SimpleCache)
 
     def begin(self, tags: tuple[str, ...]) -> Begun:
-        write = self._shared.begin(tags)
+        write = self._shared.begin(checked_tags(tags))
         return Begun(tags, write.names, 0, write=write)
 
     def get_or_load(self, key: str, loader: Callable[..., R], timeout: Timeout = None, *, tags: Any = NO_TAGS) -> R:
@@ -171,7 +172,7 @@ class TieredCache(EngineBackend):
         ttl = timeout if callable(timeout) else self._ttl(timeout)
         if self.is_in_transaction():
             return self._load_alone(key, loader, ttl, PLAIN, tags)  # type: ignore[no-any-return]
-        steps = self._shared.compute(self._cache_key(key), loader, ttl, tags, self._fill_grace(key))
+        steps = self._shared.compute(self._cache_key(key), loader, ttl, checked_tags(tags), self._fill_grace(key))
         found = self._get_at_once(key)
         return run(steps) if found is MISSING else found  # type: ignore[no-any-return]
 

@@ -258,7 +258,7 @@ class NearCopies:
     # Writing.
 
     def set(
-        self, key: Any, value: Any, ttl: Any, tags: Iterable[str] = (), since: int = 0, grace: float = 0.0
+        self, key: Any, value: Any, ttl: Any, tags: tuple[str, ...] = (), since: int = 0, grace: float = 0.0
     ) -> StepsTo[bool]:
         level = self.level
         begun = self.tags.begin(tags, [key], since)
@@ -272,7 +272,7 @@ class NearCopies:
         stored = yield from self._write_value(write, write.set, fills, NewTimeout(ttl, _took_effect), may_be_marked)
         return self._store.by_thread.is_stored(stored) and not (fills and are_outdated(fills))
 
-    def add(self, key: Any, value: Any, ttl: Any, tags: Iterable[str] = ()) -> StepsTo[bool]:
+    def add(self, key: Any, value: Any, ttl: Any, tags: tuple[str, ...] = ()) -> StepsTo[bool]:
         level = self.level
         write = _Write(self, self.tags.begin(tags, [key]), {key: value}, ttl)
         may_be_marked = level.may_be_marked([key])
@@ -322,7 +322,7 @@ class NearCopies:
         self,
         values: Mapping[Any, Any],
         ttl: Any,
-        tags: Iterable[str] = (),
+        tags: tuple[str, ...] = (),
         graces: Mapping[Any, float] = NO_GRACES,
         *,
         is_exact: bool = False,
@@ -423,7 +423,7 @@ class NearCopies:
         key: Any,
         loader: Callable[..., Any],
         ttl: Any,
-        tags: Iterable[str],
+        tags: tuple[str, ...],
         grace: float,
         *,
         is_computed: bool = True,

@@ -21,8 +21,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
 
-from wheelcache import options
-from wheelcache.core.access import NO_TAGS, is_printable
+from wheelcache.core.access import is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.core.reusable import check_reusable
 from wheelcache.errors import TagsUnsupported
@@ -70,12 +69,11 @@ class StoreTags:
         self._is_outage = level.is_outage
         self.key_of = key_of
 
-    def begin(self, tags: Iterable[str], cache_keys: Iterable[Any] = (), since: int = 0) -> TaggedWrite:
+    def begin(self, tags: tuple[str, ...], cache_keys: Iterable[Any] = (), since: int = 0) -> TaggedWrite:
         """Return a write of values with these tags, which answers the misses of ``cache_keys`` by this caller, unless
         the moment ``since`` at which their computation began is known."""
         missed = map(self._misses.since, cache_keys)
-        checked = tags if tags is NO_TAGS else options.tags("tags", tags)
-        return TaggedWrite(self, checked, since or min(filter(None, missed), default=0)) if checked else UNTAGGED
+        return TaggedWrite(self, tags, since or min(filter(None, missed), default=0)) if tags else UNTAGGED
 
     def names(self, tags: Iterable[str]) -> tuple[str, ...]:
         """Return the names of tags in the cache of the copies: the final keys of their tokens."""
