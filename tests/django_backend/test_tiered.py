@@ -108,6 +108,22 @@ def test_prefix_version_and_timeout_are_those_of_the_l2_unless_given(made, given
     assert f"{expected[0]}:{expected[1]}:k" in made[-1]._cache
 
 
+class OwnKeysCache(LocMemCache):
+    def make_key(self, key, version=None):
+        return f"own {key}".replace(" ", "-")
+
+
+def test_a_cache_behind_that_makes_its_keys_in_its_own_way_makes_those_of_both_levels():
+    behind = {"BACKEND": f"{__name__}.OwnKeysCache", "LOCATION": "own keys"}
+    with override_settings(CACHES={"default": {"BACKEND": LOCMEM}, "behind": behind}):
+        cache = TieredCache("own keys", params_of())
+        cache.set("k", 1)
+        assert caches["behind"]._cache.keys() == {"own-k"}
+        assert (caches["behind"].get("k"), cache.get("k"), cache.get_many(["k"])) == (1, 1, {"k": 1})
+        cache.delete("k")
+        assert caches["behind"].get("k") is None
+
+
 def test_names_changed_on_the_fly_are_those_of_both_levels_and_what_is_not_told_is_not_copied(tier, empty_redis):
     tier = tier("redis", empty_redis)
     cache = tier.backend
