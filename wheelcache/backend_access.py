@@ -92,9 +92,10 @@ class BackendAccess(PrefixAccess):
             key: the caller's key, if the call has a single one.
         """
         inner = self._in_transaction
-        if inner is None or not inner.is_open() or (type(key) is str and key.startswith(self._immediate)):
-            return self._shared
-        return inner
+        return self._shared if inner is None or not inner.is_open() or self._is_immediate(key) else inner
+
+    def _is_immediate(self, key: Any) -> bool:
+        return type(key) is str and key.startswith(self._immediate)
 
     def _use_codec(self, codec: Codec, *, keeps_atoms: bool) -> None:
         """Encode values with ``codec``.
@@ -128,6 +129,8 @@ class BackendAccess(PrefixAccess):
         return default
 
     def _get_in_transaction(self, key: Any, default: Any, version: int | None) -> Any:
+        if self._is_immediate(key):
+            return self._get_shared(key, default, version)
         cache_key, layer = self._key(key, version), self._in_transaction
         found = layer.find(cache_key)
         if type(found) is Fill:

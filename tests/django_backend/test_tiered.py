@@ -110,18 +110,25 @@ def test_prefix_version_and_timeout_are_those_of_the_l2_unless_given(made, given
 
 class OwnKeysCache(LocMemCache):
     def make_key(self, key, version=None):
-        return f"own {key}".replace(" ", "-")
+        return super().make_key(key, version).replace(" ", "-")
 
 
 def test_a_cache_behind_that_makes_its_keys_in_its_own_way_makes_those_of_both_levels():
-    behind = {"BACKEND": f"{__name__}.OwnKeysCache", "LOCATION": "own keys"}
+    behind = {"BACKEND": f"{__name__}.OwnKeysCache", "LOCATION": "own keys", "KEY_PREFIX": "site"}
     with override_settings(CACHES={"default": {"BACKEND": LOCMEM}, "behind": behind}):
         cache = TieredCache("own keys", params_of())
-        cache.set("k", 1)
-        assert caches["behind"]._cache.keys() == {"own-k"}
-        assert (caches["behind"].get("k"), cache.get("k"), cache.get_many(["k"])) == (1, 1, {"k": 1})
-        cache.delete("k")
-        assert caches["behind"].get("k") is None
+        cache.set("a key", 1)
+        assert caches["behind"]._cache.keys() == {"site:1:a-key"}
+        found = (
+            caches["behind"].get("a key"),
+            cache.get("a key"),
+            cache.get_many(["a key"]),
+            cache.get("a key", version=2),
+        )
+        assert found == (1, 1, {"a key": 1}, None)
+        cache.set(5, 5)
+        cache.delete("a key")
+        assert (caches["behind"].get("a key"), caches["behind"].get(5)) == (None, 5)
 
 
 def test_names_changed_on_the_fly_are_those_of_both_levels_and_what_is_not_told_is_not_copied(tier, empty_redis):
@@ -273,6 +280,27 @@ def test_a_table_of_a_database_may_stand_behind(tier):
 
 
 # Async methods.
+
+
+HEADERS = "views.decorators.cache.cache_header..0123456789abcdef0123456789abcdef.en-us.UTC"
+PAGE = (
+    "views.decorators.cache.cache_page..GET.0123456789abcdef0123456789abcdef.fedcba9876543210fedcba9876543210.en-us.UTC"
+)
+
+
+def test_a_list_of_headers_is_held_back_and_stored_without_blocking_the_loop(tier):
+    tier = tier(fill_wait=5)
+    cache = tier.backend
+
+    async def use():
+        assert [await cache.aget(HEADERS), await cache.aget(PAGE)] == [None, None]
+        assert await cache.aset(HEADERS, ["HTTP_COOKIE"])
+        assert not tier.noted.calls or tier.noted.calls[-1][0] == "aget"
+        assert await cache.aset(PAGE, "page")
+
+    asyncio.run(use())
+    assert [name for name, _ in tier.noted.calls if name.endswith("set")] == ["aset", "aset"]
+    assert (cache.get(HEADERS), cache.get(PAGE)) == (["HTTP_COOKIE"], "page")
 
 
 def test_async_methods_use_those_of_the_cache_behind(tier):

@@ -498,3 +498,35 @@ def test_a_block_accepts_no_other_options_of_get_or_set(cache, wrong):
     with transaction.atomic(), pytest.raises((TypeError, ValueError), match=next(iter(wrong))) as within:
         cache.get_or_set("key", 1, **wrong)
     assert type(within.value) is type(outside.value)
+
+
+def test_the_keys_of_a_cache_of_this_package_behind_are_those_that_the_transaction_sees():
+    behind = {"BACKEND": WHEEL, "LOCATION": "the keys behind"}
+    tiered = {"BACKEND": TIERED, "OPTIONS": {**FOLLOWS, "L2": "behind"}}
+    with override_settings(CACHES={"default": {"BACKEND": WHEEL}, "behind": behind, "tiered": tiered}):
+        cache = caches["tiered"]
+        cache.set_many({"a": 1, "b": 1})
+        with transaction.atomic():
+            cache.delete("b")
+            cache.set_many({"a": 2, "n": 3})
+            assert sorted(cache.keys("*")) == sorted(cache.iter_keys("*")) == ["a", "n"]
+        assert sorted(cache.keys("*")) == ["a", "n"]
+
+
+def test_an_immediate_key_is_there_for_every_call_after_the_transaction_has_cleared_the_cache(cache):
+    cache.set("throttle_user", [1])
+    with transaction.atomic():
+        cache.set("key", 1)
+        cache.clear()
+        found = cache.get("throttle_user"), cache.get_many(["throttle_user", "key"]), cache.has_key("throttle_user")
+        assert found == ([1], {"throttle_user": [1]}, True)
+
+
+def test_a_key_function_gets_the_number_of_the_version_of_a_pattern():
+    def key_function(key, prefix, version):
+        return f"{version:d}|{prefix}|{key}"
+
+    cache = WheelCache("patterns", {"OPTIONS": FOLLOWS, "KEY_FUNCTION": key_function})
+    cache.set_many({"a1": 1, "a2": 2, "b": 3})
+    assert cache.delete_pattern("a*") == 2
+    assert cache.keys("*") == ["b"]

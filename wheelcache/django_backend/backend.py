@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial, wraps
-from types import GeneratorType
 from typing import Any, Final, Protocol, TypeVar, Unpack, overload
 
 from django.conf import settings
@@ -27,18 +26,18 @@ from wheelcache.django_backend.direct_access import follow_setting
 from wheelcache.django_backend.redis_calls import RedisCalls, check_xx
 from wheelcache.django_backend.request_context import (
     act_for_request,
+    headers_held_for,
     headers_of,
     is_held_back,
     is_of_page,
     page_tags,
     shares_its_thread,
-    store_headers,
 )
 from wheelcache.django_backend.stores import Store, check_timeout, store_for
 from wheelcache.layers.in_memory import InMemory
 from wheelcache.loading.policy import LoadOptions, load_policy
 from wheelcache.loading.request import LoadRequest
-from wheelcache.loading.steps import Steps, StepsTo, after, drive, drive_async, run, run_async
+from wheelcache.loading.steps import Steps, StepsTo, after, drive, drive_async, in_steps, run, run_async
 from wheelcache.runtime.request_scope import end_request, forget_misses
 from wheelcache.runtime.worker_pool import cleanups
 
@@ -159,7 +158,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
     """
 
     serves_all_threads = True
-    _immediate = IMMEDIATE
+    _immediate: tuple[str, ...] = IMMEDIATE
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
         # First, so that a wrong setting is reported before BaseCache uses it.
@@ -388,9 +387,10 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         """Store a value after the list of headers that was held back for it, or hold it back if it is such a list."""
         if is_held_back(self._cache, key, cache_key, store):
             return True
-        found = store()
-        is_stored = (yield from found) if type(found) is GeneratorType else found
-        store_headers(self._cache, key, lambda headers: self._key(headers, version))
+        is_stored = yield from in_steps(store())
+        held = headers_held_for(self._cache, key, lambda headers: self._key(headers, version))
+        if held is not None:
+            yield from in_steps(held.store())
         return is_stored
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
@@ -420,12 +420,20 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         return drive(self._get_many(keys, version))
 
     def _get_many(self, keys: Iterable[Any], version: int | None = None) -> Any:
-        cache_keys = [(key, self._key(key, version)) for key in keys]
+        layer, cache_keys = self._layer(), [(key, self._key(key, version)) for key in keys]
+        immediate = self._immediate_among(layer, cache_keys)
 
         def decoded(found: dict[Any, Any]) -> dict[Any, Any]:
             return {key: self._decode(found[cache_key]) for key, cache_key in cache_keys if cache_key in found}
 
-        return after(decoded, self._layer().get_many([cache_key for _, cache_key in cache_keys]))
+        found = layer.get_many([cache_key for _, cache_key in cache_keys if cache_key not in immediate])
+        return decoded(found | drive(self._shared.get_many([*immediate]))) if immediate else after(decoded, found)
+
+    def _immediate_among(self, layer: Any, cache_keys: list[tuple[Any, Any]]) -> Collection[Any]:
+        """Return the cache's keys of those callers' keys that do not follow the transaction of ``layer``."""
+        if layer is self._shared:
+            return ()
+        return {cache_key for key, cache_key in cache_keys if self._layer(key) is self._shared}
 
     def _sought(
         self,
@@ -583,19 +591,19 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         return drive(self._delete_many(keys, version))  # type: ignore[no-any-return]
 
     def _delete_many(self, keys: Iterable[Any], version: int | None = None) -> Any:
-        layer, cache_keys = self._layer(), {self._key(key, version): key for key in keys}
-        if layer is self._shared or not cache_keys:
-            return layer.delete_many([*cache_keys]) if cache_keys else None
-        immediate = {cache_key for cache_key, key in cache_keys.items() if self._layer(key) is self._shared}
+        layer, cache_keys = self._layer(), [(key, self._key(key, version)) for key in keys]
+        immediate = self._immediate_among(layer, cache_keys)
+        if not cache_keys:
+            return None
+        found = layer.delete_many([cache_key for _, cache_key in cache_keys if cache_key not in immediate])
         count = drive(self._shared.delete_many([*immediate])) if immediate else 0
-        others = layer.delete_many([cache_key for cache_key in cache_keys if cache_key not in immediate])
-        return None if count is None or others is None else count + others
+        return after(lambda found: None if found is None or count is None else found + count, found)
 
     def clear(self) -> None:
-        drive(self._layer().clear())
+        drive(self._clear())
 
     def _clear(self) -> Any:
-        return self._layer().clear()
+        return after(_nothing, self._layer().clear())
 
     # Unless there is a store, these wait for nothing but their notices.
 
@@ -623,6 +631,10 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         if timeout is DEFAULT_TIMEOUT:
             return self.default_timeout
         return timeout if type(timeout) is int else options.django_timeout("timeout", timeout)
+
+
+def _nothing(found: object) -> None:
+    return None
 
 
 def _refused(found: object) -> bool:

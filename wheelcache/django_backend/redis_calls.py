@@ -60,7 +60,6 @@ class RedisCalls:
         _shared: Any
         _memory: Any
         key_func: Callable[..., str]
-        key_prefix: str
         store: Store
         version: int
 
@@ -166,15 +165,15 @@ class RedisCalls:
         return drive(self._delete_pattern(pattern, version, prefix, itersize))  # type: ignore[no-any-return]
 
     def _delete_pattern(self, pattern: str, version: int | None, prefix: str | None, itersize: int | None) -> Any:
-        select = self._filter(pattern, *self._around(version, prefix), itersize)
-        return self._layer().delete_pattern(select, self._pattern(pattern, version, prefix), itersize)
+        made = self._pattern(pattern, *self._around(version, prefix))
+        return self._layer().delete_pattern(selection(made, itersize), made, itersize)
 
     async def adelete_pattern(
         self, pattern: str, version: int | None = None, prefix: str | None = None, itersize: int | None = None
     ) -> int:
         if self._layer() is self._memory:
-            count = 0
-            for deleted in self._layer().deletions(self._filter(pattern, *self._around(version, prefix), itersize)):
+            made, count = self._pattern(pattern, *self._around(version, prefix)), 0
+            for deleted in self._layer().deletions(selection(made, itersize)):
                 count += deleted
                 await asyncio.sleep(0)
         else:
@@ -184,7 +183,7 @@ class RedisCalls:
 
     def _key_batches(self, search: str, itersize: int | None, version: int | None) -> Iterator[list[str]]:
         before, after = self._around(version, None)
-        select = self._filter(search, before, after, itersize)
+        select = selection(self._pattern(search, before, after), itersize)
         layer = self._layer()
         is_shared = layer is self._shared
 
@@ -197,15 +196,9 @@ class RedisCalls:
         )
         return shared if is_shared else chain(shared, [shown(select(layer.own_keys()))])
 
-    def _pattern(self, pattern: str, version: int | None, prefix: str | None) -> str:
-        """Return a pattern of final keys, as django-redis makes it."""
-        prefix, version = self.key_prefix if prefix is None else prefix, self.version if version is None else version
-        return self.key_func(pattern, escaped(prefix), escaped(str(version)))
-
-    def _filter(self, pattern: str, before: str, after: str, itersize: int | None) -> Callable[[list[Any]], list[Any]]:
-        """Return a function that selects the made keys that match ``pattern`` between two literals."""
-        options.count_or_none("itersize", itersize)
-        return partial(matching, matcher(f"{escaped(before)}{options.text('pattern', pattern)}{escaped(after)}"))
+    def _pattern(self, pattern: str, before: str, after: str) -> str:
+        """Return the pattern of made keys for one of keys between two literals."""
+        return f"{escaped(before)}{options.text('pattern', pattern)}{escaped(after)}"
 
     def _around(self, version: int | None, prefix: str | None) -> tuple[str, str]:
         """Return the text before and after the key in made keys."""
@@ -240,6 +233,12 @@ class RedisCalls:
         return Lock(self.store.locks, name, timeout, sleep, blocking, blocking_timeout, thread_local)
 
     alock = lock
+
+
+def selection(made: str, itersize: int | None) -> Callable[[list[Any]], list[Any]]:
+    """Return a function that selects the made keys that match a pattern."""
+    options.count_or_none("itersize", itersize)
+    return partial(matching, matcher(made))
 
 
 def check_xx(*, nx: bool, tags: Any) -> None:

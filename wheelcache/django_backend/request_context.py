@@ -45,7 +45,7 @@ from wheelcache.cache import Cache
 from wheelcache.core.tags import moment
 from wheelcache.http_cache.headers import cache_tags
 from wheelcache.loading.background import surroundings
-from wheelcache.loading.steps import drive, drive_async
+from wheelcache.loading.steps import drive
 from wheelcache.runtime.request_scope import RequestScope, current_scope, end_request, on_its_own
 
 PREFIX: Final = "views.decorators.cache."
@@ -106,16 +106,13 @@ class Held:
         store: stores it. Returns the result, or steps to it.
     """
 
-    __slots__ = ("_store",)
+    __slots__ = ("store",)
 
     def __init__(self, store: Callable[[], Any]) -> None:
-        self._store = store
+        self.store = store
 
     def __call__(self) -> object:
-        return drive(self._store())
-
-    async def run_async(self) -> object:
-        return await drive_async(self._store())
+        return drive(self.store())
 
 
 def held_back_of(cache: Cache) -> Iterator[Held]:
@@ -141,15 +138,16 @@ def headers_of(page: Any) -> str | None:
     return None if match is None else f"{HEADERS}{match[1]}.{match[2]}{match[3] or ''}"
 
 
-def store_headers(cache: Cache, page: Any, key_of: Callable[[str], Any]) -> None:
-    """Store the list of headers that was held back, if ``page`` is the key of the page that it waited for.
+def headers_held_for(cache: Cache, page: Any, key_of: Callable[[str], Any]) -> Held | None:
+    """Take the list of headers that was held back until ``page`` is stored, if that is the key of a page.
 
     Args:
         key_of: returns the key of the cache for a key of the caller.
     """
     headers = headers_of(page)
-    if headers is not None:
-        current_scope().store_held_back((cache, key_of(headers)))
+    if headers is None:
+        return None
+    return current_scope().take_held_back((cache, key_of(headers)))  # type: ignore[return-value]
 
 
 class PageTags:

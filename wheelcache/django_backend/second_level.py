@@ -50,13 +50,19 @@ KeyFunction = Callable[[Any, str, Any], str]
 
 def take_final_keys(l2: BaseCache) -> KeyFunction:
     """Let ``l2`` take final keys, and return the function that makes them of its callers' keys."""
-    made: KeyFunction = l2.key_func
-    if type(l2).make_key is not BaseCache.make_key:
-        make_key = l2.make_key
-        made = lambda key, _, version: make_key(key, version=version)  # noqa: E731
-        l2.make_key = _final  # type: ignore[method-assign]
-    l2.key_func = _final
-    return made
+    if type(l2).make_key is BaseCache.make_key or well_known(type(l2)) == DJANGO_REDIS:
+        made: KeyFunction = l2.key_func
+        l2.key_func = _final
+        return made
+    # Its own method may use the key function.
+    make_key = l2.make_key
+    l2.make_key = _final  # type: ignore[method-assign]
+
+    def own(key: Any, prefix: str, version: Any) -> str:
+        l2.key_prefix = prefix
+        return make_key(key, version=version)
+
+    return own
 
 
 def _final(key: Any, *rest: Any, **given: Any) -> Any:
@@ -191,6 +197,8 @@ def second_level(alias: str, key_settings: Mapping[str, Any], timeout: float, re
         # other one to use, so an error is better.
         params["OPTIONS"] = {"retry_attempts": 0, "dead_timeout": 0, **params["OPTIONS"]}
     if known == DJANGO_REDIS:
+        # Patterns return final keys.
+        params["REVERSE_KEY_FUNCTION"] = _final
         location = _with_timeouts(location, params["OPTIONS"])
     l2: BaseCache = cls(location, params)
     return l2

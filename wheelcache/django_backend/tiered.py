@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -19,7 +19,7 @@ from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.database_bus import inserted
-from wheelcache.django_backend.redis_calls import Awaited
+from wheelcache.django_backend.redis_calls import Awaited, selection
 from wheelcache.django_backend.request_context import held_back_of
 from wheelcache.django_backend.second_level import (
     SERVE_ALL_THREADS,
@@ -141,6 +141,9 @@ class TieredCache(WheelCache):
             variant,
         )
         self._l2_keys: KeyFunction = take_final_keys(l2)
+        if isinstance(l2, WheelCache):
+            # It looks at the beginnings of the keys that it gets.
+            l2._immediate = tuple([self._l2_keys(each, l2.key_prefix, l2.version) for each in l2._immediate])
         return store
 
     def _make_layer(self) -> NearCopies:
@@ -166,8 +169,10 @@ class TieredCache(WheelCache):
             cache_key = self._usual_key(key)
             if cache_key is not None:
                 return cache_key
-        cache_key = self.make_key(key, version=version)
-        return cache_key if self._keeps and is_printable(cache_key, MEMCACHE_MAX_KEY_LENGTH) else (cache_key,)
+        return self._of_copy(self.make_key(key, version=version))
+
+    def _of_copy(self, made: str) -> Any:
+        return made if self._keeps and is_printable(made, MEMCACHE_MAX_KEY_LENGTH) else (made,)
 
     # These have no ``grace`` of a call: FILL_GRACE keeps old values in the copies only.
     def get_or_set(  # type: ignore[override]
@@ -223,24 +228,26 @@ class TieredCache(WheelCache):
     # The calls of django-redis. The other cache must have them; the calls that change a timeout only need ``touch``.
 
     def _keys(self, search: str, version: int | None = None) -> StepsTo[list[str]]:
-        pattern = self._pattern(search, version, None)
+        before, after = self._around(version, None)
+        pattern = self._pattern(search, before, after)
         found = yield from self._shared.read(lambda store: store.method("keys")(pattern))
-        return [] if found is MISSING else found
+        return [] if found is MISSING else [*self._shown(found, pattern, before, after)]
 
     keys, akeys = twins(_keys)
 
     def iter_keys(self, search: str, itersize: int | None = None, version: int | None = None) -> Iterator[str]:
-        given = {} if itersize is None else {"itersize": itersize}
-        found: Iterator[str] = method_of(self._l2, "iter_keys")(self._pattern(search, version, None), **given)
-        layer = self._layer()
-        if layer is self._shared:
-            return found
         before, after = self._around(version, None)
-        own = self._filter(search, before, after, itersize)(layer.own_keys())
-        return chain(
-            (key for key in found if layer.shows(self._key(key, version))),
-            (text_of(key).removeprefix(before).removesuffix(after) for key in own),
-        )
+        pattern = self._pattern(search, before, after)
+        given = {} if itersize is None else {"itersize": itersize}
+        return self._shown(method_of(self._l2, "iter_keys")(pattern, **given), pattern, before, after)
+
+    def _shown(self, found: Iterable[str], pattern: str, before: str, after: str) -> Iterator[str]:
+        """Return callers' keys, given final ones in the store: those that the transaction sees, and its own."""
+        layer = self._layer()
+        if layer is not self._shared:
+            seen = (key for key in found if layer.shows(self._of_copy(key)))
+            found = chain(seen, selection(pattern, None)(layer.own_keys()))
+        return (text_of(key).removeprefix(before).removesuffix(after) for key in found)
 
     async def aiter_keys(
         self, search: str, itersize: int | None = None, version: int | None = None
@@ -264,7 +271,7 @@ class TieredCache(WheelCache):
     async def aclose(self, **kwargs: Any) -> None:
         for headers in held_back_of(self._cache):
             # ``close`` would write it to the other cache in this thread and block the event loop.
-            await headers.run_async()
+            await drive_async(headers.store())
         super().close(**kwargs)
         await self._l2.aclose(**kwargs)
 

@@ -182,8 +182,8 @@ class EngineBackend(BackendAccess, BaseCache):
                 return is_stored
         checked = checked_tags(tags)
         found = drive(layer.set(self._cache_key(key), value, ttl, checked, since, grace))
-        # Without a store, the result is whether the key existed.
-        return found or (options.expires_now(ttl) and self._memory is not None)
+        # Without a store, and in a transaction, the result is whether the key existed.
+        return found or (options.expires_now(ttl) and (self._memory is not None or layer is not self._shared))
 
     def add(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
         """Store a value unless the key exists. Return whether it was stored.
@@ -256,7 +256,7 @@ class EngineBackend(BackendAccess, BaseCache):
         if total is not None:
             return total
         cache_key = self._cache_key(key)
-        total = drive(self._layer().add_to(cache_key, delta, 0, self._ttl(None)))
+        total = drive(self._layer().add_to(cache_key, delta, 0, self._ttl(None), or_none=True))
         return total if self._shared.fits(cache_key, self._encode(total)) else None
 
     def dec(self, key: str, delta: int = 1) -> Any:

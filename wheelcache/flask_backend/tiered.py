@@ -191,9 +191,9 @@ class TieredCache(EngineBackend):
         return self._shared.previous(self._cache_key(key))  # type: ignore[no-any-return]
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
+        ttl = self._version_ttl(key, self._ttl(timeout))
         # The second level cannot do this atomically.
-        if self.get(key) == version:
-            ttl = self._version_ttl(key, self._ttl(timeout))
+        if not options.expires_now(ttl) and self.get(key) == version:
             drive(self._layer().set(self._cache_key(key), version, ttl))
 
     def _cache_key(self, key: str) -> str:

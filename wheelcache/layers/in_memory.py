@@ -169,12 +169,14 @@ class InMemory:
     def touch(self, key: Any, ttl: float | None) -> bool:
         return self.cache.delete(key) if expires_now(ttl) else self.cache.touch(key, ttl)
 
-    def add_to(self, key: Any, delta: Any, start: Any = MISSING, ttl: float | None = None) -> Any:
+    def add_to(
+        self, key: Any, delta: Any, start: Any = MISSING, ttl: float | None = None, *, or_none: bool = False
+    ) -> Any:
         encode, decode = self.codec.encode, self.codec.decode
 
         def added(stored: Any) -> Any:
             value = decode(stored)
-            return encode((start if value is None and start is not MISSING else value) + delta)
+            return encode((start if value is None and or_none else value) + delta)
 
         while True:
             try:

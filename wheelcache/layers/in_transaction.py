@@ -206,16 +206,18 @@ class InTransaction:
             return drive(self._below.touch(key, ttl))  # type: ignore[no-any-return]
         return self._replace(key, fill.value, ttl, fill.origin, fill.tags)
 
-    def add_to(self, key: Any, delta: Any, start: Any = MISSING, ttl: float | None = None) -> Any:
+    def add_to(
+        self, key: Any, delta: Any, start: Any = MISSING, ttl: float | None = None, *, or_none: bool = False
+    ) -> Any:
         fill = self._own_value_or_apply_delete(key)
         if fill is None:
-            total = drive(self._below.add_to(key, delta, start, ttl))
+            total = drive(self._below.add_to(key, delta, start, ttl, or_none=or_none))
             if start is not MISSING and total is not None:
                 self._made(key)
             return total
         codec = self._below.codec
         value = codec.decode(fill.value)
-        total = (start if value is None and start is not MISSING else value) + delta
+        total = (start if value is None and or_none else value) + delta
         self._replace(key, codec.encode(total), fill.seconds_left(self._engine.now()), fill.origin, fill.tags)
         return total
 

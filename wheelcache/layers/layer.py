@@ -71,11 +71,14 @@ class Operations(Protocol):
     def touch(self, key: Any, ttl: float | None) -> Any:
         """Give an entry a new TTL, without jitter. Return whether the key exists."""
 
-    def add_to(self, key: Any, delta: Any, start: Any = MISSING, ttl: float | None = None) -> Any:
+    def add_to(
+        self, key: Any, delta: Any, start: Any = MISSING, ttl: float | None = None, *, or_none: bool = False
+    ) -> Any:
         """Add to a number, which keeps its expiry. Return the sum; MISSING if the key is missing and has no ``start``.
 
         Args:
-            start: the value of a missing key or of None. For a missing key, the sum is stored with ``ttl``.
+            start: the value of a missing key, for which the sum is stored with ``ttl``.
+            or_none: whether ``start`` is also the value of None.
         """
 
     def delete(self, key: Any) -> Any:

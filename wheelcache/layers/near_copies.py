@@ -360,7 +360,9 @@ class NearCopies:
     def touch(self, key: Any, ttl: Any) -> StepsTo[bool]:
         return self._write([key], lambda store: store.touch(name_of(key), ttl), False, NewTimeout(ttl, bool))
 
-    def add_to(self, key: Any, delta: Any, start: Any = MISSING, ttl: Any = None) -> StepsTo[Any]:
+    def add_to(
+        self, key: Any, delta: Any, start: Any = MISSING, ttl: Any = None, *, or_none: bool = False
+    ) -> StepsTo[Any]:
         """Do the same as ``InMemory.add_to``; the store decides what becomes of a missing number.
 
         Raises:

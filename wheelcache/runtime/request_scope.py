@@ -178,10 +178,11 @@ class RequestScope:
             for lease in list(self.leases):
                 lease.give_up()
 
-    def store_held_back(self, key: tuple[object, Hashable]) -> None:
-        """Store the entry of a cache and key, if this scope, or one that it acts for, holds it back."""
-        for scope in self.with_parents():
-            scope._store(key)
+    def take_held_back(self, key: tuple[object, Hashable]) -> Callable[[], object] | None:
+        """Return the function that stores the entry of a cache and key, if this scope, or one that it acts for, holds
+        it back. The caller must call it."""
+        found = [scope.held_back.pop(key, None) for scope in self.with_parents()]
+        return next(filter(None, found), None)
 
     def _store(self, key: tuple[object, Hashable]) -> None:
         store = self.held_back.pop(key, None)
