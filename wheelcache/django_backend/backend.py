@@ -172,7 +172,9 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         # Django warns of longer keys. They are stored under another name, so that each call reaches the warning.
         self._max_key_length = MEMCACHE_MAX_KEY_LENGTH
         self._culls = self.store.cull_frequency is not None
-        self._sets_at_once = not (self._culls or self._fill_waits)
+        self._sets_at_once = self._plain is not None and not (
+            self._culls or self._fill_waits or self._in_transaction is not None
+        )
         super().__init__(params)
         # Not at the import, which needs no settings, nor in the app, which a site need not install.
         follow_setting()
@@ -319,15 +321,17 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         Raises:
             ValueError: if ``xx`` is given with ``nx`` or ``tags``.
         """
-        layer, missed_at = self._shared if self._in_transaction is None else self._layer(key), 0
+        layer, missed_at = None, 0
         if (
             version is None
             and tags is NO_TAGS
             and not (nx or xx)
-            and layer is self._plain
             and (
                 (self._sets_at_once and not page_tags.are_used)
-                or not (self._culls or is_of_page(key) or (self._fill_graces and self._fill_grace(key)))
+                or (
+                    (layer := self._layer(key)) is self._plain
+                    and not (self._culls or is_of_page(key) or (self._fill_graces and self._fill_grace(key)))
+                )
             )
         ):
             if self._scopes_with_misses and self._prefix is not None:
@@ -336,6 +340,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             is_stored = self._set_at_once(key, value, self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout)
             if is_stored is not None:
                 return is_stored
+        layer = layer or self._layer(key)
         return drive(self._set_in(layer, key, value, timeout, version, nx, xx, tags, missed_at))  # type: ignore[no-any-return]
 
     def _set(
@@ -410,8 +415,13 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         return self._layer(key).delete(self._key(key, version))
 
     def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
-        keys = list(keys)
-        values = self._get_many_at_once(keys) if version is None and self._layer() is self._memory else None
+        keys, values = list(keys), None
+        if (
+            version is None
+            and self._memory is not None
+            and (self._in_transaction is None or self._layer() is self._memory)
+        ):
+            values = self._get_many_at_once(keys)
         if values is not None:
             found = {key: value for key, value in zip(keys, values, strict=True) if value is not MISSING}
             if len(found) < len(keys):

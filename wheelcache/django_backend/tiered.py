@@ -180,46 +180,56 @@ class TieredCache(WheelCache):
     ) -> Any:
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
         ``default``. With FILL_GRACE, a parameter named ``previous`` receives the old copy, which KEEP stores again."""
-        steps, found = self._compute(key, default, timeout, version, tags), MISSING
-        if version is None and self._layer(key) is self._shared:
-            found = self._get_at_once(key)
-        return run(steps) if found is MISSING else found
+        tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
+        found = self._find_at_once(key, version)
+        return run(self._compute(key, default, ttl, version, tags)) if found is MISSING else found
 
     async def aget_or_set(  # type: ignore[override]
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
-        steps, found = self._compute(key, default, timeout, version, tags), MISSING
-        if version is None and self._layer(key) is self._shared:
-            found = self._get_at_once(key)
-        found = await run_async(steps) if found is MISSING else found
-        await inserted()
+        tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
+        found = self._find_at_once(key, version)
+        if found is MISSING:
+            found = await run_async(self._compute(key, default, ttl, version, tags))
+            await inserted()
         return found
+
+    def _find_at_once(self, key: Any, version: int | None) -> Any:
+        """Return the value of the copy of ``key``, unless a transaction may have another one; otherwise MISSING."""
+        is_shared = self._in_transaction is None or self._layer(key) is self._shared
+        return self._get_at_once(key) if version is None and is_shared else MISSING
 
     def load_missed(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         """Do a ``get_or_set`` after a ``get`` that missed, which counts the look-up."""
-        return run(self._compute(key, default, timeout, version, tags, is_missing=True))
+        ttl = timeout if callable(timeout) else self._ttl(timeout)
+        return run(self._compute(key, default, ttl, version, checked_tags(tags), is_missing=True))
 
     async def aload_missed(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
-        found = await run_async(self._compute(key, default, timeout, version, tags, is_missing=True))
+        ttl = timeout if callable(timeout) else self._ttl(timeout)
+        found = await run_async(self._compute(key, default, ttl, version, checked_tags(tags), is_missing=True))
         await inserted()
         return found
 
     def _compute(
-        self, key: Any, default: Any, timeout: Any, version: int | None, tags: Any, *, is_missing: bool = False
+        self,
+        key: Any,
+        default: Any,
+        ttl: Any,
+        version: int | None,
+        tags: tuple[str, ...],
+        *,
+        is_missing: bool = False,
     ) -> Steps:
         if self._layer(key) is not self._shared:
-            return self._compute_alone(key, default, timeout, version, tags=tags, is_missing=is_missing)
+            return self._compute_alone(key, default, ttl, version, tags=tags, is_missing=is_missing)
         is_computed = callable(default)
         return self._shared.compute(  # type: ignore[no-any-return]
-            self._key(key, version),
-            default if is_computed else lambda: default,
-            timeout if callable(timeout) else self._ttl(timeout),
-            checked_tags(tags),
+            *(self._key(key, version), default if is_computed else lambda: default, ttl, tags),
             self._fill_grace(key) if self._fill_graces else 0.0,
             is_computed=is_computed,
             is_missing=is_missing,

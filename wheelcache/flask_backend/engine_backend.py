@@ -156,12 +156,13 @@ class EngineBackend(BackendAccess, BaseCache):
         """Return the values of all ``keys``, None for missing ones. A store is asked at most once."""
         if self._waits_for_versions(keys):
             return [self.get(key) for key in keys]
-        values = self._get_many_at_once(keys) if self._layer() is self._memory else None
+        layer = self._shared if self._in_transaction is None else self._layer()
+        values = self._get_many_at_once(keys) if layer is self._memory else None
         if values is not None:
             self._note_misses(self._cache_key(key) for key, value in zip(keys, values, strict=True) if value is MISSING)
             return [None if value is MISSING else value for value in values]
         cache_keys = [self._cache_key(key) for key in keys]
-        found = drive(self._layer().get_many(cache_keys))
+        found = drive(layer.get_many(cache_keys))
         return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:

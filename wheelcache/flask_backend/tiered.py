@@ -169,12 +169,14 @@ class TieredCache(EngineBackend):
         its exception. None is a value like any other. With ``fill_grace``, the others get the old copy, and so does a
         parameter of ``loader`` named ``previous``. KEEP stores that copy again.
         """
-        ttl = timeout if callable(timeout) else self._ttl(timeout)
-        if self.is_in_transaction():
+        tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
+        if self._in_transaction is not None and self.is_in_transaction():
             return self._load_alone(key, loader, ttl, PLAIN, tags)  # type: ignore[no-any-return]
-        steps = self._shared.compute(self._cache_key(key), loader, ttl, checked_tags(tags), self._fill_grace(key))
         found = self._get_at_once(key)
-        return run(steps) if found is MISSING else found  # type: ignore[no-any-return]
+        if found is not MISSING:
+            return found  # type: ignore[no-any-return]
+        grace = self._fill_grace(key)
+        return run(self._shared.compute(self._cache_key(key), loader, ttl, tags, grace))  # type: ignore[no-any-return]
 
     def request_shared(self, key: str, load: Callable[[], Any], begun: Begun) -> LoadRequest:
         if not begun.is_fill:
