@@ -317,6 +317,14 @@ def test_a_value_of_two_sessions_is_as_old_as_the_first_one_even_if_that_ends_fi
     assert others(cache.get, "key") is None
 
 
+def test_a_loader_may_end_the_transaction(db, cache, others):
+    begin(db)
+    assert cache.get("key") is None
+    assert cache.cache.get_or_load("key", lambda: db.session.commit() or ["value"], 60) == ["value"]
+    assert others(cache.get, "key") is None
+    assert cache.cache.get_or_load("key", lambda: ["next"], 60) == others(cache.get, "key") == ["next"]
+
+
 def test_the_option_must_be_a_bool():
     app = Flask("shop")
     app.config.from_mapping(

@@ -145,14 +145,22 @@ class InTransaction:
         return self._put(key, self._below.codec.encode(value), ttl, (grace, tags), names)
 
     def _put(
-        self, key: Any, stored: Any, ttl: float | None, origin: tuple[float, tuple[str, ...]], names: tuple[str, ...]
+        self,
+        key: Any,
+        stored: Any,
+        ttl: float | None,
+        origin: tuple[float, tuple[str, ...]],
+        names: tuple[str, ...],
+        overlay: Overlay | None = None,
     ) -> bool:
-        """Set an encoded value. Return whether the cache would keep it."""
+        """Set an encoded value in ``overlay``, or in that of the open transaction. Return whether the cache would keep
+        it."""
         if not self._below.fits(key, stored):
             return False
         engine = self._engine
         expires_at = inf if ttl is None else engine.now() + ttl
-        self._overlay().set(key, Fill(origin, stored, expires_at, names, engine.weigh(key, stored)), None)
+        fill = Fill(origin, stored, expires_at, names, engine.weigh(key, stored))
+        (overlay or self._overlay()).set(key, fill, None)
         return True
 
     def _end_computation(self, key: Any) -> None:
@@ -261,13 +269,16 @@ class InTransaction:
     # Computing.
 
     def compute(self, request: LoadRequest, tags: tuple[str, ...] = (), grace: float = 0.0) -> Steps:
-        """Return the steps to the encoded value of a request that is alone. The transaction keeps it."""
+        """Return the steps to the encoded value of a request that is alone. The transaction keeps it, unless the loader
+        has ended it."""
+        overlay = self._overlay()
         stored, error = yield from self._engine.loads().compute(request)
         if error is not None:
             return None, error
         ttl, _ = request.lifetime(stored)
         if not expires_now(ttl):
-            self._put(request.key, stored, ttl, (grace, tags), self._below.names(tags) if tags else ())
+            names = self._below.names(tags) if tags else ()
+            self._put(request.key, stored, ttl, (grace, tags), names, overlay)
         return stored, None
 
     # Calls that act on the layer below.
