@@ -160,7 +160,7 @@ class InTransaction:
         engine = self._engine
         expires_at = inf if ttl is None else engine.now() + ttl
         fill = Fill(origin, stored, expires_at, names, engine.weigh(key, stored))
-        (overlay or self._overlay()).set(key, fill, None)
+        (overlay or self._overlay()).set(key, fill)
         return True
 
     def _end_computation(self, key: Any) -> None:
@@ -236,7 +236,7 @@ class InTransaction:
 
     def delete(self, key: Any) -> bool:
         is_there = self.has(key)
-        self._overlay().delete(key, None)
+        self._overlay().delete(key)
         return is_there
 
     def delete_many(self, keys: list[Any]) -> int | None:
@@ -244,7 +244,7 @@ class InTransaction:
         keys = list(dict.fromkeys(keys))
         count = None if self.has_store else sum(map(self.has, keys))
         for key in keys:
-            self._overlay().delete(key, None)
+            self._overlay().delete(key)
         return count
 
     def delete_tags(self, tags: Iterable[str]) -> None:

@@ -31,7 +31,7 @@ class Fill:
     """A value that a transaction has set.
 
     Attributes:
-        origin: the key as the target of the overlay needs it.
+        origin: what the target of the overlay needs to store it.
         value: the encoded value.
         expires_at: on the clock of the cache; ``inf`` for never.
         tags: the names of the tags.
@@ -55,7 +55,7 @@ class Layer:
     Attributes:
         savepoint: the identifier of the savepoint; None for the beginning.
         fills: the values by key, oldest first. They were set after all invalidations of their keys in this layer.
-        deleted: the deleted keys with their origins.
+        deleted: the deleted keys, as a dict, in their order.
         revealed: keys whose entry in the cache is visible again: it was written outside of the transaction since.
         patterns: the deleted patterns, by their origins.
         tags: the dropped tags, by name, with their origins.
@@ -71,7 +71,7 @@ class Layer:
 
     def _empty(self) -> None:
         self.fills: dict[Any, Fill] = {}
-        self.deleted: dict[Any, Any] = {}
+        self.deleted: dict[Any, None] = {}
         self.revealed: set[Any] = set()
         self.patterns: dict[Any, Select] = {}
         self.tags: dict[str, Any] = {}
@@ -80,10 +80,10 @@ class Layer:
         self._empty()
         self.is_cleared = True
 
-    def delete(self, key: Any, origin: Any) -> None:
+    def delete(self, key: Any) -> None:
         self.fills.pop(key, None)
         self.revealed.discard(key)
-        self.deleted[key] = origin
+        self.deleted[key] = None
 
     def drop_tags(self, tags: dict[str, Any]) -> None:
         self.tags |= tags
@@ -112,8 +112,8 @@ class Layer:
         self.drop_tags(upper.tags)
         for origin, select in upper.patterns.items():
             self.delete_pattern(select, origin)
-        for key, origin in upper.deleted.items():
-            self.delete(key, origin)
+        for key in upper.deleted:
+            self.delete(key)
         for key in upper.revealed:
             self.fills.pop(key, None)
             self.revealed.add(key)
@@ -131,7 +131,7 @@ class Overlay:
         max_entries, max_weight: the bounds of the cache, which are those of the values here, too; None for no bound.
 
     Attributes:
-        origin: the backend object that wrote last, which can clear the cache.
+        origin: the layer below of the caller that used it last.
         end_commit: lets others keep fills again; None if there is no commit in progress, or it refuses none.
         reported: the notice of the invalidations that the commit reports to other machines; None if there is none.
         of_thread: the overlays of the thread that made it, among which it is while it is in use.
@@ -217,14 +217,13 @@ class Overlay:
         """Let the next set of ``key`` be a write."""
         self._missed.discard(key)
 
-    def set(self, key: Any, fill: Fill, origin: Any) -> None:
-        """Set a value. The first set after a miss is a fill. Any other is a write, which invalidates: ``origin`` is
-        that of the delete."""
+    def set(self, key: Any, fill: Fill) -> None:
+        """Set a value. The first set after a miss is a fill. Any other is a write, which invalidates."""
         top = self.layers[-1]
         if key in self._missed:
             self.forget_miss(key)
         else:
-            top.deleted[key] = origin
+            top.deleted[key] = None
         top.revealed.discard(key)
         top.fills.pop(key, None)
         top.fills[key] = fill
@@ -232,9 +231,9 @@ class Overlay:
         self._weight += fill.weight
         self._make_room()
 
-    def delete(self, key: Any, origin: Any) -> None:
+    def delete(self, key: Any) -> None:
         self._missed.discard(key)
-        self.layers[-1].delete(key, origin)
+        self.layers[-1].delete(key)
         self._show(key, HIDDEN)
 
     def reveal(self, key: Any) -> None:
