@@ -472,3 +472,20 @@ def test_get_calls_doubles_and_the_backend_that_a_subclass_finds(make_app):
                 assert cache.get("key") == "double"
             assert cache.get("key") == "value"
         assert Own().get("key") == "of the subclass"
+
+
+def test_a_value_that_is_not_kept_leaves_the_other_values_of_its_function():
+    app = flask.Flask("shop")
+    app.config.update(
+        CACHE_TYPE="wheelcache.flask_backend.TieredCache", CACHE_OPTIONS={"l2": "SimpleCache", "log_interval": None}
+    )
+    cache, computed = Cache(app), []
+
+    @cache.memoize(timeout=lambda value: 100.0 if value else 0.0)
+    def read(value):
+        computed.append(value)
+        return value
+
+    with app.app_context():
+        assert [read(1), read(0), read(1)] == [1, 0, 1]
+    assert computed == [1, 0]

@@ -15,7 +15,7 @@ from tests.backends.tiers import NotingSimpleCache, TierOnFlask, made_tiers
 from tests.engines import noted
 from tests.flask_backend.conftest import JSONSerializer
 from tests.waiting import until
-from wheelcache.flask_backend import Cache, TieredCache, WheelCache
+from wheelcache.flask_backend import TieredCache, WheelCache
 from wheelcache.near_cache.redis_tracking import client_of
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps", "trackings")]
@@ -316,18 +316,3 @@ def test_views_and_memoized_functions_are_computed_once_and_deleted(over, make_a
     client = app.test_client()
     assert [client.get("/page").text for _ in range(3)] == ["the page"] * 3
     assert calls == {3: 2, 4: 2, "page": 1, "nothing": 1}
-
-
-def test_a_value_that_is_not_kept_leaves_the_other_values_of_its_function():
-    app = flask.Flask("shop")
-    app.config.update(CACHE_TYPE=BACKEND, CACHE_OPTIONS={"l2": "SimpleCache", "log_interval": None})
-    cache, computed = Cache(app), []
-
-    @cache.memoize(timeout=lambda value: 100.0 if value else 0.0)
-    def read(value):
-        computed.append(value)
-        return value
-
-    with app.app_context():
-        assert [read(1), read(0), read(1)] == [1, 0, 1]
-    assert computed == [1, 0]
