@@ -393,8 +393,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         if is_held_back(self._cache, key, cache_key, store):
             return True
         is_stored = yield from in_steps(store())
-        held = headers_held_for(self._cache, key, lambda headers: self._key(headers, version))
-        if held is not None:
+        for held in headers_held_for(self._cache, key, lambda headers: self._key(headers, version)):
             yield from in_steps(held.store())
         return is_stored
 
@@ -491,7 +490,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, **given: Any
     ) -> Any:
         if self._in_transaction is not None and self._layer(key) is not self._shared:
-            return run(self._compute_alone(key, default, timeout, version, **given))
+            return run(self._compute_alone(key, default, self._lifetime(timeout), version, **given))
         stored, request = self._sought(key, default, timeout, version, **given)
         return self._decode(stored if request is None else self.loading.get(request, stored))
 
@@ -500,7 +499,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, **given: Any
     ) -> Any:
         if self._layer(key) is not self._shared:
-            return await run_async(self._compute_alone(key, default, timeout, version, **given))
+            return await run_async(self._compute_alone(key, default, self._lifetime(timeout), version, **given))
         stored, request = self._sought(key, default, timeout, version, **given)
         return self._decode(stored if request is None else await self.loading.aget(request, stored))
 
@@ -508,7 +507,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         self,
         key: Any,
         default: Any,
-        timeout: Any,
+        ttl: Any,
         version: int | None,
         *,
         tags: Iterable[str] = NO_TAGS,
@@ -523,8 +522,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             return value, None
         is_computed = callable(default)
         request = self.loading.request(
-            *(self._key(key, version), default if is_computed else lambda: default),
-            *(timeout if callable(timeout) else self._ttl(timeout), policy),
+            *(self._key(key, version), default if is_computed else lambda: default, ttl, policy),
             encode=self._encode,
             is_alone=True,
         )
@@ -631,6 +629,10 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
     async def aclose(self, **kwargs: Any) -> None:
         # Django's own method runs close() in a thread, which would not find the misses and leases of this task.
         self.close(**kwargs)
+
+    def _lifetime(self, timeout: Any) -> Any:
+        """Return the TTL that ``timeout`` stands for, or the function of the value that it is."""
+        return timeout if callable(timeout) else self._ttl(timeout)
 
     def _ttl(self, timeout: Any) -> Any:
         """Return the seconds that ``timeout`` stands for: None for no expiry, 0 or less for immediate expiry.

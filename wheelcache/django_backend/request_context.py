@@ -138,15 +138,15 @@ def headers_of(page: Any) -> str | None:
     return None if match is None else f"{HEADERS}{match[1]}.{match[2]}{match[3] or ''}"
 
 
-def headers_held_for(cache: Cache, page: Any, key_of: Callable[[str], Any]) -> Held | None:
-    """Take the list of headers that was held back until ``page`` is stored, if that is the key of a page.
+def headers_held_for(cache: Cache, page: Any, key_of: Callable[[str], Any]) -> list[Held]:
+    """Take the lists of headers that were held back until ``page`` is stored, if that is the key of a page.
 
     Args:
         key_of: returns the key of the cache for a key of the caller.
     """
     headers = headers_of(page)
     if headers is None:
-        return None
+        return []
     return current_scope().take_held_back((cache, key_of(headers)))  # type: ignore[return-value]
 
 

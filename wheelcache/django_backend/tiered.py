@@ -67,8 +67,6 @@ class TieredStore(Store):
         self.is_notified = invalidations.is_notified
         # Empty if the key function hides the caller's key: then every key may be that of a token.
         self.level.token_mark = MARK if MARK in l2.make_key(MARK, version=TOKEN_VERSION) else ""
-        # With COHERENCE, the stamps show the commits of this machine.
-        self.level.marks_commits = self.followed is not None and not self.cache.engine.reports_writes
 
 
 def _usable_aliases() -> str:
@@ -204,14 +202,14 @@ class TieredCache(WheelCache):
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         """Do a ``get_or_set`` after a ``get`` that missed, which counts the look-up."""
-        ttl = timeout if callable(timeout) else self._ttl(timeout)
-        return run(self._compute(key, default, ttl, version, checked_tags(tags), is_missing=True))
+        steps = self._compute(key, default, self._lifetime(timeout), version, checked_tags(tags), is_missing=True)
+        return run(steps)
 
     async def aload_missed(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
-        ttl = timeout if callable(timeout) else self._ttl(timeout)
-        found = await run_async(self._compute(key, default, ttl, version, checked_tags(tags), is_missing=True))
+        steps = self._compute(key, default, self._lifetime(timeout), version, checked_tags(tags), is_missing=True)
+        found = await run_async(steps)
         await inserted()
         return found
 

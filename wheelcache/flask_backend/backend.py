@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from flask import Flask
 
 from wheelcache import options
+from wheelcache.backend_access import checked_tags
 from wheelcache.cache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.access import NO_TAGS
@@ -142,7 +143,7 @@ class WheelCache(EngineBackend):
         ttl = timeout if callable(timeout) else self._ttl(timeout)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout=load_timeout)
         if self.is_in_transaction():
-            return self._load_alone(key, loader, ttl, policy, tags)  # type: ignore[no-any-return]
+            return self._load_alone(key, loader, ttl, policy, checked_tags(tags))  # type: ignore[no-any-return]
         cache_key = self._cache_key(key)
         stored = self._cache.find(cache_key, MISSING)
         if stored is MISSING or self._needs_refresh(cache_key, stored, ttl, policy):

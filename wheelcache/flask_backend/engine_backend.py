@@ -132,7 +132,7 @@ class EngineBackend(BackendAccess, BaseCache):
             app.teardown_appcontext(end_leases)
         app.teardown_appcontext(lambda error: forget_misses())
 
-    # The calls of cachelib, in its order. Unless there is a store, the backends have fast paths before them.
+    # The calls of cachelib, in its order. Without a store, some have fast paths.
 
     def _get_missed(self, key: str, default: Any, version: int | None) -> Any:
         is_sure = default is TO_BE_COMPUTED
@@ -191,15 +191,14 @@ class EngineBackend(BackendAccess, BaseCache):
 
         The timeout is used exactly, without jitter. ``tags`` is as for ``set``.
         """
-        ttl = self._ttl(timeout)
-        if tags is NO_TAGS and self._layer() is self._memory:
+        ttl, layer = self._ttl(timeout), self._layer()
+        if tags is NO_TAGS and layer is self._memory:
             if self._scopes_with_misses:
                 self._count_computations((key,))
             is_stored = self._add_at_once(key, value, ttl)
             if is_stored is not None:
                 return is_stored
-        checked = checked_tags(tags)
-        return drive(self._layer().add(self._cache_key(key), value, ttl, checked))  # type: ignore[no-any-return]
+        return drive(layer.add(self._cache_key(key), value, ttl, checked_tags(tags)))  # type: ignore[no-any-return]
 
     def set_many(
         self, mapping: Mapping[str, Any], timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS
@@ -253,11 +252,12 @@ class EngineBackend(BackendAccess, BaseCache):
         Raises:
             TagsUnsupported: if the value has tags and is in a store.
         """
-        total = self._incr_at_once(key, delta) if self._layer() is self._memory else None
+        layer = self._layer()
+        total = self._incr_at_once(key, delta) if layer is self._memory else None
         if total is not None:
             return total
         cache_key = self._cache_key(key)
-        total = drive(self._layer().add_to(cache_key, delta, 0, self._ttl(None), or_none=True))
+        total = drive(layer.add_to(cache_key, delta, 0, self._ttl(None), or_none=True))
         return total if self._shared.fits(cache_key, self._encode(total)) else None
 
     def dec(self, key: str, delta: int = 1) -> Any:
@@ -311,7 +311,7 @@ class EngineBackend(BackendAccess, BaseCache):
         return self._cache.engine.peek(self._cache_key(key))
 
     def _load_alone(
-        self, key: str, loader: Callable[..., Any], ttl: Any, policy: LoadPolicy, tags: Iterable[str]
+        self, key: str, loader: Callable[..., Any], ttl: Any, policy: LoadPolicy, tags: tuple[str, ...]
     ) -> Any:
         """Do a ``get_or_load`` within a transaction, where the caller computes the value by itself, and keeps it."""
         value = self.get(key, NOTHING)
@@ -320,8 +320,7 @@ class EngineBackend(BackendAccess, BaseCache):
         request = self.loading.request(*(self._cache_key(key), loader, ttl, policy), encode=self._encode, is_alone=True)
         # The ``get`` has counted the look-up.
         request.is_counted = True
-        checked = checked_tags(tags)
-        return self._decode(run(self._layer().compute(request, checked, self._fill_grace(key))))
+        return self._decode(run(self._layer().compute(request, tags, self._fill_grace(key))))
 
     def get_or_load(self, key: str, loader: Callable[..., R], timeout: Timeout = None) -> R:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored."""

@@ -13,7 +13,7 @@ from werkzeug.utils import import_string
 
 from wheelcache import options
 from wheelcache.core.contract import MISSING
-from wheelcache.loading.steps import call_now, drive
+from wheelcache.loading.steps import drive
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import socket_options
 from wheelcache.near_cache.written_timeouts import NewTimeout
@@ -48,7 +48,6 @@ class CachelibStore:
     takes_whole_seconds = True
     dropped_count = None
     drive = staticmethod(drive)
-    call = staticmethod(call_now)
 
     def __init__(self, l2: cachelib.BaseCache) -> None:
         self._l2 = l2

@@ -110,10 +110,7 @@ class TieredCache(EngineBackend):
         # Flask's calls are synchronous.
         stores = PerDriver(CachelibStore(l2), None)
         layer = NearCopies(level, stores, tags, self._codec, has_leases=bool(self._fill_waits))
-        followed = followed_cache(engine, checked, has_store=True)
-        # With ``coherence``, the stamps show the commits of this machine.
-        level.marks_commits = followed is not None and not engine.engine.reports_writes
-        self._use_layer(layer, followed)
+        self._use_layer(layer, followed_cache(engine, checked, has_store=True))
         # The thread refers to the copies, not to the backend, which would otherwise outlive an app that is replaced.
         weakref.finalize(self, level.stop_tracking)
         if not invalidations.is_notified:

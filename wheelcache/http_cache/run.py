@@ -69,7 +69,8 @@ class Forward:
     def started(self, status: int, headers: Headers) -> None:
         """Handle the beginning of a response that ``is_watched``."""
         self._storing.invalidate(self._request, status, headers)
-        self._storing.note_lost(self._request, Response(status, headers))
+        if self._request.loses_cookies:
+            self._storing.note_lost(self._request, Response(status, headers))
 
 
 class Run:

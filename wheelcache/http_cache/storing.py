@@ -145,7 +145,7 @@ class Storing:
         page = self._page(response.status, reason, stored, freshness, fields)
         page.blanks = None if blanked is None else blanked.blanks
         page.view = notes.view
-        page.tags = _tags_of_response(response)
+        page.tags = cache_tags(map(decoded, response.lines.get(CACHE_TAG, ())))
         return self._refusal(page, notes, request) or page
 
     def without_lost(self, request: Request, response: Response) -> Response:
@@ -293,11 +293,6 @@ class Storing:
             if host.lower() == request.host.lower():
                 return {self.stored.tag_of(host, *rest)}
         return set()
-
-
-def _tags_of_response(response: Response) -> set[str]:
-    lines = response.lines.get(CACHE_TAG)
-    return cache_tags(map(decoded, lines)) if lines else set()
 
 
 def _of_visitor(page: Page, request: Request) -> Refusal | None:

@@ -203,10 +203,7 @@ class InMemory:
 
     def deletions(self, select: Select) -> Iterator[int]:
         """Do a ``delete_pattern`` in batches. Yield the number of keys of each."""
-        yield from self._engine.deletions(select)
-        if self._engine.reports_writes:
-            # Other processes may have keys that this process does not know.
-            self.cache.clear()
+        return deletions(self.cache, select)
 
     def clear(self) -> None:
         self.cache.clear()
@@ -232,3 +229,11 @@ class InMemory:
         """Count the computation that ends with a write of a key, unless it was counted. Return its moment; 0 if it is
         not known."""
         return self._misses.count_computation(key, together) if self._misses.scopes else 0
+
+
+def deletions(cache: Cache, select: Select) -> Iterator[int]:
+    """Delete the keys that ``select`` returns, in batches. Yield the number of keys of each."""
+    yield from cache.engine.deletions(select)
+    if cache.engine.reports_writes:
+        # Other processes may have keys that this process does not know.
+        cache.clear()

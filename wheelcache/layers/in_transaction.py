@@ -93,9 +93,6 @@ class InTransaction:
         """Note that the transaction missed ``key``, so that its next ``set`` is a fill."""
         self._overlay().missed(key)
 
-    def names(self, tags: Iterable[str]) -> tuple[str, ...]:
-        return self._below.names(tags)
-
     def get_many(self, keys: list[Any]) -> dict[Any, Any]:
         overlay, seen = self._overlay(), {key: self.find(key) for key in keys}
         below = drive(self._below.get_many([key for key, found in seen.items() if found is None]))

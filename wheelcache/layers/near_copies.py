@@ -12,6 +12,7 @@ from wheelcache import options
 from wheelcache.codec import Codec
 from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.contract import MISSING
+from wheelcache.layers.in_memory import deletions
 from wheelcache.layers.layer import NO_GRACES
 from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.request import LoadRequest, Unstored, untagged
@@ -30,7 +31,7 @@ class Store(Protocol):
     of caches are in it.
 
     Attributes:
-        drive, call: drive steps, and call a function that may wait.
+        drive: drives steps. In a task, its result is awaitable.
         can_replace: whether there is a ``replace``.
         timeout_of_counts: the timeout that ``add_to`` gives to the number; None if the number keeps its own.
         takes_whole_seconds: whether TTLs must be whole numbers.
@@ -40,7 +41,6 @@ class Store(Protocol):
     takes_whole_seconds: bool
     dropped_count: Any
     drive: Callable[[StepsTo[Any]], Any]
-    call: Callable[..., Any]
 
     def method(self, name: str) -> Any:
         """Return a method that is not common to all stores."""
@@ -397,7 +397,6 @@ class NearCopies:
         return self._write([*self.tags.names(checked)], lambda store: self.tags.drop(store, checked), None)
 
     def delete_pattern(self, select: Select, pattern: str, itersize: int | None = None) -> StepsTo[int]:
-        copies = self.cache.engine.deletions(select)
         self.level.computations.outdate_where(select)
         if self.cache.engine.reports_writes:
             self.cache.engine.clear_for(None)
@@ -405,9 +404,7 @@ class NearCopies:
             write = lambda store: store.delete_pattern(pattern, itersize)  # noqa: E731
             return (yield from self.level.write((), write, self._store, result_if_dropped=0))  # type: ignore[no-any-return]
         finally:
-            sum(copies)
-            if self.cache.engine.reports_writes:
-                self.cache.clear()
+            sum(deletions(self.cache, select))
 
     def clear(self) -> StepsTo[Any]:
         return self.level.clear(lambda store: store.clear(), self._store)

@@ -62,6 +62,8 @@ class Invalidations:
             fill_grace=max((seconds for _, seconds in checked["fill_grace"]), default=0.0),
             drop_writes=checked["writes_without_l2"] == "drop",
         )
+        # With stamps, these show the commits of this machine.
+        near_cache.marks_commits = bool(checked["transactions"]) and not copies.engine.reports_writes
         if self._tracking is not None:
             tracking = self._tracking(near_cache)
             near_cache.start_tracking, near_cache.stop_tracking = tracking.start, tracking.stop

@@ -178,11 +178,11 @@ class RequestScope:
             for lease in list(self.leases):
                 lease.give_up()
 
-    def take_held_back(self, key: tuple[object, Hashable]) -> Callable[[], object] | None:
-        """Return the function that stores the entry of a cache and key, if this scope, or one that it acts for, holds
-        it back. The caller must call it."""
+    def take_held_back(self, key: tuple[object, Hashable]) -> list[Callable[[], object]]:
+        """Take the functions that store the entry of a cache and key, from this scope and those that it acts for. The
+        caller must call them."""
         found = [scope.held_back.pop(key, None) for scope in self.with_parents()]
-        return next(filter(None, found), None)
+        return [store for store in found if store is not None]
 
     def _store(self, key: tuple[object, Hashable]) -> None:
         store = self.held_back.pop(key, None)
