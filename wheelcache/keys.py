@@ -29,6 +29,13 @@ _TUPLES: Final[Any] = (tuple.__hash__, tuple.__eq__)
 _FROZENSETS: Final[Any] = (frozenset.__hash__, frozenset.__eq__)
 
 
+LONGEST_NAME: Final = 96
+"""The bytes of the name of a group of keys. The rest is cut off."""
+
+NO_VIEW: Final = "no view"
+"""The name of the group of the pages that no known view has made."""
+
+
 def is_plain(key: Any) -> bool:
     """Return whether hashing and comparing ``key`` runs only C code."""
     kind = type(key)
@@ -152,3 +159,8 @@ class KeyProxies:
                 self._buckets[digest] = live
             else:
                 self._buckets.pop(digest, None)
+
+
+def kept_name(name: str) -> str:
+    """Return the name of a group as the compiled core keeps it."""
+    return name.encode(errors="replace")[:LONGEST_NAME].decode(errors="ignore")

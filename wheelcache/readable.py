@@ -19,7 +19,10 @@ from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.stats import (
     COUNTERS,
+    GROUP_COUNTS,
     MISSES,
+    MOST_GROUPS,
+    NO_GROUP,
     NO_PAGES,
     NO_STORE,
     NO_STORE_GAUGES,
@@ -29,7 +32,9 @@ from wheelcache.stats import (
     Row,
     Stats,
     StoreStats,
+    added,
     whole_parts,
+    with_groups,
 )
 
 CLEAR: Final = "clear"
@@ -51,6 +56,7 @@ class ObservedPages(Protocol):
     @property
     def unsent(self) -> int: ...
     def row(self) -> Row: ...
+    def refused_by_view(self) -> Mapping[str, int]: ...
     def paths(self) -> NamedPaths: ...
     def unpublished_paths(self) -> list[Occurrences]: ...
     def published_paths(self, occurrences: list[Occurrences]) -> None: ...
@@ -76,9 +82,9 @@ class StatsReader:
         self.pages: ObservedPages | None = None
 
     def __call__(self) -> Stats:
-        counts, gauges = self.read()
+        counts, gauges, groups = self.read()
         stats = Stats.of(counts, gauges, has_store=self.store is not None, has_pages=self.pages is not None)
-        return replace(stats, groups={name: GroupStats.of(row) for name, row in self.groups().items()})
+        return replace(stats, groups={name: GroupStats.of(row) for name, row in groups.items()})
 
     def activity(self) -> tuple[int, int, int]:
         """Return the numbers of uses, of stored values and of entries."""
@@ -87,13 +93,24 @@ class StatsReader:
 
     def groups(self) -> dict[str, Row]:
         """Return the counts of the groups of keys by name, each as in ``GroupStats.of``."""
-        return {
-            each.name: (each.hits, each.puts, each.loads, whole_parts(each.load_seconds), *each.misses)
+        refused = {} if self.pages is None else dict(self.pages.refused_by_view())
+        rows: dict[str, Row] = {
+            each.name: (
+                *(each.hits, each.stale_hits, each.puts, each.loads, whole_parts(each.load_seconds)),
+                refused.pop(each.name, 0),
+                *each.misses,
+            )
             for each in self._core.groups()
         }
+        for view, number in refused.items():
+            # The core does not distinguish this view, or has counted nothing else for it.
+            name = view if len(rows) <= MOST_GROUPS else ""
+            rows[name] = added(rows.get(name, NO_GROUP), _only_refused(number))
+        return rows
 
-    def read(self) -> tuple[Row, Row]:
-        """Return the counts and the gauges of the cache."""
+    def read(self) -> tuple[Row, Row, dict[str, Row]]:
+        """Return the counts and the gauges of the cache, and the counts of its groups of keys."""
+        groups = self.groups()
         (loads, seconds, buckets), core = self._loads.read(), self._core.counts()
         values: dict[str, Any] = loads | core._asdict() | {"load_seconds": seconds}
         values.update((name, core.removals[cause]) for cause, name in _REMOVALS)
@@ -103,7 +120,8 @@ class StatsReader:
         counts = (*_counters(values), *buckets, *(NO_STORE if store is None else store.counts()), *of_pages)
         of_store = NO_STORE_GAUGES if store is None else store.gauges()
         weight = self._core.weight + self.unsent
-        return counts, (len(self._core), weight, *self._core.sample(), *of_store)
+        gauges = (len(self._core), weight, *self._core.sample(), *of_store)
+        return with_groups(counts, groups.values()), gauges, groups
 
     @property
     def unsent(self) -> int:
@@ -157,6 +175,12 @@ class CacheObserver(Protocol):
 
     def note_clear(self, by: str) -> None: ...
     def after_fork_in_child(self) -> None: ...
+
+
+def _only_refused(number: int) -> Row:
+    """Return the row of a group with no other counts."""
+    place = GROUP_COUNTS.index("refused")
+    return (*NO_GROUP[:place], number, *NO_GROUP[place + 1 :])
 
 
 _REMOVALS: Final = tuple((RemovalCause(cause), name) for cause, name in REMOVALS.items())

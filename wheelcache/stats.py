@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import floor, sqrt
 from operator import add, attrgetter, sub
@@ -604,29 +604,36 @@ def _scaled(window: Sequence[int], avoided: float) -> float:
     return min(misses, stored) * avoided / same / (hits + misses) if same and misses else 0.0
 
 
-GROUP_COUNTS: Final = ("hits", "puts", "loads", "load_seconds")
-"""The counts of a group of keys, before its misses by cause."""
+MOST_GROUPS: Final = 64
+"""The number of groups of keys with a name."""
+
+GROUP_COUNTS: Final = ("hits", "stale_hits", "puts", "loads", "load_seconds", "refused")
+"""The counts of a group of keys, before its misses by cause. ``loads`` includes those that failed."""
 
 NO_GROUP: Final[Row] = (0,) * (len(GROUP_COUNTS) + 9)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStats:
-    """The statistics of keys of one kind: the pages, the fragments of one name, the sessions, a memoized function, or
-    the keys with the same text up to the first colon. A cache distinguishes 64 groups; all other keys are in the group
-    with an empty name. The core in Python distinguishes none.
+    """The statistics of keys of one kind: the pages of one view, the fragments of one name, the sessions, a memoized
+    function, or the keys with the same text up to the first colon. A cache distinguishes 64 groups; all other keys are
+    in the group with an empty name. The core in Python distinguishes none. The sums over all groups are the counts of
+    the cache.
 
     Attributes:
-        hits, puts: look-ups that found a value, fresh or stale, and values that were stored. In the compiled core,
-            every 61st hit of a fresh value, and every 61st stored value, counts 61 times.
-        loads, load_seconds: the computations of values, and the time spent in them, in seconds.
+        hits, stale_hits, puts: the look-ups that found a fresh value, and a stale one, and the values that were stored.
+        loads, load_seconds: the computations of values, also of those that failed, and the time spent in them, in
+            seconds.
+        refused: the responses that an HTTP cache did not store.
         misses_by_cause: the misses, by the value of their ``MissCause``.
     """
 
     hits: int
+    stale_hits: int
     puts: int
     loads: int
     load_seconds: float
+    refused: int
     misses_by_cause: Mapping[str, int]
 
     @property
@@ -635,13 +642,18 @@ class GroupStats:
 
     @property
     def requests(self) -> int:
-        """The number of look-ups: hits and misses."""
-        return self.hits + self.misses
+        """The number of look-ups: hits, stale hits and misses."""
+        return self.hits + self.stale_hits + self.misses
 
     @property
     def hit_ratio(self) -> float:
         """The share of look-ups that were hits, 0.0 to 1.0; 0.0 without look-ups."""
-        return hit_ratio(self.hits, self.misses)
+        return self.hits / self.requests if self.requests else 0.0
+
+    @property
+    def miss_ratio(self) -> float:
+        """The share of look-ups that missed, 0.0 to 1.0; 0.0 without look-ups."""
+        return self.misses / self.requests if self.requests else 0.0
 
     @classmethod
     def of(cls, counts: Row) -> GroupStats:
@@ -881,6 +893,41 @@ def added(one: Row, other: Row) -> Row:
 def subtracted(later: Row, earlier: Row) -> Row:
     """Return the differences of two rows of ``COUNTS``."""
     return tuple(map(sub, later, earlier))
+
+
+_OF_GROUPS: Final = {
+    COUNTS.index(name): place
+    for place, name in enumerate((*GROUP_COUNTS, *MISSES.values()))
+    if name in COUNTS and name != "loads"
+}
+"""The positions of the counts that are sums over the groups of keys, and their positions in the row of a group. Failed
+loads are loads of a group."""
+
+_MISSES: Final = COUNTS.index("misses")
+
+
+def with_groups(counts: Row, groups: Iterable[Row]) -> Row:
+    """Return ``counts`` with the sums over the groups of keys, so that the sums of the groups are always exact."""
+    sums = tuple(map(sum, zip(NO_GROUP, *groups, strict=True)))
+    found = list(counts)
+    for place, of_group in _OF_GROUPS.items():
+        found[place] = sums[of_group]
+    found[_MISSES] = sum(sums[len(GROUP_COUNTS) :])
+    return tuple(found)
+
+
+def percentile(buckets: Buckets, share: float) -> float | None:
+    """Return the seconds within which a share of the calls of a histogram ended, 0.0 to 1.0; None without calls.
+
+    As with Prometheus' ``histogram_quantile``, calls are assumed to be spread evenly within a bucket, and those in the
+    last one took as long as its lower bound.
+    """
+    left = sum(buckets) * share
+    for low, high, number in zip((0.0, *LOAD_BOUNDS), LOAD_BOUNDS, buckets, strict=False):
+        if number and left <= number:
+            return low + (high - low) * left / number
+        left -= number
+    return LOAD_BOUNDS[-1] if any(buckets) else None
 
 
 def hit_ratio(hits: int, misses: int) -> float:

@@ -29,15 +29,10 @@ def computing(core):
 
 
 @pytest.fixture
-def load(core, computing):
-    def count(key, seconds):
-        computing.add(key, seconds)
-        core.count_load(key, seconds)
-
-    return count
+def load(computing):
+    return computing.add
 
 
-@pytest.mark.compiled
 def test_the_times_of_the_last_hour_are_added(load, computing, clock):
     load("user:1", 100.0)
     for _ in range(12):
@@ -45,14 +40,10 @@ def test_the_times_of_the_last_hour_are_added(load, computing, clock):
         load("user:1", 0.5)
         load("city:1", 0.25)
     assert computing.by_key() == pytest.approx({"user:1": 106.0, "city:1": 3.0}, abs=0.002)
-    assert computing.by_group() == {"": 0.0, "user": 106.0, "city": 3.0}
     clock.advance(PERIOD)
-    assert computing.by_group()["user"] == pytest.approx(6.0, abs=0.5)
     assert computing.by_key()["user:1"] == pytest.approx(6.0, abs=0.5)
     clock.advance(7 * PERIOD)
-    assert (computing.by_key(), computing.by_group()) == ({}, {})
-    load("user:1", 0.5)
-    assert computing.by_group() == {"": 0.0, "user": 0.5, "city": 0.0}
+    assert computing.by_key() == {}
 
 
 def test_of_many_short_loads_a_few_stand_for_all(load, computing):

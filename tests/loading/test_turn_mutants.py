@@ -16,8 +16,8 @@ def never_late(patch):
 def watched_since_the_store(patch):
     store = EntryWriter.store
 
-    def store_under_a_fresh_watch(writer, key, value, ttl, grace, watch, names):
-        return store(writer, key, value, ttl, grace, writer.stamps.watch(key), names)
+    def store_under_a_fresh_watch(writer, key, value, ttl, grace, watch, *rest):
+        return store(writer, key, value, ttl, grace, writer.stamps.watch(key), *rest)
 
     patch(EntryWriter, "store", store_under_a_fresh_watch)
 

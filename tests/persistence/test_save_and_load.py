@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import threading
 import time
+from contextvars import copy_context
 from math import inf
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from tests.persistence.caches import filled, kept
 from tests.persistence.calling import Calling, Unreadable
 from wheelcache import CacheClosed, ManualClock, RemovalCause
 from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.core.contract import VIEW, GroupRule
+from wheelcache.keys import NO_VIEW
 from wheelcache.persistence import snapshots
 from wheelcache.persistence.snapshot_file import SnapshotWriter
 from wheelcache.runtime.clock import SystemClock
@@ -454,3 +457,42 @@ def test_a_cache_with_stamps_loads_nothing_of_one_without_and_the_other_way_roun
     cache.set("1", 1)
     cache.save(path)
     assert kept().load(path) == 1
+
+
+RULES = (GroupRule("page/", "", ""), GroupRule("", "", ":"))
+
+
+@pytest.mark.compiled
+def test_entries_keep_their_groups(path):
+    first, second = kept(), kept()
+    for cache in (first, second):
+        cache.engine.group_by(RULES)
+    for key, group in [("page/1", "news"), ("page/2", None), ("user:1", None), ("user:2", "view"), ("plain", None)]:
+        first.engine.set(key, 1, None, group=group)
+    for number in range(100):
+        # Most of these groups have no place for their name.
+        first.engine.set(f"{number}:key", 1, None)
+    first.save(path)
+    context = copy_context()
+    # A lazy load may begin in a request.
+    context.run(VIEW.set, "another view")
+    context.run(second.load, path)
+    for key in second.keys():
+        second.get(key)
+    hits = {name: group.hits for name, group in second.stats().groups.items()}
+    assert {name: hits.get(name) for name in ("news", NO_VIEW, "view", "user", "another view")} == {
+        "news": 1,
+        NO_VIEW: 1,
+        "view": 1,
+        "user": 1,
+        "another view": None,
+    }
+    assert sum(hits.values()) == 105
+
+
+def test_a_file_without_groups_is_loaded(path):
+    write(path, ("user:1", 1, None, 0.0, None, 0, "tag"), saved_at=time.time(), entries=1, standings=True)
+    cache = kept()
+    assert cache.load(path) == 1
+    cache.delete_tags("tag")
+    assert cache.get("user:1") is None

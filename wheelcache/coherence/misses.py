@@ -74,8 +74,8 @@ class Miss:
 class LoadCounts(Protocol):
     """Counts the loads of one cache, by the keys of its core."""
 
-    def count(self, key: Any, seconds: float) -> None:
-        """Count a value that a caller computed in ``seconds``."""
+    def count(self, key: Any, seconds: float, group: str | None = None) -> None:
+        """Count a value that a caller computed in ``seconds``, for the group of the key or the given one."""
 
     def leave_out(self, is_left_out: Callable[[Any], bool]) -> None:
         """Do not count the loads of keys for which ``is_left_out`` is true."""
@@ -115,13 +115,14 @@ class Misses:
         """Return why there is no fresh entry of ``key``, for a later ``count``."""
         return self._core.miss_cause(self._keys.adapt(key))
 
-    def count(self, key: Any, cause: int = -1) -> None:
+    def count(self, key: Any, cause: int = -1, group: str | None = None) -> None:
         """Count a miss of ``key``.
 
         Args:
             cause: the ``cause`` when the look-up began, if the key may have been set since.
+            group: the name of its group of keys; None if the key decides.
         """
-        self._core.count_miss(self._keys.adapt(key), cause)
+        self._core.count_miss(self._keys.adapt(key), cause, group=group)
         self._start_jobs()
 
     def note(self, key: Any) -> None:

@@ -24,7 +24,7 @@ from wheelcache import options
 from wheelcache.core import contract
 from wheelcache.core.contract import Counts, GroupCounts, Record, RemovalCause, Times
 from wheelcache.core.gil import has_gil
-from wheelcache.keys import is_plain
+from wheelcache.keys import NO_VIEW, is_plain
 
 if not has_gil():
     # freethreading_compatible is set all the same: otherwise the import would enable the lock for the whole process.
@@ -108,7 +108,7 @@ cdef class CompiledCore:
         start_wheel(&map.wheel, interval, now)
         seed_jitter(&self.jitter)
         open_stamps(stamps, &map.stamps)
-        empty_groups(&map.groups)
+        open_groups(&map.groups)
         self.group_by(())
         is_adaptive = contract.is_adaptive_policy(policy, max_entries)
         start_policy(map, is_adaptive, int.from_bytes(urandom(8), "little") if seed is None else seed)
@@ -167,18 +167,14 @@ cdef class CompiledCore:
         now = now_for(entry)
         if entry.fresh_until <= now or not is_current(&self.map, index, entry):
             return <PyObject *>MISSING
-        self.map.hits += 1
-        if unlikely(self.map.hits == self.map.groups.next_hit):
-            sample_hit(&self.map, entry.key)
+        self.map.groups.hits[group_number(&self.map.entries, index)] += 1
         on_hit(&self.map, index, entry, now)
         return entry.value
 
     cdef PyObject *hit_at(self, uint32_t index, double now) noexcept:
         if not is_live(&self.map, index, now):
             return <PyObject *>MISSING
-        self.map.hits += 1
-        if self.map.hits == self.map.groups.next_hit:
-            sample_hit(&self.map, at(&self.map.entries, index).key)
+        self.map.groups.hits[group_number(&self.map.entries, index)] += 1
         on_hit(&self.map, index, at(&self.map.entries, index), now)
         return at(&self.map.entries, index).value
 
@@ -206,7 +202,7 @@ cdef class CompiledCore:
     @property
     def entry_bytes(self):
         # The entry, its two buckets, and its items in the arrays of its block.
-        return sizeof(Entry) + 8 + (8 if self.weighs else 0) + (sizeof(Origin) if self.map.stamps.given else 0)
+        return sizeof(Entry) + 8 + 1 + (8 if self.weighs else 0) + (sizeof(Origin) if self.map.stamps.given else 0)
 
     @property
     def in_step(self):
@@ -248,7 +244,8 @@ cdef class CompiledCore:
 
     def counts(self):
         # Copy all counts first: building the dict runs Python code, which hashes the Enum members.
-        cdef uint64_t hits = self.map.hits, misses = self.map.misses, puts = self.map.puts
+        cdef uint64_t hits = sum_of(&self.map.groups, self.map.groups.hits), misses = self.map.misses
+        cdef uint64_t puts = sum_of(&self.map.groups, self.map.groups.puts)
         cdef uint64_t weight = self.map.evicted_weight, carry = self.map.evicted_carry
         cdef uint64_t counted[5]
         cdef uint64_t missed[MISS_CAUSES]
@@ -262,12 +259,11 @@ cdef class CompiledCore:
         return sample_of(&self.map)
 
     def count_hit(self, key):
-        self.map.hits += 1
-        if self.map.hits == self.map.groups.next_hit:
-            sample_hit(&self.map, <PyObject *>key)
+        self.map.groups.hits[group_of_hit(&self.map, <PyObject *>key, self.index_of(key))] += 1
 
     def count_stale_hit(self, key):
-        count_stale_hit(&self.map, <PyObject *>key)
+        cdef uint32_t number = group_of_hit(&self.map, <PyObject *>key, self.index_of(key))
+        self.map.groups.groups[number].stale_hits += 1
 
     def miss_cause(self, key):
         return self.cause(key, hash_of(<PyObject *>key))
@@ -276,19 +272,19 @@ cdef class CompiledCore:
         cdef double now = -INFINITY if self.clock is None else self.clock()
         return cause_of_miss(&self.map, <PyObject *>key, hash, now)
 
-    def count_miss(self, key, int cause=-1):
+    def count_miss(self, key, int cause=-1, *, group=None):
+        cdef Py_hash_t hash = hash_of(<PyObject *>key)
         if cause < 0:
-            self.miss(key)
-        else:
-            count_miss(&self.map, <PyObject *>key, hash_of(<PyObject *>key), min(cause, <int>LONG_GONE))
+            cause = self.cause(key, hash)
+        count_miss(&self.map, <PyObject *>key, hash, min(cause, <int>LONG_GONE), encoded_name(group))
 
     cdef int miss(self, object key) except -1:
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
-        count_miss(&self.map, <PyObject *>key, hash, self.cause(key, hash))
+        count_miss(&self.map, <PyObject *>key, hash, self.cause(key, hash), None)
         return 0
 
-    def count_load(self, key, double seconds):
-        count_load(&self.map, <PyObject *>key, seconds)
+    def count_load(self, key, double seconds, *, group=None):
+        count_load(&self.map, <PyObject *>key, seconds, encoded_name(group))
 
     def group_by(self, rules):
         encoded = tuple([(rule[0].encode("ascii"), rule[1].encode("ascii"), rule[2].encode("ascii")) for rule in rules])
@@ -299,7 +295,7 @@ cdef class CompiledCore:
         cdef char text[LOOKED_AT]
         cdef char copy[NAME_SIZE]
         cdef GroupName name = name_of_group(&self.map.groups, <PyObject *>key, text)
-        if name.rule is NULL:
+        if name.rule is NULL or name.rule.is_of_pages:
             return ""
         copy_name(&name, copy)
         return copy[:length_of(&name)].decode("ascii")
@@ -333,12 +329,13 @@ cdef class CompiledCore:
     def set(
         self, key, value, ttl, double grace=0.0, bint exact=False, int64_t weight=0, int mode=0, expected=MISSING,
         Watch watch=None, Py_ssize_t slot=0, seen=None, list removed=None, tuple tags=(), uint64_t since=0,
-        uint32_t standing=0,
+        uint32_t standing=0, group=None,
     ):
         cdef Write write
+        cdef bytes given = encoded_name(group)
         if likely(
             mode == ANY and grace == 0.0 and watch is None and seen is None and removed is None and weight == 0
-            and not exact and not tags
+            and not exact and not tags and given is None
         ):
             return self.store(key, value, as_seconds(<PyObject *>ttl), slot, ANY, False)
         write.key, write.hash, write.value = <PyObject *>key, hash_of(<PyObject *>key), <PyObject *>value
@@ -346,6 +343,7 @@ cdef class CompiledCore:
         write.weight, write.mode, write.expected, write.slot = weight, mode, <PyObject *>expected, slot
         check_item(weight, seen, &write)
         write.tags, write.since, write.standing = <PyObject *>tags if tags else NULL, since, standing
+        write.group = <PyObject *>given if given is not None else NULL
         write.now = self.read_clock()
         return self.store_under(watch, &write, removed)
 
@@ -526,11 +524,11 @@ cdef class CompiledCore:
         seed_jitter(&self.jitter)
         break_all_watches(self.watches, True)
         end_scans(&self.map)
-        self.map.hits = self.map.misses = 0
+        self.map.misses = 0
         memset(self.map.past.misses, 0, sizeof(self.map.past.misses))
-        empty_groups(&self.map.groups)
+        zero_groups(&self.map.groups)
         memset(self.map.removals, 0, sizeof(self.map.removals))
-        self.map.puts = self.map.outdated = self.map.evicted_weight = self.map.evicted_carry = 0
+        self.map.outdated = self.map.evicted_weight = self.map.evicted_carry = 0
         if self.map.curve is not NULL:
             begin_windows(&self.map)
         self.completed.clear()

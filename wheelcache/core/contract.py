@@ -59,6 +59,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
+from contextvars import ContextVar
 from enum import Enum
 from sys import maxsize
 from typing import Any, Final, NamedTuple, Protocol
@@ -98,16 +99,13 @@ SAMPLED_MISSES: Final = 16
 """The sampled misses after which an older one counts by a third in the estimate of causes. With 512 of them, the
 estimate followed changes so late that the causes were up to 15 points off; with 16, they are 7 at most."""
 
-GROUP_SAMPLE: Final = 61
-"""One hit, and one stored value, of so many is counted for the group of its key, and counts as many times."""
-
 
 class GroupRule(NamedTuple):
     """A rule by which keys are in groups.
 
     The keys with the ``prefix`` are in the group named ``name``, followed by the text of the key from there to
-    ``stop``. A key without ``stop`` follows the next rule; with an empty ``stop``, only the name counts. All texts are
-    ASCII.
+    ``stop``. A key without ``stop`` follows the next rule; with an empty ``stop``, only the name counts. If both are
+    empty, the keys are pages, in the group named by ``VIEW``. All texts are ASCII.
     """
 
     prefix: str
@@ -115,18 +113,24 @@ class GroupRule(NamedTuple):
     stop: str
 
 
+VIEW: Final[ContextVar[str | None]] = ContextVar("wheelcache_view", default=None)
+"""The name of the view whose pages the running code looks up and stores; None for NO_VIEW."""
+
+
 class GroupCounts(NamedTuple):
     """The counts of one group of keys, since construction, or since the fork in a child.
 
     Attributes:
         name: empty for the keys of no group.
-        hits, puts: estimates, see GROUP_SAMPLE, and the exact number of stale hits. Exact in the reference core.
+        hits, stale_hits: the look-ups that ended with a fresh value, and with a stale one.
+        puts: the values that ``set`` stored, other than with RESTORE.
         load_seconds: the time spent in ``loads``.
         misses: the misses by cause, in the order of ``MissCause``.
     """
 
     name: str
     hits: int
+    stale_hits: int
     puts: int
     loads: int
     load_seconds: float
@@ -219,6 +223,8 @@ class Record(NamedTuple):
     tags: tuple[str, ...] = ()
     standing: int = 0
     """The entry's region and uses with the policy "adaptive", as bits that ``set`` accepts."""
+    group: str = ""
+    """The name of the entry's group; empty for the group without a name."""
 
 
 class Counts(NamedTuple):
@@ -368,6 +374,7 @@ class Core(Protocol):
         tags: tuple[TagName, ...] = (),
         since: int = 0,
         standing: int = 0,
+        group: str | None = None,
     ) -> int:
         """Store ``value`` at the young end, and return the outcome.
 
@@ -392,6 +399,8 @@ class Core(Protocol):
             since: the moment at which the computation of the value began; 0 if it does not matter. If a tag was dropped
                 after that moment, the value is OUTDATED, or CHANGED with a watch, whose begin is then the moment.
             standing: with RESTORE, the standing of the entry in the snapshot.
+            group: the name of the group of the entry: see ``group_by``. If None, the key decides, or the existing entry
+                keeps its group.
         """
 
     def touch(self, key: Hashable, ttl: float | None) -> int:
@@ -475,35 +484,45 @@ class Core(Protocol):
         """Count a look-up that ended with a value for which the caller waited."""
 
     def count_stale_hit(self, key: Hashable) -> None:
-        """Count a look-up that ended with a stale value as a hit of the group of ``key``, and not in ``counts``."""
+        """Count a look-up that ended with a stale value for the group of its entry, and not in ``counts``."""
 
     def miss_cause(self, key: Hashable) -> int:
         """Return why there is no fresh and current entry of ``key``, as the place of a ``MissCause``. NEW stands for
         all misses for which ``count_miss`` of the compiled core estimates the cause."""
 
-    def count_miss(self, key: Hashable, cause: int = -1) -> None:
+    def count_miss(self, key: Hashable, cause: int = -1, *, group: str | None = None) -> None:
         """Count a miss, under its cause and for the group of ``key``.
 
         Args:
             cause: the ``miss_cause`` when the look-up began. If it is not given, the key must not have been set since.
+            group: as for ``set``.
         """
 
-    def count_load(self, key: Hashable, seconds: float) -> None:
-        """Count a computation of the value of ``key`` for its group."""
+    def count_load(self, key: Hashable, seconds: float, *, group: str | None = None) -> None:
+        """Count a computation of the value of ``key`` for its group. ``group`` is as for ``set``."""
 
     def group_by(self, rules: Iterable[GroupRule]) -> None:
         """Distinguish groups of keys by the first rule that fits. The reference core has one group.
 
         A tuple follows the rules for its first item, if that is a string; if the tuple has more items, the end of that
-        string is a stop, too. At most 64 groups, with names of at most 96 characters, are distinguished; all other
-        keys are in the group without a name.
+        string is a stop, too. Each hit, stale hit, put, miss and load belongs to one group: those of an entry to the
+        group in which it was stored, others to that of the key.
+
+        A name that the caller gives is cut off after 96 bytes of UTF-8; a rule that would make a longer one makes no
+        group. At most 64 names are distinguished at a time; all other keys are in the group without a name. A name has
+        a rank: 2 if the code of the site has chosen it, as a name that the caller gives, that of a rule, or that of a
+        function whose calls are keys; otherwise 1 if computed values were counted for it, and 0 if not. A new name
+        takes the place of the name with the lowest rank below its own, and of several, with the least computing time.
+        Its counts then belong to the group without a name, as do those of its entries.
         """
 
     def group_name(self, key: Hashable) -> str:
-        """Return the name of the group that ``key`` belongs to by the rules, even if 64 others are distinguished."""
+        """Return the name of the group that ``key`` belongs to by the rules, even if 64 others are distinguished; an
+        empty one for a page."""
 
     def groups(self) -> list[GroupCounts]:
-        """Return the counts of the groups; empty before a key is counted."""
+        """Return the counts of the group without a name, and of the groups with any counts. The sums over the groups
+        are those of ``counts``. Empty before a key is counted."""
 
     def watch(self, key: Hashable, *, slot: int = 0, wants_value: bool = False) -> Watch:
         """Watch a key, whether or not there is an entry. A key may have any number of watches."""

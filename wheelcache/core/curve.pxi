@@ -90,8 +90,9 @@ cdef Window counted(Map *map) noexcept:
     """Return the counts of the cache since it was made."""
     cdef Window window
     memset(&window, 0, sizeof(Window))
-    window.counts[0], window.counts[1] = map.hits, map.misses
-    window.counts[2], window.counts[3] = map.puts - map.removals[REPLACED], map.removals[EVICTED]
+    window.counts[0], window.counts[1] = sum_of(&map.groups, map.groups.hits), map.misses
+    window.counts[2] = sum_of(&map.groups, map.groups.puts) - map.removals[REPLACED]
+    window.counts[3] = map.removals[EVICTED]
     window.counts[4] = map.removals[DELETED] + map.outdated
     return window
 

@@ -46,6 +46,7 @@ cdef struct Block:
     uint64_t *weights
     Origin *origins
     TagList **tags  # of entries with HAS_TAGS
+    uint8_t *groups  # the numbers of their groups of keys; NULL while all are 0
     uint32_t tracked  # the number of entries with HAS_TRACKED
 
 
@@ -84,6 +85,23 @@ cdef inline double expires_at(Entries *entries, uint32_t index, Entry *entry) no
 cdef inline uint64_t weight_of(Entries *entries, uint32_t index) noexcept:
     cdef uint64_t *weights = block_of(entries, index).weights
     return 0 if weights is NULL else weights[index & (BLOCK - 1)]
+
+
+cdef inline uint32_t group_number(Entries *entries, uint32_t index) noexcept:
+    cdef uint8_t *groups = block_of(entries, index).groups
+    return 0 if groups is NULL else groups[index & (BLOCK - 1)]
+
+
+cdef inline void set_group_number(Entries *entries, uint32_t index, uint32_t number) noexcept:
+    """Set the number of the group of an entry. Without memory for it, the entry is in the group without a name."""
+    cdef Block *block = block_of(entries, index)
+    if unlikely(block.groups is NULL):
+        if number == 0:
+            return
+        block.groups = <uint8_t *>PyMem_RawCalloc(capacity_of_block(entries), sizeof(uint8_t))
+        if block.groups is NULL:
+            return
+    block.groups[index & (BLOCK - 1)] = <uint8_t>number
 
 
 cdef inline Origin *origin_of(Entries *entries, uint32_t index) noexcept:
@@ -137,6 +155,7 @@ cdef int grow_first_block(Entries *entries) except -1:
         grow_array(<void **>&block.weights, old, new, sizeof(uint64_t))
         grow_array(<void **>&block.origins, old, new, sizeof(Origin))
         grow_array(<void **>&block.tags, old, new, sizeof(TagList *))
+        grow_array(<void **>&block.groups, old, new, sizeof(uint8_t))
     except MemoryError:
         PyMem_RawFree(allocated)
         raise
@@ -235,6 +254,7 @@ cdef size_t memory_of(Entries *entries) noexcept:
         size += capacity * sizeof(uint64_t) if block.weights is not NULL else 0
         size += capacity * sizeof(Origin) if block.origins is not NULL else 0
         size += capacity * sizeof(TagList *) if block.tags is not NULL else 0
+        size += capacity * sizeof(uint8_t) if block.groups is not NULL else 0
     return size + entries.list_bytes + entries.blocks_size * (sizeof(Block) + sizeof(Entry *))
 
 
@@ -247,6 +267,7 @@ cdef void free_last_block(Entries *entries) noexcept:
     PyMem_RawFree(block.weights)
     PyMem_RawFree(block.origins)
     PyMem_RawFree(block.tags)
+    PyMem_RawFree(block.groups)
     entries.capacity -= BLOCK if entries.blocks_used else entries.capacity
 
 

@@ -235,6 +235,7 @@ cdef bint move_down(Map *map, uint32_t index) noexcept:
         block.origins[there] = origin_of(entries, index)[0]
     if entry.flags & HAS_TAGS:
         block.tags[there] = tags_of(entries, index, entry)
+    set_group_number(entries, to, group_number(entries, index))
     if entry.flags & HAS_TRACKED:
         block_of(entries, index).tracked -= 1
         block.tracked += 1

@@ -1,16 +1,21 @@
-# The groups of keys: keys of one kind, such as the fragments of one name, by rules of the backend: see
-# contract.GroupRule. Misses count exactly; of the hits and of the stored values, every 61st counts 61 times. A sample
-# in time is right for hot keys, which a sample of the keys is not. 61 is a prime, so that a page that always reads as
-# many keys is not always sampled at the same one.
+# The groups of keys: keys of one kind, such as the fragments of one name, by rules of the backend (contract.GroupRule),
+# or by a name that the caller gives. Each entry remembers the number of its group, so a hit increments the count of its
+# group, and the hits of the cache are the sum over the groups.
+#
+# Only 64 groups have a name at a time. Strangers may control the text of a key up to the colon, and must not keep out
+# the groups of the site. So each place for a name has a rank, and a new name may take the place of a group with a lower
+# one, which is retired: it keeps its number, since entries may have it, and counts for the group without a name. The
+# rank of a place only rises, so there are at most three groups for each place, and a number fits into a byte.
 
 cdef enum:
-    MOST_GROUPS = 64  # group 0 has all other keys
+    MOST_GROUPS = 64  # with a name at a time
+    MOST_NUMBERS = 193  # 0 is the group without a name; for each place, one group of each rank
     LOOKED_AT = 128  # characters of a key
-    NAME_SIZE = 96  # of a group's name; a longer one is no group
+    NAME_SIZE = 96  # bytes of a group's name; a rule that makes a longer one makes no group
     GROUP_SLOTS = 256  # of the table by name
-
-
-cdef uint64_t EVERY = contract.GROUP_SAMPLE
+    ANY_TEXT = 0  # the ranks: text of a key
+    IS_COMPUTED = 1  # text of a key whose value was computed
+    OF_SITE = 2  # a name that the site's code has chosen
 
 
 cdef struct GroupRule:
@@ -19,14 +24,22 @@ cdef struct GroupRule:
     const char *name
     size_t name_length
     int stop  # -1: the group has all keys with the prefix
+    bint is_of_pages  # contract.VIEW names the group
+
+
+cdef GroupRule GIVEN  # the rule of names that the caller gives
+
+cdef object VIEW = contract.VIEW
+cdef bytes NO_VIEW_NAME = NO_VIEW.encode()
 
 
 cdef struct KeyGroup:
-    uint64_t hits
-    uint64_t puts
+    uint64_t stale_hits
     uint64_t misses[MISS_CAUSES]
     uint64_t loads
     double load_seconds
+    int rank
+    bint is_retired
     size_t length
     char name[NAME_SIZE]
 
@@ -34,12 +47,23 @@ cdef struct KeyGroup:
 cdef struct KeyGroups:
     GroupRule *rules
     uint32_t rules_count
-    uint32_t count  # of ``groups``; 0 until a key is counted
+    uint32_t count  # of ``groups``
     uint32_t size
     KeyGroup *groups
+    uint32_t of_rank[3]  # the number of groups with a name, by rank
     uint8_t slots[GROUP_SLOTS]
-    uint64_t next_hit  # the count of hits at which one is sampled
-    uint64_t next_put
+    # By number. In this struct, a hit and a set find them without another pointer.
+    uint64_t hits[MOST_NUMBERS]
+    uint64_t puts[MOST_NUMBERS]
+
+
+cdef int open_groups(KeyGroups *groups) except -1:
+    """Begin with the group without a name."""
+    if not grow_groups(groups):
+        raise MemoryError
+    memset(groups.groups, 0, sizeof(KeyGroup))
+    groups.count = 1
+    return 0
 
 
 cdef int open_rules(KeyGroups *groups, tuple rules) except -1:
@@ -52,6 +76,7 @@ cdef int open_rules(KeyGroups *groups, tuple rules) except -1:
         made[place].prefix, made[place].prefix_length = <const char *><bytes>prefix, len(<bytes>prefix)
         made[place].name, made[place].name_length = <const char *><bytes>name, len(<bytes>name)
         made[place].stop = (<bytes>stop)[0] if stop else -1
+        made[place].is_of_pages = not name and not stop
     PyMem_RawFree(groups.rules)
     groups.rules, groups.rules_count = made, <uint32_t>len(rules)
     return 0
@@ -62,11 +87,26 @@ cdef void close_groups(KeyGroups *groups) noexcept:
     PyMem_RawFree(groups.groups)
 
 
-cdef void empty_groups(KeyGroups *groups) noexcept:
-    """Begin again with no groups."""
-    groups.count = 0
-    groups.next_hit = groups.next_put = EVERY
-    memset(groups.slots, 0, sizeof(groups.slots))
+cdef void zero_groups(KeyGroups *groups) noexcept:
+    """Count from zero. The groups keep their numbers."""
+    cdef uint32_t number
+    cdef KeyGroup *group
+    memset(groups.hits, 0, sizeof(groups.hits))
+    memset(groups.puts, 0, sizeof(groups.puts))
+    for number in range(groups.count):
+        group = &groups.groups[number]
+        group.stale_hits = group.loads = 0
+        group.load_seconds = 0.0
+        memset(group.misses, 0, sizeof(group.misses))
+
+
+cdef inline uint64_t sum_of(KeyGroups *groups, uint64_t *counts) noexcept:
+    """Return the sum of ``hits`` or ``puts`` over the groups."""
+    cdef uint64_t sum = 0
+    cdef uint32_t number
+    for number in range(groups.count):
+        sum += counts[number]
+    return sum
 
 
 cdef inline size_t memory_of_groups(KeyGroups *groups) noexcept:
@@ -78,6 +118,23 @@ cdef struct GroupName:
     GroupRule *rule  # NULL if the key is in no group
     const char *part
     size_t part_length
+    int rank
+
+
+cdef inline bytes encoded_name(object name):
+    """Return the bytes of a name that the caller gives, or None. Raise a TypeError if it is not a string."""
+    return None if name is None else str.encode(name, "utf-8", "replace")
+
+
+cdef inline GroupName given_name(bytes name) noexcept:
+    """Return a name that the caller gives."""
+    cdef GroupName given
+    cdef const char *text = <const char *>name
+    cdef size_t length = cut(text, len(name))
+    memset(&given, 0, sizeof(GroupName))
+    if length:
+        given.rule, given.part, given.part_length, given.rank = &GIVEN, text, length, OF_SITE
+    return given
 
 
 cdef inline GroupName name_text(KeyGroups *groups, PyObject *key, bint is_whole, char *text) noexcept:
@@ -114,8 +171,9 @@ cdef inline GroupName name_text(KeyGroups *groups, PyObject *key, bint is_whole,
             if end is NULL and not is_whole:
                 continue
             size = (begin + length if end is NULL else end) - begin - rule.prefix_length
-        if 0 < rule.name_length + size <= NAME_SIZE:
+        if 0 < rule.name_length + size <= NAME_SIZE or rule.is_of_pages:
             name.rule, name.part, name.part_length = rule, begin + rule.prefix_length, size
+            name.rank = OF_SITE if rule.name_length else ANY_TEXT
         break
     return name
 
@@ -130,8 +188,9 @@ cdef inline bint are_same(const char *one, const char *other, size_t length) noe
 
 cdef inline GroupName name_of_group(KeyGroups *groups, PyObject *key, char *text) noexcept:
     """Return the name of the group of a key."""
-    cdef GroupName none
+    cdef GroupName none, name
     cdef PyObject *first
+    cdef bint is_call
     memset(&none, 0, sizeof(GroupName))
     if not PyTuple_Check(<object>key):
         return name_text(groups, key, False, text) if PyUnicode_CheckExact(<object>key) else none
@@ -140,8 +199,44 @@ cdef inline GroupName name_of_group(KeyGroups *groups, PyObject *key, char *text
     first = PyTuple_GET_ITEM(<object>key, 0)
     if not PyUnicode_CheckExact(<object>first):
         return none
-    # Django's backend keeps keys of which Django may warn in tuples of one item.
-    return name_text(groups, first, PyTuple_GET_SIZE(<object>key) > 1, text)
+    # The key of a memoized call begins with the name of its function. Django's backend keeps keys of which Django may
+    # warn in tuples of one item.
+    is_call = PyTuple_GET_SIZE(<object>key) > 1
+    name = name_text(groups, first, is_call, text)
+    name.rank = OF_SITE if is_call else name.rank
+    return name
+
+
+cdef GroupName name_of_view() noexcept:
+    """Return the name that ``VIEW`` gives, which is valid until Python code runs."""
+    cdef GroupName name
+    cdef PyObject *view = NULL
+    cdef Py_ssize_t length = 0
+    cdef const char *text = NULL
+    memset(&name, 0, sizeof(GroupName))
+    if PyContextVar_Get(VIEW, NULL, &view) == 0 and view is not NULL:
+        # The context keeps the string.
+        Py_DECREF(view)
+        if isinstance(<object>view, str):
+            text = PyUnicode_AsUTF8AndSize(view, &length)
+            if text is NULL:
+                # There is no memory, or no UTF-8 of the name.
+                PyErr_Clear()
+                length = 0
+    name.rule, name.rank = &GIVEN, OF_SITE
+    if length == 0:
+        text, length = <const char *>NO_VIEW_NAME, len(NO_VIEW_NAME)
+    name.part, name.part_length = text, cut(text, length)
+    return name
+
+
+cdef inline size_t cut(const char *text, size_t length) noexcept:
+    """Return the length of at most NAME_SIZE bytes of UTF-8, without a part of a character at the end."""
+    if length > NAME_SIZE:
+        length = NAME_SIZE
+        while text[length] & 0xC0 == 0x80:
+            length -= 1
+    return length
 
 
 cdef inline size_t length_of(GroupName *name) noexcept:
@@ -160,99 +255,182 @@ cdef inline void copy_name(GroupName *name, char *copy) noexcept:
 
 
 cdef bint grow_groups(KeyGroups *groups) noexcept:
-    """Return whether there is memory for more groups."""
-    cdef uint32_t size = min(2 * groups.size + 2, <uint32_t>MOST_GROUPS + 1)
-    cdef KeyGroup *grown = <KeyGroup *>PyMem_RawRealloc(groups.groups, size * sizeof(KeyGroup))
+    """Return whether there is memory for one more group."""
+    cdef uint32_t size = min(2 * groups.size + 2, <uint32_t>MOST_NUMBERS)
+    cdef KeyGroup *grown
+    if groups.count < groups.size:
+        return True
+    grown = <KeyGroup *>PyMem_RawRealloc(groups.groups, size * sizeof(KeyGroup))
     if grown is not NULL:
         groups.groups, groups.size = grown, size
     return grown is not NULL
 
 
-cdef KeyGroup *group_of(KeyGroups *groups, PyObject *key) noexcept:
-    """Return the group of a key; NULL if there is no memory."""
-    cdef char text[LOOKED_AT]
-    cdef GroupName name = name_of_group(groups, key, text)
+cdef inline uint32_t slot_of(size_t length, unsigned char first, unsigned char middle, unsigned char last) noexcept:
+    # Names that meet in a slot cost little: there are at most 64.
+    return <uint32_t>(length + 3 * first + 5 * middle + 7 * last) & (GROUP_SLOTS - 1)
+
+
+cdef void enter_group(KeyGroups *groups, uint32_t number) noexcept:
+    """Enter a group into the table by name."""
+    cdef KeyGroup *group = &groups.groups[number]
+    cdef size_t length = group.length
+    cdef uint32_t slot = slot_of(length, group.name[0], group.name[length // 2], group.name[length - 1])
+    while groups.slots[slot]:
+        slot = (slot + 1) & (GROUP_SLOTS - 1)
+    groups.slots[slot] = <uint8_t>number
+
+
+cdef inline uint32_t group_named(KeyGroups *groups, GroupName *name) noexcept:
+    """Return the number of the group of a name; 0 if there is no place for it."""
     cdef size_t length, in_rule
     cdef uint32_t slot
     cdef KeyGroup *group
-    if groups.count == 0:
-        if groups.size == 0 and not grow_groups(groups):
-            return NULL
-        memset(groups.groups, 0, sizeof(KeyGroup))
-        groups.count = 1
     if name.rule is NULL:
-        return groups.groups
-    length, in_rule = length_of(&name), name.rule.name_length
-    # Names that meet in a slot cost little: there are at most 64.
-    slot = <uint32_t>(length + 3 * letter(&name, 0) + 5 * letter(&name, length // 2) + 7 * letter(&name, length - 1))
-    slot &= GROUP_SLOTS - 1
+        return 0
+    length, in_rule = length_of(name), name.rule.name_length
+    slot = slot_of(length, letter(name, 0), letter(name, length // 2), letter(name, length - 1))
     while groups.slots[slot]:
         group = &groups.groups[groups.slots[slot]]
         if (
             group.length == length and are_same(group.name, name.rule.name, in_rule)
             and memcmp(group.name + in_rule, name.part, name.part_length) == 0
         ):
-            return group
+            if unlikely(group.rank < name.rank):
+                groups.of_rank[group.rank] -= 1
+                groups.of_rank[name.rank] += 1
+                group.rank = name.rank
+            return groups.slots[slot]
         slot = (slot + 1) & (GROUP_SLOTS - 1)
-    if groups.count > MOST_GROUPS or (groups.count == groups.size and not grow_groups(groups)):
-        return groups.groups
+    return new_group(groups, name)
+
+
+cdef uint32_t new_group(KeyGroups *groups, GroupName *name) noexcept:
+    """Give a new name a place, and return its number; 0 if all places have this rank or a higher one."""
+    cdef uint32_t *of_rank = groups.of_rank
+    cdef KeyGroup *group
+    cdef bint is_full = of_rank[0] + of_rank[1] + of_rank[2] == MOST_GROUPS
+    if is_full and (name.rank == 0 or of_rank[0] + (of_rank[1] if name.rank == 2 else 0) == 0):
+        return 0
+    if not grow_groups(groups):
+        return 0
+    if is_full:
+        retire_least(groups)
     group = &groups.groups[groups.count]
     memset(group, 0, sizeof(KeyGroup))
-    copy_name(&name, group.name)
-    group.length = length
-    groups.slots[slot] = <uint8_t>groups.count
+    copy_name(name, group.name)
+    group.length, group.rank = length_of(name), name.rank
+    of_rank[group.rank] += 1
+    enter_group(groups, groups.count)
     groups.count += 1
-    return group
+    return groups.count - 1
 
 
-cdef void sample_hit(Map *map, PyObject *key) noexcept:
-    cdef KeyGroup *group = group_of(&map.groups, key)
-    map.groups.next_hit = map.hits + EVERY
-    if group is not NULL:
-        group.hits += EVERY
+cdef void retire_least(KeyGroups *groups) noexcept:
+    """Retire the group with the lowest rank, of several the one with the least computing time."""
+    cdef uint32_t number
+    cdef KeyGroup *group
+    cdef KeyGroup *least = NULL
+    for number in range(1, groups.count):
+        group = &groups.groups[number]
+        if not group.is_retired and (
+            least is NULL or group.rank < least.rank
+            or (group.rank == least.rank and group.load_seconds < least.load_seconds)
+        ):
+            least = group
+    least.is_retired = True
+    groups.of_rank[least.rank] -= 1
+    memset(groups.slots, 0, sizeof(groups.slots))
+    for number in range(1, groups.count):
+        if not groups.groups[number].is_retired:
+            enter_group(groups, number)
 
 
-cdef void count_stale_hit(Map *map, PyObject *key) noexcept:
-    cdef KeyGroup *group = group_of(&map.groups, key)
-    if group is not NULL:
-        group.hits += 1
+cdef uint32_t group_of_key(KeyGroups *groups, PyObject *key, bytes given, int rank = ANY_TEXT) noexcept:
+    """Return the number of the group of a key.
+
+    Args:
+        given: a name that the caller gives, or None.
+        rank: the least rank of the group.
+    """
+    cdef char text[LOOKED_AT]
+    cdef GroupName name = name_of_group(groups, key, text) if given is None else given_name(given)
+    if name.rule is not NULL and name.rule.is_of_pages:
+        name = name_of_view()
+    name.rank = max(name.rank, rank)
+    return group_named(groups, &name)
 
 
-cdef void sample_put(Map *map, PyObject *key) noexcept:
-    cdef KeyGroup *group = group_of(&map.groups, key)
-    map.groups.next_put = map.puts + EVERY
-    if group is not NULL:
-        group.puts += EVERY
+cdef uint32_t group_of_hit(Map *map, PyObject *key, uint32_t index) noexcept:
+    """Return the number of the group of a look-up of a key, whose entry has this index if there is one."""
+    return group_number(&map.entries, index) if index else group_of_key(&map.groups, key, None)
 
 
-cdef void count_miss(Map *map, PyObject *key, Py_hash_t hash, int cause) noexcept:
+cdef void count_miss(Map *map, PyObject *key, Py_hash_t hash, int cause, bytes group) noexcept:
     """Count a miss for ``cause_of_miss``."""
-    cdef KeyGroup *group = group_of(&map.groups, key)
     if cause == LONG_GONE:
         cause = counted_cause(&map.past, hash)
     map.misses += 1
     map.past.misses[cause] += 1
-    if group is not NULL:
-        group.misses[cause] += 1
+    map.groups.groups[group_of_key(&map.groups, key, group)].misses[cause] += 1
 
 
-cdef void count_load(Map *map, PyObject *key, double seconds) noexcept:
-    cdef KeyGroup *group = group_of(&map.groups, key)
-    if group is not NULL:
-        group.loads += 1
-        group.load_seconds += seconds
+cdef void count_load(Map *map, PyObject *key, double seconds, bytes given) noexcept:
+    cdef KeyGroup *group = &map.groups.groups[group_of_key(&map.groups, key, given, IS_COMPUTED)]
+    group.loads += 1
+    group.load_seconds += seconds
+
+
+cdef void add_counts(KeyGroup *sum, KeyGroup *group) noexcept:
+    cdef int cause
+    sum.stale_hits += group.stale_hits
+    sum.loads += group.loads
+    sum.load_seconds += group.load_seconds
+    for cause in range(MISS_CAUSES):
+        sum.misses[cause] += group.misses[cause]
+
+
+cdef inline bint is_counted(KeyGroup *group, uint64_t hits, uint64_t puts) noexcept:
+    """Return whether a group has any counts."""
+    cdef uint64_t sum = hits + puts + group.stale_hits + group.loads
+    cdef int cause
+    for cause in range(MISS_CAUSES):
+        sum += group.misses[cause]
+    return sum != 0
 
 
 cdef list groups_of(Map *map):
-    """Return the counts of all groups. Group 0 has no name."""
-    cdef list found = []
+    """Return the counts of the groups that have any. The first one has no name, and the counts of retired groups."""
+    cdef KeyGroups *groups = &map.groups
+    cdef KeyGroup group = groups.groups[0]
+    cdef uint64_t hits = groups.hits[0], puts = groups.puts[0]
+    cdef list found
     cdef uint32_t number
-    cdef KeyGroup group
-    for number in range(map.groups.count):
+    cdef bint is_any
+    for number in range(1, groups.count):
+        if groups.groups[number].is_retired:
+            add_counts(&group, &groups.groups[number])
+            hits += groups.hits[number]
+            puts += groups.puts[number]
+    is_any = is_counted(&group, hits, puts)
+    found = [counts_of(&group, hits, puts)]
+    for number in range(1, groups.count):
         # A copy: building the tuple may run the collector, and so Python code that counts.
-        group = map.groups.groups[number]
-        found.append((
-            group.name[:group.length].decode("ascii"), group.hits, group.puts, group.loads, group.load_seconds,
-            tuple([group.misses[cause] for cause in range(MISS_CAUSES)]),
-        ))
-    return found
+        group, hits, puts = groups.groups[number], groups.hits[number], groups.puts[number]
+        if not group.is_retired and is_counted(&group, hits, puts):
+            found.append(counts_of(&group, hits, puts))
+    return found if is_any or len(found) > 1 else []
+
+
+cdef tuple counts_of(KeyGroup *group, uint64_t hits, uint64_t puts):
+    """Return the fields of contract.GroupCounts."""
+    return (
+        group.name[:group.length].decode(), hits, group.stale_hits, puts, group.loads, group.load_seconds,
+        tuple([group.misses[cause] for cause in range(MISS_CAUSES)]),
+    )
+
+
+cdef inline str name_of_number(KeyGroups *groups, uint32_t number):
+    """Return the name of a group; an empty one if it is retired."""
+    cdef KeyGroup *group = &groups.groups[number]
+    return "" if group.is_retired else group.name[:group.length].decode()

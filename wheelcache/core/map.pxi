@@ -21,10 +21,8 @@ cdef struct Map:
     uint64_t total_weight
     uint64_t max_weight
     Py_ssize_t max_entries  # -1 for no bound
-    uint64_t hits
     uint64_t misses
     uint64_t removals[5]  # by cause
-    uint64_t puts
     uint64_t outdated  # overwritten entries that a tag or a stamp had made outdated; counted if there is a curve
     uint64_t evicted_weight
     uint64_t evicted_carry  # the number of times that it exceeded 64 bits

@@ -184,6 +184,9 @@ cdef extern from *:
     Py_hash_t hash_of_two(object one, object other, char *text, Py_ssize_t size) noexcept
     bint is_text(PyObject *key, const char *text, Py_ssize_t length) noexcept
     Py_ssize_t PyUnicode_GET_LENGTH(object text) noexcept
+    const char *PyUnicode_AsUTF8AndSize(PyObject *text, Py_ssize_t *size) noexcept
+    int PyContextVar_Get(object variable, PyObject *default, PyObject **value) noexcept
+    void PyErr_Clear() noexcept
     bint PyUnicode_IS_ASCII(object text) noexcept
     unsigned char *PyUnicode_1BYTE_DATA(object text) noexcept
     Py_UCS4 PyUnicode_READ_CHAR(object text, Py_ssize_t place) noexcept

@@ -220,13 +220,13 @@ class PythonCore:
                 return EXPIRED
             return UNKNOWN if self._is_current(entry) else OTHER_PROCESS
 
-    def count_miss(self, key: Hashable, cause: int = -1) -> None:
+    def count_miss(self, key: Hashable, cause: int = -1, *, group: str | None = None) -> None:
         if cause < 0:
             cause = self.miss_cause(key)
         with self._lock:
             self._misses[cause] += 1
 
-    def count_load(self, key: Hashable, seconds: float) -> None:
+    def count_load(self, key: Hashable, seconds: float, *, group: str | None = None) -> None:
         with self._lock:
             self._loads += 1
             self._load_seconds += seconds
@@ -239,9 +239,9 @@ class PythonCore:
 
     def groups(self) -> list[GroupCounts]:
         with self._lock:
-            hits = self._hit_tally.read() + self._stale_hits
-            group = GroupCounts("", hits, self._puts, self._loads, self._load_seconds, tuple(self._misses))
-        return [group] if any((*group[1:-1], *group.misses)) else []
+            counts = (self._hit_tally.read(), self._stale_hits, self._puts, self._loads, self._load_seconds)
+            group = GroupCounts("", *counts, tuple(self._misses))
+        return [group] if any((*counts, *group.misses)) else []
 
     def watch(self, key: Hashable, *, slot: int = 0, wants_value: bool = False) -> Watch:
         with self._lock:
@@ -280,6 +280,7 @@ class PythonCore:
         tags: tuple[TagName, ...] = (),
         since: int = 0,
         standing: int = 0,
+        group: str | None = None,
     ) -> int:
         now = self._clock()
         fresh_until = now + self._jittered(ttl, exact)

@@ -147,12 +147,13 @@ cdef object record_of(Map *map, uint32_t index):
     if has_seen:
         invalidation, stamp = origin_of(&map.entries, index).invalidation, origin_of(&map.entries, index).stamp
     standing = 0 if map.policy == LRU else standing_of(&map.duel.order, index)
+    group = name_of_number(&map.groups, group_number(&map.entries, index))
     tags = names_of(tags_of(&map.entries, index, entry))
     times = times_of(map, index)
     # Some callers do not pause the collector: its finalizers may have removed the entry by now.
     if has_seen:
         seen = (invalidation, stamp)
-    return tuple.__new__(Record, (key, value, times, weight, seen, tags, standing))
+    return tuple.__new__(Record, (key, value, times, weight, seen, tags, standing, group))
 
 
 # Without tp_clear: ``__dealloc__`` needs ``core`` to end the walk.

@@ -18,6 +18,7 @@ cdef struct Write:
     PyObject *tags  # a tuple of pairs (name, slot); NULL without tags
     uint64_t since
     uint32_t standing  # with RESTORE
+    PyObject *group  # bytes; NULL if the key decides
 
 
 cdef inline int check_item(int64_t weight, object seen, Write *write) except -1:
@@ -61,7 +62,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     cdef TagList *held = NULL
     cdef PyObject *old_key
     cdef double fresh_until, due
-    cdef uint32_t index
+    cdef uint32_t index, group
     cdef int outcome = 0, cause
     cdef bint is_outdated = False, was_outdated = False, is_there
     if not has_room(gone):
@@ -132,9 +133,6 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
             write.stamp = load_word(&map.stamps.table[write.slot])
     if outcome & TOO_HEAVY:
         return outcome
-    map.puts += write.mode != RESTORE
-    if unlikely(map.puts == map.groups.next_put):
-        sample_put(map, write.key)
     Py_INCREF(write.value)
     if index:
         entry = at(entries, index)
@@ -147,6 +145,9 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         add_removal(gone, old_key, entry.value, cause)
         entry.value = write.value
         on_use(map, index, entry)
+        if unlikely(cause == EXPIRED) and write.group is NULL:
+            # A page whose view has another name by now.
+            set_group_number(entries, index, group_of_key(&map.groups, write.key, None))
     else:
         if is_full(map):
             remove_entry(map, victim(map), EVICTED, write.now, gone)
@@ -155,6 +156,11 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         index = insert_entry(map, write.key, write.value, write.hash)
         entry = at(entries, index)
         entry.fresh_until = -INFINITY
+        group = group_of_key(&map.groups, write.key, None) if write.group is NULL else 0
+        set_group_number(entries, index, group)
+    if unlikely(write.group is not NULL):
+        set_group_number(entries, index, group_of_key(&map.groups, write.key, <bytes>write.group))
+    map.groups.puts[group_number(entries, index)] += write.mode != RESTORE
     on_stored(map, index, entry, fresh_until, write)
     note_tracked(entries, index, entry)
     if unlikely(held is not NULL or entry.flags & HAS_TAGS) and write.mode != SAME:

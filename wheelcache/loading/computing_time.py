@@ -1,4 +1,4 @@
-"""The time spent computing values in the last hour, by key and by group of keys.
+"""The time spent computing values in the last hour, by key.
 
 Keys are sampled by time: each further millisecond of computing is recorded for the key whose load completes it. So a
 load of several milliseconds is recorded in full, and of many short loads, a few stand for all. A load usually takes
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from math import floor
 from typing import Final, NamedTuple
 
@@ -37,12 +37,10 @@ class _Period(NamedTuple):
 
     Attributes:
         keys: the milliseconds by the text of the key.
-        before: the seconds that were spent on each group before the period.
     """
 
     start: float
     keys: SpaceSaving[str]
-    before: Mapping[str, float]
 
 
 class ComputingTime:
@@ -84,22 +82,12 @@ class ComputingTime:
                 found.update(period.keys.numbers())
         return Counter({key: number * QUANTUM for key, number in found.items()})
 
-    def by_group(self) -> dict[str, float]:
-        """Return the seconds that were spent on each group of keys."""
-        with self._lock:
-            periods = self._last_hour()
-        if not periods:
-            return {}
-        before = periods[0].before
-        return {each.name: each.load_seconds - before.get(each.name, 0.0) for each in self._core.groups()}
-
     def _record(self, key: Hashable) -> None:
         number = floor(-self._left / QUANTUM) + 1
         self._left += number * QUANTUM
         now = self._core.now()
         if not self._periods or now >= self._periods[-1].start + PERIOD:
-            before = {each.name: each.load_seconds for each in self._core.groups()}
-            self._periods.append(_Period(now, SpaceSaving(), before))
+            self._periods.append(_Period(now, SpaceSaving()))
         # A reference to the key would keep the caller's objects, or any number of bytes, long after its entry left.
         text = portable_text(key)
         if text is not None:

@@ -122,19 +122,24 @@ class Loads:
         """Do not count the loads of the core's keys for which ``is_left_out`` is true: a layer makes their values."""
         self._results.is_left_out = is_left_out
 
-    def count(self, key: Any, seconds: float) -> None:
-        """Count a value of ``key``, a key of the core, that a caller computed in ``seconds`` after a miss."""
-        self._results.count(key, seconds, "loads")
+    def count(self, key: Any, seconds: float, group: str | None = None, *, has_failed: bool = False) -> None:
+        """Count a value of ``key``, a key of the core, that a caller computed in ``seconds`` after a miss.
+
+        Args:
+            group: the name of its group of keys; None if the key decides.
+            has_failed: whether the computation raised an exception.
+        """
+        self._results.count(key, seconds, "load_failures" if has_failed else "loads", group)
 
     def compute(self, request: LoadRequest) -> Steps:
         """Return the steps to the stored form of a value that the caller computes for itself. It counts as a load."""
         if not request.is_counted:
             request.is_counted = True
-            self._core.count_miss(request.key)
+            self._core.count_miss(request.key, group=request.group)
         started = self._core.now()
         value, error = yield from computed(request)
         if request.is_computed:
-            self._results.computed(request.key, self._core.now() - started, error)
+            self._results.computed(request.key, self._core.now() - started, error, request.group)
         return value, error
 
     # Requests.
@@ -340,7 +345,7 @@ class Loads:
                 request.is_counted = True
                 if request.key is request.watched:
                     # The caller of a load apart has counted its look-up of the key.
-                    self._core.count_miss(request.key)
+                    self._core.count_miss(request.key, group=request.group)
             elif request.cause < 0:
                 # Before the value is stored.
                 request.cause = self._core.miss_cause(request.watched)
@@ -389,7 +394,7 @@ class Loads:
         # The caller of a load apart has counted its look-up of the key.
         if not (request.is_counted or is_left or request.key is not request.watched):
             request.is_counted = True
-            self._core.count_miss(request.watched, request.cause)
+            self._core.count_miss(request.watched, request.cause, group=request.group)
 
     def _take_turn(
         self, request: LoadRequest, deadline: float | None, background: Background

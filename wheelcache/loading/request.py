@@ -35,6 +35,7 @@ class LoadRequest:
         ttl: the seconds for which the value is fresh; None for no expiry. ``complete`` finds those of a function.
         fresh_until: the end of the freshness of the entry that is refreshed.
         is_counted: whether the look-up has ended, as a hit or a miss.
+        group: the name of the group of keys for which it is counted; None if the key decides.
         cause: why the look-up missed: see ``Core.miss_cause``. -1 before that was asked.
         is_hit: whether the look-up was a hit: the value was found after its key was claimed, or a stale value was
             served.
@@ -52,6 +53,7 @@ class LoadRequest:
     ttl: float | None = None
     fresh_until = inf
     is_counted = False
+    group: str | None = None
     cause = -1
     is_hit = False
     leaves_miss = False
@@ -185,7 +187,14 @@ class Target(Protocol):
         """Return the core's names for the tags of an entry: for the caller's tags, and for the group of ``key``."""
 
     def store(
-        self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch, names: tuple[TagName, ...]
+        self,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        grace: float,
+        watch: Watch,
+        names: tuple[TagName, ...],
+        group: str | None = None,
     ) -> Stored:
         """Weigh the value and call ``core.set`` with ``watch`` and its stamps. Raise the weigher's error."""
 

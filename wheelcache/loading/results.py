@@ -71,7 +71,7 @@ class Results:
                 self.drop_other(turn.key, value)
             # A store counts its reads itself.
             if request.is_computed and request.policy.is_counted_by_store is None:
-                self.count(request.watched, self._core.now() - request.started, "loads")
+                self.count(request.watched, self._core.now() - request.started, "loads", request.group)
             if self._backoff.failures:
                 self._backoff.succeeded(turn.key)
             turn.end(End.VALUE, value)
@@ -104,24 +104,23 @@ class Results:
             if not policy.keeps_equal or self._is_other(turn.key, value):
                 self._target.discard(turn.key)
             return None
-        return self._target.store(turn.key, value, ttl, grace, cast("Watch", turn.watch), request.names)
+        return self._target.store(turn.key, value, ttl, grace, cast("Watch", turn.watch), request.names, request.group)
 
-    def count(self, key: Any, seconds: float, name: str) -> None:
-        """Count a load of ``key``, a key of the core, that took ``seconds``, under ``name``. Every load is counted
-        here."""
+    def count(self, key: Any, seconds: float, name: str, group: str | None = None) -> None:
+        """Count a load of ``key``, a key of the core, that took ``seconds``, under ``name``, and for the group of the
+        key or the given one. Every load is counted here."""
         if self.is_left_out is not None and self.is_left_out(key):
             return
         # The time is negative if a test has moved the clock back.
         seconds = max(0.0, seconds)
         self._counts.ended(seconds, name)
-        # Before the time of the group, whose sum before a period is recorded.
         self._computing.add(key, seconds)
-        self._core.count_load(key, seconds)
+        self._core.count_load(key, seconds, group=group)
         self._computed.add(key)
 
-    def computed(self, key: Any, seconds: float, error: BaseException | None) -> None:
+    def computed(self, key: Any, seconds: float, error: BaseException | None, group: str | None = None) -> None:
         """Count a load of ``key`` that a caller made for itself, and that ended after ``seconds``."""
-        self.count(key, seconds, "loads" if error is None else "load_failures")
+        self.count(key, seconds, "loads" if error is None else "load_failures", group)
         if error is not None:
             self._failures.note(error)
 
@@ -145,7 +144,7 @@ class Results:
         # A waiter may remove the traceback.
         exc_info = type(error), error, error.__traceback__
         if is_failed_load:
-            self.count(request.watched, self._core.now() - request.started, "load_failures")
+            self.count(request.watched, self._core.now() - request.started, "load_failures", request.group)
         turn.end(End.ERROR, error)
         if is_failed_load:
             self._failures.note(error)
@@ -160,7 +159,7 @@ class Results:
     def found_nothing(self, turn: Turn, request: LoadRequest) -> None:
         """End the turn on a key that a load of many keys did not find. It counts as a load; the waiters look again."""
         if request.policy.is_counted_by_store is None:
-            self.count(request.watched, self._core.now() - request.started, "loads")
+            self.count(request.watched, self._core.now() - request.started, "loads", request.group)
         turn.end(End.AGAIN)
 
     def log_failure(self, request: LoadRequest, error: BaseException, pause: float) -> None:

@@ -11,7 +11,7 @@ import os
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -36,8 +36,9 @@ KIND: Final = "cache"
 SavedRecord = tuple[Any, ...]
 """A saved entry: the caller's key, the value, the seconds from the header's ``saved_at`` until it is stale (None for
 never, <= 0 if it is stale already), its grace in seconds, with stamps the words that its slot showed when it was
-stored, otherwise None, its standing in the order of eviction if the header has "standings", and the caller's tags.
-Records are pickled one by one."""
+stored, otherwise None, its standing in the order of eviction if the header has "standings", the name of its group of
+keys if the header has "groups" (None if it follows from the key), and the caller's tags. Records are pickled one by
+one."""
 
 STEP: Final = 256
 """Entries per step. A step takes 0.3 ms if a million entries were used in random order."""
@@ -105,18 +106,23 @@ class Snapshots:
         with closing(self._scan()) as scan:
             now, saved_at = self.core.now(), time.time()
             header = {"kind": KIND, "name": self.name, "saved_at": saved_at, "entries": len(self.core)}
-            header["moment"], header["standings"] = moment(), True
+            header["moment"], header["standings"], header["groups"] = moment(), True, True
             with SnapshotWriter(file_path, header, signing_key, dir_fd) as file:
                 for batch in _batches(scan):
                     latest = self.core.now()
-                    for key, value, (fresh_until, expires_at, is_current), _, seen, names, standing in batch:
-                        key = unwrap(key)
+                    for stored_key, value, (
+                        fresh_until,
+                        expires_at,
+                        is_current,
+                    ), _, seen, names, standing, group in batch:
+                        key = unwrap(stored_key)
                         if not is_current or expires_at <= latest or not self.is_portable(key):
                             continue
                         left, grace = None, 0.0
                         if fresh_until != inf:
                             left, grace = fresh_until - now, expires_at - fresh_until
-                        record: SavedRecord = (key, value, left, grace, seen, standing, *callers_tags(names))
+                        given = group if group and group != self.core.group_name(stored_key) else None
+                        record: SavedRecord = (key, value, left, grace, seen, standing, given, *callers_tags(names))
                         try:
                             payload = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
                         except Exception:
@@ -168,7 +174,7 @@ class Snapshots:
             room = inf if self.max_entries is None else self.max_entries - len(self.core)
             if entries > room:
                 skipped = max(0, _good_records(snapshot) - int(room))
-            loading = _Loading(self, now - elapsed, since, has_standings="standings" in snapshot.header)
+            loading = _Loading(self, now - elapsed, since, snapshot.header)
             try:
                 for payload in islice(snapshot, skipped, None):
                     loading.add(payload)
@@ -196,19 +202,19 @@ class _Loading:
     Args:
         saved_at: the time of the save on the clock of the core.
         since: the moment of the save: entries whose tags were dropped after it are left out.
-        has_standings: whether the records contain standings. Earlier versions of wheelcache saved none.
+        header: the header of the file. Earlier versions of wheelcache saved no standings and no groups.
 
     Attributes:
         loaded, expired, unreadable: the numbers of records.
     """
 
-    def __init__(self, snapshots: Snapshots, saved_at: float, since: int, *, has_standings: bool) -> None:
+    def __init__(self, snapshots: Snapshots, saved_at: float, since: int, header: Mapping[str, Any]) -> None:
         self._snapshots = snapshots
         self._now = snapshots.core.now
         self._writer = snapshots.writer
         self._saved_at = saved_at
         self._since = since
-        self._has_standings = has_standings
+        self._has_standings, self._has_groups = "standings" in header, "groups" in header
         # The loaded keys, in the form that the core stores, oldest first.
         self._own: deque[Any] = deque()
         self.expired = 0
@@ -223,6 +229,7 @@ class _Loading:
             record: SavedRecord = pickle.loads(payload)
             key, value, left, grace, seen, *tags = record
             standing = tags.pop(0) if self._has_standings else 0
+            group = tags.pop(0) if self._has_groups else None
             ttl = None if left is None else left - (self._now() - self._saved_at)
             if not (ttl is None or ttl + grace > 0) or not grace >= 0 or (self._snapshots.is_coherent and seen is None):
                 self.expired += 1
@@ -230,9 +237,8 @@ class _Loading:
                 self.unreadable += 1
             else:
                 key = self._snapshots.keys.adapt(key)
-                self._restore(
-                    key, value, ttl, grace, seen if self._snapshots.is_coherent else None, tuple(tags), standing
-                )
+                seen = seen if self._snapshots.is_coherent else None
+                self._restore(key, value, ttl, grace, seen, tuple(tags), standing, group)
         except (CacheClosed, Unloaded):
             raise
         except Exception:
@@ -248,9 +254,10 @@ class _Loading:
         seen: Seen | None,
         tags: tuple[str, ...],
         standing: int,
+        group: str | None,
     ) -> None:
         while True:
-            outcome = self._writer.restore(key, value, ttl, grace, seen, self._since, tags, standing)
+            outcome = self._writer.restore(key, value, ttl, grace, seen, self._since, tags, standing, group)
             if outcome & STORED:
                 self._own.append(key)
             if not outcome & NO_ROOM or not self._own:

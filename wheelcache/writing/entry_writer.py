@@ -209,6 +209,7 @@ class EntryWriter(WriteState):
         mode: int = ANY,
         tags: tuple[str, ...] = (),
         since: int = 0,
+        group: str | None = None,
     ) -> int:
         """Store ``value``. Return the core's outcome.
 
@@ -216,12 +217,15 @@ class EntryWriter(WriteState):
             tags: checked by ``options.tags``.
             since: the moment at which the computation of the value began, if the caller knows it; otherwise 0. If one
                 of the tags was dropped after that, the value is not stored.
+            group: the name of the entry's group of keys; None if the key decides.
         """
         seconds = ttl if type(ttl) is int and 0 < ttl < MAX_FAST_TTL else self.seconds(ttl)
         key, miss_seen = self.adapt_and_pop_miss(key)
         if since and miss_seen[0] is None:
             miss_seen = (None, since)
-        return self._set(key, value, seconds, grace, exact=exact, mode=mode, miss_seen=miss_seen, tags=tags)
+        return self._set(
+            key, value, seconds, grace, exact=exact, mode=mode, miss_seen=miss_seen, tags=tags, group=group
+        )
 
     def set_many(
         self,
@@ -348,11 +352,18 @@ class EntryWriter(WriteState):
         since: int,
         tags: tuple[str, ...],
         standing: int = 0,
+        group: str | None = None,
     ) -> int:
         """Store a value from a snapshot that was begun at the moment ``since``, unless the key has a newer value or
         there is no room. Return the core's outcome."""
         return self._set(
-            key, value, ttl, grace, exact=True, mode=RESTORE, miss_seen=(seen, since), tags=tags, standing=standing
+            *(key, value, ttl, grace),
+            exact=True,
+            mode=RESTORE,
+            miss_seen=(seen, since),
+            tags=tags,
+            standing=standing,
+            group=group,
         )
 
     def _set(
@@ -367,13 +378,16 @@ class EntryWriter(WriteState):
         miss_seen: MissSeen = INVALIDATES,
         tags: tuple[str, ...] = (),
         standing: int = 0,
+        group: str | None = None,
     ) -> int:
         """Store a value, and handle the outcome."""
         if type(value) not in USUAL:
             check_reusable(value)
         removed: Removals | None = None if self.listener.function is None else []
         names = self.tag_names(key, tags) if tags or type(key) is not str else ()
-        outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, miss_seen, removed, names, standing)
+        outcome = self._store(
+            key, value, ttl, grace, exact, mode, expected, None, miss_seen, removed, names, standing, group
+        )
         if tags and outcome == OUTDATED and mode == ANY:
             # Readers must not receive the older value after this call.
             self._core.delete(key, slot=self.stamps.slot(key), removed=removed)
@@ -393,17 +407,29 @@ class EntryWriter(WriteState):
         return outcome
 
     def store(
-        self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch, names: tuple[TagName, ...]
+        self,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        grace: float,
+        watch: Watch,
+        names: tuple[TagName, ...],
+        group: str | None = None,
     ) -> tuple[int, Removals | None]:
         """Store a loaded value, unless the key was written, or one of its tags dropped, since ``watch`` began. Return
         the arguments of ``announce``."""
         if self.is_plain:
-            outcome = self._core.set(key, value, ttl, grace, False, 0, ANY, MISSING, watch, 0, None, None, names)
+            outcome = self._core.set(
+                key, value, ttl, grace, False, 0, ANY, MISSING, watch, 0, None, None, names, group=group
+            )
             if outcome == OUTDATED:
                 self.leases.refuse(key)
             return outcome, None
-        seen, removed = self.stamps.seen_by_load(watch.seen), self.listener.list()
-        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, (seen, 0), removed, names), removed
+        miss_seen, removed = (self.stamps.seen_by_load(watch.seen), 0), self.listener.list()
+        outcome = self._store(
+            key, value, ttl, grace, False, ANY, MISSING, watch, miss_seen, removed, names, group=group
+        )
+        return outcome, removed
 
     def _store(
         self,
@@ -419,15 +445,15 @@ class EntryWriter(WriteState):
         removed: Removals | None,
         names: tuple[TagName, ...],
         standing: int = 0,
+        group: str | None = None,
     ) -> int:
         weight = 0 if self._weigher is None else self.weigh(key, value)
         slot = self.stamps.slot(key) if self.stamps.are_there else 0
         seen, since = miss_seen
         if self.moments is not None and watch is None and mode != RESTORE:
             self.moments.written(key)
-        outcome = self._core.set(
-            key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, names, since, standing
-        )
+        written = key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, names, since
+        outcome = self._core.set(*written, standing, group)
         if outcome == OUTDATED:
             # The value may be outdated, so no waiter receives it.
             self.leases.refuse(key)
