@@ -205,7 +205,7 @@ def test_views_fragments_and_other_keys_are_in_groups(make_app):
         for key in ("user:7", "plain"):
             cache.get(key)
     found = engine(cache.cache).stats().groups
-    assert {name for name, group in found.items() if group.misses} == {"views", "fragments", "user", ""}
+    assert {name for name, group in found.items() if group.misses} == {"view", "fragments", "user", ""}
 
 
 # Apps.

@@ -22,6 +22,7 @@ from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.flask_backend.commands import wheelcache
 from wheelcache.flask_backend.dashboard import dashboard
 from wheelcache.http_cache import ttl, without_cookies
+from wheelcache.keys import NO_VIEW
 
 numbers = count()
 
@@ -500,3 +501,19 @@ def test_a_token_of_flask_wtf_is_named_as_the_reason_for_its_cookie(make_site):
     CSRFProtect(site.app)
     site.app.add_url_rule("/form", "form", lambda: flask.render_template_string("{{ csrf_token() }}"))
     assert site.get("/form").detail == 'fwd=miss; detail="CSRF token of Flask-WTF in the session"'
+
+
+@pytest.mark.compiled
+def test_requests_are_counted_for_the_endpoint_of_their_page(site):
+    for target in ("/cached", "/cached", "/cached?page=2", "/own", "/own", "/unknown"):
+        site.get(target)
+    stats = site.cache.cache.stats()
+    groups = {name: each for name, each in stats.groups.items() if name}
+    assert {name: (each.misses, each.loads, each.refused) for name, each in groups.items()} == {
+        "cached": (2, 2, 0),
+        "own": (1, 2, 2),
+        NO_VIEW: (1, 1, 1),
+    }
+    assert groups["cached"].hits == stats.hits >= 1
+    assert sum(each.misses for each in stats.groups.values()) == stats.misses
+    assert sum(each.refused for each in stats.groups.values()) == sum(stats.pages.not_stored.values())

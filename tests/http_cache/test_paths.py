@@ -32,7 +32,7 @@ def path(tmp_path):
 def refuse(figures, reason, **numbers):
     for name, number in numbers.items():
         for _ in range(number):
-            figures.refused(refusal(reason), f"/{name}")
+            figures.refused(refusal(reason), f"/{name}", "view")
 
 
 # The algorithm.
@@ -54,7 +54,7 @@ def test_the_counts_bound_the_occurrences_and_no_frequent_path_is_missing(paths)
 def test_random_paths_of_a_stranger_push_out_no_real_one():
     figures, chance = Figures(), random.Random(5)
     for number in range(20_000):
-        figures.refused(refusal("session"), f"/{chance.random()}" if number % 10 else "/account")
+        figures.refused(refusal("session"), f"/{chance.random()}" if number % 10 else "/account", "view")
     (first, found), *others = figures.stats().not_stored_paths["session"].items()
     assert (first, found) == ("/account", 2000)
     assert max(number for _, number in others) < 10
@@ -69,7 +69,7 @@ def test_the_paths_take_less_than_256_kib_whatever_strangers_request():
         for number in range(30_000):
             path = f"/{chance.random()}{long}"
             reason = chance.choice([*REASONS, f"made up {number % 500}"])
-            figures.refused(refusal(reason), path)
+            figures.refused(refusal(reason), path, "view")
             figures.variants_full(path, f"x-{number % 100}")
         taken = traced(__file__, "*/wheelcache/busiest.py", "*/wheelcache/http_cache/figures.py")
     finally:
@@ -105,7 +105,7 @@ def test_each_reason_has_its_paths_without_their_queries(site):
 
 def test_a_long_path_is_cut():
     figures = Figures()
-    figures.refused(refusal("status"), "/" + "a" * 5000)
+    figures.refused(refusal("status"), "/" + "a" * 5000, "view")
     assert figures.stats().not_stored_paths == {"status": {"/" + "a" * (LONGEST_PATH - 1): 1}}
 
 
@@ -113,7 +113,7 @@ def test_an_application_that_makes_up_reasons_makes_no_more_than_a_few():
     figures = Figures()
     refuse(figures, "private", a=1)
     for number in range(2000):
-        figures.refused(refusal(f"made up {number}"), "/")
+        figures.refused(refusal(f"made up {number}"), "/", "view")
     refuse(figures, "status", a=1)
     not_stored = figures.stats().not_stored
     assert (not_stored["private"], not_stored["status"]) == (1, 1)
@@ -184,7 +184,7 @@ def test_strangers_push_no_real_path_out_of_the_database(make_site, clock, path)
     site, chance = make_site(figures_dir=path), random.Random(5)
     for _ in range(30):
         for _ in range(50):
-            site.cache.pages.figures.refused(refusal("session"), f"/{chance.random()}")
+            site.cache.pages.figures.refused(refusal("session"), f"/{chance.random()}", "view")
         refuse(site.cache.pages.figures, "session", account=10)
         site.get()
         clock.advance(INTERVAL)

@@ -23,6 +23,7 @@ from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.database_bus import inserted
 from wheelcache.django_backend.direct_access import follow_setting
+from wheelcache.django_backend.page_views import page_views
 from wheelcache.django_backend.redis_calls import RedisCalls, check_xx
 from wheelcache.django_backend.request_context import (
     act_for_request,
@@ -270,6 +271,8 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         """Complete a ``get`` of a key that the fast path did not find."""
+        if is_of_page(key):
+            page_views.find()
         cache_key = self._key(key, version)
         if self._fill_waits or self._memory is None:
             found = drive(self._look_up(key, cache_key, default, version))
@@ -322,6 +325,8 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             ValueError: if ``xx`` is given with ``nx`` or ``tags``.
         """
         layer, missed_at = None, 0
+        if page_views.are_used and is_of_page(key):
+            page_views.find()
         if (
             version is None
             and tags is NO_TAGS

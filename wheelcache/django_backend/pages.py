@@ -44,7 +44,7 @@ from wheelcache.cache import Cache
 from wheelcache.django_backend.csrf_tokens import FIELD, OUTSIDE, SETS_COOKIE, CsrfTokens, IssuedTokens, record_tokens
 from wheelcache.django_backend.request_context import page_tags
 from wheelcache.django_backend.reruns import save_no_session
-from wheelcache.django_backend.site_settings import figures_directory
+from wheelcache.django_backend.site_settings import figures_directory, use_release
 from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.asgi import App as AsgiApp
 from wheelcache.http_cache.asgi import AsgiCache
@@ -117,6 +117,7 @@ def page_cache(*, csrf_tokens: bool = True, **options: Any) -> HTTPCache:
     cookies = [settings.SESSION_COOKIE_NAME]
     if not fills:
         cookies.append(settings.CSRF_COOKIE_NAME)
+    use_release()
     cache = _PageCache(
         **{
             "cookies": cookies,

@@ -14,6 +14,7 @@ from django.utils.crypto import salted_hmac
 from django.utils.module_loading import import_string
 
 from wheelcache.observability.figures_directory import directory_of
+from wheelcache.observability.releases import MOST_CHARACTERS, name_release
 from wheelcache.options import shown
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 GUARD: Final = "WHEELCACHE_DASHBOARD_GUARD"
 DIRECT_ACCESS: Final = "WHEELCACHE_DIRECT_ACCESS"
+RELEASE: Final = "WHEELCACHE_RELEASE"
 
 
 def site_name() -> str:
@@ -92,6 +94,20 @@ def dashboard_guard() -> Callable[[HttpRequest], Any] | None:
             f"{GUARD} must be a function that receives the request, the dotted path of one, or None, not {shown(given)}"
         )
     return guard
+
+
+def use_release() -> None:
+    """Name the release of this process as ``WHEELCACHE_RELEASE`` of the settings says, unless the environment does.
+
+    Raises:
+        ImproperlyConfigured: if the setting is not a string.
+    """
+    given = getattr(settings, RELEASE, "") if settings.configured else ""
+    if not isinstance(given, str) or len(given) > MOST_CHARACTERS:
+        raise ImproperlyConfigured(
+            f"{RELEASE} must be a string of at most {MOST_CHARACTERS} characters, not {shown(given)}"
+        )
+    name_release(given)
 
 
 def direct_access() -> bool:

@@ -24,7 +24,7 @@ from wheelcache.coherence.shared_stamps import SharedStamps, Stamps
 from wheelcache.core.contract import GroupRule
 from wheelcache.django_backend.connections import follow, open_transactions
 from wheelcache.django_backend.database_bus import stamps_on_database
-from wheelcache.django_backend.site_settings import cache_in_words, figures_directory
+from wheelcache.django_backend.site_settings import cache_in_words, figures_directory, use_release
 from wheelcache.errors import FileUnusable
 from wheelcache.layers.followed_cache import FollowedCache
 from wheelcache.leases.locks import MachineLocks, ProcessLocks
@@ -33,12 +33,13 @@ from wheelcache.option_table import OF_THE_SITE, Options
 from wheelcache.options import SERIALIZER_TAKES
 
 GROUPS: Final = (
-    GroupRule("views.decorators.cache.cache_", "pages", ""),
+    GroupRule("views.decorators.cache.cache_", "", ""),
     GroupRule("template.cache.", "fragment ", "."),
     GroupRule("django.contrib.sessions.", "sessions", ""),
     GroupRule("", "", ":"),
 )
-"""The groups of keys: those that Django makes, and for all others the text up to the first colon."""
+"""The groups of keys: the pages, by view, the other keys that Django makes, and for all others the text up to the first
+colon."""
 
 MOST_PREFIXES: Final = 8
 """The key prefixes of one store, of several aliases, whose keys are grouped."""
@@ -79,6 +80,7 @@ class Store:
         arguments = self.options.for_engine(checked) | {"name": name, "stamps": stamps}
         if arguments["figures_dir"] is OF_THE_SITE:
             arguments["figures_dir"] = figures_directory()
+        use_release()
         with self.options.in_errors():
             self.cache = Cache(**arguments)
         is_shared = checked["coherence"] is not None

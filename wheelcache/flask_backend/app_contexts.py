@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
-from flask import Flask, ctx, current_app, g, has_app_context
+from flask import Flask, ctx, current_app, g, has_app_context, request
 
+from wheelcache.core.contract import VIEW
 from wheelcache.loading.background import surroundings
 from wheelcache.observability.figures_directory import directory_of
 from wheelcache.runtime import threads
@@ -19,6 +20,10 @@ from wheelcache.runtime.request_scope import Lease, current_scope
 
 HELD_BEFORE: Final = "_wheelcache_held_before"
 """The name in an app context's ``g`` of the leases that were held before the context first asked for one."""
+
+
+OUTER_VIEW: Final = "_wheelcache_outer_view"
+"""The name in an app context's ``g`` of the view of the request that makes this one, as tests do."""
 
 
 def note_held_leases() -> None:
@@ -33,6 +38,23 @@ def end_leases(error: BaseException | None) -> None:
     if held_before is not None:
         for lease in _held() - held_before:
             lease.give_up()
+
+
+def count_views(app: Flask) -> None:
+    """Count the pages that a request of ``app`` looks up and stores for its view."""
+    begins = app.before_request_funcs.setdefault(None, [])
+    if _begin_view not in begins:
+        begins.insert(0, _begin_view)
+        app.teardown_request_funcs.setdefault(None, []).append(_end_view)
+
+
+def _begin_view() -> None:
+    setattr(g, OUTER_VIEW, VIEW.get())
+    VIEW.set(request.endpoint)
+
+
+def _end_view(error: BaseException | None) -> None:
+    VIEW.set(g.pop(OUTER_VIEW, None))
 
 
 def _held() -> set[Lease]:

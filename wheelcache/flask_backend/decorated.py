@@ -10,7 +10,8 @@ from enum import Enum
 from functools import wraps
 from typing import Any, Final
 
-from flask import after_this_request, g, has_request_context
+from flask import after_this_request, current_app, g, has_request_context
+from flask import request as flask_request
 from flask_caching import CachedResponse
 from flask_caching.backends import NullCache
 from werkzeug.exceptions import HTTPException
@@ -210,6 +211,13 @@ class Decorated:
         timeout = normalize_timeout(self.function.cache_timeout)
         return (value.timeout or timeout) if self.is_view and isinstance(value, CachedResponse) else timeout
 
+    def is_running_view(self) -> bool:
+        """Return whether this function is the view of the running request."""
+        if not self.is_view or not has_request_context() or flask_request.endpoint is None:
+            return False
+        view = current_app.view_functions.get(flask_request.endpoint)
+        return view is not None and inspect.unwrap(view) is inspect.unwrap(self.uncached)
+
     def log_or_raise(self) -> None:
         """Raise the current exception again in debug mode; otherwise log it, as Flask-Caching does."""
         if self.cache.app.debug:
@@ -276,10 +284,16 @@ class Computation:
         """
         self._begun = self._decorated.begin(self._backend, self._args, self._kwargs)
         if self._begun is None or self._need is Need.FORCED or self._backend.is_in_transaction():
-            return self._backend.request_alone(self._key, load)
+            return self._of_view(self._backend.request_alone(self._key, load))
         if self._need is TO_BE_COMPUTED:
             self._begun = self._begun._replace(is_fill=True)
-        return self._backend.request_shared(self._key, load, self._begun)
+        return self._of_view(self._backend.request_shared(self._key, load, self._begun))
+
+    def _of_view(self, request: LoadRequest) -> LoadRequest:
+        """Count a request for the running view, if it is the decorated function: its key may not show that."""
+        if self._decorated.is_running_view():
+            request.group = flask_request.endpoint
+        return request
 
     def after(self, error: Exception) -> Any:
         """Return NOT_SHARED after an error if this call has a value or computes one: an error of the cache leaves the
@@ -295,7 +309,7 @@ class Computation:
         or depends on this one."""
         if self._begun is not None:
             self._begun = self._decorated.begin(self._backend, self._args, self._kwargs)
-        return self._backend.request_alone(self._key, load)
+        return self._of_view(self._backend.request_alone(self._key, load))
 
     def value_of(self, stored: Any) -> Any:
         """Return the value of this call, given the result of its request: its own value, or a decoded copy of that of

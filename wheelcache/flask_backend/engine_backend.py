@@ -22,7 +22,7 @@ from wheelcache.core.access import MAX_FAST_TTL, NO_TAGS
 from wheelcache.core.contract import MISSING, GroupRule, Record
 from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
-from wheelcache.flask_backend.app_contexts import end_leases, note_held_leases
+from wheelcache.flask_backend.app_contexts import count_views, end_leases, note_held_leases
 from wheelcache.layers.followed_cache import FollowedCache
 from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.policy import PLAIN, LoadPolicy
@@ -66,12 +66,12 @@ class Begun(NamedTuple):
 
 
 GROUPS: Final = (
-    GroupRule("view/", "views", ""),
+    GroupRule("view/", "", ""),
     GroupRule("_template_fragment_cache_", "fragments", ""),
     GroupRule("", "", ":"),
 )
-"""The groups of keys: the views of ``cached``; the fragments of templates, in whose keys nothing ends the name; and for
-all others, such as those of a memoized function, the text up to the first colon."""
+"""The groups of keys: the pages of ``cached``, by view; the fragments of templates, in whose keys nothing ends the
+name; and for all others, such as those of a memoized function, the text up to the first colon."""
 
 
 class EngineBackend(BackendAccess, BaseCache):
@@ -127,7 +127,8 @@ class EngineBackend(BackendAccess, BaseCache):
             self._cache.engine.group_by([each._replace(prefix=self._prefix + each.prefix) for each in GROUPS])
 
     def register_teardowns(self, app: Flask) -> None:
-        """Make the leases and fills of each app context of ``app`` end with it."""
+        """Make the leases and fills of each app context of ``app`` end with it, and count its pages by view."""
+        count_views(app)
         if self._fill_waits:
             app.teardown_appcontext(end_leases)
         app.teardown_appcontext(lambda error: forget_misses())

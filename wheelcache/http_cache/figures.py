@@ -2,7 +2,7 @@
 
 A hit appends the size of its page to a deque. That is a single call in C, so the count is exact under threads, whereas
 ``count += 1`` is not. The sizes are added up when the counts are read, and when the deque has become long. In the same
-way, each response that is not stored appends its reason and its path.
+way, each response that is not stored appends its reason, its path and its view.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from wheelcache.busiest import FULL, LONGEST_PATH, NOT_STORED, NamedPaths, Occurrences
 from wheelcache.http_cache.reasons import Refusal
+from wheelcache.keys import NO_VIEW, kept_name
 from wheelcache.runtime.shared_objects import lazy_lock
-from wheelcache.stats import MOST_REASONS, REASONS, PageStats, Row
+from wheelcache.stats import MOST_GROUPS, MOST_REASONS, REASONS, PageStats, Row
 
 Counts = Mapping[tuple[str, str], tuple[int, dict[str, Any]]]
 """Numbers and examples, by view and kind."""
@@ -50,7 +51,8 @@ class Figures:
         self._counts: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self._paths = NamedPaths(MOST_NAMES)
-        self._new_paths: deque[tuple[str, str, str]] = deque()
+        self._new_paths: deque[tuple[str, str, str, str]] = deque()
+        self._views: Counter[str] = Counter()
         self.unsent = 0
         self.served = self._sizes.append
         """Count a response from a fresh page; the argument is the size of its body."""
@@ -61,13 +63,14 @@ class Figures:
             self._counts[name] += 1
             self._counts["bytes_sent"] += size
 
-    def refused(self, refusal: Refusal, path: str) -> None:
+    def refused(self, refusal: Refusal, path: str, view: str) -> None:
         """Count a response that was not stored.
 
         Args:
             path: the path of the request, without its query, one character for each byte.
+            view: the name of the view that made it, or NO_VIEW.
         """
-        self._add_path(NOT_STORED, refusal.reason, path)
+        self._add_path(NOT_STORED, refusal.reason, path, kept_name(view))
 
     def variants_full(self, path: str, field: str) -> None:
         """Count a variant that was removed because its page had too many.
@@ -76,10 +79,10 @@ class Figures:
             path: as for ``refused``.
             field: the header that has too many values, or ``"cookie <name>"``.
         """
-        self._add_path(FULL, field, path)
+        self._add_path(FULL, field, path, NO_VIEW)
 
-    def _add_path(self, kind: str, name: str, path: str) -> None:
-        self._new_paths.append((kind, name, path[:LONGEST_PATH]))
+    def _add_path(self, kind: str, name: str, path: str, view: str) -> None:
+        self._new_paths.append((kind, name, path[:LONGEST_PATH], view))
         if len(self._new_paths) > PATHS_FOLDED_AT:
             self.fold()
 
@@ -90,7 +93,7 @@ class Figures:
                 self._counts["bytes_sent"] += self._sizes.popleft()
                 self._counts["fresh"] += 1
             for _ in range(len(self._new_paths)):
-                kind, name, path = self._new_paths.popleft()
+                kind, name, path, view = self._new_paths.popleft()
                 if kind is FULL:
                     self._counts["variants_removed"] += 1
                 else:
@@ -98,6 +101,7 @@ class Figures:
                         # The application makes up too many.
                         name = "other"
                     self._reasons[name] += 1
+                    self._views[view if view in self._views or len(self._views) < MOST_GROUPS else ""] += 1
                 self._paths.add(kind, name[:LONGEST_PATH], path)
 
     def fold_if_many(self) -> None:
@@ -118,6 +122,12 @@ class Figures:
         with self._lock.get():
             found: dict[str, Any] = {**self._counts, "not_stored": self._reasons}
             return PageStats(**found).counts()
+
+    def refused_by_view(self) -> dict[str, int]:
+        """Return the number of responses that were not stored, by the name of their view."""
+        self.fold()
+        with self._lock.get():
+            return dict(self._views)
 
     def paths(self) -> NamedPaths:
         """Return a copy of the paths of ``stats``."""
@@ -151,4 +161,5 @@ class Figures:
         self._new_paths.clear()
         self._counts = Counter()
         self._reasons = Counter()
+        self._views = Counter()
         self._paths = NamedPaths(MOST_NAMES)

@@ -29,6 +29,7 @@ from wheelcache.http_cache.run import Forward, Run
 from wheelcache.http_cache.stored_pages import UNSAFE, UNUSUAL_COOKIES
 from wheelcache.http_cache.storing import Storing
 from wheelcache.http_cache.variants import Variants, are_usual
+from wheelcache.keys import NO_VIEW
 from wheelcache.runtime.alarm import Alarm
 from wheelcache.turns import End, Is, Turn, Turns
 
@@ -287,10 +288,11 @@ class Pages:
         return self.storing.reply(page, request, now, "stale", page.hit_status(now, "slow"))
 
     def _run(self, request: Request, miss: _Miss, turn: Turn | None) -> Run:
+        run = Run(self.storing, request, miss.key, miss.why, miss.page, turn)
         if miss.page is None:
-            # Unlike ``find``, this counts the miss.
-            self.storing.stored.count_miss(miss.key)
-        return Run(self.storing, request, miss.key, miss.why, miss.page, turn)
+            # Unlike ``find``, this counts the miss, as soon as the view is known.
+            run.cause = self.storing.stored.miss_cause(miss.key)
+        return run
 
     def _reply(self, request: Request, hit: _Hit) -> Reply:
         page, now = hit.page, self.clock()
@@ -379,7 +381,7 @@ class Pages:
             return None if is_due else self._slow(page, request, now)
         if is_due:
             return Run(self.storing, request, key, selected.why, selected.page, None)
-        self.figures.refused(mark.refusal, request.path)
+        self.figures.refused(mark.refusal, request.path, mark.view or NO_VIEW)
         if self.mode.name == REHEARSE:
             self.rehearsal.not_stored(mark.view, request, mark.refusal)
         return self._forward(request, selected.why, mark.refusal)

@@ -25,6 +25,7 @@ from wheelcache.http_cache.request import Request
 from wheelcache.http_cache.rules import Response
 from wheelcache.http_cache.stored_pages import PURGED
 from wheelcache.http_cache.storing import TOO_LONG, Storing
+from wheelcache.keys import NO_VIEW
 from wheelcache.turns import End, Turn
 
 logger = logging.getLogger("wheelcache")
@@ -91,6 +92,7 @@ class Run:
         is_recording: whether the response may still be stored, so that the driver must report its body.
         is_rehearsed: whether the response is sent as it is, although its page may be stored.
         begin_rerun: begins a run whose answer is compared with the page, if ``is_rehearsed`` and there is a client.
+        cause: why there was no page when the run began, if it counts as a miss; otherwise None.
         page: the page that the response becomes; None before its beginning, or if it is not stored.
         headers: the headers that the driver sends instead of the application's; None to send these.
     """
@@ -98,8 +100,9 @@ class Run:
     outlives_its_client: Final = True
 
     __slots__ = (
-        *("_began", "_chunks", "_promised", "_since", "_size", "_storing", "_why", "announcement", "begin_rerun"),
-        *("conditions", "has_client", "headers", "is_recording", "is_rehearsed", "key", "notes", "page"),
+        *("_began", "_chunks", "_promised", "_seconds", "_since", "_size", "_storing", "_why"),
+        *("announcement", "begin_rerun"),
+        *("cause", "conditions", "has_client", "headers", "is_recording", "is_rehearsed", "key", "notes", "page"),
         *("request", "stored", "turn"),
     )
 
@@ -128,7 +131,9 @@ class Run:
             self.conditions = []
         self._storing = storing
         self._why = why
+        self.cause: int | None = None
         self._began = storing.clock()
+        self._seconds: float | None = None
         self._since = moment()
         self.page: Page | None = None
         self._chunks: list[bytes] = []
@@ -139,6 +144,8 @@ class Run:
         """Handle the beginning of the response. Return a reply to send in its place, or None to send it."""
         storing, stored = self._storing, self.stored
         now = storing.clock()
+        # A client that reads slowly does not make the view slow.
+        self._seconds = now - self._began
         response = Response(status, headers)
         storing.note_lost(self.request, response)
         if stored is not None:
@@ -149,7 +156,7 @@ class Run:
         kept = storing.without_lost(self.request, response)
         if kept is not response and not self.is_rehearsed:
             self.headers = kept.headers
-        page = storing.page_of(self.request, self.notes, kept, reason, now - self._began)
+        page = storing.page_of(self.request, self.notes, kept, reason, self._seconds)
         if isinstance(page, Refusal):
             if status in rules.SERVER_ERRORS:
                 self._end(page, marks=True)
@@ -222,8 +229,8 @@ class Run:
         stored, now = self.stored, self._storing.clock()
         if stored is not None and stored.freshness.may_replace_an_error(stored.age(now)):
             logger.warning("The application raised an exception; a stale page is sent.", exc_info=True)
-            return self._stale(stored, now)
-        self._end(None)
+            return self._stale(stored, now, has_failed=True)
+        self._end(None, has_failed=True)
         return None
 
     def give_up(self, why: Refusal) -> None:
@@ -238,7 +245,9 @@ class Run:
         turn, self.turn = self.turn, None
         if turn is not None:
             turn.end(End.AGAIN)
-        self.is_recording = False
+        if self.is_recording:
+            self.is_recording = False
+            self._count(None)
 
     def keep_unsent(self, size: int) -> bool:
         """See ``StoredPages.keep_unsent``."""
@@ -276,26 +285,40 @@ class Run:
             self._storing.stored.forget(self.key)
         self._end(why, marks=True)
 
-    def _stale(self, stored: Page, now: float, failed: int | None = None) -> Reply:
-        self._end(None)
+    def _stale(self, stored: Page, now: float, failed: int | None = None, *, has_failed: bool = False) -> Reply:
+        self._end(None, has_failed=has_failed)
         storing, counted_as = self._storing, "stale" if self.has_client else None
         status = storing.settings.cache_status.forwarded(self._why, ERROR_REPLACED, failed)
         return storing.reply(stored, self.request, now, counted_as, status.headers)
 
-    def _end(self, why: Refusal | None, *, marks: bool = False, is_lasting: bool = False) -> None:
+    @property
+    def view(self) -> str:
+        """The name of the view of the page, or NO_VIEW."""
+        return self.notes.view or (self.stored is not None and self.stored.view) or NO_VIEW
+
+    def _count(self, seconds: float | None, *, has_failed: bool = False) -> None:
+        self._storing.stored.count_run(self.key, self.view, seconds, self.cause, has_failed=has_failed)
+
+    def _end(
+        self, why: Refusal | None, *, marks: bool = False, is_lasting: bool = False, has_failed: bool = False
+    ) -> None:
         """End the recording, and release the waiting requests.
 
         Args:
             why: the reason why the response is not stored; None if it is.
             marks: whether to mark the page, so that the next requests for it do not wait for each other.
             is_lasting: see ``Marks.add``.
+            has_failed: whether the application raised an exception.
         """
         storing = self._storing
-        self.is_recording = False
+        if self.is_recording:
+            self.is_recording = False
+            seconds = storing.clock() - self._began if self._seconds is None else self._seconds
+            self._count(seconds, has_failed=has_failed)
         self._chunks = []
         if why is not None:
             self.announcement = storing.settings.cache_status.forwarded(self._why, why)
-            storing.refused(why, self.request)
+            storing.refused(why, self.request, self.view)
         if self.is_rehearsed:
             if why is None:
                 storing.rehearsal.stored(self.request, self.notes, self.page, self.begin_rerun)

@@ -25,7 +25,7 @@ from wheelcache.http_cache.query import QueryRules
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.request import Request
 from wheelcache.http_cache.variants import WEIGHT, Normalization, Variants
-from wheelcache.keys import INTERNAL
+from wheelcache.keys import INTERNAL, NO_VIEW
 from wheelcache.runtime.shared_objects import lazy_lock
 
 PURGED: Final = refusal("purged")
@@ -54,7 +54,7 @@ class StoredPages:
 
     Attributes:
         find: a function: ``find(key)`` returns the Page or the Variants with this key, or None.
-        count_miss: a function: counts a miss of the key of a page, which the application makes now. ``find`` does not.
+        miss_cause: a function: returns why there is no fresh page with a key, for ``count_run``.
         start_jobs: a function: starts the periodic jobs, since the application has run. From now on, requests of
             operators outdate its pages.
         marks: as given.
@@ -70,7 +70,8 @@ class StoredPages:
         figures: Figures,
     ) -> None:
         self.find: Callable[[str], Any] = cache.find
-        self.count_miss, self.start_jobs = cache.engine.misses().count, cache.engine.start_jobs
+        self._misses, self._loads = cache.engine.misses(), cache.engine.loads()
+        self.miss_cause, self.start_jobs = self._misses.cause, cache.engine.start_jobs
         self._cache = cache
         self._engine = cache.engine
         self._max_bytes = max_bytes
@@ -79,6 +80,20 @@ class StoredPages:
         self._query_rules = query_rules
         self._figures = figures
         self._lock = lazy_lock()
+
+    def count_run(self, key: str, view: str, seconds: float | None, cause: int | None, *, has_failed: bool) -> None:
+        """Count a run of the application that has ended, for its view.
+
+        Args:
+            key: the key of the page.
+            seconds: the time that it took; None if it was cancelled.
+            cause: the ``miss_cause`` when it began; None if there was a page.
+            has_failed: whether the application raised an exception.
+        """
+        if cause is not None:
+            self._misses.count(key, cause, view)
+        if seconds is not None:
+            self._loads.count(key, seconds, view, has_failed=has_failed)
 
     def put(self, request: Request, page: Page) -> Refusal | None:
         """Store a page that a run has made since ``page.since``. Return None if it was stored, otherwise the reason."""
@@ -104,7 +119,7 @@ class StoredPages:
             self._limit(variants, request)
             key = selected
         self.marks.remove(key)
-        return self._set(key, page, (*page.tags, *own), ttl, page.since)
+        return self._set(key, page, (*page.tags, *own), ttl, page)
 
     def _variants(self, key: str, found: Any, page: Page, tags: tuple[str, ...], ttl: int) -> Variants | None:
         """Return the Variants of a page, extended or made for a new response; None if the page was purged."""
@@ -120,7 +135,7 @@ class StoredPages:
             self._cache.delete_many(found.keys())
         variants = Variants(fields, self._normalization, WEIGHT + _weight_of(tags))
         names = tuple([_of_variants(tag) for tag in tags])
-        return variants if self._set(key, variants, names, ttl, page.since) is None else None
+        return variants if self._set(key, variants, names, ttl, page) is None else None
 
     def _limit(self, variants: Variants, request: Request) -> None:
         excess = variants.excess()
@@ -129,8 +144,8 @@ class StoredPages:
             self._figures.variants_full(request.path, field)
             self._cache.delete_many(excess)
 
-    def _set(self, key: str, value: Any, tags: tuple[str, ...], ttl: int, since: int) -> Refusal | None:
-        outcome = self._engine.set(key, value, ttl, tags=tags, since=since)
+    def _set(self, key: str, value: Any, tags: tuple[str, ...], ttl: int, page: Page) -> Refusal | None:
+        outcome = self._engine.set(key, value, ttl, tags=tags, since=page.since, group=page.view or NO_VIEW)
         if outcome & STORED:
             return None
         return PURGED if outcome & OUTDATED else TOO_LARGE

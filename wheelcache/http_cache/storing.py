@@ -258,9 +258,9 @@ class Storing:
         page.tags = cache_tags(map(decoded, values(headers, CACHE_TAG))) or stored.tags
         return page, self._refused(request, response)
 
-    def refused(self, why: Refusal, request: Request) -> None:
+    def refused(self, why: Refusal, request: Request, view: str) -> None:
         """Count a response that was not stored, and publish the figures even if nothing is ever stored."""
-        self.figures.refused(why, request.path)
+        self.figures.refused(why, request.path, view)
         self.stored.start_jobs()
         self.report(request, why)
 
