@@ -9,6 +9,7 @@ from math import inf
 import pytest
 
 from tests.instructions import run_watched
+from tests.observability.published import steps_of
 from wheelcache import Cache, ManualClock
 from wheelcache.errors import CacheClosed
 from wheelcache.observability.site import Site
@@ -145,7 +146,7 @@ def test_a_cache_that_only_misses_goes_on_with_its_steps_though_the_line_has_the
     for _ in range(20):
         cache.get("missing")
         clock.advance(10)
-    _, steps = Site([cache]).steps(cache.name)
+    steps = steps_of(Site([cache]), cache.name)
     assert [step.misses for step in steps.values()][-5:] == [1] * 5
 
 

@@ -42,29 +42,37 @@ Times are in seconds since 1970. A value that is unknown, or a bound that is not
 - ``cache``: its name.
 - ``requests``, ``misses``: its look-ups, and those that found no value.
 - ``misses_by_cause``: an object with the number of misses for each cause.
-- ``groups``: the groups of keys, those that took most time to compute first. Each has ``name`` (empty for all other
-  keys), ``requests``, ``hits``, ``misses``, ``hit_ratio``, ``misses_by_cause``, ``puts`` (stored values), ``loads``,
-  ``load_seconds``, ``hour_seconds`` (the seconds that living workers spent on loads in the last hour) and ``bytes`` (an
-  estimate of the memory of its entries in living workers, or null).
+- ``groups``: the groups of keys, those that took most time to compute first. Each has ``name`` (a view, for pages;
+  empty for all other keys), ``requests``, ``hits``, ``stale_hits``, ``misses``, ``hit_ratio``, ``misses_by_cause``,
+  ``puts`` (stored values), ``loads``, ``load_seconds``, ``refused`` (pages of the view that were not stored) and
+  ``bytes`` (an estimate of the memory of its entries in living workers, or null).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
-from wheelcache.core.contract import GROUP_SAMPLE
-from wheelcache.observability.figures import CacheFigures, Rate, WorkerFigures, sum_of
-from wheelcache.stats import COUNTERS, LOAD_BOUNDS, MISSES, STORE_GAUGES, Buckets, PageStats, Stats, StoreStats
+from wheelcache.observability.figures import CacheFigures, Rate, WorkerFigures
+from wheelcache.observability.key_groups import GroupMemory
+from wheelcache.stats import (
+    COUNTERS,
+    MISSES,
+    STORE_GAUGES,
+    Buckets,
+    GroupStats,
+    PageStats,
+    Stats,
+    StoreStats,
+    percentile,
+)
 
 # Evicted weights are reported as ``evicted_bytes``, if weights are bytes, and misses by cause as an object.
 SHOWN: Final = tuple(name for name in COUNTERS if name not in ("evicted_weight", *MISSES.values()))
 
 
-LEAST_REQUESTS: Final = 10 * GROUP_SAMPLE
-"""The look-ups of a group from which its hit ratio is shown. With fewer, a chance decides whether its hits are counted:
-a group with 60 hits and one miss would often have 0%."""
+PRESENT: Final = ("entries", "max_entries", "bytes", "bytes_are_estimated", "max_bytes")
 
 
 def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any]:
@@ -91,12 +99,10 @@ def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any
 
 def cache(figures: CacheFigures, workers: Sequence[WorkerFigures]) -> dict[str, Any]:
     """Return the figures of all workers together, and those of each worker."""
-    # Those of the last minute cover the same time.
-    total = replace(figures, minute=sum_of([each.minute for each in workers])) if workers else figures
     return {
         "name": figures.name,
         "reset_at": figures.reset_at,
-        "total": _figures(total),
+        "total": _figures(figures),
         "workers": [{**worker(each), **_figures(each)} for each in workers],
     }
 
@@ -117,26 +123,27 @@ def _figures(figures: CacheFigures | WorkerFigures) -> dict[str, Any]:
 def misses(figures: CacheFigures) -> dict[str, Any]:
     """Return the misses by cause, and the groups of keys."""
     counts = _values(figures.stats, "requests", "misses", "misses_by_cause")
-    return {"cache": figures.name, **counts, "groups": groups(figures)}
+    return {"cache": figures.name, **counts, "groups": groups(figures.stats.groups, figures.group_memory)}
 
 
-def groups(figures: CacheFigures) -> list[dict[str, Any]]:
+def groups(stats: Mapping[str, GroupStats], memory: GroupMemory) -> list[dict[str, Any]]:
     """Return the groups of keys that were used, those that took most time to compute first. The group of all other keys
-    has an empty name."""
-    found = []
-    for name, each in figures.stats.groups.items():
-        memory, hour_seconds = figures.group_levels.get(name, (None, 0.0))
-        if not (each.requests or each.puts or each.loads or memory):
-            continue
-        found.append(
-            {
-                "name": name,
-                **_values(each, "requests", "hits", "misses", "puts", "loads", "load_seconds", "misses_by_cause"),
-                "hit_ratio": each.hit_ratio if each.requests >= LEAST_REQUESTS else None,
-                "hour_seconds": hour_seconds,
-                "bytes": memory,
-            }
-        )
+    has an empty name.
+
+    Args:
+        memory: the estimated bytes of the groups.
+    """
+    names = ("requests", "hits", "stale_hits", "misses", "puts", "loads", "load_seconds", "refused", "misses_by_cause")
+    found = [
+        {
+            "name": name,
+            **_values(each, *names),
+            "hit_ratio": each.hit_ratio if each.requests else None,
+            "bytes": memory.get(name),
+        }
+        for name, each in stats.items()
+        if each.requests or each.puts or each.loads or each.refused or memory.get(name)
+    ]
     return sorted(found, key=lambda each: (-each["load_seconds"], -each["misses"], each["name"]))
 
 
@@ -165,9 +172,15 @@ def pages(stats: PageStats | None) -> dict[str, Any] | None:
     return None if stats is None else asdict(stats)
 
 
-def buckets(counts: Buckets) -> dict[str, Any]:
-    """Return a histogram of the durations of calls: its bounds in seconds, and its counts, one more than the bounds."""
-    return {"bounds": LOAD_BOUNDS, "counts": counts}
+def percentiles_ms(buckets: Buckets) -> dict[str, float | None]:
+    """Return the milliseconds within which 50, 90 and 99% of the calls of a histogram ended; None without calls."""
+    found = {f"p{share}": percentile(buckets, share / 100) for share in (50, 90, 99)}
+    return {name: None if seconds is None else 1000 * seconds for name, seconds in found.items()}
+
+
+def present(figures: CacheFigures) -> dict[str, Any]:
+    """Return the present size of a cache."""
+    return {name: totals(figures.stats, figures)[name] for name in PRESENT}
 
 
 def worker(figures: WorkerFigures) -> dict[str, Any]:

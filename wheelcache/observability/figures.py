@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
@@ -10,7 +10,7 @@ from typing import Any, Final
 from wheelcache.busiest import FULL, NOT_STORED, NamedPaths
 from wheelcache.loading.computed_keys import repeated_share
 from wheelcache.observability.computed_tables import Samples
-from wheelcache.observability.key_groups import GroupLevels, Groups, merged, merged_levels
+from wheelcache.observability.key_groups import GroupMemory, Groups, changes, merged, merged_memory
 from wheelcache.observability.page_paths import FullPage, full_pages, no_paths
 from wheelcache.observability.tables import MINUTE
 from wheelcache.stats import GAUGES, NOTHING, GroupStats, Row, Stats, added, subtracted
@@ -59,25 +59,13 @@ class Rate:
         return count / self.requests if self.requests else None
 
 
-def sum_of(rates: Sequence[Rate]) -> Rate:
-    """Return the look-ups of several workers together; there is at least one."""
-    store_hits = [each.store_hits for each in rates if each.store_hits is not None]
-    return Rate(
-        hits=sum(each.hits for each in rates),
-        stale_hits=sum(each.stale_hits for each in rates),
-        misses=sum(each.misses for each in rates),
-        store_hits=sum(store_hits) if store_hits else None,
-        seconds=max(each.seconds for each in rates),
-    )
-
-
 @dataclass(slots=True, kw_only=True)
 class Figures:
     """The figures of one cache, in one process or in several.
 
     Attributes:
         stats: the counts since the reset, and the gauges.
-        minute: the look-ups in the last minute.
+        minute: the look-ups of the living workers in the last minute.
         peak: the most entries that a worker has held.
         most_entries: the greatest ``max_entries`` of a worker; 0 if there is no bound.
         max_entries, max_weight: the bounds; None if there is no bound.
@@ -128,7 +116,6 @@ class CacheFigures(Figures):
 
     Attributes:
         counted: all counts, including those of processes that have exited; the gauges are those of living workers.
-        minute: the look-ups in the last six complete steps.
         workers: the number of processes that have the cache.
         since: the start of the first process whose counts are included, in seconds since 1970; None without one.
         reset_at: the time of the last reset; None if there was none.
@@ -140,7 +127,7 @@ class CacheFigures(Figures):
         repeated: the share of the keys that the workers computed in the last 10 to 20 minutes and another worker had
             computed before, 0.0 to 1.0: see ``repeated_share``.
         full_pages: the pages that had too many variants since the reset, those with most of them first.
-        group_levels: the present state of the groups of keys in living workers, by name.
+        group_memory: the estimated bytes of the groups of keys in living workers, by name.
     """
 
     name: str
@@ -155,7 +142,7 @@ class CacheFigures(Figures):
     pids: tuple[int, ...]
     full_pages: tuple[FullPage, ...]
     repeated: float
-    group_levels: GroupLevels
+    group_memory: GroupMemory
 
     @property
     def fullness(self) -> float | None:
@@ -173,11 +160,10 @@ class Sum:
         settings: the settings that were published last, for a cache without a living worker.
         processes: the processes that have the cache.
         gauges: the combined values of ``GAUGES_OF_WORKER``, by name.
-        minute: ``LOOKUPS`` of the last minute, and its seconds.
         paths: the paths of pages since the reset.
-        groups: the groups of keys since the reset.
+        groups, base_groups: the counts of the groups of keys, and those at the reset.
         computed: samples of the keys that the processes have computed recently.
-        group_levels: the present state of the groups.
+        group_memory: the bytes of the groups.
     """
 
     counts: Row = NOTHING
@@ -192,11 +178,11 @@ class Sum:
     published: float | None = None
     cores: frozenset[str] = frozenset()
     pids: frozenset[int] = frozenset()
-    minute: Row = (0,) * len(MINUTE)
     paths: NamedPaths = field(default_factory=no_paths)
     groups: Groups = field(default_factory=dict)
+    base_groups: Groups = field(default_factory=dict)
     computed: Samples = field(default_factory=dict)
-    group_levels: GroupLevels = field(default_factory=dict)
+    group_memory: GroupMemory = field(default_factory=dict)
 
     def add(self, other: Sum) -> None:
         self.counts, self.base = added(self.counts, other.counts), added(self.base, other.base)
@@ -216,14 +202,14 @@ class Sum:
         self.pids |= other.pids
         self.paths.merge(other.paths)
         self.groups = merged(self.groups, other.groups)
+        self.base_groups = merged(self.base_groups, other.base_groups)
         self.computed = self.computed | other.computed
-        self.group_levels = merged_levels(self.group_levels, other.group_levels)
-        self.minute = (*added(self.minute[:-1], other.minute[:-1]), max(self.minute[-1], other.minute[-1]))
+        self.group_memory = merged_memory(self.group_memory, other.group_memory)
 
     def of_cache(self, name: str) -> CacheFigures:
         """Return the sum as the figures of the cache ``name``."""
         common = self._common()
-        groups = {name: GroupStats.of(row) for name, row in self.groups.items()}
+        groups = _group_stats(changes(self.groups, self.base_groups))
         stats = common["stats"] = replace(common["stats"], groups=groups)
         if stats.pages is not None:
             pages = replace(stats.pages, **{kind: self.paths.numbers(kind) for kind in (NOT_STORED, FULL)})
@@ -231,7 +217,7 @@ class Sum:
         return CacheFigures(
             **common,
             name=name,
-            counted=self._stats(self.counts),
+            counted=replace(self._stats(self.counts), groups=_group_stats(self.groups)),
             workers=len(self.processes),
             since=None if self.since == inf else self.since,
             reset_at=self.reset_at,
@@ -242,7 +228,7 @@ class Sum:
             pids=tuple(sorted(self.pids)),
             full_pages=full_pages(self.paths),
             repeated=repeated_share(self.computed.values()),
-            group_levels=self.group_levels,
+            group_memory=self.group_memory,
         )
 
     def of_worker(self, **given: Any) -> WorkerFigures:
@@ -251,7 +237,7 @@ class Sum:
 
     def _common(self) -> dict[str, Any]:
         bounds = self.gauges or self.settings
-        hits, stale_hits, misses, store_hits, seconds = map(int, self.minute)
+        hits, stale_hits, misses, store_hits, seconds = (int(self.gauges.get(name, 0)) for name in MINUTE)
         return {
             "stats": self._stats(subtracted(self.counts, self.base)),
             "minute": Rate(hits, stale_hits, misses, store_hits if self._has("store") else None, seconds),
@@ -271,6 +257,10 @@ class Sum:
 
     def _has(self, part: str) -> bool:
         return bool((self.gauges or self.settings).get(f"has_{part}"))
+
+
+def _group_stats(groups: Groups) -> dict[str, GroupStats]:
+    return {name: GroupStats.of(row) for name, row in groups.items()}
 
 
 def _sum(numbers: Iterable[Any]) -> Any:

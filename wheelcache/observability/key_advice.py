@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from wheelcache.core.contract import GROUP_SAMPLE, MissCause
+from wheelcache.core.contract import MissCause
 from wheelcache.loading.computed_keys import PERIOD
 from wheelcache.observability.figures import CacheFigures
 from wheelcache.stats import GroupStats, Stats
@@ -29,9 +29,8 @@ MOSTLY_EXPIRED: Final = 0.5
 LEAST_INVALIDATED: Final = 0.2
 """The share of the misses that dropped tags, deletes and clears must cause."""
 
-LEAST_UNREAD: Final = 50 * GROUP_SAMPLE
-"""The stored values of a group without a hit before it is called unread. If a tenth of them had been read once, the
-chance that no hit was among the counted ones would be less than 1%."""
+LEAST_UNREAD: Final = 3_000
+"""The stored values of a group without a hit before it is called unread."""
 
 USED_ONCE: Final = 0.95
 """The share of a group's look-ups that must miss, and of these misses that must be for unknown keys."""
@@ -95,9 +94,13 @@ def _on_group(figures: CacheFigures, name: str, group: GroupStats) -> Iterable[s
             f"{expired / stats.misses:.0%} of all misses, are for values that had expired."
         )
     # Locks and counters are unread as well, but they are deleted or replaced, and evict nothing.
-    if group.puts >= LEAST_UNREAD and not group.hits and misses < group.puts / 2 <= stats.evictions:
+    if (
+        group.puts >= LEAST_UNREAD
+        and not (group.hits or group.stale_hits)
+        and misses < group.puts / 2 <= stats.evictions
+    ):
         yield (
-            f"{name} is stored and hardly ever read: about {group.puts:,} values were stored, and no hit was counted. "
+            f"{name} is stored and never read: {group.puts:,} values were stored, and there was no hit. "
             "Unless these are locks or counters, they only evict other values."
         )
     elif (

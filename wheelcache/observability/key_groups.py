@@ -1,90 +1,46 @@
-"""The counts of the groups of keys in the database of a site.
-
-A row has the counts of one group of a cache. Workers add their new counts with each publication, so the counts include
-workers that have exited. Each worker distinguishes ``MOST_GROUPS`` groups; so does the database, which adds the others
-to the group without a name.
-
-The present state of the groups in one process is a JSON object in its row of ``workers``, and leaves with it.
-"""
+"""The groups of keys of one cache: their counts, and the counts of the minutes of an hour."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from wheelcache.observability.tables import COUNTS_OF_GROUP
 from wheelcache.stats import NO_GROUP, Row, added, subtracted
 
-if TYPE_CHECKING:
-    import sqlite3
-
-MOST_GROUPS: Final = 64
-
 Groups = Mapping[str, Row]
 """The counts of groups by name, each in the order of ``COUNTS_OF_GROUP``."""
 
-GroupLevels = Mapping[str, tuple[int | None, float]]
-"""By the name of a group, the estimated bytes of its entries, None if they are unknown, and the seconds that were spent
-computing its values in the last hour."""
+GroupSteps = dict[int, dict[str, Row]]
+"""The counts of groups by the start of their step, in seconds since 1970."""
+
+GroupMemory = Mapping[str, "int | None"]
+"""The estimated bytes of the entries of each group; None if they are unknown."""
+
+SECONDS: Final = COUNTS_OF_GROUP.index("load_seconds")
+"""The position of the computing time in the counts of a group."""
+
+_PARTS: Final = 2**20
 
 
-def add_groups(db: sqlite3.Connection, cache: int, counted: Groups, before: Groups) -> None:
-    """Add the counts since ``before`` to those of a cache."""
-    new = {name: row for name, row in counted.items() if row != before.get(name)}
-    if not new:
-        return
-    known = {name for (name,) in db.execute("SELECT name FROM groups WHERE cache = ?", (cache,))}
-    rows: dict[str, Row] = defaultdict(lambda: NO_GROUP)
-    for name, row in new.items():
-        if name not in known and len(known) > MOST_GROUPS:
-            name = ""
-        known.add(name)
-        rows[name] = added(rows[name], subtracted(row, before.get(name, NO_GROUP)))
-    adds = ", ".join(f"{column} = {column} + excluded.{column}" for column in COUNTS_OF_GROUP)
-    db.executemany(
-        f"INSERT INTO groups VALUES (?, ?{', ?' * len(COUNTS_OF_GROUP)})"
-        f" ON CONFLICT (cache, name) DO UPDATE SET {adds}",
-        [(cache, name, *row) for name, row in rows.items()],
-    )
+def changes(now: Groups, before: Groups) -> dict[str, Row]:
+    """Return the counts of the groups since ``before``.
 
-
-def groups_in(db: sqlite3.Connection) -> dict[int, dict[str, Row]]:
-    """Return the groups of each cache, by its number."""
-    found: dict[int, dict[str, Row]] = defaultdict(dict)
-    for cache, name, *row in db.execute(f"SELECT cache, name, {', '.join(COUNTS_OF_GROUP)} FROM groups"):
-        found[cache][name] = tuple(row)
-    return found
-
-
-def levels_in(db: sqlite3.Connection, dead: Sequence[int], since: float) -> dict[int, GroupLevels]:
-    """Return the sums of the levels over all workers of each cache, by its number.
-
-    Args:
-        dead: the numbers of the processes to leave out.
-        since: an hour ago. A process that has published nothing since then is idle, and has computed nothing.
+    A group that has lost its place counts in the group without a name from then on, with all its counts. They are left
+    out here, because they were counted under the old name.
     """
-    found: dict[int, GroupLevels] = defaultdict(dict)
-    for cache, document, published in db.execute(
-        "SELECT cache, groups, published FROM workers JOIN processes ON id = process"
-        f" WHERE process NOT IN ({', '.join('?' * len(dead))})",
-        dead,
-    ):
-        is_at_work = published > since
-        levels = {
-            name: (memory, seconds if is_at_work else 0.0) for name, (memory, seconds) in json.loads(document).items()
-        }
-        found[cache] = merged_levels(found[cache], levels)
-    return found
-
-
-def merged_levels(one: GroupLevels, other: GroupLevels) -> GroupLevels:
-    """Return the sums of two sets of levels."""
-    found = {**one, **other}
-    for name in one.keys() & other.keys():
-        (memory, seconds), (more, longer) = one[name], other[name]
-        found[name] = (None if memory is None or more is None else memory + more, seconds + longer)
+    found = {
+        name: subtracted(row, before.get(name, NO_GROUP))
+        for name, row in now.items()
+        if row != before.get(name, NO_GROUP)
+    }
+    for name, row in before.items():
+        if name not in now or (name and min(found.get(name, NO_GROUP)) < 0):
+            found[""] = subtracted(found.get("", NO_GROUP), row)
+            if name in now:
+                found[name] = now[name]
     return found
 
 
@@ -92,3 +48,53 @@ def merged(one: Groups, other: Groups) -> dict[str, Row]:
     """Return the sums of two sets of groups."""
     names = dict.fromkeys((*one, *other))
     return {name: added(one.get(name, NO_GROUP), other.get(name, NO_GROUP)) for name in names}
+
+
+def sum_of_steps(steps: GroupSteps) -> dict[str, Row]:
+    """Return the sums of the counts of all steps."""
+    found: dict[str, Row] = {}
+    for groups in steps.values():
+        found = merged(found, groups)
+    return found
+
+
+def merged_memory(one: GroupMemory, other: GroupMemory) -> dict[str, int | None]:
+    """Return the sums of the bytes of two processes."""
+    found = {**one, **other}
+    for name in one.keys() & other.keys():
+        first, second = one[name], other[name]
+        found[name] = None if first is None or second is None else first + second
+    return found
+
+
+# The minutes of an hour.
+
+
+def packed(minutes: Mapping[int, Row]) -> bytes:
+    """Return the counts of minutes, by their starts, as a compressed JSON document. Seconds are in parts of 2**-20."""
+    rows = [
+        [start, *row[:SECONDS], round(row[SECONDS] * _PARTS), *row[SECONDS + 1 :]] for start, row in minutes.items()
+    ]
+    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode())
+
+
+def unpacked(document: bytes) -> dict[int, Row]:
+    """Return the counts that ``packed`` encoded.
+
+    Raises:
+        ValueError: if the document is damaged.
+    """
+    try:
+        rows = json.loads(zlib.decompress(document))
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    return {start: (*row[:SECONDS], row[SECONDS] / _PARTS, *row[SECONDS + 1 :]) for start, *row in rows}
+
+
+def merged_minutes(one: Mapping[int, Row], other: Mapping[int, Row]) -> dict[int, Row]:
+    """Return the sums of the counts of minutes, in the order of time."""
+    return {start: added(one.get(start, NO_GROUP), other.get(start, NO_GROUP)) for start in sorted({*one, *other})}
+
+
+def sum_of(rows: Iterable[Row]) -> Row:
+    return tuple(map(sum, zip(NO_GROUP, *rows, strict=True)))

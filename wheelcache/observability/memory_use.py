@@ -70,12 +70,7 @@ class MemoryUse(PeriodicJob):
 
     def by_group(self) -> dict[str, int | None]:
         """Return the number of bytes of each group of keys in the samples; None as for all entries."""
-        sampled = self._sampled()
-        # Names beyond those that the core distinguishes belong to the group without a name.
-        names = {each.name for each in self._core.groups()}
-        groups: dict[str, _Weighed] = {}
-        for name, weighed in sampled.items():
-            _add(groups, name if name in names else "", weighed)
+        groups = self._sampled()
         number = sum(each.entries for each in groups.values())
         share = len(self._core) / number if number else 0.0
         return {name: _estimate(share * each.entries, [each]) for name, each in groups.items()}
@@ -100,7 +95,7 @@ class MemoryUse(PeriodicJob):
         began, seconds = time.thread_time(), 0.0
         sample: dict[str, _Weighed] = {}
         for record in random_entries(self._core, SAMPLE):
-            _add(sample, self._core.group_name(record.key), _Weighed(1, self._size(record)))
+            _add(sample, record.group, _Weighed(1, self._size(record)))
             seconds = time.thread_time() - began
             if seconds > MAX_SECONDS:
                 break

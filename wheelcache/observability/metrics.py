@@ -9,6 +9,7 @@ Therefore:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -20,6 +21,9 @@ from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.site import Own, Site, own_figures
 from wheelcache.stats import REASONS, CallStats, PageStats, Stats, StoreStats
+
+OTHERS: Final = "other"
+"""The name of the group of all other keys, as a label."""
 
 
 class Kind(Enum):
@@ -75,6 +79,13 @@ def _of_store_calls(name: str) -> Callable[[CacheFigures], Mapping[str, float]]:
 
 def _of_pages(read: Callable[[PageStats], Mapping[str, float]]) -> Callable[[CacheFigures], Mapping[str, float]]:
     return lambda reading: {} if reading.counted.pages is None else read(reading.counted.pages)
+
+
+def _of_pages_by_view(reading: CacheFigures) -> Mapping[str, float]:
+    found: Counter[str] = Counter()
+    for name, each in reading.counted.groups.items():
+        found[name or OTHERS] += each.refused
+    return +found
 
 
 def _page_count(name: str) -> Callable[[PageStats], Mapping[str, float]]:
@@ -133,6 +144,14 @@ METRICS: Final = (
         "Responses that an HTTP cache did not store, by reason.",
         _of_pages(lambda pages: dict(zip(REASONS, pages.counts()[-len(REASONS) :], strict=True))),
         "reason",
+    ),
+    Metric(
+        "page_refusals",
+        "response",
+        Kind.COUNTER,
+        "Responses that an HTTP cache did not store, by the view that made them.",
+        _of_pages_by_view,
+        "view",
     ),
     Metric(
         "removals",

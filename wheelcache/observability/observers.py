@@ -10,7 +10,6 @@ from wheelcache.codec import size_of
 from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.event_log import MAX_EVENTS, Event, merged
 from wheelcache.observability.inquiries import Inquiries, Inspector
-from wheelcache.observability.key_groups import GroupLevels
 from wheelcache.observability.memory_use import MemoryUse
 from wheelcache.observability.publisher import INTERVAL, Publication, publisher_of
 from wheelcache.observability.recorder import Recorder, State
@@ -18,7 +17,6 @@ from wheelcache.observability.stats_log import StatsLog
 from wheelcache.observability.tables import encoded
 from wheelcache.readable import Readable
 from wheelcache.runtime.periodic_jobs import PeriodicJob
-from wheelcache.stats import whole_parts
 
 
 class Observer:
@@ -44,7 +42,7 @@ class Observer:
         self.stats = stats = cache.stats
         name, directory = options.name, options.figures_dir
         self.publishes = directory is not None
-        self.keeps_history = options.sample_interval is not None
+        self.keeps_history = self.publishes or options.sample_interval is not None
         period = INTERVAL if self.publishes or options.sample_interval is None else options.sample_interval
         # The weights of pages are bytes.
         is_weighed = options.weigher is size_of
@@ -63,7 +61,7 @@ class Observer:
             inquiries = Inquiries(encoded(name), inspector)
             publisher, thread, in_use = publisher_of(directory), self.thread, cache.is_in_use
             self.publication = Publication(
-                publisher, self.recorder, inquiries, self.events, stats, self.group_levels, thread, in_use, clock
+                publisher, self.recorder, inquiries, self.events, stats, self.memory_use.by_group, thread, in_use, clock
             )
         self.jobs = list(self._all_jobs())
 
@@ -85,11 +83,6 @@ class Observer:
             is_adaptive=options.policy == "adaptive",
         )
 
-    def group_levels(self) -> GroupLevels:
-        """Return the present state of the groups of keys, by name."""
-        memory, computing = self.memory_use.by_group(), self._cache.computing.by_group()
-        return {name: (memory.get(name, 0), whole_parts(computing.get(name, 0.0))) for name in {*memory, *computing}}
-
     def run(self, action: str, *arguments: Any) -> Any:
         """Run a request of an operator in this process, and return its result. Cache events do not record it."""
         return self._cache.actions[action](*arguments)
@@ -110,7 +103,7 @@ class Observer:
         options = self._cache.options
         if options.log_interval is not None:
             yield StatsLog(options.name, options.log_interval, self._cache.driver.clock, self.stats)
-        if self.keeps_history or self.publication is not None:
+        if self.keeps_history:
             # First, because the other jobs use the result.
             yield self.memory_use
             yield self.recorder

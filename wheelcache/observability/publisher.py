@@ -24,20 +24,23 @@ from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.computed_tables import put_computed
 from wheelcache.observability.event_log import EXITED, STARTED, Event, add_events
 from wheelcache.observability.figures_directory import remove_forgotten
+from wheelcache.observability.group_tables import add_groups, add_totals
 from wheelcache.observability.inquiries import Inquiries, inquiries_in
-from wheelcache.observability.key_groups import GroupLevels, Groups, add_groups
+from wheelcache.observability.key_groups import GroupMemory, changes, sum_of_steps
 from wheelcache.observability.page_paths import add_paths
 from wheelcache.observability.recorder import Recorder, Steps
 from wheelcache.observability.rehearsals import Rehearsed, add_rehearsed, modes_in
+from wheelcache.observability.releases import this_release
 from wheelcache.observability.site_file import PATIENCE, USE, SiteFile
 from wheelcache.observability.tables import (
     NO_LEVELS,
+    NUMBERS,
     OF_WORKER,
     PUBLISHED,
     SETTINGS_OF_WORKER,
     TOTAL,
     WORKER,
-    add_counts,
+    add_rows,
     cache_ids,
     put,
     storable,
@@ -78,21 +81,20 @@ LAST_PATIENCE: Final = 5.0
 
 
 class _Counted(NamedTuple):
-    """The part of a publication that belongs to one cache: its counts, steps, gauges, groups of keys and sample of
-    computed keys at that time, the new occurrences of paths, the levels of the groups as a JSON object, and the results
-    of a rehearsal."""
+    """The part of a publication that belongs to one cache: its counts, steps, gauges and sample of computed keys at
+    that time, the new occurrences of paths, the memory of the groups of keys as a JSON object, and the results of a
+    rehearsal."""
 
     row: Row
     steps: Steps
     gauges: tuple[Any, ...]
     paths: list[Occurrences]
-    groups: Groups
-    levels: str
+    memory: str
     computed: Computed
     rehearsed: Rehearsed
 
 
-_NOTHING: Final = _Counted(NOTHING, {}, (), [], {}, "", NOTHING_COMPUTED, {})
+_NOTHING: Final = _Counted(NOTHING, {}, (), [], "", NOTHING_COMPUTED, {})
 
 
 class _Batch(NamedTuple):
@@ -198,9 +200,8 @@ class SitePublisher:
             self._show_alive()
         batch = self._collect(publications if closed is None else [*publications, closed], is_listed=is_listed)
         self._write(db, batch, is_known=found is not None)
-        now = SystemClock.steady()
-        if now >= self._tidied_at + TIDY_EVERY:
-            is_first, self._tidied_at = self._tidied_at == -inf, now
+        if self._is_tidying():
+            is_first, self._tidied_at = self._tidied_at == -inf, SystemClock.steady()
             tidy(db, self.file, self.process)
             if is_first and is_in_ours(self.file.directory):
                 remove_forgotten()
@@ -209,6 +210,9 @@ class SitePublisher:
             each.inquiries.note(inquiries)
             each.adopt_mode(modes)
         return batch
+
+    def _is_tidying(self) -> bool:
+        return SystemClock.steady() >= self._tidied_at + TIDY_EVERY
 
     def _collect(self, publications: Iterable[Publication], *, is_listed: bool) -> _Batch:
         parts = []
@@ -220,11 +224,11 @@ class SitePublisher:
                     gauges = tuple(map(storable, recorder.now))
                     pages = each.stats.pages
                     paths = [] if pages is None else pages.unpublished_paths()
-                    groups, levels = each.stats.groups(), json.dumps(each.group_levels())
+                    memory = json.dumps(each.group_memory())
                     computed = each.stats.computed.recent(recorder.time())
                     rehearsed: Rehearsed = {} if pages is None else pages.rehearsed()
                     steps = dict(recorder.steps)
-                    now = _Counted(recorder.row, steps, gauges, paths, groups, levels, computed, rehearsed)
+                    now = _Counted(recorder.row, steps, gauges, paths, memory, computed, rehearsed)
                     parts.append((each, now))
             self._events += each.events.take()
         return _Batch(parts, list(self._gone), list(self._events), is_listed and bool(parts))
@@ -248,15 +252,18 @@ class SitePublisher:
     def _write(self, db: sqlite3.Connection, batch: _Batch, *, is_known: bool) -> None:
         pid, started = this_process()
         time = max((publication.recorder.time() for publication, _ in batch.publications), default=0.0)
-        first_step = min((start for _, counted in batch.publications for _, start in counted.steps), default=int(time))
         settings = {each.recorder.name: counted.gauges[SETTINGS_OF_WORKER] for each, counted in batch.publications}
-        ids = cache_ids(db, settings, started, first_step, time)
+        ids = cache_ids(db, settings, started, time)
         counts: list[tuple[float, ...]] = []
         workers, computed = [], []
         for publication, counted in batch.publications:
             cache, before = ids[publication.recorder.name], publication.published
             add_paths(db, cache, counted.paths, time)
-            add_groups(db, cache, counted.groups, before.groups)
+            recorder = publication.recorder
+            if before.row == NOTHING:
+                # The steps that a lost database had are in the totals only.
+                add_totals(db, cache, changes(recorder.groups, sum_of_steps(recorder.group_steps)))
+            add_groups(db, cache, recorder.group_steps, makes_places=self._is_tidying())
             add_rehearsed(db, cache, counted.rehearsed, before.rehearsed, time)
             if counted.row != before.row:
                 counts.append((TOTAL, 0, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
@@ -270,17 +277,17 @@ class SitePublisher:
                     before = _NOTHING
                 if counted.row != before.row:
                     counts.append((WORKER, self.process, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
-                if (counted.gauges, counted.levels) != (before.gauges, before.levels):
-                    workers.append((self.process, publication.number, cache, *counted.gauges, counted.levels))
+                if (counted.gauges, counted.memory) != (before.gauges, before.memory):
+                    workers.append((self.process, publication.number, cache, *counted.gauges, counted.memory))
                 if counted.computed != before.computed:
                     computed.append((self.process, publication.number, cache, counted.computed))
-        add_counts(db, counts)
+        add_rows(db, "counts", ("kind", "place", "cache"), NUMBERS, counts)
         put(db, "workers", workers)
         put_computed(db, computed)
         events = list(batch.events)
         if batch.is_listed:
             thread = batch.publications[0][0].thread()
-            put(db, "processes", [(self.process, pid, started, time, thread, IMPLEMENTATION)])
+            put(db, "processes", [(self.process, pid, started, time, thread, IMPLEMENTATION, this_release())])
             if batch.gone:
                 rows = [(self.process, number) for number in batch.gone]
                 for table in ("workers", "computed"):
@@ -327,7 +334,7 @@ class Publication(PeriodicJob):
         inquiries: the inquiries and requests of operators to the cache.
         events: the events of the cache.
         stats: reads the figures, of which the paths of pages are published.
-        group_levels: returns the present state of the groups of keys.
+        group_memory: returns the memory of the groups of keys.
         thread: returns the state of the wheel thread.
         is_in_use: returns whether the cache was used and not closed since. If it was not, reading its figures could
             load its snapshot.
@@ -342,7 +349,7 @@ class Publication(PeriodicJob):
     inquiries: Inquiries
     events: CacheEvents
     stats: StatsReader
-    group_levels: Callable[[], GroupLevels]
+    group_memory: Callable[[], GroupMemory]
     thread: Callable[[], str]
     _is_in_use: Callable[[], bool]
     _clock: Clock
@@ -369,8 +376,8 @@ class Publication(PeriodicJob):
         self.inquiries.start_over()
 
     def publish_again(self) -> None:
-        """Publish all figures with the next publication, as if none had been published."""
-        self.published = _NOTHING
+        """Publish all figures with the next publication, as if none had been published, but for those of steps."""
+        self.published = _NOTHING._replace(steps=self.published.steps)
         if self.stats.pages is not None:
             self.stats.pages.publish_paths_again()
 

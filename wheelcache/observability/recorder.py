@@ -9,20 +9,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from math import floor
+from math import floor, inf
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from wheelcache.observability.gains import steadier
+from wheelcache.observability.key_groups import Groups, GroupSteps, changes, merged
 from wheelcache.observability.site_file import USE
-from wheelcache.observability.tables import DAY, HOUR, LONG_STEP, LOOKUPS, NUMBERS, STEP
+from wheelcache.observability.tables import DAY, HOUR, KEPT, LONG_STEP, LOOKUPS, NUMBERS, STEP
 from wheelcache.readable import StatsReader
 from wheelcache.runtime.clock import Clock, ManualClock, SystemClock
 from wheelcache.runtime.periodic_jobs import PeriodicJob
-from wheelcache.stats import COUNTS, GAUGES, NOTHING, SAMPLE, Row, Sample, added, subtracted
+from wheelcache.stats import COUNTS, GAUGES, NOTHING, SAMPLE, Row, Sample, added, subtracted, with_groups
 
 MINUTE: Final = 60 // STEP
 """Steps of the last minute."""
+
+FORGET_EVERY: Final = 600.0
+"""Seconds between two searches for steps that are older than an hour."""
 
 EMPTY: Final[Row] = (0,) * len(NUMBERS)
 
@@ -65,6 +69,8 @@ class Recorder(PeriodicJob):
 
     Attributes:
         steps: the steps that are not over or not published; if the cache does not publish, the steps of the last day.
+        groups: the counts of the groups of keys, as ``row``.
+        group_steps: the counts of the groups that are not published, by steps; before the last hour, by minutes.
         row: all counts since the cache was made, or since the fork.
         now: the gauges at the last mark, in the order of ``GAUGES_OF_WORKER``.
     """
@@ -92,12 +98,15 @@ class Recorder(PeriodicJob):
 
     def start_over(self) -> None:
         self.steps: Steps = {}
+        self.group_steps: GroupSteps = {}
         self.row: Row = NOTHING
+        self.groups: Groups = {}
         self.now: tuple[Any, ...] = ()
         self._at = self._clock()
         self._peak = 0.0
         self._sample = Sample((0,) * len(SAMPLE))
         self._is_new = True
+        self._forget_at = -inf
         self._minute: deque[tuple[int, Row]] = deque(maxlen=MINUTE + 2)
 
     def uses(self) -> int:
@@ -124,19 +133,21 @@ class Recorder(PeriodicJob):
     def mark(self) -> None:
         """Assign the counts since the last mark to the steps since then."""
         now, time = self._clock(), self.time()
-        (row, gauges), state = self._stats.read(), self._state()
+        (row, gauges, groups), state = self._stats.read(), self._state()
         # Measured by the monotonic clock. Steps of ten seconds are kept for an hour.
         seconds = min(max(now - self._at, 0.0), float(HOUR))
-        if self._is_new or row != self.row or time // STEP != (time - seconds) // STEP:
+        if self._is_new or (row, groups) != (self.row, self.groups) or time // STEP != (time - seconds) // STEP:
             at_its_end = (gauges[0] * STEP, (state.memory or 0) * STEP)
-            for start, part, is_over in _split(subtracted(row, self.row), time - seconds, time):
-                if is_over or self._is_new or any(part):
-                    self._add(start, part, at_its_end if is_over else (0, 0))
-        self.row, self._at = row, now
+            new = changes(groups, self.groups)
+            for start, part, parts, is_over in _split(subtracted(row, self.row), new, time - seconds, time):
+                if is_over or self._is_new or any(part) or parts:
+                    self._add(start, part, parts, at_its_end if is_over else (0, 0))
+        self.row, self.groups, self._at = row, groups, now
         self._peak = max(self._peak, gauges[0])
         self.now = self.row_of_worker(gauges, state)
         self._sample = Sample(self.now[_OF_SAMPLE])
-        if len(self.steps) > (HOUR + 600) // STEP + DAY // LONG_STEP:
+        if now >= self._forget_at:
+            self._forget_at = now + FORGET_EVERY
             self.forget_old()
 
     def minute(self) -> tuple[float, ...]:
@@ -153,11 +164,12 @@ class Recorder(PeriodicJob):
         return (*gauges, *self.minute(), max(self._peak, gauges[0]), state.max_entries or 0, *state)
 
     def published(self, steps: Steps) -> None:
-        """Forget the published ``steps`` that are over.
+        """Forget the published ``steps`` that are over, and those of the groups.
 
         They are removed from the argument as well, because a later count may begin such a step again.
         """
         time = self.time()
+        self.group_steps = {}
         for place, row in list(steps.items()):
             if sum(place) <= time and self.steps.get(place) is row:
                 del self.steps[place], steps[place]
@@ -166,19 +178,26 @@ class Recorder(PeriodicJob):
         """Add the steps that are older than an hour to longer ones, and drop those that no chart shows."""
         time = self.time()
         for seconds, start in list(self.steps):
-            if not time - (HOUR if seconds == STEP else DAY) <= start <= time + HOUR:
+            if not time - (KEPT if seconds == STEP else DAY) <= start <= time + HOUR:
                 row = self.steps.pop((seconds, start))
                 if seconds == STEP:
                     self._put(LONG_STEP, start - start % LONG_STEP, row)
+        for start in [each for each in self.group_steps if not time - KEPT <= each <= time + HOUR]:
+            groups, minute = self.group_steps.pop(start), start - start % LONG_STEP
+            if time - DAY <= start < time:
+                self.group_steps[minute] = merged(self.group_steps.get(minute, {}), groups)
 
     def run(self) -> None:
         with USE.lock:
             self.mark()
 
-    def _add(self, start: int, part: Row, levels: tuple[float, float]) -> None:
+    def _add(self, start: int, part: Row, parts: Groups, levels: tuple[float, float]) -> None:
         is_new, self._is_new = self._is_new, False
         if self._keeps_steps:
             self._put(STEP, start, (*levels, int(is_new), 0, *part))
+            if parts:
+                known = self.group_steps.get(start)
+                self.group_steps[start] = dict(parts) if known is None else merged(known, parts)
         counts = tuple(part[each] for each in _LOOKUPS)
         if self._minute and self._minute[-1][0] == start:
             counts = added(self._minute.pop()[1], counts)
@@ -188,27 +207,27 @@ class Recorder(PeriodicJob):
         self.steps[seconds, start] = added(self.steps.get((seconds, start), EMPTY), row)
 
 
-def _split(new: Row, begin: float, end: float) -> Iterator[tuple[int, Row, bool]]:
-    """Split ``new`` among the steps from ``begin`` to ``end``.
+def _split(new: Row, groups: Groups, begin: float, end: float) -> Iterator[tuple[int, Row, Groups, bool]]:
+    """Split ``new``, and the counts of the groups of keys, among the steps from ``begin`` to ``end``.
 
     Yields:
-        The start of a step, its part of ``new``, and whether the step is over.
+        The start of a step, its part of ``new``, the parts of the groups, and whether the step is over.
     """
     first, last = floor(begin / STEP), floor(end / STEP)
     for number in range(first, last):
         share = ((number + 1) * STEP - begin) / (end - begin)
-        part = tuple(each and _share(each, share) for each in new)
-        yield number * STEP, part, True
+        parts = {name: part for name, row in groups.items() if any(part := _part(row, share))}
+        part = with_groups(_part(new, share), parts.values())
+        yield number * STEP, part, parts, True
         new, begin = subtracted(new, part), (number + 1) * STEP
-    yield last * STEP, new, False
+        groups = changes(groups, parts)
+    yield last * STEP, new, groups, False
+
+
+def _part(row: Row, share: float) -> Row:
+    return tuple(each and _share(each, share) for each in row)
 
 
 def _share(count: float, share: float) -> float:
     """Return a part of a count: a whole number, or for seconds a multiple of 2**-20."""
     return round(count * share) if isinstance(count, int) else floor(count * share * 2**20) / 2**20
-
-
-def last_steps(steps: Steps, seconds: int, since: float, until: float) -> dict[int, Row]:
-    """Return the steps of length ``seconds`` that begin at ``since`` or later and before ``until``, by their start."""
-    wanted = ((start, row) for (length, start), row in steps.items() if length == seconds)
-    return {start: row for start, row in wanted if since <= start < until}

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections import namedtuple
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import defaultdict, namedtuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from functools import partial
-from math import floor
+from math import floor, inf
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,21 +24,22 @@ from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.observability.computed_tables import computed_in
 from wheelcache.observability.event_log import Event, add_events, events_in
 from wheelcache.observability.figures import COMBINERS, CacheFigures, Sum, WorkerFigures
+from wheelcache.observability.group_tables import memory_in, reset_groups, totals_in
 from wheelcache.observability.inquiries import add_request
-from wheelcache.observability.key_groups import groups_in, levels_in
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.page_paths import no_paths, of_site, paths_in
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.recorder import Steps, last_steps
+from wheelcache.observability.recorder import Recorder
 from wheelcache.observability.rehearsals import Outcome, modes_in, put_mode, rehearsed_in
+from wheelcache.observability.releases import TOGETHER, Release, releases_in
 from wheelcache.observability.site_file import USE, SiteFile, lives
+from wheelcache.observability.spans import LENGTHS, Span, Within
 from wheelcache.observability.tables import (
     DAY,
     GAUGES_OF_WORKER,
     HOUR,
     LONG_STEP,
     LOOKUPS,
-    MINUTE,
     NUMBERS,
     RESET,
     SETTINGS,
@@ -50,7 +51,7 @@ from wheelcache.observability.tables import (
     put,
 )
 from wheelcache.runtime.clock import SystemClock, this_process
-from wheelcache.stats import COUNTS, NO_BUCKETS, NOTHING, Row, added
+from wheelcache.stats import COUNTS, NO_BUCKETS, NOTHING, Row
 
 if TYPE_CHECKING:
     import sqlite3
@@ -61,24 +62,29 @@ SETTLED: Final = INTERVAL + 1.0
 AT_WORK: Final = 2.5 * INTERVAL
 """Seconds without a publication after which a process is assumed to be idle or stopped."""
 
-Step = namedtuple("Step", NUMBERS)  # type: ignore[misc]  # the names are the columns of a table
-"""The counts of all workers in a step, and the entries and bytes at its end."""
-
-
 _SUMMED: Final[dict[str, tuple[str, ...]]] = {
-    **{name: (name,) for name in (*LOOKUPS, "evictions", "loads", "load_failures", "load_timeouts")},
-    **{name: (name,) for name in ("refreshes_dropped", "pages_variants_removed")},
-    "store_calls": tuple(f"{kind}_{place}" for kind in ("read", "write") for place in range(len(NO_BUCKETS))),
+    **{name: (name,) for name in (*LOOKUPS, "evictions", "load_failures")},
     "store_errors": ("read_errors", "write_errors"),
+    **{name: (name,) for name in ("loads", "load_timeouts", "refreshes_dropped", "pages_variants_removed")},
     "store_refused": ("read_refused", "write_refused"),
+    "store_calls": tuple(f"{kind}_{place}" for kind in ("read", "write") for place in range(len(NO_BUCKETS))),
 }
 """The counts of an ``OverviewStep``, and the columns of which each is the sum."""
 
-OverviewStep = namedtuple("OverviewStep", _SUMMED)  # type: ignore[misc]  # the names are those of the table
-"""The counts of a step that the overview of all caches shows."""
+OVERVIEW: Final = (*LOOKUPS, "evictions", "load_failures", "store_errors")
+"""The counts that the overview of all caches shows. The others are those of problems."""
+
+WITHOUT_STORE: Final = tuple(_SUMMED)[: -len(("store_refused", "store_calls"))]
+"""The counts of caches without a store. Adding up the buckets of the calls takes most of the time."""
+
+OverviewStep = namedtuple("OverviewStep", _SUMMED, defaults=(0,) * (len(_SUMMED) - len(OVERVIEW)))  # type: ignore[misc]
+"""The counts of all workers in a step, for the overview and for problems."""
 
 RECENTLY: Final = 600
-"""Seconds that the steps in the overview cover."""
+"""Seconds for which problems look back."""
+
+MOST_STEPS: Final = 400
+"""The number of steps in a chart."""
 
 OWN: Final = 0
 """Stands for this process, which may have a different number in each of several databases."""
@@ -198,32 +204,50 @@ class Site:
         places = sorted(found, key=lambda process: (process[1], process[0]))
         return [total.of_worker(**given) for total, given in map(found.__getitem__, places)]
 
-    def steps(self, name: str, *, day: bool = False, since: float = 0.0) -> tuple[int, dict[int, Step]]:
-        """Return the length of a step in seconds, and the completed steps of a cache by their start, oldest first.
+    @property
+    def edge(self) -> int:
+        """The end of the last complete step of all databases, in seconds since 1970."""
+        edges = [file.read(partial(self._edge_in, file), lambda: inf) for file in self.files]
+        return floor(min([floor(self.time / STEP) * STEP, *edges]))
+
+    def span(self, since: float, until: float = inf, *, most: int = MOST_STEPS) -> Span:
+        """Return the complete steps from ``since`` to ``until``, of a length with which there are at most ``most``.
+
+        Before the last hour, they begin and end with whole minutes. There are none before the last day.
+        """
+        edge = self.edge
+        since, until = (max(_whole(each, edge), edge - DAY) for each in (since, min(until, edge)))
+        since = min(since, until)
+        shortest = _shortest(since, edge)
+        step = next((each for each in LENGTHS if each >= shortest and (until - since) / each <= most), LENGTHS[-1])
+        return Span(since - since % step, until, step)
+
+    def within(self, figures: CacheFigures, span: Span, charted: int = 0) -> Within:
+        """Return the figures of a cache in a span. They are read together, so that the sums of the groups are exact.
 
         Args:
-            day: whether to go back a day instead of an hour.
-            since: the time of a reset. Steps that began earlier are left out.
+            charted: the number of groups whose computing time is wanted by steps.
         """
-        seconds, kept = (LONG_STEP, DAY) if day else (STEP, HOUR)
-        found: dict[int, Row] = {}
-
-        def add(rows: Iterable[tuple[int, Row]], edge: int) -> None:
-            for at, row in rows:
-                start = at - at % seconds
-                if edge - kept <= start <= edge - seconds:
-                    found[start] = added(found[start], row) if start in found else row
-
+        name, found = figures.name, Within(figures)
         for file in self.files:
-            add(*file.read(partial(self._steps, file, name, seconds, kept), lambda: ([], 0)))
-        for owner, steps in self._own_steps():
-            if owner == name:
-                rows = ((at, row) for (length, at), row in steps.items() if day or length == STEP)
-                add(rows, floor(self.time / STEP) * STEP)
-        return seconds, {start: _step(found[start], seconds) for start in sorted(found) if start >= since}
+            file.read(partial(found.read, encoded(name), span, charted), lambda: None)
+        for recorder in self._own_recorders(name):
+            with USE.lock:
+                steps, groups = dict(recorder.steps), dict(recorder.group_steps)
+            found.add_own(span, charted, steps, groups)
+        return found
 
     def recent(self) -> dict[str, dict[int, OverviewStep]]:
-        """Return the completed steps of the last ten minutes for each cache, by their start, oldest first."""
+        """Return the steps of the last ten minutes for each cache, by their start, oldest first."""
+        has_store = any(each.stats.store is not None for each in self.caches)
+        return self.overview(self.span(self.edge - RECENTLY), tuple(_SUMMED) if has_store else WITHOUT_STORE)
+
+    def overview(self, span: Span, counts: Sequence[str] = OVERVIEW) -> dict[str, dict[int, OverviewStep]]:
+        """Return the steps of each cache, by their start, oldest first.
+
+        Args:
+            counts: the first counts of an ``OverviewStep`` that are wanted.
+        """
         found: dict[str, dict[int, OverviewStep]] = {}
 
         def add_steps(name: str, new: Mapping[int, OverviewStep]) -> None:
@@ -232,37 +256,23 @@ class Site:
                 steps[start] = OverviewStep._make(map(add, steps[start], step)) if start in steps else step
 
         for file in self.files:
-            for name, steps in file.read(partial(self._recent, file), dict[str, dict[int, OverviewStep]]).items():
+            for name, steps in file.read(partial(_overview, span, counts), dict[str, dict[int, OverviewStep]]).items():
                 add_steps(name, steps)
-        end = floor(self.time / STEP) * STEP
-        for name, kept in self._own_steps():
-            rows = sorted(last_steps(kept, STEP, end - RECENTLY, end).items())
-            add_steps(name, {start: _overview_step(row) for start, row in rows})
+        for cache in self.own:
+            for recorder in self._own_recorders(cache.name):
+                with USE.lock:
+                    rows = sorted((at, row) for (_, at), row in recorder.steps.items() if span.has(at))
+                for start, row in rows:
+                    add_steps(cache.name, {span.start_of(start): _overview_step(row)})
         return found
 
-    def _own_steps(self) -> Iterator[tuple[str, Steps]]:
-        """Yield the steps of the caches of this process that do not publish."""
-        for cache in self.own:
-            observer = cache.observer
-            if observer.publication is None and observer.keeps_history:
-                with USE.lock:
-                    steps = dict(observer.recorder.steps)
-                yield cache.name, steps
+    def _own_recorders(self, name: str) -> list[Recorder]:
+        """Return the recorders of the caches of this process with this name that do not publish."""
+        observers = [each.observer for each in self.own if each.name == name]
+        hidden = (each for each in observers if each.publication is None or each.publication.cannot_publish())
+        return [each.recorder for each in hidden if each.keeps_history]
 
-    def _recent(self, file: SiteFile, db: sqlite3.Connection) -> dict[str, dict[int, OverviewStep]]:
-        edge = self._edge_in(file, db)
-        found: dict[int, dict[int, OverviewStep]] = {}
-        # The rows arrive in the order of the table, which is by time.
-        for row in db.execute(
-            f"SELECT cache, place, {', '.join(map(' + '.join, _SUMMED.values()))} FROM counts"
-            f" WHERE kind = {STEP} AND place >= ? AND place < ?",
-            (edge - RECENTLY, edge),
-        ):
-            found.setdefault(row[0], {})[row[1]] = OverviewStep._make(row[2:])
-        names = db.execute("SELECT id, name FROM caches")
-        return {bytes(name).decode(errors="surrogatepass"): found[number] for number, name in names if number in found}
-
-    def _edge_in(self, file: SiteFile, db: sqlite3.Connection) -> int:
+    def _edge_in(self, file: SiteFile, db: sqlite3.Connection) -> float:
         """Return the end of the last complete step. It is determined once, so that all figures of a page end there."""
         if file.path not in self._edges:
             living, _ = _processes(db, file)
@@ -274,26 +284,14 @@ class Site:
         at_work = [each for each in published if each > self.time - AT_WORK]
         return floor(min([self.time - SETTLED, *at_work]) / STEP) * STEP
 
-    def _steps(
-        self, file: SiteFile, name: str, seconds: int, kept: int, db: sqlite3.Connection
-    ) -> tuple[list[tuple[int, Row]], int]:
-        edge = self._edge_in(file, db)
-        rows = db.execute(
-            f"SELECT place - place % ?, {', '.join(f'sum({each})' for each in NUMBERS)} FROM counts"
-            f" WHERE kind IN ({STEP}, ?) AND place >= ? AND place < ? AND {_OF_NAME} GROUP BY 1",
-            (seconds, seconds, edge - kept - seconds, edge, encoded(name)),
-        )
-        return [(start, tuple(row)) for start, *row in rows], edge
-
     def _read(self, file: SiteFile, db: sqlite3.Connection) -> dict[str, Sum]:
         living, dead = _processes(db, file)
-        edge = self._edges[file.path] = self._edge(each.published for each in living.values())
-        found, names, first_steps = {}, {}, {}
-        for number, name, since, first_step, published, reset_at, *settings in db.execute(
-            f"SELECT id, name, since, first_step, published, at, {', '.join(SETTINGS)}"
-            " FROM caches LEFT JOIN resets ON cache = id"
+        self._edges[file.path] = self._edge(each.published for each in living.values())
+        found, names = {}, {}
+        for number, name, since, published, reset_at, *settings in db.execute(
+            f"SELECT id, name, since, published, at, {', '.join(SETTINGS)} FROM caches LEFT JOIN resets ON cache = id"
         ):
-            names[number], first_steps[number] = bytes(name).decode(errors="surrogatepass"), first_step
+            names[number] = bytes(name).decode(errors="surrogatepass")
             by_name = dict(zip(SETTINGS, settings, strict=True))
             found[number] = Sum(since=since, published=published, reset_at=reset_at, settings=by_name)
         # Every other table has rows of these caches only: see ``tidying``.
@@ -304,12 +302,14 @@ class Site:
             found[number].killed = max(found[number].killed, killed)
         for number, paths in paths_in(db).items():
             found[number].paths = paths
-        for number, groups in groups_in(db).items():
+        for number, groups in totals_in(db, (TOTAL, STEP)).items():
             found[number].groups = groups
+        for number, groups in totals_in(db, (RESET,)).items():
+            found[number].base_groups = groups
         for number, samples in computed_in(db, living, self.time).items():
             found[number].computed = samples
-        for number, levels in levels_in(db, dead, self.time - HOUR).items():
-            found[number].group_levels = levels
+        for number, memory in memory_in(db, dead).items():
+            found[number].group_memory = memory
         for number, processes, *gauges in db.execute(
             f"SELECT cache, group_concat(DISTINCT process), {_TOGETHER} FROM workers"
             f" WHERE process NOT IN ({', '.join('?' * len(dead))}) GROUP BY cache",
@@ -322,15 +322,6 @@ class Site:
             one.refused = sum(living[each].thread == "refused" for each in of_cache)
             one.published = max(living[each].published for each in of_cache)
             one.cores = frozenset(living[each].core for each in of_cache)
-        minute_ago = edge - 60
-        for number, *sums in db.execute(
-            f"SELECT cache, {', '.join(f'sum({each})' for each in LOOKUPS)} FROM counts"
-            f" WHERE kind = {STEP} AND place >= ? AND place < ? GROUP BY cache",
-            (minute_ago, edge),
-        ):
-            found[number].minute = (*sums, 0)
-        for number, one in found.items():
-            one.minute = (*one.minute[:-1], max(0, edge - max(minute_ago, first_steps[number])))
         return {names[number]: one for number, one in found.items()}
 
     # Events, requests, resets.
@@ -358,6 +349,15 @@ class Site:
             if each.observer.publication is None:
                 found += each.observer.recent_events()
         return sorted(found, key=lambda event: event.at, reverse=True)[:most]
+
+    def releases(self) -> list[Release]:
+        """Return the first start of workers with each release, oldest first."""
+        found: list[Release] = []
+        for each in sorted(each for file in self.files for each in file.read(releases_in, list[Release])):
+            # Each database of a site has the release.
+            if not found or each.name != found[-1].name or each.at > found[-1].at + TOGETHER:
+                found.append(each)
+        return found
 
     def note(self, kind: str, by: str, name: str | None = None) -> None:
         """Record an operator's action on the cache ``name``, or on all caches, as an event. Ignore failures."""
@@ -432,7 +432,7 @@ class Site:
                     given,
                 )
             db.execute(f"DELETE FROM paths WHERE {where}", given)
-            db.execute(f"DELETE FROM groups WHERE {where}", given)
+            reset_groups(db, where, given)
             db.execute(f"DELETE FROM rehearsals WHERE {where}", given)
             db.execute(
                 f"INSERT OR REPLACE INTO resets SELECT cache, ? FROM counts WHERE kind = {TOTAL} AND {where}",
@@ -444,6 +444,8 @@ class Site:
         for file in self.files:
             file.write(reset)
 
+
+_SUMS: Final = {name: f"sum({' + '.join(columns)})" for name, columns in _SUMMED.items()}
 
 _OF_NAME: Final = "cache = (SELECT id FROM caches WHERE name = ?)"
 
@@ -478,13 +480,30 @@ def _processes(db: sqlite3.Connection, file: SiteFile) -> tuple[dict[int, _Proce
     return living, dead
 
 
+def _shortest(at: float, edge: int) -> int:
+    """Return the length of the steps that are kept at a time, in seconds."""
+    return STEP if at >= edge - HOUR else LONG_STEP
+
+
+def _whole(at: float, edge: int) -> int:
+    """Return the start of the kept step that a time belongs to."""
+    return floor(at / _shortest(at, edge)) * _shortest(at, edge)
+
+
+def _overview(span: Span, counts: Sequence[str], db: sqlite3.Connection) -> dict[str, dict[int, OverviewStep]]:
+    found: dict[int, dict[int, OverviewStep]] = defaultdict(dict)
+    for cache, number, *row in db.execute(
+        f"SELECT cache, (place - ?) / ?, {', '.join(_SUMS[name] for name in counts)} FROM counts"
+        f" WHERE kind IN ({STEP}, {LONG_STEP}) AND place >= ? AND place < ? GROUP BY 1, 2",
+        (span.since, span.step, span.since, span.until),
+    ):
+        found[cache][span.since + number * span.step] = OverviewStep(*row)
+    names = db.execute("SELECT id, name FROM caches")
+    return {bytes(name).decode(errors="surrogatepass"): found[number] for number, name in names if number in found}
+
+
 def _overview_step(row: Row) -> OverviewStep:
     return OverviewStep._make(sum(row[place] for place in places) for places in _PLACES)
-
-
-def _step(row: Row, seconds: int) -> Step:
-    entries, memory, *rest = row
-    return Step._make((entries / seconds, memory / seconds, *rest))
 
 
 def _reset_at(db: sqlite3.Connection) -> list[float]:
@@ -506,7 +525,6 @@ def _workers_in(file: SiteFile, name: str, db: sqlite3.Connection) -> list[tuple
     ):
         if process in living:
             one = Sum(gauges=dict(zip(GAUGES_OF_WORKER, gauges, strict=True)))
-            one.minute = tuple(one.gauges[name] for name in MINUTE)
             one.counts = counts[WORKER].get(process, NOTHING)
             one.base = counts[WORKER_RESET].get(process, NOTHING)
             found.append((one, {"worker": process, **living[process]._asdict()}))
@@ -538,14 +556,14 @@ def _own_process(cache: ObservedCache) -> Sum:
         raise CacheClosed(f"the cache {cache.name!r} was closed")
     observer = cache.observer
     pid, started = this_process()
-    counts, own_gauges = observer.stats.read()
+    counts, own_gauges, groups = observer.stats.read()
     with USE.lock:
         values = observer.recorder.row_of_worker(own_gauges, observer.state())
     gauges = dict(zip(GAUGES_OF_WORKER, values, strict=True))
     pages = observer.stats.pages
     return Sum(
-        groups=observer.stats.groups(),
-        group_levels=observer.group_levels(),
+        groups=groups,
+        group_memory=observer.memory_use.by_group(),
         paths=no_paths() if pages is None else of_site(pages.paths()),
         counts=counts,
         since=started,
@@ -554,5 +572,4 @@ def _own_process(cache: ObservedCache) -> Sum:
         refused=int(observer.thread() == "refused"),
         cores=frozenset((IMPLEMENTATION,)),
         pids=frozenset((pid,)),
-        minute=tuple(gauges[name] for name in MINUTE),
     )

@@ -10,7 +10,9 @@
 - ``resets``: the time when the figures of a cache were reset. Cache 0 stands for all caches.
 - ``paths``: the paths with most responses that were not stored, by reason, and with most variants, by header: see
   ``page_paths``. A reset removes them.
-- ``groups``: the counts of the groups of keys: see ``key_groups``. A reset removes them.
+- ``group_names``, ``groups``, ``group_hours``: the counts of the groups of keys, in total and by steps: see
+  ``key_groups``.
+- ``releases``: the starts of workers with another release: see ``releases``.
 - ``rehearsals`` and ``modes``: the results of rehearsals, and the modes of HTTP caches: see ``rehearsals``. A reset
   removes the results.
 - ``computed``: a sample of the keys that each process has computed for each of its caches: see
@@ -38,8 +40,11 @@ STEP: Final = 10
 
 HOUR: Final = 3600
 DAY: Final = 86_400
-LONG_STEP: Final = 300
+LONG_STEP: Final = 60
 """Seconds of the longer steps, to which steps older than an hour are added."""
+
+KEPT: Final = HOUR + LONG_STEP
+"""Seconds for which the shorter steps are kept: a little more than an hour, since charts may end some seconds ago."""
 
 TOTAL: Final = 0
 RESET: Final = 1
@@ -84,8 +89,9 @@ SCHEMA: Final = f"""
 CREATE TABLE counts (
     kind INTEGER, place INTEGER, cache INTEGER, {_columns(*NUMBERS)}, PRIMARY KEY (kind, place, cache)) WITHOUT ROWID;
 CREATE TABLE caches (
-    id INTEGER PRIMARY KEY, name BLOB UNIQUE, {_columns("since", "first_step", *SETTINGS, "published")});
-CREATE TABLE processes (id INTEGER PRIMARY KEY, {_columns("pid", "started", "published", "thread", "core")});
+    id INTEGER PRIMARY KEY, name BLOB UNIQUE, {_columns("since", *SETTINGS, "published")});
+CREATE TABLE processes (
+    id INTEGER PRIMARY KEY, {_columns("pid", "started", "published", "thread", "core", "release_name")});
 CREATE TABLE workers (
     process INTEGER, number INTEGER, cache INTEGER, {_columns(*GAUGES_OF_WORKER)}, groups DEFAULT '{{}}',
     PRIMARY KEY (process, number)) WITHOUT ROWID;
@@ -95,8 +101,14 @@ CREATE TABLE computed (
 CREATE TABLE resets (cache INTEGER PRIMARY KEY, at DEFAULT 0);
 CREATE TABLE paths (
     cache INTEGER, kind TEXT, name BLOB, document DEFAULT '', PRIMARY KEY (cache, kind, name)) WITHOUT ROWID;
+CREATE TABLE group_names (id INTEGER PRIMARY KEY, cache INTEGER, name TEXT, UNIQUE (cache, name));
 CREATE TABLE groups (
-    cache INTEGER, name TEXT, {_columns(*COUNTS_OF_GROUP)}, PRIMARY KEY (cache, name)) WITHOUT ROWID;
+    kind INTEGER, place INTEGER, cache INTEGER, name INTEGER, {_columns(*COUNTS_OF_GROUP)},
+    PRIMARY KEY (kind, place, cache, name)) WITHOUT ROWID;
+CREATE TABLE group_hours (
+    hour INTEGER, cache INTEGER, name INTEGER, {_columns(*COUNTS_OF_GROUP)}, minutes BLOB,
+    PRIMARY KEY (hour, cache, name));
+CREATE TABLE releases (at DEFAULT 0, name DEFAULT '');
 CREATE TABLE rehearsals (
     cache INTEGER, view TEXT, kind TEXT, {_columns("number", "since")}, document DEFAULT '{{}}',
     PRIMARY KEY (cache, view, kind)) WITHOUT ROWID;
@@ -122,26 +134,28 @@ def encoded(name: str) -> bytes:
     return name.encode(errors="surrogatepass")
 
 
-def add_counts(db: sqlite3.Connection, rows: Sequence[tuple[float, ...]]) -> None:
-    """Add each row to the row of the database with the same kind, place and cache.
+def add_rows(
+    db: sqlite3.Connection, table: str, keys: Sequence[str], names: Sequence[str], rows: Sequence[tuple[float, ...]]
+) -> None:
+    """Add each row to the row of the table with the same values of ``keys``.
 
     Only columns with new counts are named, because most have none, and each named column costs a microsecond.
 
     Args:
-        rows: a kind, a place, a cache and ``NUMBERS``.
+        rows: the values of ``keys``, and then of ``names``.
     """
     if not rows:
         return
-    kinds, places, caches, *columns = zip(*rows, strict=True)
-    changed = {name: column for name, column in zip(NUMBERS, columns, strict=True) if any(column)}
+    columns = list(zip(*rows, strict=True))
+    named, counts = columns[: len(keys)], zip(names, columns[len(keys) :], strict=True)
+    changed = {name: column for name, column in counts if any(column)}
     if "evicted_weight" in changed:
         changed["evicted_weight"] = tuple(map(storable, changed["evicted_weight"]))
-    names = ("kind", "place", "cache", *changed)
     adds = ", ".join(f"{name} = {name} + excluded.{name}" for name in changed)
     db.executemany(
-        f"INSERT INTO counts ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-        f" ON CONFLICT (kind, place, cache) DO {f'UPDATE SET {adds}' if adds else 'NOTHING'}",
-        zip(kinds, places, caches, *changed.values(), strict=True),
+        f"INSERT INTO {table} ({', '.join((*keys, *changed))}) VALUES ({', '.join('?' * (len(keys) + len(changed)))})"
+        f" ON CONFLICT ({', '.join(keys)}) DO {f'UPDATE SET {adds}' if adds else 'NOTHING'}",
+        zip(*named, *changed.values(), strict=True),
     )
 
 
@@ -153,23 +167,22 @@ def put(db: sqlite3.Connection, table: str, rows: Iterable[Sequence[Any]]) -> No
 
 
 def cache_ids(
-    db: sqlite3.Connection, settings: Mapping[str, Sequence[Any]], started: float, step: int, now: float
+    db: sqlite3.Connection, settings: Mapping[str, Sequence[Any]], started: float, now: float
 ) -> dict[str, int]:
     """Return the numbers of caches by name, and store their settings. Add the caches that are missing.
 
     Args:
         settings: the values of ``SETTINGS``, by the name of the cache.
         started: the time when this process was started, in seconds since 1970.
-        step: the start of the first step in this publication.
         now: the time of this publication, in seconds since 1970.
     """
-    columns = f"since, first_step, {', '.join(SETTINGS)}"
+    columns = f"since, {', '.join(SETTINGS)}"
     known = {name: (number, *rest) for name, number, *rest in db.execute(f"SELECT name, id, {columns} FROM caches")}
     ids, changed = {}, []
     for name, given in settings.items():
-        number, since, first_step, *before = known.get(encoded(name), (None, started, step))
+        number, since, *before = known.get(encoded(name), (None, started))
         if (since, *before) != (min(since, started), *given):
-            changed.append((number, encoded(name), min(since, started), first_step, *given, now))
+            changed.append((number, encoded(name), min(since, started), *given, now))
         ids[name] = number
     if changed:
         put(db, "caches", changed)

@@ -7,9 +7,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from wheelcache.observability.event_log import KILLED, Event, add_events
+from wheelcache.observability.group_tables import shorten_groups
 from wheelcache.observability.inquiries import remove_old
+from wheelcache.observability.releases import note_release
 from wheelcache.observability.site_file import ALIVE, SiteFile, lives
-from wheelcache.observability.tables import DAY, HOUR, LONG_STEP, NUMBERS, OF_WORKER, PUBLISHED, STEP, TOTAL
+from wheelcache.observability.tables import DAY, HOUR, KEPT, LONG_STEP, NUMBERS, OF_WORKER, PUBLISHED, STEP, TOTAL
 from wheelcache.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -42,7 +44,9 @@ def tidy(db: sqlite3.Connection, file: SiteFile, own: int) -> None:
         file.alive(process).unlink(missing_ok=True)
     _remove_files(file, {own, *(process for process, *_ in found)})
     time = SystemClock.time()
-    _shorten_steps(db, time)
+    note_release(db, db.execute("SELECT started, release_name FROM processes").fetchall(), time)
+    shorten_steps(db, time)
+    shorten_groups(db, time)
     remove_old(db)
     db.execute(f"{PUBLISHED} (SELECT cache FROM workers WHERE process = ?)", (time, own))
     for statement in _LEFT:
@@ -57,17 +61,19 @@ _LEFT: Final = (
         AND id NOT IN (SELECT id FROM caches ORDER BY published DESC LIMIT :names)""",
     "DELETE FROM counts WHERE cache NOT IN (SELECT id FROM caches)",
     "DELETE FROM paths WHERE cache NOT IN (SELECT id FROM caches)",
-    "DELETE FROM groups WHERE cache NOT IN (SELECT id FROM caches)",
+    *(
+        f"DELETE FROM {table} WHERE cache NOT IN (SELECT id FROM caches)"
+        for table in ("groups", "group_hours", "group_names")
+    ),
     "DELETE FROM rehearsals WHERE cache NOT IN (SELECT id FROM caches)",
     "DELETE FROM modes WHERE cache NOT IN (SELECT id FROM caches)",
     "DELETE FROM resets WHERE cache != 0 AND cache NOT IN (SELECT id FROM caches)",
 )
 
 
-def _shorten_steps(db: sqlite3.Connection, time: float) -> None:
+def shorten_steps(db: sqlite3.Connection, time: float) -> None:
     """Add the steps that are older than an hour to longer ones, and drop those that no chart shows."""
-    # Keep a little more, since charts may end some seconds ago.
-    old = f"kind = {STEP} AND place < {time - HOUR - LONG_STEP!r}"
+    old = f"kind = {STEP} AND place < {time - KEPT!r}"
     if db.execute(f"SELECT 1 FROM counts WHERE {old} LIMIT 1").fetchone():
         sums = ", ".join(f"sum({name})" for name in NUMBERS)
         adds = ", ".join(f"{name} = {name} + excluded.{name}" for name in NUMBERS)
@@ -78,7 +84,7 @@ def _shorten_steps(db: sqlite3.Connection, time: float) -> None:
         db.execute(f"DELETE FROM counts WHERE {old}")
     db.execute(
         f"DELETE FROM counts WHERE kind IN ({STEP}, {LONG_STEP}) AND place > ? OR kind = {LONG_STEP} AND place < ?",
-        (time + HOUR, time - DAY - LONG_STEP),
+        (time + HOUR, time - DAY - KEPT),
     )
 
 
