@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
+from datetime import datetime, time, timedelta
 from math import isfinite
 from typing import Any, Final, TextIO
 
@@ -96,6 +97,13 @@ def add_commands(parser: ArgumentParser) -> None:
     pages = add("pages", "switch the HTTP cache of all workers off, to a rehearsal, or on", cache)
     pages.add_argument("target", choices=MODES, help="what the workers do with stored pages")
     add("misses", "show why look-ups miss, and the groups of keys that cost most", cache)
+    compared = add("compare", "compare the time before and after the latest release", cache)
+    compared.add_argument(
+        "--before",
+        type=moment,
+        metavar="TIME",
+        help="a time of the last 24 hours (14:05), or a date and time (2026-11-26T14:05), instead of the release",
+    )
     add("advise", "print the changes of the options that would clearly help, and their effect", cache)
     add("reset", "reset the figures to zero, here and on the dashboard", cache)
     add("inspect", "list the snapshots, their age, and whether they are whole")
@@ -170,6 +178,8 @@ def _report(action: str | None, options: Mapping[str, Any], framework: Framework
         return page_commands.rehearsal(caches, name)
     if action == "pages":
         return page_commands.change_mode(caches, name, options["target"])
+    if action == "compare":
+        return site_commands.compare(caches, name, options["before"])
     if action == "purge":
         return site_commands.purge(caches, name, options["target"])
     return COMMANDS[action](caches, name)
@@ -186,6 +196,23 @@ def seconds(text: str) -> float:
         if isfinite(found) and found > 0:
             return found
     raise ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
+
+
+def moment(text: str) -> float:
+    """Return the time that an option gives, in seconds since 1970: the last one with these hours and minutes.
+
+    Raises:
+        ArgumentTypeError: if ``text`` is no time.
+    """
+    with suppress(ValueError):
+        return datetime.fromisoformat(text).timestamp()
+    with suppress(ValueError):
+        found, now = time.fromisoformat(text), datetime.now()
+        # An hour of the day on which the summer time ends comes twice.
+        days = [datetime.combine(day, found, None) for day in (now, now - timedelta(days=1))]
+        times = [each.replace(fold=fold).timestamp() for each in days for fold in (1, 0)]
+        return next(each for each in times if each <= now.timestamp())
+    raise ArgumentTypeError(f"must be a time such as 14:05 or 2026-11-26T14:05, not {text!r}")
 
 
 def _number(text: str) -> int:

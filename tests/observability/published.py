@@ -5,7 +5,7 @@ from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.site import SETTLED, Own, Site
 from wheelcache.runtime.clock import SystemClock
 
-__all__ = ["INTERVAL", "SETTLED", "Site", "counted", "look", "only", "steps_in"]
+__all__ = ["INTERVAL", "SETTLED", "Site", "counted", "look", "only", "steps_in", "steps_of", "steps_within"]
 
 
 def look(path, clock=SystemClock.monotonic):
@@ -24,6 +24,16 @@ def counted(path):
     return {each.name: each.counted.hits for each in look(path).caches}
 
 
-def steps_in(path, name="pages", clock=SystemClock.monotonic, **options):
-    """Return the steps of a cache by their start."""
-    return look(path, clock).steps(name, **options)[1]
+def steps_of(site, name="pages", seconds=3600):
+    """Return the steps of a cache in the last seconds, by their start."""
+    return steps_within(site, name, site.span(site.edge - seconds))
+
+
+def steps_within(site, name, span):
+    (figures,) = (each for each in site.caches if each.name == name)
+    return site.within(figures, span).steps(span)
+
+
+def steps_in(path, name="pages", clock=SystemClock.monotonic):
+    """Return the steps of a cache in the last hour, by their start."""
+    return steps_of(look(path, clock), name)

@@ -208,13 +208,32 @@ def test_a_limit_that_was_never_half_reached_is_called_too_high():
 
 
 def test_the_curve_has_an_error_for_each_size():
-    sample = Sample((*window(half(), half(GAINS | {0.5: -0.3})),) * 3)
-    assert [(each["size"], round(each["hit_ratio"], 2)) for each in curve(sample)] == [
+    found = curve(figures(*(window(half(), half(GAINS | {0.5: -0.3})),) * 3))
+    assert [(each["size"], round(each["hit_ratio"], 2)) for each in found["points"]] == [
         *((0.5, 0.25), (1.0, 0.5), (2.0, 0.6), (4.0, 0.7), (8.0, 0.71))
     ]
-    assert [round(each["error"], 2) for each in curve(sample)] == [0.1, 0, 0, 0, 0]
-    assert curve(Sample((0,) * len(SAMPLE))) == []
-    assert sample.gain(TINY_LFU) == 0
+    assert [round(each["error"], 2) for each in found["points"]] == [0.1, 0, 0, 0, 0]
+    assert found["entries"] == SIZE
+    assert Sample((*window(half(), half(GAINS)),) * 3).gain(TINY_LFU) == 0
+
+
+@pytest.mark.parametrize(
+    ("parts", "kind", "text"),
+    [
+        (
+            [window()] * 3,
+            "change",
+            "Twice its limit, 20,000 entries in each worker with about 4.0 MiB more, would raise",
+        ),
+        ([window(half(), half(GAINS | {2.0: 0.2, 4.0: 0.3}))] * 3, "uncertain", "Not certain yet: twice its limit"),
+        ([window(half(dict.fromkeys(GAINS, 0.0)))] * 3, "none", "No change would help: neither a larger size nor"),
+        ([[0] * len(window())] * 3, "unknown", "Not measured: no worker has had 200,000 requests yet"),
+    ],
+)
+def test_the_advice_beside_the_curve_tells_no_gain_from_no_certainty(parts, kind, text):
+    given = curve(figures(*parts))["advice"]
+    assert given["kind"] == kind
+    assert given["text"].startswith(text)
 
 
 # Advice about keys.
@@ -226,7 +245,7 @@ def by_cause(**misses):
 
 
 def group(hits=0, puts=0, **misses):
-    return (hits, puts, 0, 0.0, *by_cause(**misses).values())
+    return (hits, 0, puts, 0, 0.0, 0, *by_cause(**misses).values())
 
 
 def about_keys(groups=None, *, hits=50_000, evictions=3_050, load_seconds=0.0, given=None, gauges=None, **misses):
@@ -283,7 +302,7 @@ def test_a_longer_lifetime_needs_many_expired_values_in_the_group_and_the_cache(
 def test_a_group_that_is_stored_and_never_read_is_named():
     (text,) = about_keys({"audit": {"puts": 6_100}})
     assert text == (
-        "the group 'audit' is stored and hardly ever read: about 6,100 values were stored, and no hit was counted. "
+        "the group 'audit' is stored and never read: 6,100 values were stored, and there was no hit. "
         "Unless these are locks or counters, they only evict other values."
     )
 
@@ -364,7 +383,7 @@ def count(cache, number, clock):
     ("use", "advice"),
     [
         pytest.param(news, "a longer lifetime for the group 'news'", marks=pytest.mark.compiled),
-        pytest.param(audit, "the group 'audit' is stored and hardly ever read", marks=pytest.mark.compiled),
+        pytest.param(audit, "the group 'audit' is stored and never read", marks=pytest.mark.compiled),
         pytest.param(search, "caching the group 'search' hardly helps at this size", marks=pytest.mark.compiled),
         (drop, "dropped tags cause"),
         (count, None),

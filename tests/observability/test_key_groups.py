@@ -5,7 +5,6 @@ import pytest
 from tests.observability.processes import run
 from tests.observability.published import INTERVAL, look, only
 from wheelcache.codec import size_of
-from wheelcache.core.contract import GROUP_SAMPLE
 
 pytestmark = pytest.mark.compiled
 
@@ -23,9 +22,9 @@ def only_pages(path):
 
 def test_the_groups_of_all_workers_are_added_also_of_those_that_have_exited(make, path, clock):
     cache = make()
-    for number in range(GROUP_SAMPLE):
+    for number in range(60):
         cache.set(f"user:{number}", 1)
-    for _ in range(GROUP_SAMPLE):
+    for _ in range(60):
         cache.get("user:1")
     cache.get("user:unknown")
     cache.get("city:unknown")
@@ -41,45 +40,27 @@ def test_the_groups_of_all_workers_are_added_also_of_those_that_have_exited(make
         path,
     )
     found = groups(path)
-    assert {name: each.misses_by_cause[NEW] for name, each in found.items()} == {"": 0, "user": 3, "city": 1, "page": 1}
+    assert {name: each.misses_by_cause[NEW] for name, each in found.items()} == {"user": 3, "city": 1, "page": 1}
     user = found["user"]
-    assert (user.hits, user.puts, user.loads, user.load_seconds) == (GROUP_SAMPLE, GROUP_SAMPLE, 1, 0.5)
+    assert (user.hits, user.puts, user.loads, user.load_seconds) == (60, 61, 1, 0.5)
     assert sum(each.misses for each in found.values()) == only(path).stats.misses
 
 
-def test_bytes_and_the_time_of_the_last_hour_are_those_of_the_living_workers(make, path, clock, another_worker):
+def test_bytes_are_those_of_the_living_workers(make, path, clock, another_worker):
     cache, other = make(), make("other")
     for number in range(20):
         cache.set(f"user:{number}", "x" * 1000)
         cache.set(f"city:{number}", 1)
         other.set(f"user:{number}", {})
-    for each in (cache, other):
-        each.get("user:unknown")
-        each.get("city:unknown")
-    cache.get_or_load("user:loaded", lambda: clock.advance(0.5))
     clock.advance(2 * INTERVAL)
-    alone, by_reference = (each.group_levels for each in reversed(look(path).caches))
-    assert by_reference == {"user": (None, 0.0)}
-    assert (alone["city"][0] + alone["user"][0], alone["user"][1]) == (only_pages(path).memory, 0.5)
-    assert alone["user"][0] > 20_000 > alone["city"][0] > 0
-
-    def use(there, clock):
-        there.get_or_load("user:1", lambda: clock.advance(2.0))
-
-    another_worker("pages", 4242, use=use)
-    assert only_pages(path).group_levels["user"] == (alone["user"][0], 2.5)
+    alone, by_reference = (each.group_memory for each in reversed(look(path).caches))
+    assert by_reference["user"] is None
+    assert alone["city"] + alone["user"] == only_pages(path).memory
+    assert alone["user"] > 20_000 > alone["city"] > 0
+    another_worker("pages", 4242, entries=1)
+    assert only_pages(path).group_memory["user"] == alone["user"]
     cache.close()
-    assert only_pages(path).group_levels["user"] == (0, 2.0)
-
-
-def test_the_time_of_the_last_hour_ends_also_in_a_worker_that_is_idle(make, path, clock):
-    cache = make()
-    cache.get_or_load("user:1", lambda: clock.advance(0.5), ttl=5)
-    for seconds, expected in ((60, 0.5), (2 * 3600, 0.0)):
-        clock.advance(seconds)
-        (found,) = look(path, clock).caches
-        assert found.group_levels["user"][1] == expected
-        assert found.stats.groups["user"].load_seconds == 0.5
+    assert "user" not in only_pages(path).group_memory
 
 
 def test_the_bytes_of_groups_are_known_where_entries_are_weighed(make, path, clock):
@@ -92,8 +73,8 @@ def test_the_bytes_of_groups_are_known_where_entries_are_weighed(make, path, clo
         each.get("user:unknown")
     clock.advance(2 * INTERVAL)
     for each in look(path).caches:
-        assert sum(memory for memory, _ in each.group_levels.values()) == each.memory
-        assert each.group_levels["user"][0] > 10_000
+        assert sum(each.group_memory.values()) == each.memory
+        assert each.group_memory["user"] > 10_000
 
 
 def test_a_reset_removes_the_groups_and_later_counts_begin_from_zero(make, path, clock):

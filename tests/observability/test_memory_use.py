@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.observability.published import steps_of
 from wheelcache import Cache
 from wheelcache.codec import Codec, Pickle, size_of
 from wheelcache.core import CoreClass
@@ -113,9 +114,6 @@ def test_values_that_take_long_to_weigh_do_not_take_more_of_the_time(monkeypatch
         def __len__(self):
             return 1000
 
-        def group_name(self, key):
-            return ""
-
         def scan(self, start):
             return self
 
@@ -138,7 +136,7 @@ def test_values_that_take_long_to_weigh_do_not_take_more_of_the_time(monkeypatch
 def test_the_history_has_it_unless_it_is_not_known(fill, clock, values):
     cache = fill(values)
     clock.advance(30.0)
-    _, steps = Site([cache]).steps(cache.name)
+    steps = steps_of(Site([cache]), cache.name)
     step = list(steps.values())[-1]
     assert step.entries == len(values)
     assert step.memory == (memory(cache) or 0)

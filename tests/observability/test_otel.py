@@ -9,6 +9,7 @@ from tests.observability.published import only
 from wheelcache import Cache, RemovalCause
 from wheelcache.codec import size_of
 from wheelcache.http_cache.figures import Figures
+from wheelcache.http_cache.reasons import refusal
 from wheelcache.observability.metrics import METRICS
 from wheelcache.observability.otel import instrument
 
@@ -51,6 +52,7 @@ INSTRUMENTS = {
     "wheelcache.pages_stored": (COUNTER, "{page}", {"cache"}),
     "wheelcache.page_variants_removed": (COUNTER, "{variant}", {"cache"}),
     "wheelcache.pages_not_stored": (COUNTER, "{response}", {"cache", "reason"}),
+    "wheelcache.page_refusals": (COUNTER, "{response}", {"cache", "view"}),
 }
 
 
@@ -110,7 +112,8 @@ def test_every_instrument_has_its_name_its_kind_its_unit_and_its_attributes(make
     cache = make_exported(max_entries=10, max_weight=10**6, weigher=size_of)
     cache.set("a", 1)
     use_store(cache, clock)
-    cache.observer.stats.pages = Figures()
+    pages = cache.observer.stats.pages = Figures()
+    pages.refused(refusal("vary"), "/basket", "shop:basket")
     found = {
         name: (kind(metric), metric.unit, {each for point in metric.data.data_points for each in point.attributes})
         for name, metric in observe().metrics.items()
@@ -124,7 +127,8 @@ def test_all_that_prometheus_gets_of_every_cache_is_observed_and_described_in_th
     cache = make_exported(max_entries=10, max_weight=10**6, weigher=size_of)
     cache.set("a", 1)
     use_store(cache, clock)
-    cache.observer.stats.pages = Figures()
+    pages = cache.observer.stats.pages = Figures()
+    pages.refused(refusal("vary"), "/basket", "shop:basket")
     observed = observe().metrics
     for metric in METRICS:
         assert observed[f"wheelcache.{metric.name}"].description == metric.description

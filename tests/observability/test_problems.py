@@ -20,7 +20,7 @@ def cache(**values):
     """Return the figures of a healthy cache with two workers; ``values`` are attributes of ``Sum``, or gauges."""
     gauges = dict.fromkeys(GAUGES_OF_WORKER, 0) | {"max_entries": 100, "max_weight": None, "has_store": True}
     gauges |= values.pop("gauges", {}) | {name: values.pop(name) for name in GAUGES_OF_WORKER if name in values}
-    given = {"processes": frozenset("ab"), "published": NOW, "minute": (0, 0, 0, 0, 60), **values}
+    given = {"processes": frozenset("ab"), "published": NOW, **values}
     return Sum(gauges=gauges if given["processes"] else {}, **given).of_cache("pages")
 
 

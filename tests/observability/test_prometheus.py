@@ -28,6 +28,7 @@ from wheelcache import Cache, RemovalCause
 from wheelcache.codec import size_of
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.http_cache.figures import Figures
+from wheelcache.http_cache.reasons import refusal
 from wheelcache.observability.prometheus import Collector
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.stats import LOAD_BOUNDS, MISSES, Meter
@@ -70,6 +71,7 @@ METRICS = {
     "wheelcache_pages_stored_total": ("counter", {"cache"}),
     "wheelcache_page_variants_removed_total": ("counter", {"cache"}),
     "wheelcache_pages_not_stored_total": ("counter", {"cache", "reason"}),
+    "wheelcache_page_refusals_total": ("counter", {"cache", "view"}),
 }
 
 
@@ -125,7 +127,8 @@ def exercise(cache, clock):
     cache.get("missing")
     cache.delete(7)
     use_store(cache, clock)
-    cache.observer.stats.pages = Figures()
+    pages = cache.observer.stats.pages = Figures()
+    pages.refused(refusal("vary"), "/basket", "shop:basket")
 
 
 def test_every_metric_has_its_conventional_name_its_type_and_its_labels(make_exported, scrape, clock):

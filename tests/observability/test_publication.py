@@ -10,7 +10,7 @@ import pytest
 
 from tests.observability.behind import use_store
 from tests.observability.processes import run, start, worker
-from tests.observability.published import INTERVAL, Site, counted, look, only, steps_in
+from tests.observability.published import INTERVAL, Site, counted, look, only, steps_in, steps_of
 from tests.waiting import PATIENCE, THREADS
 from wheelcache import Cache
 from wheelcache.core import IMPLEMENTATION
@@ -297,7 +297,7 @@ def test_several_directories_are_put_together(make, clock, tmp_path):
     site = Site(caches)
     (found,) = site.caches
     assert (found.stats.hits, found.stats.size, len(site.workers("pages"))) == (2, 2, 1)
-    assert sum(step.hits for step in site.steps("pages")[1].values()) == 2
+    assert sum(step.hits for step in steps_of(site, "pages").values()) == 2
 
 
 def test_whichever_process_answers_what_is_not_published_counts_only_where_nothing_else_is_known(make, clock):

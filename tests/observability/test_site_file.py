@@ -11,7 +11,7 @@ import pytest
 
 from tests.full_disk import room_for
 from tests.observability.processes import run, start, worker
-from tests.observability.published import INTERVAL, Site, counted, look, only
+from tests.observability.published import INTERVAL, Site, counted, look, only, steps_of
 from tests.waiting import PATIENCE
 from wheelcache import Cache
 from wheelcache.errors import FileUnusable
@@ -109,7 +109,7 @@ def test_without_a_usable_sqlite_each_process_shows_its_own_figures_and_says_so(
     site = Site([alone])
     (found,) = site.caches
     assert (found.stats.hits, found.workers, site.is_shared("alone")) == (1, 1, False)
-    assert sum(step.hits for step in site.steps("alone")[1].values()) == 1
+    assert sum(step.hits for step in steps_of(site, "alone").values()) == 1
 
 
 def test_default_directories_that_nobody_used_for_long_go_unless_somebody_lives_there(runtime_parent, tmp_path):

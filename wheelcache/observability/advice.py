@@ -17,10 +17,14 @@ from wheelcache.core.contract import LEAST_CURVE
 from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.gains import FACTORS, LEAST_EVICTIONS, gains, in_doubt
 from wheelcache.observability.key_advice import on_keys
-from wheelcache.stats import CURVE_SIZES, Sample
+from wheelcache.stats import CURVE_SIZES
 
 MOSTLY_EMPTY: Final = 0.5
 """The share of the limit of entries below which the limit is called too high."""
+
+
+UNCERTAIN: Final = "not certain yet"
+"""The first words of advice that promises nothing yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ def _on_options(figures: CacheFigures) -> Iterable[Advice]:
     for arm, (least, most) in in_doubt(sample).items():
         if arm in FACTORS or not figures.is_adaptive:
             text = (
-                f"not certain yet: {_words(figures, arm)} would change its hit ratio from {ratio:.0%} to a value from "
+                f"{UNCERTAIN}: {_words(figures, arm)} would change its hit ratio from {ratio:.0%} to a value from "
                 f"{ratio + least:.0%} to {min(ratio + most, 1.0):.0%}."
             )
             yield Advice(figures.name, text, {})
@@ -119,6 +123,8 @@ def silence(figures: CacheFigures) -> str:
     """Return the sentence for a cache without advice."""
     if not figures.max_entries:
         return "it has no limit of entries, so there is nothing to compare."
+    if figures.stats.requests and not figures.stats.evictions:
+        return f"nothing was evicted, so all of the {figures.stats.requests:,} look-ups would have had the same result."
     if not _is_uniform(figures):
         return "its limit of entries is not the same in every worker, or a worker has several caches of this name."
     if figures.stats.sample:
@@ -130,10 +136,27 @@ def silence(figures: CacheFigures) -> str:
     return f"no worker has had {20 * figures.most_entries:,} requests yet, or the policy has just switched."
 
 
-def curve(sample: Sample) -> list[dict[str, float]]:
-    """Return the hit ratio for each of ``CURVE_SIZES``, with the difference that the parts of the sample have."""
-    return [
-        {"size": size, "hit_ratio": max(sample.hit_ratio + sample.gain(arm), 0.0), "error": sample.error(arm)}
-        for arm, size in enumerate(CURVE_SIZES)
-        if sample
-    ]
+def curve(figures: CacheFigures) -> dict[str, Any]:
+    """Return the hit ratio for each of ``CURVE_SIZES``, with the difference that the parts of the sample have, the
+    limit of entries of a worker, and the advice about size and policy: its ``kind`` ("change", "uncertain", "none" or
+    "unknown") and its ``text``."""
+    sample, given = figures.stats.sample, list(_on_options(figures))
+    certain = [each for each in given if not each.text.startswith(UNCERTAIN)]
+    is_known = bool(sample) or (figures.stats.requests > 0 and not figures.stats.evictions)
+    kind = "change" if certain else "uncertain" if given else "none" if is_known else "unknown"
+    text = " ".join(_sentence(each.text) for each in certain or given)
+    if not given:
+        text = f"{'No change would help' if is_known else 'Not measured'}: {silence(figures)}"
+    return {
+        "points": [
+            {"size": size, "hit_ratio": max(sample.hit_ratio + sample.gain(arm), 0.0), "error": sample.error(arm)}
+            for arm, size in enumerate(CURVE_SIZES)
+            if sample
+        ],
+        "entries": figures.most_entries or None,
+        "advice": {"kind": kind, "text": text},
+    }
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"

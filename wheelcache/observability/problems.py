@@ -37,10 +37,12 @@ class Problem:
     Attributes:
         cache: the name of the cache; None for a problem of the whole site.
         text: the part of the sentence that follows the name.
+        place: the part of the page of the cache that shows it; None for a problem of the site.
     """
 
     cache: str | None
     text: str
+    place: str | None = None
 
     def __str__(self) -> str:
         return self.text if self.cache is None else f"Cache {self.cache!r}: {self.text}"
@@ -146,6 +148,7 @@ class Rule:
         text: returns the text of the problem, from the argument of the conditions.
         conditions: all of them must hold.
         unless: if this condition holds, there is a worse problem with the same cause.
+        place: the part of the page of the cache that shows the problem.
         alert, severity, summary: the name of the alert, its label, and its annotation. The value is that of the first
             condition.
         window: the window of the rates in the alert.
@@ -155,6 +158,7 @@ class Rule:
     text: Callable[[Any], str]
     conditions: tuple[Condition, ...]
     unless: Condition | None = None
+    place: str = ""
     alert: str
     severity: str
     summary: str
@@ -190,7 +194,9 @@ def problems(
         time: the time of the site, in seconds since 1970.
     """
     seen = [Recently(each, recent.get(each.name, {}), time, each.name in configured) for each in caches]
-    found = [Problem(each.figures.name, rule.text(each)) for rule in RULES for each in seen if rule.holds(each)]
+    found = [
+        Problem(each.figures.name, rule.text(each), rule.place) for rule in RULES for each in seen if rule.holds(each)
+    ]
     ends = [End(each, time - each.at) for each in events if each.kind == KILLED]
     return found + [Problem(None, WORKER_KILLED.text(each)) for each in ends if WORKER_KILLED.holds(each)]
 
@@ -309,6 +315,7 @@ RULES: Final = (
     Rule(
         text=_store_is_down,
         conditions=(Condition(OPEN_BREAKERS, ">", 0),),
+        place="store",
         alert="StoreDown",
         severity="critical",
         summary="{{ $value }} processes do not call the store behind the cache {{ $labels.cache }}, because it fails",
@@ -318,6 +325,7 @@ RULES: Final = (
         text=lambda cache: f"no worker has had it for {in_words(cache.time - (cache.figures.published or 0.0))}",
         conditions=(Condition(WORKERS_OF_A_DAY, ">", 0),),
         unless=Condition(WORKERS, ">", 0),
+        place="workers",
         alert="CacheGone",
         severity="warning",
         summary="No process has the cache {{ $labels.cache }}, which some had during the last day",
@@ -327,6 +335,7 @@ RULES: Final = (
     Rule(
         text=_loads_fail,
         conditions=(Condition(LOAD_FAILURES, ">", 0.05, LOADS), Condition(LOAD_FAILURES, ">=", 0.05)),
+        place="loads",
         alert="LoadsFail",
         severity="critical",
         summary="{{ $value | humanizePercentage }} of the loads of the cache {{ $labels.cache }} raise an exception",
@@ -335,6 +344,7 @@ RULES: Final = (
         text=_store_fails,
         conditions=(Condition(STORE_ERRORS, ">", 0.05, STORE_CALLS), Condition(STORE_ERRORS, ">=", 0.05)),
         unless=Condition(OPEN_BREAKERS, ">", 0),
+        place="store",
         alert="StoreFails",
         severity="critical",
         summary="{{ $value | humanizePercentage }} of the calls of the store behind the cache {{ $labels.cache }} fail",
@@ -342,6 +352,7 @@ RULES: Final = (
     Rule(
         text=lambda cache: f"its timing wheel is {in_words(cache.figures.lag or 0.0)} late",
         conditions=(Condition(LAG, ">", 10),),
+        place="workers",
         alert="WheelLate",
         severity="warning",
         summary="The timing wheel of the cache {{ $labels.cache }} is {{ $value | humanizeDuration }} late: expired "
@@ -353,6 +364,7 @@ RULES: Final = (
             f"the system refused {cache.figures.refused} of its {cache.figures.workers} workers a wheel thread"
         ),
         conditions=(Condition(WITHOUT_THREAD, ">", 0),),
+        place="workers",
         alert="NoWheelThread",
         severity="warning",
         summary="The system refused {{ $value }} processes with the cache {{ $labels.cache }} a wheel thread",
@@ -362,6 +374,7 @@ RULES: Final = (
             f"{cache.minute('load_timeouts'):,} callers gave up waiting for its loads in the last minute"
         ),
         conditions=(Condition(LOAD_TIMEOUTS, ">=", 0.1),),
+        place="loads",
         alert="LoadTimeouts",
         severity="warning",
         summary="Callers of the cache {{ $labels.cache }} do not wait for the end of its loads",
@@ -369,6 +382,7 @@ RULES: Final = (
     Rule(
         text=_refreshes_are_dropped,
         conditions=(Condition(REFRESHES_DROPPED, ">=", 0.1),),
+        place="loads",
         alert="RefreshesDropped",
         severity="warning",
         summary="Too many loads of the cache {{ $labels.cache }} are under way to refresh its values",
@@ -377,6 +391,7 @@ RULES: Final = (
     Rule(
         text=_is_refused,
         conditions=(Condition(REFUSED_TRACKERS, ">", 0),),
+        place="store",
         alert="TrackingRefused",
         severity="warning",
         summary="The store behind the cache {{ $labels.cache }} refuses CLIENT TRACKING to {{ $value }} processes: "
@@ -386,6 +401,7 @@ RULES: Final = (
         text=_is_not_notified,
         conditions=(Condition(LOST_TRACKERS, ">", 0),),
         unless=Condition(OPEN_BREAKERS, ">", 0),
+        place="store",
         alert="TrackingLost",
         severity="warning",
         summary="The store behind the cache {{ $labels.cache }} does not notify {{ $value }} processes of writes: they "
@@ -399,6 +415,7 @@ RULES: Final = (
             Condition(EVICTIONS, ">", 0.5, MISSES),
             Condition(EVICTIONS, ">=", 1),
         ),
+        place="curve",
         alert="TooSmall",
         severity="warning",
         summary="The cache {{ $labels.cache }} is full and evicts an entry for every other miss, and only "
@@ -409,6 +426,7 @@ RULES: Final = (
     Rule(
         text=_has_full_page,
         conditions=(Condition(VARIANTS_REMOVED, ">=", 0.1),),
+        place="pages",
         alert="TooManyVariants",
         severity="warning",
         summary="Pages of the cache {{ $labels.cache }} depend on a header or a cookie with too many values: the "

@@ -4,6 +4,7 @@ With ``--json``, the figures and ``misses`` are the documents that ``documents``
 
 - ``advise``: a list with an object for each advice: ``cache``, ``text``, ``change`` (the new values of options, by
   their names in the engine), ``hit_ratio`` and ``promised`` (null without a promise).
+- ``compare``: a list with the document of ``comparison`` for each cache, and its name as ``cache``.
 - ``clear``, ``purge``: a list with an object for each cache: ``cache``, ``workers`` (the number that was asked, or that
   answered), and ``entries`` or ``pages``.
 - ``reset``: ``cache``, or null for all caches.
@@ -15,8 +16,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from wheelcache.observability import advice, documents
-from wheelcache.observability.console import CommandFailed, Report, Row, Table, date_of, size_in_words, user_name
+from wheelcache.observability import advice, comparison, documents
+from wheelcache.observability.console import (
+    CommandFailed,
+    Report,
+    Row,
+    Table,
+    date_of,
+    printable,
+    size_in_words,
+    user_name,
+)
 from wheelcache.observability.event_log import CLEARED, MAX_EVENTS, RESET
 from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.inquiries import ask
@@ -24,6 +34,7 @@ from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.problems import headline, problems_of
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.purge_targets import check_purgeable
+from wheelcache.observability.releases import Release
 from wheelcache.observability.site import Own, Site
 from wheelcache.readable import CLEAR, PURGE
 from wheelcache.runtime.clock import SystemClock
@@ -47,10 +58,14 @@ GROUP: Final = (
     "main_cause",
     "loads",
     "load_seconds",
-    "hour_seconds",
+    "refused",
     "bytes",
 )
 """The columns of the tables of the causes of misses and of the groups of keys."""
+
+SIDE: Final = ("side", "hit_ratio", "requests_per_second", "load_p50_ms", "load_p90_ms", "computing_per_minute")
+CHANGE: Final = ("group_of_keys", "miss_ratio_before", "miss_ratio_after", "main_cause")
+"""The columns of the tables of a comparison."""
 
 LAST_FIGURES: Final = "No worker has the cache {!r} now; these are its last figures."
 
@@ -171,6 +186,46 @@ def _shown_of_group(group: Row) -> Row:
     cause, number = max(group["misses_by_cause"].items(), key=lambda pair: pair[1])
     main_cause = f"{cause} {number / group['misses']:.1%}" if number else None
     return {GROUP[0]: group["name"] or "(other)", "main_cause": main_cause, "bytes_are_estimated": True}
+
+
+def compare(caches: Caches, name: str | None, before: float | None) -> Report:
+    """Return the comparison of the same stretch of time before and after a moment, for each cache that has one.
+
+    Args:
+        before: the moment, in seconds since 1970; None for the start of the latest release.
+
+    Raises:
+        CommandFailed: if no worker has the cache, there is no release, or one of the stretches is too short.
+    """
+    site, found = _named(caches, name)
+    releases = site.releases()
+    if before is None and not releases:
+        raise CommandFailed("No start of a release is known. --before compares with a time.")
+    mark = releases[-1] if before is None else Release(before, "")
+    compared = {each.name: comparison.compare(site, each, mark) for each in found}
+    document = [{"cache": name, **each} for name, each in compared.items() if each is not None]
+    if not document:
+        raise CommandFailed(
+            f"There is less than a minute to compare before or after {date_of(mark.at)}, or it is a day ago."
+        )
+    return Report(document, [part for each in document for part in _compared(each)])
+
+
+def _compared(found: Row) -> Iterator[str | Table]:
+    yield f"Cache {found['cache']!r}, {found['seconds']:,} seconds each: {printable(found['sentence'])}"
+    sides = [{"side": side, **found[side]} for side in ("before", "after")]
+    yield Table([sides], SIDE)
+    groups = [
+        {
+            "group_of_keys": each["name"] or "(other)",
+            "miss_ratio_before": each["before"],
+            "miss_ratio_after": each["after"],
+            "main_cause": each["cause"],
+        }
+        for each in found["groups"]
+    ]
+    if groups:
+        yield Table([groups], CHANGE)
 
 
 def advise(caches: Caches, name: str | None) -> Report:
