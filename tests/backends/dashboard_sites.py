@@ -140,5 +140,5 @@ def press(site, url, data=None, **headers):
     return status, json.loads(text)
 
 
-def figures(site):
-    return json.loads(site.ask(site.browser(), "get", FIGURES)[2])
+def figures(site, query=""):
+    return json.loads(site.ask(site.browser(), "get", FIGURES + query)[2])

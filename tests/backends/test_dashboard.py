@@ -58,7 +58,7 @@ def test_all_is_there_with_its_type_and_its_headers_and_head_has_no_body(site):
     assert types == {
         "": "text/html; charset=utf-8",
         "figures.json": "application/json",
-        "dashboard.css": "text/css; charset=utf-8",
+        **{name: "text/css; charset=utf-8" for name in ASSETS if name.endswith(".css")},
         **{name: "text/javascript; charset=utf-8" for name in ASSETS if name.endswith(".js")},
         "icon.svg": "image/svg+xml; charset=utf-8",
     }
@@ -164,7 +164,8 @@ def pages(site, tmp_path, clock, closed):
 def test_pages_are_purged_and_the_event_names_the_user(site, pages):
     for target in ("/a", "/b", "/a", "/b"):
         pages.get(target)
-    (card,) = (each for each in figures(site)["caches"] if each["name"] == "pages")
+    pages.cache.cache.observer.publication.run_now()
+    (card,) = (each for each in figures(site, "?details=pages")["caches"] if each["name"] == "pages")
     assert (card["pages"]["stored"], card["pages"]["fresh"]) == (2, 2)
     status, answer = press(site, PURGE, {"cache": "pages", "target": " https://example.com/a "})
     assert status == 200

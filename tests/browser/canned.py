@@ -1,31 +1,56 @@
-"""A site with the figures of a real cache, which the test changes."""
+"""A site with figures that the test chooses, in the form of ``figures.json``."""
 
 import json
 from copy import deepcopy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tests.waiting import start
-from wheelcache import Cache
 from wheelcache.observability.dashboard.dashboard import ASSETS, Dashboard, asset
 from wheelcache.observability.dashboard.permissions import Permission
 from wheelcache.observability.dashboard.responses import HEADERS
+from wheelcache.observability.documents import percentiles_ms
+from wheelcache.stats import LOAD_BOUNDS, MISSES
+
+AT = 1_700_000_000.0
+"""The time of all figures: in UTC, 22:13:20."""
+
+COUNTS = (
+    *("hits", "misses", "puts", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts", "refreshes"),
+    *("refreshes_dropped", "load_seconds"),
+)
+REMOVALS = ("expired", "evicted", "replaced", "deleted", "cleared")
+SERIES = ("hit_ratio", "requests_per_second", "entries", "bytes", "load_ms")
+ZEROS = ("store_ratio", "stale_ratio")
+OF_STORE = ("store_read_ms", "store_write_ms", "store_errors_per_second", "store_refused_per_second")
+UNKNOWN_SIZE = {"points": [], "entries": None, "advice": {"kind": "unknown", "text": ""}}
+SIZES = (0.5, 1, 2, 4, 8)
 
 
 class CannedSite:
     """A site that answers with ``figures``, or with ``status``. ``posted`` has the requests for actions, which are
     answered with the next of ``answers`` while there are any. An answer with a token is for a request without one."""
 
-    def __init__(self, directory):
+    def __init__(self):
         self.status = 200
         self.posted = []
         self.answers = []
         self.granted = frozenset(Permission)
         self.asked = []
-        self.dashboard = Dashboard("a site", lambda: [cache], lambda name: [])
-        cache = Cache("pages", figures_dir=directory, log_interval=None)
-        self.figures = self.dashboard.figures()
-        self._card = deepcopy(self.figures["caches"][0])
-        cache.close()
+        self.dashboard = Dashboard("a site", list, lambda name: [])
+        self.figures = {
+            "title": "a site",
+            "at": AT,
+            "refresh": 3.0,
+            "this_worker": 4242,
+            "since": None,
+            "can_reset": True,
+            "headline": "Cache 'pages' is healthy",
+            "problems": [],
+            "advice": [],
+            "events": [],
+            "caches": [],
+            "span": {"from": AT - 3600, "until": AT, "step": 10.0, "is_now": True, "earliest": AT - 7200},
+        }
         site = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -64,42 +89,102 @@ class CannedSite:
 
     def card(self, name="pages", **parts):
         """Return figures of a cache that was used. Values that are not given are not changed."""
-        card = {**deepcopy(self._card), "name": name}
-        card["is_used"] = True
+        card = {**self._card(), "name": name}
         for part, values in parts.items():
-            card[part] = {**card[part], **values} if isinstance(values, dict) else values
+            card[part] = {**card[part], **values} if isinstance(values, dict) and card[part] else values
         return _with_sums(card)
 
-    def buckets(self, *counts):
-        bounds = self._card["times"]["hour"]["loads"]["bounds"]
-        return {"bounds": bounds, "counts": [*counts, *[0] * (len(bounds) + 1 - len(counts))]}
-
-    def times(self, minute=(), hour=(), of="loads"):
-        """Return the durations of loads, or of reads of the store, as buckets."""
-        spans = {"minute": minute, "hour": hour}
-        return {
-            span: {"loads": self.buckets(), "store_reads": self.buckets(), of: self.buckets(*counts)}
-            for span, counts in spans.items()
+    def _card(self):
+        """Return the figures of a new cache, with all details."""
+        total = self._total()
+        card = {
+            "is_shared": True,
+            "is_used": True,
+            "can_inspect": False,
+            "since": AT - 7200,
+            "reset_at": None,
+            "clear_effect": "Takes effect immediately.",
+            "worker_count": 1,
+            "figures": {
+                **dict.fromkeys(("requests", "requests_per_second", "evictions_per_second", "load_failures"), 0),
+                "hit_ratio": None,
+                "answered_ratio": None,
+                "stale_ratio": None,
+                "store_errors": 0,
+            },
+            "now": {"entries": 0, "max_entries": 1000, "bytes": None, "bytes_are_estimated": True, "max_bytes": None},
+            "recent": dict.fromkeys(("answered_ratio", "stale_ratio", "requests_per_second"), [None] * 60),
+            "sentence": {"state": "good", "text": "Healthy.", "place": None},
+            "marks": [],
+            "comparison": None,
+            "history": self.history(),
+            "times": self.times(),
+            "total": total,
+            "groups": [],
+            "curve": UNKNOWN_SIZE,
+            "store": None,
+            "pages": None,
+            "cores": ["compiled"],
+            "saved": None,
+            "settings": [],
+            "rehearsal": None,
         }
+        card["workers"] = [
+            {
+                "pid": 4242,
+                "started": AT - 7200,
+                "published": AT - 1,
+                "thread": "running",
+                "core": "compiled",
+                "lag": 0.0,
+                "is_this": True,
+                "breaker_open": False,
+                "total": deepcopy(total),
+                "now": {"hit_ratio": None, "answered_ratio": None, "stale_ratio": None, "requests_per_second": 0.0},
+            }
+        ]
+        return card
+
+    def _total(self):
+        ratios = {"hit_ratio": None, "answered_ratio": None, "stale_ratio": None, "load_ms": None}
+        causes = {"removals": dict.fromkeys(REMOVALS, 0), "misses_by_cause": dict.fromkeys(MISSES, 0)}
+        size = {"entries": 0, "max_entries": 1000, "bytes": None, "bytes_are_estimated": True, "max_bytes": None}
+        return {**dict.fromkeys(COUNTS, 0), "requests": 0, "evicted_bytes": None, **ratios, **causes, **size}
+
+    def percentiles(self, *counts):
+        """Return the percentiles of a histogram whose first buckets have these counts."""
+        return percentiles_ms((*counts, *[0] * (len(LOAD_BOUNDS) + 1 - len(counts))))
+
+    def times(self, counts=(), of="loads"):
+        """Return the percentiles of the durations of loads, or of reads of the store."""
+        return {"loads": self.percentiles(), "store_reads": self.percentiles(), of: self.percentiles(*counts)}
 
     def history(self, step=10.0, number=30, **series):
-        """Return a history whose newest step has just ended. Figures that are not given are 1.0."""
-        at = [self.figures["at"] // step * step - step * each for each in reversed(range(number))]
+        """Return a history whose newest step has just ended. Figures that are not given are 1.0, or not there."""
         return {
-            **dict.fromkeys(self._card["history"], [1.0] * number),
-            **dict.fromkeys(("store_ratio", "stale_ratio", "stale_per_second"), [0.0] * number),
             "step": step,
-            "at": at,
-            "started": [0] * number,
+            "at": [AT // step * step - step * each for each in reversed(range(number))],
+            **dict.fromkeys(SERIES, [1.0] * number),
+            **dict.fromkeys(ZEROS, [0.0] * number),
+            **dict.fromkeys(OF_STORE, [None] * number),
+            "misses": {},
+            "computing": [],
+            "removals": {},
         } | {name: [values] * number if isinstance(values, float) else values for name, values in series.items()}
+
+    def sizes(self, *ratios, error=0.01, entries=1000, kind="none", text="More entries would gain nothing."):
+        points = [
+            {"size": size, "hit_ratio": ratio, "error": error} for size, ratio in zip(SIZES, ratios, strict=False)
+        ]
+        return {"points": points, "entries": entries, "advice": {"kind": kind, "text": text}}
 
     def problem(self, cache, text="its store is down"):
         """Return a problem of a cache, or of the site for None."""
         return {"cache": cache, "text": text, "sentence": f"Cache '{cache}': {text}" if cache else text}
 
     def worker(self, card, pid, **total):
-        (worker, *_) = self._card["workers"]
-        return _with_sums({**deepcopy(worker), "pid": pid, "total": {**card["total"], **total}})
+        (worker, *_) = self._card()["workers"]
+        return _with_sums({**worker, "pid": pid, "total": {**card["total"], **total}})
 
     def stop(self):
         self._server.shutdown()

@@ -43,8 +43,8 @@ def _blank(chromium):
 
 
 @pytest.fixture
-def site(tmp_path):
-    site = CannedSite(tmp_path / "figures")
+def site():
+    site = CannedSite()
     yield site
     site.stop()
 

@@ -65,6 +65,7 @@ class Page:
         return self.run("return document.querySelector(arguments[0]).textContent", selector)
 
     def figure(self, name, cache="atlas"):
+        """Return a figure. It is hidden if it is 0."""
         return self.text(f'section[data-cache="{cache}"] [data-figure="{name}"]')
 
     def number(self, name):
@@ -80,11 +81,31 @@ class Page:
         """Update the page immediately instead of within three seconds."""
         self.run("dispatchEvent(new Event('online'))")
 
-    def axis(self, chart):
-        """Return the labels of the lines of a chart, from bottom to top."""
-        # Read in one step, because the texts are replaced whenever the chart is drawn.
-        texts = "return [...document.querySelectorAll(arguments[0])].map((each) => each.textContent)"
-        return self.run(texts, f'figure[data-chart="{chart}"] svg text[text-anchor="end"]')
+    def unfold(self, name=None):
+        """Unfold a section of the details, or all."""
+        selector = "details" if name is None else f'[data-part="{name}"]'
+        self.run("for (const each of document.querySelectorAll(arguments[0])) each.open = true", selector)
+        self.driver.execute_async_script(TWO_FRAMES)
+
+    def charts(self):
+        """Return the names of the charts that are displayed."""
+        return [each.get_attribute("data-chart") for each in self.all("figure[data-chart]") if each.is_displayed()]
+
+    def values(self, chart):
+        """Return the values in the keys of a chart, by label."""
+        pairs = """
+            return [...document.querySelectorAll(arguments[0])]
+              .map((key) => [...key.children].map((one) => one.textContent));
+        """
+        return dict(self.run(pairs, f'figure[data-chart="{chart}"] .key'))
+
+    def facts(self, part):
+        """Return the rows of a list or a table that are displayed, as texts."""
+        rows = """
+            return [...document.querySelectorAll(arguments[0])].filter((row) => row.offsetParent)
+              .map((row) => [...row.children].map((one) => one.textContent));
+        """
+        return self.run(rows, f'[data-part="{part}"] :is(dl > div, tbody > tr)')
 
     def caches(self):
         """Return the names in the table of caches, in its order."""

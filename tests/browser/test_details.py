@@ -1,10 +1,9 @@
 """The details of one cache in the browser: its figures, its store, its workers and its settings."""
 
-import re
-
 import pytest
 
 from tests.browser.axe import violations
+from tests.browser.cards import STORE, full_card
 from tests.browser.page import SOON
 from tests.waiting import until
 from wheelcache.stats import MISSES, REASONS
@@ -24,9 +23,6 @@ def test_a_cache_shows_its_core_and_the_age_of_its_snapshot(page, site, cores, s
     assert page.text('[data-part="about"]') == expected
 
 
-STORE = {"breakers": 3, "open_breakers": 0, "trackers": 0, "trusted": 0}
-
-
 @pytest.mark.parametrize(
     ("state", "breaker", "tracking"),
     [
@@ -39,20 +35,19 @@ STORE = {"breakers": 3, "open_breakers": 0, "trackers": 0, "trusted": 0}
 )
 def test_the_store_behind_shows_its_calls_and_what_is_bad_is_marked(page, site, state, breaker, tracking):
     calls = {"reads": 3000, "read_ms": 1.0, "writes": 100, "write_ms": 5.0, "errors": 5, "refused": 21}
-    took = site.times((100,), (0, 0, 3000), of="store_reads")
+    took = site.times((0, 0, 3000), of="store_reads")
     page.show(
         site.card(total={"stale_hits": 17}, worker_count=3, times=took)
         | {"store": {**STORE, **state, "hits": 9, "misses": 1, **calls}}
     )
-    assert page.find('[data-part="store"]').is_displayed()
+    page.unfold("store")
     shown = {name: page.figure(f"store_{name}", "pages") for name in ("reads", "writes", "errors", "refused", "stale")}
     assert shown == {"reads": "3,000", "writes": "100", "errors": "5", "refused": "21", "stale": "17"}
-    assert [page.figure(f"store_p{each}", "pages") for each in (50, 90, 99)] == [
-        f"<10 µs · {hour}" for hour in ("≈38 µs", "≈48 µs", "≈50 µs")
-    ]
+    assert [page.figure(f"store_p{each}", "pages") for each in (50, 90, 99)] == ["≈38 µs", "≈48 µs", "≈50 µs"]
     assert page.figure("store_write_time", "pages") == "5 ms"
     assert page.figure("store_breaker", "pages") == breaker
     assert page.find('[data-part="tracking"]').is_displayed() == (tracking is not None)
+    assert page.text('[data-part="store"] .gist').startswith("breaker open" if "open" in breaker else "5 errors")
     if tracking is not None:
         assert page.figure("store_tracking", "pages") == tracking
     marked = {each.get_attribute("data-figure") for each in page.all('[data-part="store"] [data-state="bad"]')}
@@ -75,6 +70,7 @@ def test_hits_save_the_time_of_as_many_loads(page, site, total, expected):
 @pytest.mark.parametrize(("weight", "shown"), [(None, ["1,234"]), (3 << 20, ["1,234", "3 MiB"])])
 def test_writes_are_shown_and_where_it_is_known_what_evictions_freed(page, site, weight, shown):
     page.show(site.card(total={"puts": 1234, "evicted_bytes": weight}))
+    page.unfold("removals")
     found = page.all('[data-figure="puts"], [data-figure="evicted_bytes"]')
     assert [each.text for each in found if each.is_displayed()] == shown
 
@@ -83,12 +79,13 @@ def test_workers_are_sorted_by_the_column_that_is_clicked_and_stay_so(page, site
     card = site.card()
     workers = [site.worker(card, pid, entries=entries) for pid, entries in ((1, 20), (2, 100), (3, 3))]
     page.show(site.card(workers=workers))
+    page.unfold("workers")
 
     def rows():
         return [int(each.get_attribute("data-worker")) for each in page.all("[data-worker]")]
 
     entries = page.find(".workers thead th:nth-child(8) button")
-    assert (entries.text, rows()) == ("Entries", [1, 2, 3])
+    assert (entries.text, rows()) == ("Entries now", [1, 2, 3])
     entries.click()
     assert rows() == [2, 1, 3]
     assert page.find('.workers [aria-sort="descending"]').text.startswith("Entries")
@@ -118,26 +115,30 @@ def group(name, load_seconds=0.0, misses=None, **figures):
         "hits": 0,
         "misses": total,
         "misses_by_cause": misses,
-        "puts": 0,
+        "stale_hits": 0,
         "loads": 0,
         "hit_ratio": None,
         "load_seconds": load_seconds,
-        "hour_seconds": 0.0,
+        "refused": 0,
         "bytes": None,
         **figures,
     }
 
 
-def test_the_misses_are_shown_by_cause(page, site):
-    page.show(site.card(total={"misses": 4, "misses_by_cause": causes(expired=3, another_process=1)}))
-    section = page.find('[data-part="misses"]')
-    assert section.text.splitlines() == [
-        *("Why look-ups miss", "Expired", "3", "Written by another process", "1"),
-        "None: new or long gone, evicted, deleted, cleared, tag dropped, not stored, unknown",
-        "The causes of keys that left long ago are estimates. On the core in Python, they are unknown.",
-    ]
-    bars = [page.run("return arguments[0].style.inlineSize", each) for each in page.all('[data-part="misses"] .bar i')]
-    assert sorted(bars) == ["0%"] * 7 + ["25%", "75%"]
+def test_the_misses_are_shown_by_cause_the_most_frequent_first_and_zeros_are_not(page, site):
+    total = {
+        "misses": 4,
+        "misses_by_cause": causes(another_process=1, expired=3),
+        "removals": {"evicted": 2, "deleted": 0},
+    }
+    page.show(site.card(total=total))
+    page.unfold()
+    assert page.facts("misses") == [["Expired", "3", "75.0%"], ["Written by another process", "1", "25.0%"]]
+    assert page.text('[data-part="misses"] .gist') == "4 misses"
+    assert page.facts("removals") == [["Look-ups", "4"], ["Misses", "4"], ["Evicted", "2", "100%"]]
+    assert not page.find('[data-part="loads"]').is_displayed()
+    page.show(site.card())
+    assert not page.find('[data-part="misses"]').is_displayed()
 
 
 def test_the_groups_of_keys_are_sorted_by_the_time_spent_computing_and_by_any_column(page, site):
@@ -145,7 +146,7 @@ def test_the_groups_of_keys_are_sorted_by_the_time_spent_computing_and_by_any_co
     misses = causes(expired=3, evicted=1)
     groups = [
         group("", 0.5, causes(new_or_long_gone=2)),
-        group("user", 3.0, misses, requests=10, hit_ratio=0.6, loads=4, hour_seconds=1.5, bytes=2048),
+        group("user", 3.0, misses, requests=10, hit_ratio=0.6, loads=4, bytes=2048),
         group(evil, 1.0, causes(tag=1), requests=1),
     ]
     page.show(site.card(groups=groups))
@@ -154,20 +155,21 @@ def test_the_groups_of_keys_are_sorted_by_the_time_spent_computing_and_by_any_co
         return [[cell.text for cell in row.find_elements("css selector", "th, td")] for row in page.all("[data-group]")]
 
     nothing = "\N{EN DASH}"
-    user = ["user", "10", "60.0%", "expired 75.0%", "4", "3 s", "1.5 s", "≈2 KiB"]
+    # The column of refused values has only zeros.
     assert rows() == [
-        user,
-        [evil, "1", nothing, "tag 100%", "0", "1 s", "0 s", nothing],
-        ["other", "2", nothing, "new or long gone 100%", "0", "0.5 s", "0 s", nothing],
+        ["user", "10", "60.0%", "4", "expired 75.0%", "4", "3 s", "", "≈2 KiB"],
+        [evil, "1", nothing, "1", "tag 100%", "0", "1 s", "", nothing],
+        ["other keys", "2", nothing, "2", "new or long gone 100%", "0", "500 ms", "", nothing],
     ]
-    assert page.text('.groups [aria-sort="descending"]') == "Time computing"
-    page.find(".groups thead th:nth-child(1) button").click()
-    assert [name for name, *_ in rows()] == [evil, "other", "user"]
-    page.find(".groups thead th:nth-child(2) button").click()
-    assert [name for name, *_ in rows()] == ["user", "other", evil]
-    site.figures["caches"][0]["groups"] = [group("new", misses=causes(expired=100)), *groups]
+    assert page.text('[data-part="groups"] [aria-sort="descending"]') == "Time computing"
+    page.find("[data-part=groups] thead th:nth-child(1) button").click()
+    assert [name for name, *_ in rows()] == [evil, "other keys", "user"]
+    page.find("[data-part=groups] thead th:nth-child(2) button").click()
+    assert [name for name, *_ in rows()] == ["user", "other keys", evil]
+    site.figures["caches"][0]["groups"] = [group("new", misses=causes(expired=100), refused=7), *groups]
     page.look_again()
-    assert until(lambda: [name for name, *_ in rows()] == ["new", "user", "other", evil], SOON)
+    assert until(lambda: [name for name, *_ in rows()] == ["new", "user", "other keys", evil], SOON)
+    assert rows()[0][7] == "7"
     assert page.all("main img") == []
     assert violations(page.driver) == []
     page.show(site.card(groups=[]))
@@ -183,27 +185,12 @@ def test_without_shared_figures_there_is_no_reset_and_the_page_says_that_a_worke
     assert page.text('[data-part="workers-summary"]') == "1 worker"
 
 
-@pytest.mark.parametrize(
-    ("bounds", "expected"),
-    [([5000] * 3, "of 15,000 in 3 workers, 5,000 each"), ([10, 20], "of 30 in 2 workers"), ([7], "of 7")],
-)
-def test_a_bound_says_how_many_workers_share_it(page, site, bounds, expected):
-    card = site.card(total={"entries": 5, "max_entries": sum(bounds)})
-    card["workers"] = [site.worker(card, pid, max_entries=most) for pid, most in enumerate(bounds, 1)]
-    page.show(card)
-    assert page.figure("max_entries", "pages") == expected
-
-
 def test_a_cache_that_was_reset_alone_says_when(page, site):
     at = site.figures["at"]
-    alone, together = site.card("alone", reset_at=at - 7), site.card("together", reset_at=at - 60)
-    page.show(alone, together, site.card("never", reset_at=None), since=at - 60)
-    said = {}
-    for name in ("alone", "together", "never"):
-        page.select(name)
-        said[name] = page.figure("since", name)
-    assert re.match(r"since reset at .*\d\d:\d\d:\d\d$", said.pop("alone"))
-    assert said == {"together": "since reset", "never": "since start"}
+    page.show(site.card("alone", reset_at=at - 7), site.card("never"), since=None)
+    assert "reset at" in page.text('section[data-cache="alone"] [data-part="about"]')
+    page.select("never")
+    assert "reset at" not in page.text('section[data-cache="never"] [data-part="about"]')
 
 
 def test_the_settings_are_a_table_that_marks_what_is_set(page, site):
@@ -245,6 +232,7 @@ def test_workers_that_are_unlike_the_others_are_marked(page, site, figures, expe
             part[name] = values[number]
         workers.append(worker)
     page.show(site.card(workers=workers))
+    page.unfold("workers")
     marked = {
         row.get_attribute("data-worker"): [cell.text for cell in row.find_elements("css selector", "[data-outlier]")]
         for row in page.all("[data-worker]")
@@ -254,71 +242,171 @@ def test_workers_that_are_unlike_the_others_are_marked(page, site, figures, expe
 
 
 @pytest.mark.parametrize(
-    ("total", "expected"),
+    ("now", "expected"),
     [
+        ({"bytes": 1536, "max_entries": None}, ("Memory now", "≈1.5 KiB", "", "5 entries", None)),
+        ({"bytes": 1536}, ("Memory now", "≈1.5 KiB", "", "5 of 1,000 entries", "0.5%")),
         (
-            {"bytes": 1536, "bytes_are_estimated": True, "max_bytes": None},
-            ("≈1.5 KiB", "estimated from samples, no limit"),
+            {"bytes": 1536, "bytes_are_estimated": False, "max_bytes": 3072},
+            ("Memory now", "1.5 KiB", "of 3 KiB", "5 of 1,000 entries", "50.0%"),
         ),
-        ({"bytes": 1536, "bytes_are_estimated": False, "max_bytes": 3072}, ("1.5 KiB", "of 3 KiB")),
+        ({}, ("Entries now", "5", "", "5 of 1,000 entries", "0.5%")),
+        ({"max_entries": None}, ("Entries now", "5", "", "", None)),
     ],
 )
-def test_an_estimate_of_the_memory_is_called_one(page, site, total, expected):
-    page.show(site.card(total=total))
-    assert (page.figure("bytes", "pages"), page.figure("max_bytes", "pages")) == expected
-    assert page.find('[data-chart="memory"]').is_displayed()
+def test_the_memory_is_shown_with_its_bounds_and_an_estimate_is_called_one(page, site, now, expected):
+    page.show(site.card(now={"entries": 5, **now}))
+    *texts, full = expected
+    names = ("memory_label", "memory", "max_memory", "entries_note")
+    assert [page.figure(name, "pages") for name in names] == texts
+    meters = [each for each in page.all("[role=meter]") if each.is_displayed()]
+    assert [each.get_attribute("aria-valuetext") for each in meters] == ([] if full is None else [full])
 
 
 def test_a_cache_without_a_worker_shows_its_last_figures_and_its_settings(page, site):
     settings = [["MAX_ENTRIES", "7", False, "the most that are kept"]]
-    page.show(
-        site.card(worker_count=0, workers=[], settings=settings, total={"hits": 5, "entries": 0, "max_entries": 7})
-    )
+    page.show(site.card(worker_count=0, workers=[], settings=settings, total={"hits": 5}))
     assert page.text('[data-part="workers-summary"]') == "No worker has this cache now"
-    assert (page.figure("max_entries", "pages"), page.figure("hits", "pages")) == ("of 7", "5")
+    assert page.figure("hits", "pages") == "5"
     assert page.find('[data-part="settings"]').is_displayed()
-
-
-def test_rows_of_zeros_are_folded_into_a_line_that_names_them(page, site):
-    page.show(site.card(total={"hits": 5, "misses": 2, "puts": 2}))
-    lookups = page.find(".totals section")
-    assert lookups.text.splitlines() == [
-        *("Look-ups", "Look-ups", "7", "Hits", "5", "Misses", "2", "Writes", "2"),
-        *(
-            "None: stale answers, stampedes prevented",
-            "Look-ups of keys, not of pages: a page from cache_page takes two.",
-        ),
-    ]
 
 
 def bands(page):
     return [page.run("return arguments[0].style.inlineSize", each) for each in page.all(".ratio .meter i")]
 
 
-def test_the_shares_of_the_last_minute_are_a_bar_in_which_stale_answers_are_neither_hits_nor_misses(page, site):
-    now = {"hit_ratio": 0.5, "answered_ratio": None, "stale_ratio": 0.2, "requests_per_second": 1.0}
-    page.show(site.card(now=now))
-    assert page.figure("ratio_label", "pages") == "Hit ratio, last minute"
-    assert page.figure("hit_ratio_now", "pages") == "50.0%"
+def test_the_shares_are_a_bar_in_which_stale_answers_are_neither_hits_nor_misses(page, site):
+    page.show(site.card(figures={"hit_ratio": 0.5, "stale_ratio": 0.2, "requests": 1234, "requests_per_second": 1.5}))
+    assert page.figure("ratio_label", "pages") == "Hit ratio"
+    assert page.figure("hit_ratio", "pages") == "50.0%"
     assert page.figure("shares", "pages") == "20.0% stale · 30.0% missed"
     assert bands(page) == ["50%", "0%", "20%"]
+    assert page.figure("requests_per_second", "pages") == "1.5"
+    assert page.figure("requests_note", "pages") == "1,234 look-ups"
 
 
 def test_of_a_cache_with_a_store_the_ratio_of_both_tiers_comes_first(page, site):
     calls = {"reads": 100, "writes": 100, "write_ms": 5.0, "errors": 0, "refused": 0}
-    now = {"hit_ratio": 0.5, "answered_ratio": 0.75, "stale_ratio": 0.125, "requests_per_second": 1.0}
-    total = {"hits": 100, "misses": 100, "answered_ratio": 0.625}
-    card = site.card(now=now, total=total, history=site.history(hit_ratio=0.5, store_ratio=0.25))
+    figures = {
+        "hit_ratio": 0.5,
+        "answered_ratio": 0.75,
+        "stale_ratio": 0.125,
+        "requests": 8,
+        "requests_per_second": 1.0,
+    }
+    card = site.card(figures=figures, history=site.history(hit_ratio=0.5, store_ratio=0.25))
     page.show({**card, "store": {**STORE, "hits": 25, "misses": 75, **calls}})
     assert page.text('[data-row="pages"] [data-column="hit_ratio"]') == "75.0%"
-    assert page.figure("ratio_label", "pages") == "Either tier, last minute"
-    assert page.figure("hit_ratio_now", "pages") == "75.0%"
-    assert page.figure("hit_ratio", "pages") == "62.5%"
+    assert page.figure("ratio_label", "pages") == "Hit ratio, with store"
+    assert page.figure("hit_ratio", "pages") == "75.0%"
     assert page.figure("shares", "pages") == "50.0% here · 25.0% store · 12.5% stale · 12.5% missed"
     assert bands(page) == ["50%", "25%", "12.5%"]
     assert [page.figure(f"store_{name}", "pages") for name in ("hits", "misses")] == ["25", "75"]
-    legend = '[data-chart="hit_ratio"] [data-part="legend"]'
-    assert until(lambda: page.text(legend) == "Hits 50.0%Store 25.0%", SOON)
+    assert until(lambda: page.values("hit_ratio") == {"Hits": "50.0%", "Store": "25.0%"}, SOON)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ((100,), ["<10 µs", "<10 µs", "<10 µs"]),
+        ((0, 0, 100), ["≈38 µs", "≈48 µs", "≈50 µs"]),
+        ((90, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5), ["<10 µs", "<10 µs", ">10 s"]),
+    ],
+)
+def test_percentiles_below_a_millisecond_are_those_of_the_buckets(page, site, counts, expected):
+    page.show(site.card(total={"loads": sum(counts), "load_seconds": 90.0}, times=site.times(counts)))
+    assert [page.figure(f"load_p{each}", "pages") for each in (50, 90, 99)] == expected
+    assert page.figure("computing", "pages") == "90 s"
+    assert page.figure("computing_note", "pages") == f"{sum(counts)} loads, p90 {expected[1]}"
+
+
+@pytest.mark.parametrize("place", ["groups", "misses", "store", "pages", "workers", "curve", "loads"])
+def test_the_first_line_of_a_cache_leads_to_the_section_that_shows_what_is_wrong(page, site, place):
+    sentence = {"state": "bad", "text": "Something is <b>wrong</b>.", "place": place}
+    page.show({**full_card(site), "sentence": sentence})
+    assert page.text('[data-part="verdict-text"]') == sentence["text"]
+    assert page.find('[data-part="verdict"]').get_attribute("data-state") == "bad"
+    page.find('[data-part="verdict-link"]').click()
+    section = page.find(f'[data-part="{place}"]')
+    assert page.run("return arguments[0].contains(document.activeElement) && arguments[0].open !== false", section)
+    # The span stays at the top of the window, and does not cover the section.
+    shown = (
+        "const top = (node) => node.getBoundingClientRect().top; return top(arguments[0]) < innerHeight && "
+        "top(arguments[0]) >= document.getElementById('time').getBoundingClientRect().bottom"
+    )
+    assert page.run(shown, section)
+    site.figures["caches"][0]["sentence"] = {"state": "good", "text": "All is well.", "place": None}
+    page.look_again()
+    assert until(lambda: page.text('[data-part="verdict-text"]') == "All is well.", SOON)
+    assert not page.find('[data-part="verdict-link"]').is_displayed()
+    # A refresh keeps the section open, and the focus.
+    assert page.run("return arguments[0].contains(document.activeElement) && arguments[0].open !== false", section)
+
+
+def side(site, ratio, rate, seconds, *counts):
+    figures = {"hit_ratio": ratio, "requests_per_second": rate, "computing_per_minute": seconds}
+    return figures | {f"load_{name}_ms": ms for name, ms in site.percentiles(*counts).items() if name != "p99"}
+
+
+def test_a_deploy_is_compared_with_the_time_before_it_and_the_reader_chooses_which(page, site):
+    at = site.figures["at"]
+    marks = [{"at": at - each, "kind": "release", "text": f"release {each}"} for each in (1200, 600)]
+    started = {"at": at - 600, "kind": "started", "text": "2 workers started"}
+    groups = [{"name": "shop", "before": 0.1, "after": 0.4, "cause": "deleted"}]
+    groups.append({"name": "", "before": 0.025, "after": 0.0, "cause": None})
+    comparison = {
+        "at": at - 600,
+        "text": "release 600",
+        "seconds": 600,
+        "sentence": "Since then: <i>worse</i>.",
+        "before": side(site, 0.931, 80.0, 0.5, 0, 0, 100),
+        "after": side(site, 0.814, 80.0, 1.25, 0, 0, 0),
+        "groups": groups,
+    }
+    page.show(site.card(marks=[*marks, started], comparison=comparison))
+    assert page.text('[data-part="compared"]') == "Since then: <i>worse</i>."
+    assert page.facts("compared-figures") == [
+        ["Hit ratio", "93.1%", "81.4%"],
+        ["Look-ups per second", "80", "80"],
+        ["Time computing per minute", "500 ms", "1.25 s"],
+        *([f"Time of a load, p{p}", f"≈{before} µs", "\N{EN DASH}"] for p, before in ((50, 38), (90, 48))),
+    ]
+    assert page.facts("compared-groups") == [
+        ["shop", "10.0%", "40.0%", "Deleted"],
+        ["other keys", "2.5%", "0%", "\N{EN DASH}"],
+    ]
+    options = page.all('[data-part="releases"] option')
+    assert [each.text.split(", ")[-1] for each in options] == ["release 600", "release 1200", "Nothing"]
+    assert [each.is_selected() for each in options] == [True, False, False]
+    site.asked.clear()
+    options[1].click()
+    assert until(lambda: site.asked and f"compare={at - 1200:.0f}" in site.asked[-1], SOON)
+    assert f"compare={at - 1200:.0f}" in page.run("return location.hash")
+    site.figures["caches"][0]["comparison"] = None
+    options[2].click()
+    assert until(lambda: not page.text('[data-part="compared"]'), SOON)
+    assert "compare=none" in site.asked[-1]
+    assert page.find('[data-part="releases"]').is_displayed()
+    assert not page.find('[data-part="sides"]').is_displayed()
+    page.show(site.card(marks=[started]))
+    assert not page.find('[data-part="comparison"]').is_displayed()
+
+
+def test_the_sizes_are_a_chart_with_the_advice_beside_it(page, site):
+    curve = site.sizes(0.4, 0.5, 0.62, error=0.02, kind="change", text="Twice the <b>entries</b> would help.")
+    page.show(site.card(curve=curve))
+    assert page.text('[data-part="advice"]') == "Twice the <b>entries</b> would help."
+    assert page.values("curve") == {"Hit ratio": "50.0% ± 2 points"}
+    assert page.text('[data-chart="curve"] [data-part="when"]') == "\N{MULTIPLICATION SIGN} 1, 1,000 entries"
+    plot = page.find('[data-chart="curve"] .plot')
+    plot.send_keys("\ue010")
+    assert page.values("curve") == {"Hit ratio": "62.0% ± 2 points"}
+    assert page.text('[data-chart="curve"] [data-part="when"]') == "\N{MULTIPLICATION SIGN} 2, 2,000 entries"
+    assert plot.get_attribute("aria-label").startswith(
+        "Hit ratio by size, as estimated: Hit ratio between 40.0% and 62.0%"
+    )
+    page.show(site.card())
+    assert not page.find('[data-part="curve"]').is_displayed()
 
 
 def rows(details):
@@ -332,7 +420,7 @@ def test_the_pages_of_an_http_cache_are_shown_with_the_reasons_why_others_were_n
     paths = {"set-cookie": {"/basket": 25, evil: 5}}
     pages |= {"not_stored_paths": paths, "full_variants": {"user-agent": {"/news": 8}}}
     page.show(site.card() | {"pages": pages})
-    assert page.find('[data-part="pages"]').is_displayed()
+    page.unfold("pages")
     shown = {name: page.figure(f"pages_{name}", "pages") for name in ("fresh", "bytes_sent", "stored", "not_stored")}
     assert shown == {"fresh": "1,200", "bytes_sent": "2 KiB", "stored": "40", "not_stored": "32"}
     first, second = page.all('[data-part="reasons"] details')
@@ -368,6 +456,7 @@ def test_a_rehearsal_shows_its_result_the_views_and_what_to_mend(page, site):
         "findings": [finding, {"sentence": "not stored: shop.basket", "details": ["Nothing to change."]}],
     }
     page.show(site.card() | {"rehearsal": rehearsal})
+    page.unfold("rehearsal")
     section = '[data-part="rehearsal"]'
     cells = [each.text for each in page.all(f"{section} tbody tr > *")]
     assert cells == ["news.list", "1,200", "900", "45", "2", "0", "7", "1"]

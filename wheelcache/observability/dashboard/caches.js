@@ -1,35 +1,36 @@
-/** The table of all caches, with a row for each, and sparklines of the last ten minutes. */
+/** The table of all caches, with a row for each, and sparklines of the span. */
 
-import { SortedTable, byId, fillBar, node, set, svg, write } from "./nodes.js";
+import { SortedTable, byId, node, set, svg, write } from "./nodes.js";
 import { NOTHING, bytes, count, percent, plural, rate, unless } from "./words.js";
 
 const FEW = 8; // caches; above this number, a filter is shown
 const [WIDE, HIGH] = [60, 20]; // the size of a sparkline, in its own units
 
-const fullness = ({ total }) => Math.max(total.entries / (total.max_entries ?? Infinity),
-  (total.bytes ?? 0) / (total.max_bytes ?? Infinity));
+/** The share of its bound that a cache has reached: of its entries or bytes, whichever is closer. */
+export const fullness = ({ now }) => Math.max(now.entries / (now.max_entries ?? Infinity),
+  (now.bytes ?? 0) / (now.max_bytes ?? Infinity));
 /** The share of look-ups that the cache, or the store behind it, answered. */
-const ratioNow = ({ now, store }) => (!now.requests_per_second ? null : store ? now.answered_ratio : now.hit_ratio);
+const ratioOf = ({ figures }) => figures.answered_ratio ?? figures.hit_ratio;
 
-/** The columns: the name of the figure, the value to sort by, the text, and any sparkline or bar in the cell. */
+/** The columns: the name of the figure, the value to sort by, the text, and any sparkline in the cell. */
 const COLUMNS = [
   { key: "name", value: (cache) => cache.name },
-  { key: "hit_ratio", value: (cache) => ratioNow(cache) ?? -1, text: (cache) => unless(ratioNow(cache), percent),
+  { key: "hit_ratio", value: (cache) => ratioOf(cache) ?? -1, text: (cache) => unless(ratioOf(cache), percent),
     lines: ({ recent }) => [recent.answered_ratio, recent.stale_ratio], most: () => 1 },
-  { key: "stale_ratio", value: ({ now }) => now.stale_ratio ?? -1,
-    text: (cache) => (ratioNow(cache) === null ? NOTHING : percent(cache.now.stale_ratio)), isFolded: true },
-  { key: "requests", value: ({ now }) => now.requests_per_second, text: ({ now }) => rate(now.requests_per_second),
-    lines: ({ recent }) => [recent.requests_per_second] },
-  { key: "entries", value: ({ total }) => total.entries, text: ({ total }) => count(total.entries) },
-  { key: "full", value: fullness, text: (cache) => (fullness(cache) ? percent(Math.min(1, fullness(cache))) : NOTHING),
-    bar: fullness },
-  { key: "memory", value: ({ total }) => total.bytes ?? -1,
-    text: ({ total }) => (total.bytes ? `${total.bytes_are_estimated ? "≈" : ""}${bytes(total.bytes)}` : NOTHING) },
-  { key: "evictions", value: ({ recent }) => recent.evictions_per_second,
-    text: ({ recent }) => rate(recent.evictions_per_second), isFolded: true },
-  { key: "failures", value: ({ recent }) => recent.failures, text: ({ recent }) => count(recent.failures), isFolded: true },
-  { key: "store_errors", value: ({ recent }) => recent.store_errors, text: ({ recent }) => count(recent.store_errors),
+  { key: "stale_ratio", value: ({ figures }) => figures.stale_ratio ?? -1,
+    text: ({ figures }) => unless(figures.stale_ratio, percent), isFolded: true },
+  { key: "requests", value: ({ figures }) => figures.requests_per_second ?? -1,
+    text: ({ figures }) => unless(figures.requests_per_second, rate), lines: ({ recent }) => [recent.requests_per_second] },
+  { key: "entries", value: ({ now }) => now.entries, text: ({ now }) => count(now.entries) },
+  { key: "full", value: fullness, text: (cache) => (fullness(cache) ? percent(Math.min(1, fullness(cache))) : NOTHING) },
+  { key: "memory", value: ({ now }) => now.bytes ?? -1,
+    text: ({ now }) => (now.bytes ? `${now.bytes_are_estimated ? "≈" : ""}${bytes(now.bytes)}` : NOTHING) },
+  { key: "evictions", value: ({ figures }) => figures.evictions_per_second ?? 0,
+    text: ({ figures }) => unless(figures.evictions_per_second, rate), isFolded: true },
+  { key: "failures", value: ({ figures }) => figures.load_failures, text: ({ figures }) => count(figures.load_failures),
     isFolded: true },
+  { key: "store_errors", value: ({ figures }) => figures.store_errors ?? 0,
+    text: ({ figures }) => unless(figures.store_errors, count), isFolded: true },
   { key: "workers", value: (cache) => cache.worker_count, text: (cache) => count(cache.worker_count) },
 ];
 
@@ -42,7 +43,7 @@ function sparkline(lines, most) {
     values.forEach((value, step) => {
       if (value === null) return;
       const y = (share) => (HIGH - 1 - (HIGH - 2) * Math.min(1, share / (most || 1))).toFixed(1);
-      const x = (WIDE * step) / (length - 1);
+      const x = (WIDE * step) / Math.max(1, length - 1);
       const isFirst = values[step - 1] === null || step === 0;
       edge += `${isFirst ? "M" : "L"}${x.toFixed(1)},${y(floors[step] + value)}`;
       // One bar for each step, so that a band may begin and end at any step without leaving a hole.
@@ -65,7 +66,7 @@ export class Overview {
 
   make(name) {
     const row = node("tr", { "data-row": name });
-    for (const { key, lines, bar } of COLUMNS) {
+    for (const { key, lines } of COLUMNS) {
       const cell = node(key === "name" ? "th" : "td", { "data-column": key });
       if (key === "name") {
         set(cell, { scope: "row" });
@@ -73,8 +74,6 @@ export class Overview {
       } else {
         if (lines) cell.append(svg("svg", { class: "sparkline", viewBox: `0 0 ${WIDE} ${HIGH}`,
           preserveAspectRatio: "none", "aria-hidden": "true" }));
-        if (bar) cell.append(node("i", { class: "bar", "aria-hidden": "true" }));
-        if (bar) cell.lastElementChild.append(node("b"));
         cell.append(node("span"));
       }
       row.append(cell);
@@ -104,13 +103,11 @@ export class Overview {
     const isSelected = cache.name === this.selected;
     set(row.querySelector("button"), { "aria-expanded": isSelected, title: cache.problems.join("; ") || cache.name });
     row.toggleAttribute("data-selected", isSelected);
-    COLUMNS.forEach(({ text, lines, most, bar, value }, i) => {
+    COLUMNS.forEach(({ text, lines, most, value }, i) => {
       const cell = row.cells[i];
       if (!text) return;
       write(cell.lastElementChild, cache.is_used || i > 3 ? text(cache) : i === 1 ? "never used" : NOTHING);
       cell.toggleAttribute("data-zero", !(value(cache) > 0));
-      if (bar) fillBar(cell.querySelector("b"), bar(cache));
-      if (bar) cell.firstElementChild.hidden = !bar(cache);
       if (lines) {
         const values = lines(cache);
         cell.firstElementChild.replaceChildren(...sparkline(values, most?.() ?? Math.max(0, ...values[0])));

@@ -1,488 +1,398 @@
 /**
- * The charts of a cache: a grid in which all charts have the same time axis, pointer and marks.
- *
- * The widest label in the grid determines the margins, so that a moment has the same position in each column.
+ * The charts of a cache, which uPlot draws. Those over time have the same time axis, pointer and marks, and the reader
+ * marks a stretch of time in any of them.
  */
 
-import { announce, fillTable, node, part, set, stamp, svg, write } from "./nodes.js";
-import { NOTHING, bytePower, bytes, clock, compact, count, duration, milliseconds, minute, percent, percentile, plural,
-  rate, threeDigits, unless } from "./words.js";
+import { announce, arrange, fillTable, node, part, set, stamp, write } from "./nodes.js";
+import { bytePower, bytes, causeName, clock, compact, count, duration, groupName, milliseconds, minute, percent,
+  rate, seconds, threeDigits, unless } from "./words.js";
 
 const GAP = 2.5; // steps that a line may bridge
-const FRESH = 6; // steps; an older last step is not shown as the present one
-const SHORTEST = 600; // seconds of the time axis at least, so that a short history does not look like a long one
-const NARROWEST = 17; // rem, the least width of a chart
+const NEAR = 5; // pixels from the pointer to a mark that is named
 const TABLE_ROWS = 60;
-const MARKED = { cleared: "Cleared", reset: "Figures reset", killed: "Ended abruptly:" };
+const OTHERS = 7; // the color of everything that has no color of its own
+const SHARED = new Set(["unknown", null]); // causes and groups of that color
+const LABEL = 22; // characters of the name of a release in a chart
 
-const SPECS = [
-  { key: "hit_ratio", title: "Hit ratio", format: percent, axis: (n) => `${threeDigits(n * 100)}%`, ceiling: 1,
-    lenses: [0.99, 0.9, 0.5], nothing: "No look-ups", stacked: true,
-    series: [{ field: "hit_ratio", label: "Hits" }, { field: "store_ratio", label: "Store", optional: true },
-      { field: "stale_ratio", label: "Stale", optional: true }] },
-  { key: "requests", title: "Look-ups per second", format: rate, axis: compact, nothing: "No look-ups",
-    series: [{ field: "requests_per_second", label: "All" }, { field: "misses_per_second", label: "Misses" },
-      { field: "stale_per_second", label: "Stale", optional: true }] },
-  { key: "entries", title: "Entries", format: count, axis: compact, limit: "max_entries", nothing: "Nothing yet",
-    series: [{ field: "entries", label: "Entries" }] },
-  { key: "memory", title: "Memory", format: bytes, axis: bytes, ceilingOf: niceBytes, limit: "max_bytes",
-    nothing: "Nothing yet", series: [{ field: "bytes", label: "Memory" }], isKnown: ({ total }) => total.bytes !== null },
-  { key: "removals", title: "Removals per second", format: rate, axis: compact, nothing: "Nothing yet",
-    series: [{ field: "evictions_per_second", label: "Evicted" }, { field: "expirations_per_second", label: "Expired" }] },
-  { key: "load_ms", title: "Mean time of a load", format: milliseconds, axis: milliseconds,
-    nothing: "No miss was followed by a set", series: [{ field: "load_ms", label: "Loads" }] },
-  { key: "store_ms", title: "Mean time of a store call", format: milliseconds, axis: milliseconds,
-    nothing: "No calls", isKnown: ({ store }) => store !== null,
-    series: [{ field: "store_read_ms", label: "Reads" }, { field: "store_write_ms", label: "Writes" }] },
-  { key: "store_errors", title: "Failed store calls per second", format: rate, axis: compact, nothing: "No calls",
-    isKnown: ({ store }) => store !== null, series: [{ field: "store_errors_per_second", label: "Errors" },
-      { field: "store_refused_per_second", label: "Refused", optional: true }] },
-];
+const [dark, paper] = ["(prefers-color-scheme: dark)", "print"].map((query) => matchMedia(query));
+const kept = new Set(); // all charts of the page
+for (const looks of [dark, paper]) looks.addEventListener("change", () => kept.forEach((chart) => chart.draw()));
 
-/** Returns the least number from ``n`` that is 1, 2 or 5 times a power of ten. */
+/** Returns a function that reads lines from the history: pairs of a field and a label, and any color. */
+const fields = (...wanted) => (history) => (
+  wanted.map(([field, label, color]) => ({ label, color, values: history[field] })));
+
+/** Returns a function that reads a line, and its limit as another one. */
+const limited = (field, label, limit) => (history, now) => [{ label, values: history[field] },
+  { label: "Limit", color: OTHERS, values: history[field].map((value) => (value ? now[limit] : null)) }];
+
+/** Returns a function that reads a line for each cause, in the order of the server. */
+const causes = (field) => (history) => Object.entries(history[field]).map(([cause, values]) => (
+  { label: causeName(cause), values, color: SHARED.has(cause) ? OTHERS : undefined }));
+
+const groups = (history) => history.computing.map(({ group, seconds: values }) => (
+  { label: groupName(group), values, color: SHARED.has(group) ? OTHERS : undefined }));
+
+/** Returns the least number from ``n``, which is positive, that is 1, 2 or 5 times a power of ten. */
 function niceCeiling(n) {
-  if (!(n > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(n));
   return power * [1, 2, 5, 10].find((step) => n <= step * power * (1 + 1e-9));
 }
 
 /** Returns a nice ceiling for a number of bytes, in the unit that ``bytes`` chooses for it. */
-function niceBytes(n) {
-  const unit = 1024 ** bytePower(n);
-  return unit * niceCeiling(n / unit);
-}
+const niceBytes = (n) => 1024 ** bytePower(n) * niceCeiling(n / 1024 ** bytePower(n));
 
-/** The grid. */
+const RATIO = { format: percent, axis: (n) => `${threeDigits(n * 100)}%`, ceiling: 1, lenses: [0.99, 0.9, 0.5] };
+const MAIN = 3; // charts that are not folded
+
+/** The charts over time. Their axis has the format of their values unless there is another. */
+const SPECS = [
+  { key: "hit_ratio", title: "Hit ratio", ...RATIO, isStacked: true, showsZeros: true,
+    lines: fields(["hit_ratio", "Hits", 0], ["store_ratio", "Store", 6], ["stale_ratio", "Stale", 4]) },
+  { key: "misses", title: "Misses per second, by cause", format: rate, axis: compact, isStacked: true,
+    lines: causes("misses") },
+  { key: "computing", title: "Time computing per minute, by group", format: seconds, isStacked: true, lines: groups },
+  { key: "requests", title: "Look-ups per second", format: rate, axis: compact,
+    lines: fields(["requests_per_second", "Look-ups"]) },
+  { key: "entries", title: "Entries", format: count, axis: compact, lines: limited("entries", "Entries", "max_entries") },
+  { key: "memory", title: "Memory", format: bytes, ceilingOf: niceBytes, lines: limited("bytes", "Memory", "max_bytes") },
+  { key: "removals", title: "Removals per second, by cause", format: rate, axis: compact, lines: causes("removals") },
+  { key: "load_ms", title: "Mean time of a load", format: milliseconds, lines: fields(["load_ms", "Loads"]) },
+  { key: "store_ms", title: "Mean time of a store call", format: milliseconds,
+    lines: fields(["store_read_ms", "Reads"], ["store_write_ms", "Writes"]) },
+  { key: "store_errors", title: "Failed store calls per second", format: rate, axis: compact,
+    lines: fields(["store_errors_per_second", "Errors"], ["store_refused_per_second", "Refused"]) },
+];
+
+/** The charts over time, and their table. */
 export class Charts {
-  constructor(root, cacheName) {
-    this.root = part(root, "charts");
+  /** @param {Function} mark receives the start and the end of a stretch that the reader has marked */
+  constructor(root, cacheName, mark) {
     this.table = part(root, "chart-table");
-    this.pointed = null; // the end of the step under the pointer
-    this.charts = [...SPECS.map((spec) => new TimeChart(spec, this)), new Histogram(this)];
-    this.root.append(...this.charts.map((chart) => chart.figure));
+    this.charts = SPECS.map((spec) => new Chart(spec, mark));
+    this.places = [part(root, "charts"), part(root, "more-charts")];
+    this.charts.forEach((chart, i) => this.places[i < MAIN ? 0 : 1].append(chart.figure));
     write(this.table.querySelector("caption"), `Charts of ${cacheName}`);
     this.table.addEventListener("toggle", () => this.fillTable());
-    this.widths = new ResizeObserver(() => this.draw());
-    this.widths.observe(this.root);
   }
 
   forget() {
-    this.widths.disconnect();
+    for (const chart of this.charts) chart.forget();
   }
 
-  /** Shows a cache's history of the last ``span`` seconds before ``now``. */
-  show(cache, events, now, span) {
-    this.history = cache.history;
-    const { at } = this.history;
-    this.cache = cache;
-    this.end = now;
-    this.start = Math.max(now - span, Math.min(at[0] ?? now, now - SHORTEST));
-    // If no worker has added to the history for a while, its last step is not the present one.
-    this.isNow = now - (at.at(-1) ?? 0) <= FRESH * this.history.step;
-    this.marks = this.findMarks(events).filter((mark) => mark.at >= this.start);
-    if (!at.includes(this.pointed)) this.pointed = null;
-    for (const chart of this.charts) chart.show(cache);
-    this.draw();
+  /** Shows a cache's history of ``span``, which has the name ``name``. */
+  show({ history, marks, now }, span, name) {
+    const { at: ends, step } = history;
+    // An empty step in place of missing ones interrupts the lines.
+    const gaps = new Set([...ends.keys()].filter((i) => i && ends[i] - ends[i - 1] > GAP * step));
+    const fill = (values, empty) => values.flatMap((value, i) => (gaps.has(i) ? [empty(i), value] : [value]));
+    const at = fill(ends, (i) => ends[i] - step);
+    this.history = { at, step };
+    const when = (i) => (i !== null ? clock(at[i]) : span.is_now ? `last ${duration(step)}` : clock(at.at(-1)));
+    for (const chart of this.charts) {
+      const isShown = (value) => (chart.spec.showsZeros ? value !== null : value);
+      const lines = chart.spec.lines(history, now).filter(({ values }, i) => values.some(i ? Boolean : isShown));
+      chart.show({ ...span, x: at, step, when, name, marks,
+        lines: lines.map((line) => ({ ...line, values: fill(line.values, () => null) })) });
+    }
+    for (const place of this.places) place.hidden = [...place.children].every((figure) => figure.hidden);
+    this.places[1].parentElement.hidden = this.places[1].hidden;
+    this.table.hidden = !at.length;
     this.fillTable();
   }
 
-  /** Returns marks for the starts of workers, and for events that explain changes of the lines. */
-  findMarks(events) {
-    const { at, step, started } = this.history;
-    const began = at.flatMap((time, i) => (started?.[i] ? [[time, "began", `${plural(started[i], "worker")} started`]] : []));
-    const mine = events.filter((event) => MARKED[event.kind] && [null, this.cache.name].includes(event.cache));
-    const others = mine.map((event) => [event.at, event.kind, `${MARKED[event.kind]} ${event.text}`]);
-    const endOf = (time) => at.find((end) => time <= end && time > end - step) ?? time;
-    return [...began, ...others].map(([time, kind, text]) => ({ at: time, step: endOf(time), kind, text }));
-  }
-
-  draw() {
-    const shown = this.charts.filter((chart) => !chart.figure.hidden);
-    const width = this.root.clientWidth;
-    if (!this.history || width < 80) return;
-    const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
-    this.arrange(shown, Math.max(1, Math.min(4, Math.floor((width + 1.75 * rem) / ((NARROWEST + 1.75) * rem)))));
-    const character = 0.48 * rem;
-    const longest = Math.max(...shown.flatMap((chart) => chart.labels().map((label) => label.length)));
-    const layout = { character, height: 8.8 * rem, top: 0.55 * rem, right: 0.55 * rem, bottom: 1.35 * rem,
-      left: Math.max(2.1 * rem, character * longest + 10) };
-    layout.innerHeight = layout.height - layout.top - layout.bottom;
-    for (const [chart, outer] of shown.map((each) => [each, each.figure.clientWidth])) {
-      chart.draw({ ...layout, width: outer, inner: outer - layout.left - layout.right });
-    }
-    this.point(this.pointed);
-  }
-
-  /** Chooses a number of columns up to ``most`` that fills all rows. If there is none, the first chart is widened. */
-  arrange(shown, most) {
-    const columns = [most, most - 1].find((n) => n > 0 && shown.length % n === 0) ?? most;
-    this.root.style.setProperty("--columns", columns);
-    const left = (columns - (shown.length % columns)) % columns;
-    shown[0].figure.style.gridColumn = `span ${left + 1}`;
-  }
-
-  /** Points at a step in all charts; null stands for the last step. */
-  point(at) {
-    this.pointed = at;
-    for (const chart of this.charts) chart.pointAt?.(at);
-  }
-
+  /** Fills the table, with the newest step first. Only the last step of each row's time is kept. */
   fillTable() {
     if (!this.table.open) return;
     const { at, step } = this.history;
-    const charts = this.charts.filter((chart) => chart instanceof TimeChart && !chart.figure.hidden);
-    const heads = charts.flatMap((chart) => chart.drawn().map((one) => (
-      chart.spec.series.length > 1 ? `${chart.spec.title}: ${one.label.toLowerCase()}` : chart.spec.title)));
-    this.table.querySelector("thead tr").replaceChildren(
-      ...["Time", ...heads].map((head) => node("th", { scope: "col" }, head)));
-    // The newest first. Only the last step of each span is kept, so that rows do not change as time passes.
+    const lines = this.charts.flatMap(({ spec, lines: shown }) => shown.map((line) => ({ ...line, spec })));
+    // With a hyphen at which a browser may break a line, half of a name would be on another one.
+    const heads = ["Time", ...lines.map(({ spec, label }) => `${spec.title}: ${label.replaceAll("-", "\u2011")}`)];
+    this.table.querySelector("thead tr").replaceChildren(...heads.map((text) => node("th", { scope: "col" }, text)));
     const span = step * Math.ceil(Math.max(1, (at.at(-1) - at[0]) / step / TABLE_ROWS));
-    const kept = [...at.keys()].filter((i) => Math.floor(at[i] / span) !== Math.floor(at[i + 1] / span));
-    const rows = kept.reverse().slice(0, TABLE_ROWS).map((i) => [clock(at[i]),
-      ...charts.flatMap((chart) => chart.drawn().map((one) => unless(chart.values(one)[i], chart.spec.format)))]);
+    const ends = [...at.keys()].filter((i) => Math.floor(at[i] / span) !== Math.floor(at[i + 1] / span));
+    const rows = ends.reverse().slice(0, TABLE_ROWS).map((i) => (
+      [clock(at[i]), ...lines.map(({ spec, values }) => unless(values[i], spec.format))]));
     fillTable(this.table.querySelector("tbody"), rows);
   }
 }
 
-/** The frame of a chart. */
-class Plot {
-  constructor(spec, grid) {
-    Object.assign(this, { spec, grid, nothing: spec.nothing });
+/**
+ * A chart: lines or stacked areas, a key for each, and a text for screen readers.
+ *
+ * The figures of ``show`` are: ``x`` (the place of each point), ``from`` and ``until`` (the ends of the axis), ``step``,
+ * ``when`` (a function that names a point, or ``rest`` for null), ``rest`` (the point that is shown without a pointer, by
+ * default the last one), ``name`` (of the span), ``marks``, and ``lines``, each with a ``label``, ``values``, any
+ * ``color`` and any ``errors``, which become a band around the line.
+ */
+export class Chart {
+  constructor(spec, mark = null) {
+    Object.assign(this, { spec, mark, lines: [], keys: new Map() });
+    this.plot = this.place = this.stretch = this.walked = this.anchor = null;
     this.figure = stamp("chart");
     this.figure.dataset.chart = spec.key;
-    for (const name of ["when", "legend", "svg", "tooltip"]) this[name] = part(this.figure, name);
+    this.box = part(this.figure, "plot");
     write(part(this.figure, "title"), spec.title);
-    this.svg.addEventListener("pointermove", (event) => {
-      this.choose(this.nearest(event.clientX - this.svg.getBoundingClientRect().left));
-    });
-    for (const ended of ["pointerleave", "blur"]) this.svg.addEventListener(ended, () => this.choose(null));
-    this.svg.addEventListener("keydown", (event) => this.walk(event));
+    if (mark) set(this.box, { "aria-describedby": "chart-help" });
+    this.box.addEventListener("keydown", (event) => this.press(event));
+    this.box.addEventListener("pointermove", () => { this.walked = null; });
+    this.box.addEventListener("blur", () => { this.giveUp(); this.point(null); });
+    this.sizes = new ResizeObserver(() => this.draw());
+    this.sizes.observe(this.box);
+    kept.add(this);
   }
 
-  /** Moves from point to point with the arrow keys, and announces the point. */
-  walk(event) {
-    const keys = this.points();
-    const at = keys.indexOf(this.pointed());
-    const last = keys.length - 1;
-    const goal = { ArrowLeft: at < 0 ? last : Math.max(0, at - 1), ArrowRight: at < 0 ? last : Math.min(last, at + 1),
-      Home: 0, End: last, Escape: -1 }[event.key];
-    if (goal === undefined || last < 0) return;
+  forget() {
+    this.sizes.disconnect();
+    kept.delete(this);
+    this.plot?.destroy();
+  }
+
+  show(figures) {
+    Object.assign(this, figures);
+    this.figure.hidden = !this.lines.length;
+    if (!this.lines.length) return;
+    if (this.place >= this.x.length) this.place = null;
+    this.showKeys();
+    this.draw();
+    this.tell();
+    const gists = this.lines.map((line) => this.gist(line));
+    set(this.box, { "aria-label": `${this.spec.title}, ${this.name}: ${gists.join("; ")}` });
+    if (this.walked !== null) queueMicrotask(() => this.walkTo(this.x.indexOf(this.walked)));
+  }
+
+  gist({ label, values }) {
+    const known = values.filter((value) => value !== null);
+    const [least, most] = [Math.min, Math.max].map((end) => this.spec.format(end(...known)));
+    const range = least === most ? `always ${most}` : `between ${least} and ${most}`;
+    return `${label} ${range}, ${this.when(null)} ${unless(values.at(-1), this.spec.format)}`;
+  }
+
+  // --- the keys
+
+  /** Shows a key for each line. Lines keep their order while the page is open: keys that change places lose the focus. */
+  showKeys() {
+    for (const line of this.lines) if (!this.keys.has(line.label)) this.keys.set(line.label, this.makeKey(line));
+    const labels = [...this.keys.keys()];
+    const rank = ({ label, color }) => (color === undefined ? labels.indexOf(label) : color === OTHERS ? labels.length : 0);
+    this.lines.sort((one, other) => rank(one) - rank(other));
+    arrange(part(this.figure, "keys"), this.lines.map(({ label }) => this.keys.get(label)));
+  }
+
+  /** Returns a color that no line of the chart has. */
+  freeColor() {
+    const used = new Set(this.lines.map(({ label }) => this.keys.get(label)?.dataset.color));
+    return [...Array(OTHERS).keys()].find((color) => !used.has(`--series-${color}`)) ?? 0;
+  }
+
+  /** Makes the key of a line. Its color remains that of the line while the page is open, and a click hides the line. */
+  makeKey({ label, color = this.freeColor() }) {
+    const key = node("button", { type: "button", class: "key", "aria-pressed": true, "data-color": `--series-${color}` });
+    key.style.setProperty("--color", `var(${key.dataset.color})`);
+    key.append(node("span", {}, label), node("b"));
+    key.addEventListener("click", () => {
+      key.ariaPressed = key.ariaPressed !== "true";
+      this.draw();
+    });
+    return key;
+  }
+
+  /** Writes the time, the marks and the values of the point under the pointer, or of the last one. */
+  tell() {
+    const i = this.place ?? this.rest ?? this.x.length - 1;
+    write(part(this.figure, "when"), [this.when(this.place), ...this.happened()].join(" · "));
+    for (const { label, values, errors } of this.lines) {
+      const error = errors?.[i] === undefined ? "" : ` ± ${threeDigits(errors[i] * 100)} points`;
+      write(this.keys.get(label).lastElementChild, unless(values[i], this.spec.format) + error);
+    }
+  }
+
+  /** Returns the texts of the marks near the pointer, or in the step that the keyboard has reached. */
+  happened() {
+    if (this.place === null || !this.plot) return [];
+    const pixels = this.walked === null ? (NEAR * (this.until - this.from)) / this.plot.over.clientWidth : 0;
+    const near = Math.max(this.step / 2, pixels);
+    return this.marks.filter(({ at }) => Math.abs(at - this.x[this.place] + this.step / 2) <= near)
+      .map(({ at, text }) => `${clock(at)} ${text}`);
+  }
+
+  // --- the pointer and the keyboard
+
+  point(i) {
+    this.plot?.setCursor(i === null ? { left: -10, top: -10 } : { left: this.left(this.x[i]), top: 0 }, true, true);
+  }
+
+  left(x) {
+    return ((x - this.from) / (this.until - this.from)) * this.plot.over.clientWidth;
+  }
+
+  press(event) {
+    const [last, isShift] = [this.x.length - 1, event.shiftKey && this.mark !== null];
+    const goal = { ArrowLeft: Math.max(0, (this.place ?? last + 1) - 1), Home: 0, End: last,
+      ArrowRight: Math.min(last, (this.place ?? last) + 1) }[event.key];
+    const isEnd = event.key === "Escape" || (event.key === "Enter" && this.stretch);
+    if (event.ctrlKey || event.metaKey || event.altKey || (goal === undefined && !isEnd)) return;
     event.preventDefault();
-    this.choose(goal < 0 ? null : keys[goal]);
-    if (goal >= 0) announce(this.describe(keys[goal]).join(", "));
+    const { stretch } = this;
+    if (!isShift) this.giveUp();
+    if (event.key === "Enter") this.mark(...stretch);
+    if (event.key === "Escape" && !stretch) this.point(null);
+    if (isEnd) return;
+    if (isShift) this.anchor ??= this.x[this.place ?? goal];
+    this.walkTo(goal);
+    const marked = this.stretch ? [`${this.stretch.map(clock).join(" to ")} marked: Enter shows it`] : [];
+    const values = this.lines.map(({ label }) => `${label} ${this.keys.get(label).lastElementChild.textContent}`);
+    announce([this.when(goal), ...marked, ...values, ...this.happened()].join(", "));
   }
 
-  draw(layout) {
-    this.layout = layout;
-    set(this.svg, { viewBox: `0 0 ${layout.width} ${layout.height.toFixed(1)}` });
-    this.paint();
+  /** Points at a step, and extends any stretch to it. */
+  walkTo(i) {
+    if (i < 0 || !this.plot) return;
+    this.walked = this.x[i];
+    this.point(i);
+    if (this.anchor === null) return;
+    this.stretch = [Math.min(this.anchor, this.walked) - this.step, Math.max(this.anchor, this.walked)];
+    const left = Math.max(0, this.left(this.stretch[0]));
+    const [width, height] = [this.left(this.stretch[1]) - left, this.plot.over.clientHeight];
+    this.plot.setSelect({ left, top: 0, width, height }, false);
   }
 
-  y(value) {
-    const { top, floor } = this.range;
-    return this.layout.top + this.layout.innerHeight * (1 - (value - floor) / (top - floor));
+  /** Forgets the pointer of the keyboard and any marked stretch. */
+  giveUp() {
+    this.plot?.setSelect({ width: 0, height: 0 }, false);
+    this.walked = this.anchor = this.stretch = null;
   }
 
-  /** Returns the labels of the lines at the bottom, the middle and the top. */
-  labels() {
-    const { top, floor, format } = this.range;
-    return [0, 0.5, 1].map((share) => format(floor + (top - floor) * share));
+  /** Applies what the mouse has marked, in whole steps. */
+  select({ select, posToVal }) {
+    if (!select.width) return;
+    const [from, until] = [select.left, select.left + select.width].map((left) => posToVal(left, "x"));
+    this.giveUp();
+    this.mark(Math.floor(from / this.step) * this.step, Math.ceil(until / this.step) * this.step);
   }
 
-  levels() {
-    const { left, top, innerHeight, character } = this.layout;
-    return this.labels().flatMap((label, i) => {
-      const y = top + innerHeight * (1 - i / 2);
-      const text = { x: left - 6, y: y + character * 0.55, "text-anchor": "end" };
-      return [this.across("grid", y), svg("text", text, label)];
-    });
-  }
+  // --- the drawing
 
-  across(kind, y) {
-    return svg("line", { class: kind, x1: this.layout.left, x2: this.layout.left + this.layout.inner, y1: y, y2: y });
-  }
-
-  upright(kind, x) {
-    return svg("line", { class: kind, x1: x, x2: x, y1: this.layout.top, y2: this.layout.top + this.layout.innerHeight });
-  }
-
-  /** Shows the drawn elements and the cursor, or a text if there is nothing to draw. */
-  put(drawn, isEmpty) {
-    const { left, inner, top, innerHeight } = this.layout;
-    const middle = { class: "nothing", x: left + inner / 2, y: top + innerHeight / 2 + 4, "text-anchor": "middle" };
-    if (isEmpty) drawn.push(svg("text", middle, this.nothing));
-    this.cursor = this.upright("cursor", 0);
-    set(this.cursor, { visibility: "hidden" });
-    this.svg.replaceChildren(...drawn, this.cursor);
-  }
-
-  /** Shows ``lines`` in the tooltip above ``x``, or hides the tooltip if there are none. */
-  showTooltip(lines, x) {
-    this.tooltip.hidden = !lines.length;
-    write(this.tooltip, lines.join("\n"));
-    const half = this.tooltip.offsetWidth / 2;
-    const left = Math.min(this.layout.width - half * 2, Math.max(0, x - half));
-    this.tooltip.style.transform = `translateX(${left.toFixed(0)}px)`;
-  }
-}
-
-/** Returns the path of a line. A run of one point becomes a line of no length, which round caps turn into a dot. */
-const line = (runs) => runs.map((run) => `M${(run.length > 1 ? run : [...run, ...run]).map((p) => p.slice(0, 2)).join("L")}`).join("");
-
-/** Returns the path of a band. At each point, the band reaches down to the third coordinate. */
-const band = (runs) => runs.map((run) => {
-  const back = [...run].reverse().map(([x, , floor]) => `${x},${floor}`);
-  return `M${run.map(([x, y]) => `${x},${y}`).join("L")}L${back.join("L")}Z`;
-}).join("");
-
-/** A chart of up to three series over time. Missing steps, and steps without a value, are gaps in the line. */
-class TimeChart extends Plot {
-  constructor(spec, grid) {
-    super(spec, grid);
-    this.keys = spec.series.map((_, i) => node("span", { class: `key series-${i}` }));
-    this.legend.append(...this.keys);
-    this.isPointed = false;
-  }
-
-  show(cache) {
-    const { history, total } = cache;
-    this.history = history;
-    this.limit = total[this.spec.limit];
-    this.figure.hidden = this.spec.isKnown ? !this.spec.isKnown(cache) : false;
-    // After a start or a reset no step is over yet.
-    const isEarly = !history.at.length && total.requests > 0;
-    this.nothing = isEarly ? `The first ${duration(history.step)} are not over yet` : this.spec.nothing;
-    this.spec.series.forEach((one, i) => { this.keys[i].hidden = !this.drawn().includes(one); });
-    this.range = this.scale();
-    this.describeAll();
-  }
-
-  values(series) {
-    return this.history[series.field] ?? [];
-  }
-
-  /** Returns the series that are drawn. An optional series is drawn unless it has only zeros. */
-  drawn() {
-    return this.spec.series.filter((one) => !one.optional || this.values(one).some(Boolean));
-  }
-
-  /** Returns the values within the time axis. */
-  inView(series) {
-    return this.values(series).filter((value, i) => value !== null && value !== undefined && this.history.at[i] >= this.grid.start);
-  }
-
-  /** Prefixes the label of the series, if there is more than one. */
-  named(series, text) {
-    return this.drawn().length > 1 ? `${series.label} ${text}` : text;
-  }
-
-  /** Writes a summary for screen readers. */
-  describeAll() {
-    const { at, step } = this.history;
-    const said = this.drawn().map((one) => {
-      const known = this.inView(one);
-      if (!known.length) return this.named(one, "nothing yet");
-      const latest = this.grid.isNow ? this.values(one).at(-1) : null;
-      const [least, most] = [Math.min(...known), Math.max(...known)].map(this.spec.format);
-      const range = least === most ? `always ${most}` : `between ${least} and ${most}`;
-      const last = latest === null || latest === undefined ? "nothing" : this.spec.format(latest);
-      return this.named(one, `${range}, last ${duration(step)} ${last}`);
-    });
-    const shown = this.grid.end - Math.max(this.grid.start, at[0] ?? 0);
-    const span = at.length ? `, last ${shown > 7200 ? duration(shown) : plural(Math.ceil(shown / 60), "minute")}` : "";
-    set(this.svg, { "aria-label": `${this.spec.title}${span}: ${said.join("; ")}` });
-  }
-
-  /** Writes the values of a step into the legend; null stands for the last step. */
-  updateLegend(at) {
-    const place = at === null ? this.history.at.length - 1 : this.history.at.indexOf(at);
-    const isKnown = at !== null || this.grid.isNow;
-    write(this.when, at !== null ? clock(at) : isKnown ? `last ${duration(this.history.step)}` : "");
-    this.spec.series.forEach((one, i) => {
-      write(this.keys[i], this.keys[i].hidden ? "" : this.named(one, isKnown ? unless(this.values(one)[place], this.spec.format) : NOTHING));
-    });
-  }
-
-  points() {
-    return this.history.at;
-  }
-
-  pointed() {
-    return this.grid.pointed;
-  }
-
-  /** Points all charts at a step, and shows in this chart which events happened during it. */
-  choose(at) {
-    this.isPointed = at !== null;
-    this.grid.point(at);
-  }
-
-  pointAt(at) {
-    this.updateLegend(at);
-    if (!this.cursor) return;
-    this.tooltip.hidden = true;
-    set(this.cursor, { visibility: at === null ? "hidden" : "visible" });
-    if (at === null) return;
-    const x = this.x(at);
-    set(this.cursor, { x1: x, x2: x });
-    const happened = this.happened(at);
-    if (this.isPointed && happened.length) this.showTooltip([clock(at), ...happened], x);
-  }
-
-  happened(at) {
-    return this.grid.marks.filter((mark) => mark.step === at).map((mark) => mark.text);
-  }
-
-  describe(at) {
-    const place = this.history.at.indexOf(at);
-    const values = this.drawn().map((one) => this.named(one, unless(this.values(one)[place], this.spec.format)));
-    return [clock(at), ...values, ...this.happened(at)];
-  }
-
-  x(at) {
-    return this.layout.left + (this.layout.inner * (at - this.grid.start)) / (this.grid.end - this.grid.start);
-  }
-
-  nearest(x) {
-    const away = (at) => Math.abs(this.x(at) - x);
-    return this.history.at.reduce((best, at) => (best !== null && away(best) <= away(at) ? best : at), null);
-  }
-
-  paint() {
-    const { known, limit } = this.range;
-    const marks = this.grid.marks.map((mark) => this.upright(`mark ${mark.kind}`, this.x(mark.at)));
-    const drawn = [...this.levels(), ...this.hours(), ...marks];
-    const bases = this.history.at.map(() => 0); // of the series that is stacked next
-    this.drawn().forEach((one) => {
-      const i = this.spec.series.indexOf(one);
-      const runs = this.runs(this.values(one), bases);
-      if (this.spec.stacked || this.drawn().length === 1) drawn.push(svg("path", { class: `area series-${i}`, d: band(runs) }));
-      drawn.push(svg("path", { class: `line series-${i}`, d: line(runs) }));
-      for (const [[cx, cy]] of runs.filter((run) => run.length === 1)) {
-        drawn.push(svg("circle", { class: `point series-${i}`, cx, cy, r: 2.5 }));
-      }
-      if (this.spec.stacked) this.values(one).forEach((value, step) => { bases[step] += value ?? 0; });
-    });
-    if (limit) {
-      const { left, top, character } = this.layout;
-      const y = this.y(limit);
-      drawn.push(this.across("limit", y), svg("text", { x: left + 4, y: y < top + 2 * character ? y + 1.8 * character : y - 4 }, "Limit"));
+  /** Draws the lines. uPlot is made again only if the lines or the looks have changed. */
+  draw() {
+    const { clientWidth: width, clientHeight: height } = this.box;
+    if (!width || !this.lines.length) return;
+    const shown = this.lines.filter(({ label }) => this.keys.get(label).ariaPressed === "true");
+    const style = getComputedStyle(this.box);
+    const looks = JSON.stringify([shown.map(({ label }) => label), style.fontSize, dark.matches, paper.matches]);
+    if (this.spec.isStacked) shown.reverse(); // the area of a line is drawn before the line below it
+    const data = [this.x, ...this.stack(shown)];
+    this.scale(data);
+    if (this.plot && this.looks === looks) {
+      if (this.plot.width !== width || this.plot.height !== height) this.plot.setSize({ width, height });
+      this.plot.setData(data);
+    } else {
+      this.plot?.destroy();
+      this.plot = new window.uPlot({ width, height, ...this.options(shown, style) }, data, this.box);
+      this.looks = looks;
     }
-    this.put(drawn, !known.length);
   }
 
-  /** Returns the range of the axis. Ratios near the ceiling are magnified, so that 99.7% and 97% look different. */
-  scale() {
-    const { axis, ceiling, ceilingOf = niceCeiling, lenses = [], stacked } = this.spec;
-    // The other series are stacked on the first one, which therefore determines the floor.
-    const known = this.drawn().slice(0, stacked ? 1 : undefined).flatMap((one) => this.inView(one));
-    const most = known.reduce((a, b) => Math.max(a, b), 0);
-    const least = known.reduce((a, b) => Math.min(a, b), Infinity);
-    const limit = this.limit <= most * 2.5 ? this.limit : null; // null: none, or far above the line
-    const top = ceiling ?? ceilingOf(Math.max(most, limit ?? 0));
-    const floor = known.length ? lenses.find((lens) => lens <= least) ?? 0 : 0;
-    return { known, limit, top, floor, format: axis };
-  }
-
-  /** Returns runs of consecutive steps that have values, as lists of [x, y, y of the base]. */
-  runs(values, bases) {
-    const runs = [];
-    let before = null;
-    this.history.at.forEach((at, i) => {
-      if (values[i] === null || values[i] === undefined || at < this.grid.start) return;
-      if (before === null || at - before > GAP * this.history.step) runs.push([]);
-      const ys = [bases[i] + values[i], Math.max(this.range.floor, bases[i])].map((value) => this.y(value).toFixed(1));
-      runs.at(-1).push([this.x(at).toFixed(1), ...ys]);
-      before = at;
-    });
-    return runs;
-  }
-
-  /** Returns at most four marks, at round minutes of the viewer's time zone. */
-  hours() {
-    const { left, inner, top, innerHeight, height, character } = this.layout;
-    const { start, end } = this.grid;
-    const span = (end - start) / 60;
-    const wanted = inner < 36 * character ? 3 : 4;
-    const every = 60 * ([1, 2, 5, 10, 15, 20, 30, 60, 120, 180, 240].find((step) => span / step <= wanted) ?? 360);
-    const offset = new Date(end * 1000).getTimezoneOffset() * 60;
-    const marks = [];
-    for (let at = Math.ceil((start - offset) / every) * every + offset; at <= end; at += every) {
-      const x = this.x(at);
-      const inside = Math.min(left + inner - 2.5 * character, Math.max(left + 2.5 * character, x));
-      marks.push(svg("line", { class: "grid", x1: x, x2: x, y1: top + innerHeight, y2: top + innerHeight + 4 }),
-        svg("text", { x: inside, y: height - 3, "text-anchor": "middle" }, minute(at)));
+  /** Returns the heights of the lines: of stacked ones, the sums up to each; and the edges of the bands around others. */
+  stack(shown) {
+    if (!this.spec.isStacked) {
+      return shown.flatMap(({ values, errors: by }) => (
+        by ? [values.map((value, i) => value + by[i]), values.map((value, i) => value - by[i]), values] : [values]));
     }
-    return marks;
+    const sums = this.x.map(() => 0);
+    return shown.toReversed().map(({ values }) => (
+      values.map((value, i) => (value === null ? null : (sums[i] += value))))).reverse();
+  }
+
+  /** Chooses the ends of the upright axis. Ratios near the ceiling are magnified: 99.7% and 97% look different. */
+  scale([, ...drawn]) {
+    const { ceiling, ceilingOf = niceCeiling, lenses = [], isStacked } = this.spec;
+    const values = (rows) => rows.flat().filter((value) => value !== null);
+    const most = Math.max(0, ...values(drawn));
+    // The other lines are stacked on the lowest one, which therefore determines the floor.
+    const least = Math.min(...values(isStacked ? drawn.slice(-1) : drawn));
+    this.ceiling = ceiling ?? ceilingOf(most || 1);
+    this.floor = lenses.find((lens) => lens <= least) ?? 0;
+  }
+
+  options(shown, style) {
+    const color = (name) => style.getPropertyValue(name).trim();
+    const rem = parseFloat(style.fontSize);
+    const font = `${rem * 0.8}px ${style.fontFamily}`;
+    const { format, axis = format, isStacked, xAxis } = this.spec;
+    const isLone = (values, i) => values[i] !== null && [i - 1, i + 1].every((at) => (values[at] ?? null) === null);
+    const edge = { stroke: "transparent", points: { show: false } };
+    const series = shown.flatMap((line) => {
+      const stroke = color(this.keys.get(line.label).dataset.color);
+      const points = { show: true, size: 6, fill: stroke };
+      if (line.errors) return [edge, edge, { stroke, width: 1.5, points }];
+      const filter = (plot, i) => [...plot.data[i].keys()].filter((at) => isLone(plot.data[i], at));
+      return [{ stroke, width: 1.25, fill: isStacked ? `${stroke}55` : undefined, points: { ...points, filter } }];
+    });
+    const bands = shown[0]?.errors ? [{ series: [1, 2], fill: `${color("--series-0")}44` }]
+      : isStacked ? shown.slice(1).map((_, i) => ({ series: [i + 1, i + 2] })) : [];
+    const looks = { stroke: color("--quiet"), font, grid: { stroke: color("--grid"), width: 1 }, ticks: { show: false } };
+    const level = (share) => this.floor + (this.ceiling - this.floor) * share;
+    return {
+      legend: { show: false },
+      padding: [rem * 0.6, rem * 1.2, 0, 0],
+      scales: { x: { time: !xAxis, range: () => [this.from, this.until] }, y: { range: () => [this.floor, this.ceiling] } },
+      axes: [
+        { ...looks, grid: { show: false }, size: rem * 1.5, gap: rem * 0.3, space: rem * 5,
+          values: (plot, at, column, space, every) => at.map(every < 60 ? clock : minute), ...xAxis },
+        { ...looks, size: rem * 3.8, gap: rem * 0.4, splits: () => [0, 0.5, 1].map(level),
+          values: (plot, levels) => levels.map(axis) },
+      ],
+      series: [{}, ...series],
+      bands,
+      select: { show: Boolean(this.mark) },
+      cursor: { y: false, points: { size: 6, show: !shown[0]?.errors }, bind: { dblclick: () => null },
+        drag: { x: Boolean(this.mark), y: false, setScale: false, dist: NEAR },
+        sync: this.mark ? { key: "time", filters: { pub: (kind) => !["mousedown", "mouseup"].includes(kind) } } : undefined },
+      hooks: {
+        setCursor: [({ cursor }) => { this.place = cursor.left < 0 ? null : cursor.idx ?? null; this.tell(); }],
+        setSelect: [(plot) => this.select(plot)],
+        draw: [(plot) => this.drawMarks(plot, color, `600 ${rem * 0.8 * devicePixelRatio}px ${style.fontFamily}`)],
+      },
+    };
+  }
+
+  /** Draws the marks from top to bottom. Releases are the most visible ones, and have a label where there is room. */
+  drawMarks({ ctx, bbox: { left, top, width, height }, valToPos }, color, font) {
+    const scale = devicePixelRatio;
+    let end = left + width; // of the room for labels, which the newest releases get first
+    ctx.save();
+    Object.assign(ctx, { textAlign: "left", textBaseline: "top", lineJoin: "round", font, fillStyle: color("--text") });
+    const lastReleases = (one, other) => (one.kind === "release") - (other.kind === "release"); // no line crosses a label
+    for (const { at, kind, text } of this.marks.toReversed().sort(lastReleases)) {
+      const isRelease = kind === "release";
+      const x = Math.round(valToPos(at, "x", true)) + (isRelease ? 0 : 0.5); // a line of one pixel is not blurred
+      ctx.setLineDash(isRelease ? [] : [2 * scale, 3 * scale]);
+      ctx.lineWidth = (isRelease ? 2 : 1) * scale;
+      ctx.strokeStyle = color(isRelease ? "--text" : kind === "killed" ? "--danger" : "--quiet");
+      ctx.stroke(new Path2D(`M${x},${top}v${height}`));
+      const label = text.length > LABEL ? `${text.slice(0, LABEL - 1)}…` : text;
+      const space = ctx.measureText(label).width + 10 * scale;
+      const start = x + space <= end ? x : x - space;
+      if (!isRelease || start < left || start + space > end) continue;
+      end = start;
+      [ctx.strokeStyle, ctx.lineWidth] = [color("--surface"), 4 * scale];
+      ctx.strokeText(label, start + 5 * scale, top + 2 * scale);
+      ctx.fillText(label, start + 5 * scale, top + 2 * scale);
+    }
+    ctx.restore();
   }
 }
 
-/** The durations of loads as a histogram, with estimates of three percentiles. */
-class Histogram extends Plot {
-  constructor(grid) {
-    super({ key: "load_buckets", title: "Times of loads, last hour", nothing: "No miss was followed by a set" }, grid);
-    this.chosen = null;
-    this.bounds = this.counts = [];
-  }
-
-  show({ times }) {
-    const { bounds, counts } = times.hour.loads;
-    Object.assign(this, { bounds, counts, sum: counts.reduce((a, b) => a + b, 0) });
-    this.range = { top: niceCeiling(Math.max(0, ...counts)), floor: 0, format: compact };
-    const percentiles = [50, 90, 99].map((p) => `p${p} ${percentile(this, p / 100)}`);
-    write(this.legend, percentiles.join("  "));
-    const gist = this.sum ? `estimated ${percentiles.join(", ")}` : "nothing yet";
-    set(this.svg, { "aria-label": `${this.spec.title}: ${plural(this.sum, "load")}, ${gist}` });
-  }
-
-  bound(i) {
-    return milliseconds(this.bounds[i] * 1000);
-  }
-
-  points() {
-    return this.counts.map((_, i) => i);
-  }
-
-  pointed() {
-    return this.chosen;
-  }
-
-  choose(i) {
-    this.chosen = i;
-    set(this.cursor, { visibility: i === null ? "hidden" : "visible", x1: i === null ? 0 : this.x(i), x2: i === null ? 0 : this.x(i) });
-    this.showTooltip(i === null ? [] : this.describe(i), i === null ? 0 : this.x(i));
-  }
-
-  describe(i) {
-    const range = i === this.bounds.length ? `over ${this.bound(i - 1)}`
-      : i ? `${this.bound(i - 1)} – ${this.bound(i)}` : `up to ${this.bound(0)}`;
-    return [range, plural(this.counts[i], "load"), percent(this.sum ? this.counts[i] / this.sum : 0)];
-  }
-
-  x(i) {
-    return this.layout.left + (this.layout.inner / this.counts.length) * (i + 0.5);
-  }
-
-  nearest(x) {
-    const i = Math.floor((x - this.layout.left) / (this.layout.inner / this.counts.length));
-    return this.counts.length ? Math.min(this.counts.length - 1, Math.max(0, i)) : null;
-  }
-
-  paint() {
-    const { left, inner, top, innerHeight, character, height: full } = this.layout;
-    const { top: most } = this.range;
-    const wide = inner / this.counts.length;
-    const drawn = this.levels();
-    this.counts.forEach((n, i) => {
-      const height = n ? Math.max(1.5, (innerHeight * n) / most) : 0;
-      drawn.push(svg("rect", { class: "bucket", x: left + wide * i + 1, y: top + innerHeight - height,
-        width: Math.max(1, wide - 2), height }));
-    });
-    const every = inner < 42 * character ? 2 : 1;
-    this.bounds.forEach((bound, i) => { // a bound is between two bars; only 1, 10, 100 ms and so on have room
-      if (Math.log10(bound / this.bounds[0]).toFixed(6) % every) return;
-      drawn.push(svg("text", { x: left + wide * (i + 1), y: full - 3, "text-anchor": "middle" }, this.bound(i)));
-    });
-    this.put(drawn, !this.sum);
-  }
+/** Returns the figures of the chart of the hit ratio by size. */
+export function sizesOf({ points, entries }) {
+  const size = (i) => `× ${points[i].size}${entries ? `, ${count(Math.round(entries * points[i].size))} entries` : ""}`;
+  const rest = Math.max(0, points.findIndex((point) => point.size === 1));
+  return { x: points.map((point) => Math.log2(point.size)), from: -1.15, until: 3.15, step: 0, rest,
+    name: "as estimated", when: (i) => size(i ?? rest), marks: [{ at: 0, kind: "release", text: "now" }],
+    lines: points.length ? [{ label: "Hit ratio", color: 0, values: points.map((point) => point.hit_ratio),
+      errors: points.map((point) => point.error) }] : [] };
 }
+
+export const SIZES = { key: "curve", title: "Hit ratio by size", ...RATIO,
+  xAxis: { splits: () => [-1, 0, 1, 2, 3], values: (plot, sizes) => sizes.map((size) => `× ${2 ** size}`) } };

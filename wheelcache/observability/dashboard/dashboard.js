@@ -1,6 +1,7 @@
 /** The dashboard's page: requests the figures every few seconds, shows them, and handles the buttons. */
 
 import { Overview } from "./caches.js";
+import { choose, chosen, nameOfSpan, nameOfStretch, query, readAddress } from "./chosen.js";
 import { Details } from "./details.js";
 import { announce, byId, fillTable, node, set, write } from "./nodes.js";
 import { clock, duration, moment, plural } from "./words.js";
@@ -14,7 +15,7 @@ const SHORT_LIST = 3; // events, unless there is an incident or the reader asks 
 const SPAN_TO_NAME = 60; // seconds from which an event also shows its first occurrence
 
 const poll = { timer: 0, asking: false, again: false, refresh: 3, received: 0, answered: Date.now(), problem: null };
-const view = { figures: null, selected: null, details: null, allEvents: null };
+const view = { figures: null, details: null, allEvents: null };
 
 // --- the server
 
@@ -51,13 +52,15 @@ async function refresh() {
   clearTimeout(poll.timer);
   if (document.hidden) return;
   if (poll.asking) {
-    poll.again = true; // another cache was selected during the request
+    poll.again = true; // the reader has chosen something else during the request
     return;
   }
   poll.asking = true;
   poll.again = false;
   try {
-    show(await ask(`figures.json${query()}`));
+    const asked = query();
+    const figures = await ask(`figures.json${asked}`);
+    if (asked === query()) show(figures);
     showFresh();
   } catch (error) {
     if (!(error instanceof Failure)) console.error(error);
@@ -69,37 +72,51 @@ async function refresh() {
   poll.timer = setTimeout(refresh, poll.again ? 0 : wait * 1000);
 }
 
-const chosenSpan = () => Number(byId("span").value); // seconds
-
-/** The query for the workers and history of the selected cache. At first, the server selects one. */
-function query() {
-  const wanted = view.selected ?? named();
-  const asked = wanted === null ? [] : [["details", wanted]];
-  if (chosenSpan() > 3600) asked.push(["span", "day"]);
-  return asked.length ? `?${new URLSearchParams(asked)}` : "";
-}
-
 // --- the page
 
 const overview = new Overview((name) => select(name, { byReader: true }));
 
 function select(name, { byReader = false } = {}) {
-  if (view.selected !== name) {
-    view.selected = name;
+  if (view.details?.name !== name) {
     view.details?.forget();
     view.details = new Details(name, { mayOperate: config.may_operate, mayInspect: config.may_inspect, clear: clearCache,
-      purge: purgePages, reasons: config.reasons, inspect: send, confirmed });
+      purge: purgePages, reasons: config.reasons, inspect: send, confirmed,
+      mark: (...stretch) => chooseSpan(chosen.span, stretch), compare: (release) => change({ compare: release }) });
     byId("details").append(view.details.root);
-    if (byReader) refresh();
   }
+  if (!byReader) chosen.cache = name;
   if (!byReader) return;
-  history.replaceState(null, "", `#${new URLSearchParams({ cache: name })}`);
+  change({ cache: name, ...(chosen.cache !== name && { compare: null }) });
   showCaches();
   if (byId("details").getBoundingClientRect().top > innerHeight / 2) byId("details").scrollIntoView();
 }
 
-/** The name of the cache in the address of the page, if there is one. */
-const named = () => new URLSearchParams(location.hash.slice(1)).get("cache");
+/** Changes what the reader has chosen, in the address, too, and requests its figures. */
+function change(choice) {
+  choose(choice);
+  showChosen();
+  refresh();
+}
+
+function chooseSpan(span, stretch = null) {
+  change({ span, stretch, compare: null });
+  announce(stretch ? nameOfStretch(...stretch, view.figures.at) : nameOfSpan(span));
+}
+
+function showChosen() {
+  for (const button of byId("spans").children) {
+    set(button, { "aria-pressed": !chosen.stretch && Number(button.dataset.span) === chosen.span });
+  }
+  byId("back").hidden = !chosen.stretch;
+  write(byId("back"), `Back to ${nameOfSpan(chosen.span).toLowerCase()}`);
+}
+
+/** Names the span of all figures of the page, and the start of the figures if it is later than that of the span. */
+function showSpan({ span: { from, until, step, earliest }, at }) {
+  view.span = chosen.stretch ? nameOfStretch(from, until, at) : nameOfSpan(chosen.span);
+  write(byId("span-name"), view.span);
+  write(byId("span-note"), earliest > from + step ? `figures since ${moment(earliest, at)}` : "");
+}
 
 /** Selects the cache whose details the server sent: the one in the address, or the server's choice. */
 function selectFirst(caches) {
@@ -114,9 +131,12 @@ function show(figures) {
   for (const cache of figures.caches) {
     cache.problems = figures.problems.filter((each) => each.cache === cache.name).map((each) => each.text);
   }
-  if (!figures.caches.some((cache) => cache.name === view.selected)) {
+  showSpan(figures);
+  const selected = figures.caches.find((cache) => cache.name === chosen.cache);
+  if (selected) select(selected.name);
+  else {
     view.details?.forget();
-    [view.selected, view.details] = [null, null];
+    [chosen.cache, view.details] = [null, null];
     if (figures.caches.length) selectFirst(figures.caches);
   }
   showCaches();
@@ -127,16 +147,13 @@ function show(figures) {
   byId("reset").hidden = !(config.may_operate && figures.can_reset);
   write(byId("title"), figures.title);
   write(byId("updated-line"), `Updated ${clock(figures.at)} by worker ${figures.this_worker}`);
-  const first = Math.min(...figures.caches.map((cache) => cache.since ?? Infinity));
-  const start = Number.isFinite(first) ? `, ${moment(first, figures.at)}` : "";
-  const since = figures.since === null ? `start${start}` : `reset at ${moment(figures.since, figures.at)}`;
-  write(byId("since"), `Counted since ${since}`);
+  write(byId("since"), figures.since === null ? "" : `Figures reset at ${moment(figures.since, figures.at)}`);
 }
 
 function showCaches() {
-  overview.show(view.figures.caches, view.selected);
-  const cache = view.figures.caches.find((each) => each.name === view.selected);
-  if (cache) view.details.show(cache, view.figures, chosenSpan());
+  overview.show(view.figures.caches, chosen.cache);
+  const cache = view.figures.caches.find((each) => each.name === chosen.cache);
+  if (cache) view.details.show(cache, view.figures, view.span);
 }
 
 /** Shows the worst problem, or that there is none, in the first line, and the other problems below. */
@@ -183,8 +200,7 @@ function showEvents({ events, problems, at }) {
   const body = byId("events").querySelector("tbody");
   fillTable(body, rows);
   shown.forEach((event, i) => set(body.rows[i].cells[1], { "data-kind": event.kind }));
-  byId("events-none").hidden = events.length > 0;
-  byId("events-table").hidden = events.length === 0;
+  byId("events").hidden = events.length === 0;
   const more = byId("events-more");
   more.hidden = events.length <= SHORT_LIST;
   set(more, { "aria-expanded": showsAll });
@@ -274,8 +290,8 @@ function say(text, kind) {
   byId("message").textContent = text;
 }
 
-async function clearCache(button, { name, clear_effect: effect, total }) {
-  const text = `${plural(total.entries, "entry", "entries")} will be removed. ${effect}`;
+async function clearCache(button, { name, clear_effect: effect, now }) {
+  const text = `${plural(now.entries, "entry", "entries")} will be removed. ${effect}`;
   if (await confirmed(`Clear “${name}”?`, text, "Clear")) post(button, "clear", { cache: name });
 }
 
@@ -286,7 +302,17 @@ async function resetFigures() {
   if (await confirmed("Reset figures?", text, "Reset figures")) post(byId("reset"), "reset", {});
 }
 
-byId("span").addEventListener("input", refresh);
+function followAddress() {
+  readAddress();
+  showChosen();
+  refresh();
+}
+
+byId("spans").addEventListener("click", ({ target }) => target.dataset.span && chooseSpan(Number(target.dataset.span)));
+byId("back").addEventListener("click", () => {
+  chooseSpan(chosen.span);
+  byId("spans").querySelector('[aria-pressed="true"]').focus(); // the pressed button disappears
+});
 byId("events-more").addEventListener("click", () => {
   view.allEvents = byId("events-more").getAttribute("aria-expanded") !== "true";
   showEvents(view.figures);
@@ -298,5 +324,6 @@ byId("retry").addEventListener("click", refresh);
 byId("dismiss").addEventListener("click", () => say("", ""));
 document.addEventListener("visibilitychange", refresh);
 window.addEventListener("online", refresh);
+window.addEventListener("hashchange", followAddress);
 setInterval(showAge, 1000);
-refresh();
+followAddress();

@@ -11,14 +11,14 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from operator import attrgetter
 from string import Template
 from typing import Any, Final
 
 from wheelcache.core import HOW_TO_CHANGE, REPORT
 from wheelcache.observability import documents
-from wheelcache.observability.advice import advise, curve
+from wheelcache.observability.advice import advise
 from wheelcache.observability.dashboard.inspection import Target, answers, ask
+from wheelcache.observability.dashboard.one_cache import Wanted, details, rehearsal
 from wheelcache.observability.dashboard.permissions import Permission, Permissions
 from wheelcache.observability.dashboard.refusals import (
     InquiryOver,
@@ -28,24 +28,24 @@ from wheelcache.observability.dashboard.refusals import (
     UnknownCache,
 )
 from wheelcache.observability.event_log import CLEARED, MAX_EVENTS, RESET, Event
-from wheelcache.observability.figures import CacheFigures, WorkerFigures
+from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.inquiries import inquiry_of
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.problems import headline, problems_of
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.purge_targets import check_purgeable
-from wheelcache.observability.recorder import MINUTE
-from wheelcache.observability.rehearsal_results import COUNTED, findings, result_of
-from wheelcache.observability.site import RECENTLY, OverviewStep, Own, Site, Step
-from wheelcache.observability.tables import LEVELS, STEP
+from wheelcache.observability.site import OVERVIEW, OverviewStep, Own, Site
+from wheelcache.observability.spans import Span
 from wheelcache.readable import CLEAR, PURGE
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.stats import NOTHING, REASONS, Stats
+from wheelcache.stats import REASONS, StoreStats
 
-_SCRIPTS: Final = ("dashboard", "caches", "charts", "details", "inspection", "nodes", "words")
+_SCRIPTS: Final = ("dashboard", "caches", "chosen", "charts", "details", "inspection", "nodes", "words", "workers")
 
 ASSETS: Final = {
     "dashboard.css": "text/css",
+    "uPlot.min.css": "text/css",
+    "uPlot.iife.min.js": "text/javascript",
     "icon.svg": "image/svg+xml",
     **{f"{name}.js": "text/javascript" for name in _SCRIPTS},
 }
@@ -57,9 +57,14 @@ LATEST_EVENTS: Final = 30
 WITHIN: Final = 2 * INTERVAL
 """Seconds within which another process clears its cache: twice the interval at which it looks for requests."""
 
-MOST_VIEWS: Final = 100
-MOST_FINDINGS: Final = 100
-"""Of a rehearsal, beginning with the views that have wrong pages. The command shows all."""
+SPARKS: Final = 60
+"""The number of steps in a sparkline."""
+
+SPARKLINES: Final = ("answered_ratio", "stale_ratio", "requests_per_second")
+
+NO_STEP: Final = OverviewStep(*[0] * len(OVERVIEW))
+
+LAST_HOUR: Final = Wanted()
 
 _FOLDER: Final = files("wheelcache.observability.dashboard")
 
@@ -103,24 +108,27 @@ class Dashboard:
         )
 
     def figures(
-        self, details: Collection[str] | None = None, span: str = "hour", *, shows_texts: bool = False
+        self, named: Collection[str] | None = None, wanted: Wanted = LAST_HOUR, *, shows_texts: bool = False
     ) -> dict[str, Any]:
-        """Return the content of the page, as a JSON document.
+        """Return the content of the page, as a JSON document. All figures are of the wanted span, except ``now``,
+        problems, advice and workers.
 
         Args:
-            details: the names of the caches whose workers and history are wanted; None for the first one.
-            span: the period of the history: "day"; any other value selects an hour.
+            named: the names of the caches whose details are wanted; None for the first one.
             shows_texts: whether the user may see the texts of pages that differed in a rehearsal.
         """
         site = Site(self._caches())
-        recent, events = site.recent(), site.events(MAX_EVENTS)
-        found = problems_of(site, recent, events)
+        events = site.events(MAX_EVENTS)
+        found = problems_of(site, site.recent(), events)
         order = {each.cache: place for place, each in reversed(list(enumerate(found)))}
         # Caches with problems come first, beginning with the worst.
         figures = sorted(site.caches, key=lambda each: order.get(each.name, len(found)))
-        if details is None:
-            details = [each.name for each in figures[:1]]
-        steps = _latest_steps(recent)
+        if named is None:
+            named = [each.name for each in figures[:1]]
+        span = wanted.span(site)
+        lines = span.with_at_most(SPARKS)
+        whole = wanted.whole(site, lines)
+        overview = site.overview(whole)
         return {
             "title": self._title,
             "at": SystemClock.time(),
@@ -132,15 +140,28 @@ class Dashboard:
             "problems": [{"cache": each.cache, "text": each.text, "sentence": str(each)} for each in found],
             "advice": [str(each) for each in advise(site.caches)],
             "events": [_event(each) for each in events[:LATEST_EVENTS]],
+            "span": {
+                "from": span.since,
+                "until": span.until,
+                "step": span.step,
+                "is_now": span.until == site.edge,
+                "earliest": min((each.since for each in figures if each.since is not None), default=span.since),
+            },
             "caches": [
                 _card(each, site)
                 | {"can_inspect": self._can_inspect(each.name, site)}
-                | {"recent": _sparklines([recent.get(each.name, {}).get(start) for start in steps])}
+                | _overview(
+                    each,
+                    overview.get(each.name, {}),
+                    lines,
+                    min(site.time, whole.until),
+                    is_since_reset=wanted.is_since_reset(each, site),
+                )
                 | (
-                    _details(each, site, span == "day")
+                    details(each, site, span, wanted, found, events)
                     | {"settings": self._settings(each.name)}
-                    | {"rehearsal": _rehearsal(each.name, site, shows_texts=shows_texts)}
-                    if each.name in details
+                    | {"rehearsal": rehearsal(each.name, site, shows_texts=shows_texts)}
+                    if each.name in named
                     else {}
                 )
                 for each in figures
@@ -321,120 +342,58 @@ def _card(figures: CacheFigures, site: Site) -> dict[str, Any]:
         "clear_effect": _effect(figures, site),
         "since": figures.since,
         "reset_at": figures.reset_at,
-        "now": documents.last_minute(figures.minute),
-        "total": documents.totals(figures.stats, figures),
-        "store": documents.store(figures.stats.store),
-        "pages": documents.pages(figures.stats.pages),
+        "now": documents.present(figures),
         "worker_count": figures.workers,
     }
 
 
-def _latest_steps(recent: Mapping[str, Mapping[int, OverviewStep]]) -> range:
-    """Return the starts of the steps in the sparklines, which are the same for all caches."""
-    last = max((start for steps in recent.values() for start in steps), default=0)
-    return range(last - RECENTLY + STEP, last + STEP, STEP)
+def _overview(
+    figures: CacheFigures, steps: Mapping[int, OverviewStep], span: Span, time: float, *, is_since_reset: bool
+) -> dict[str, Any]:
+    """Return the figures of a cache in a span, and the values of its sparklines, None for a step without the cache.
 
-
-def _sparklines(steps: Sequence[Any]) -> dict[str, Any]:
-    """Return the values of the sparklines (None for a step without the cache) and the sums over the last minute."""
-    last_minute = [each for each in steps[-MINUTE:] if each is not None]
-    answered_ratio, stale_ratio, requests_per_second = zip(*map(_ratios, steps), strict=True)
+    Args:
+        time: the end of the counts, in seconds since 1970.
+        is_since_reset: whether the span is the time since the reset of the cache.
+    """
+    total: Any = OverviewStep._make(map(sum, zip(*steps.values(), strict=True))) if steps else NO_STEP
+    if is_since_reset:
+        stats, store = figures.stats, figures.stats.store or StoreStats()
+        counts = stats.hits, stats.stale_hits, stats.misses, store.hits, stats.evictions, stats.load_failures
+        total = NO_STEP._replace(
+            **dict(zip(OVERVIEW, (*counts, store.reads.errors + store.writes.errors), strict=True))
+        )
+    # A younger cache has had no look-ups before its first worker was started.
+    began = max(span.since, (figures.reset_at or 0.0) if is_since_reset else figures.since or 0.0)
+    seconds = max(time - began, 1.0)
+    requests = total.hits + total.stale_hits + total.misses
+    starts = [start for start in range(*span) if start + span.step <= span.until]
+    lines = [_ratios(steps.get(start), span.step) for start in starts]
     return {
-        "answered_ratio": answered_ratio,
-        "stale_ratio": stale_ratio,
-        "requests_per_second": requests_per_second,
-        "evictions_per_second": sum(each.evictions for each in last_minute) / (MINUTE * STEP),
-        "failures": sum(each.load_failures for each in last_minute),
-        "store_errors": sum(each.store_errors for each in last_minute),
+        "figures": {
+            "requests": requests,
+            "requests_per_second": requests / seconds,
+            "hit_ratio": total.hits / requests if requests else None,
+            "answered_ratio": (total.hits + total.store_hits) / requests if requests else None,
+            "stale_ratio": total.stale_hits / requests if requests else None,
+            "evictions_per_second": total.evictions / seconds,
+            "load_failures": total.load_failures,
+            "store_errors": total.store_errors,
+        },
+        "recent": {name: [line[name] for line in lines] for name in SPARKLINES},
     }
 
 
-def _ratios(step: Any) -> tuple[float | None, float | None, float | None]:
+def _ratios(step: Any, seconds: int) -> dict[str, float | None]:
     if step is None:
-        return None, None, None
-    hits, stale_hits, misses, store_hits, *_ = step
-    requests = hits + stale_hits + misses
-    if not requests:
-        return None, None, 0.0
-    return round((hits + store_hits) / requests, 3), round(stale_hits / requests, 3), requests / STEP
-
-
-def _details(figures: CacheFigures, site: Site, day: bool) -> dict[str, Any]:
-    name, since = figures.name, figures.reset_at or 0.0
-    seconds, hour = site.steps(name, since=since)
-    recent = list(hour.values())
-    if day:
-        seconds, shown = site.steps(name, day=True, since=since)
-    else:
-        shown = hour
-    return {
-        "saved": site.saved_at(name),
-        "workers": [_worker(each) for each in site.workers(name)],
-        "cores": list(figures.cores),
-        "curve": curve(figures.stats.sample),
-        "groups": documents.groups(figures),
-        "history": {
-            "step": seconds,
-            "at": [start + seconds for start in shown],
-            **{name: [read(step, seconds) for step in shown.values()] for name, read in HISTORY.items()},
-        },
-        "times": {
-            "minute": _times(recent[-MINUTE:]),
-            "hour": _times(recent),
-        },
-    }
-
-
-def _rehearsal(name: str, site: Site, *, shows_texts: bool) -> dict[str, Any] | None:
-    outcomes, mode = site.rehearsed().get(name), site.modes().get(name)
-    if outcomes is None:
-        return None
-    result = result_of(name, outcomes, mode)
-    found = [{"sentence": each, "details": details} for each, details in findings(result, shows_texts=shows_texts)]
-    views = [{kind: row[kind] for kind in ("view", *COUNTED)} for row in result["views"][:MOST_VIEWS]]
-    return {"sentence": result["sentence"], "mode": mode, "views": views, "findings": found[:MOST_FINDINGS]}
-
-
-def _of_store(kind: str) -> Callable[[Any, int], float | None]:
-    names = [f"{kind}_{place}" for place in range(len(Stats().load_buckets))]
-    calls = attrgetter(*names)
-    seconds = attrgetter(f"{kind}_seconds")
-    return lambda step, _: documents.mean_ms(seconds(step), sum(calls(step)))
-
-
-HISTORY: Final[dict[str, Callable[[Any, int], float | None]]] = {
-    "hit_ratio": lambda step, _: _share(step.hits, step),
-    "store_ratio": lambda step, _: _share(step.store_hits, step),
-    "stale_ratio": lambda step, _: _share(step.stale_hits, step),
-    "requests_per_second": lambda step, seconds: (step.hits + step.stale_hits + step.misses) / seconds,
-    "misses_per_second": lambda step, seconds: step.misses / seconds,
-    "stale_per_second": lambda step, seconds: step.stale_hits / seconds,
-    "entries": lambda step, _: step.entries,
-    "bytes": lambda step, _: step.memory or (None if step.entries else 0.0),
-    "evictions_per_second": lambda step, seconds: step.evictions / seconds,
-    "expirations_per_second": lambda step, seconds: step.expirations / seconds,
-    "load_ms": lambda step, _: documents.mean_ms(step.load_seconds, step.loads + step.load_failures),
-    "store_read_ms": _of_store("read"),
-    "store_write_ms": _of_store("write"),
-    "store_errors_per_second": lambda step, seconds: (step.read_errors + step.write_errors) / seconds,
-    "store_refused_per_second": lambda step, seconds: (step.read_refused + step.write_refused) / seconds,
-    "started": lambda step, _: step.started,
-}
-"""The lines of the charts: functions of a step and its length in seconds. None leaves a gap."""
-
-
-def _share(count: float, step: Any) -> float | None:
+        return dict.fromkeys(SPARKLINES)
     requests = step.hits + step.stale_hits + step.misses
-    return count / requests if requests else None
-
-
-def _times(steps: Iterable[Step]) -> dict[str, Any]:
-    """Return the durations of loads and of reads of the store, as buckets."""
-    sums = tuple(map(sum, zip(*steps, strict=True)))
-    stats = Stats.of(sums[len(LEVELS) :] if sums else NOTHING)
+    if not requests:
+        return {**dict.fromkeys(SPARKLINES), "requests_per_second": 0.0}
     return {
-        "loads": documents.buckets(stats.load_buckets),
-        "store_reads": documents.buckets(() if stats.store is None else stats.store.reads.buckets),
+        "answered_ratio": round((step.hits + step.store_hits) / requests, 3),
+        "stale_ratio": round(step.stale_hits / requests, 3),
+        "requests_per_second": requests / seconds,
     }
 
 
@@ -445,15 +404,4 @@ def _event(event: Event) -> dict[str, Any]:
         "kind": event.kind,
         "cache": event.cache,
         "text": event.sentence(),
-    }
-
-
-def _worker(figures: WorkerFigures) -> dict[str, Any]:
-    stats = figures.stats
-    return {
-        **documents.worker(figures),
-        "is_this": figures.pid == os.getpid(),
-        "now": documents.last_minute(figures.minute),
-        "total": documents.totals(stats, figures),
-        "breaker_open": stats.store is not None and stats.store.open_breakers > 0,
     }

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.dashboard.dashboard import ASSETS, Dashboard, asset
 from wheelcache.observability.dashboard.inspection import Target
+from wheelcache.observability.dashboard.one_cache import Wanted
 from wheelcache.observability.dashboard.permissions import REFUSED, Permission, Permissions, refusal_of
 from wheelcache.observability.dashboard.refusals import BadTarget, Refused
 from wheelcache.observability.purge_targets import NotPurgeable
@@ -109,8 +110,8 @@ def respond(request: Request, dashboard: Dashboard) -> Response:
         return _response("text/html; charset=utf-8", dashboard.page(request.granted, request.home).encode())
     if request.path == FIGURES:
         fields = request.fields()
-        details, span, shows = fields.get("details"), _first(fields, "span"), Permission.INSPECT in request.granted
-        return _outcome(lambda: dashboard.figures(details, span, shows_texts=shows))
+        named, shows = fields.get("details"), Permission.INSPECT in request.granted
+        return _outcome(lambda: dashboard.figures(named, Wanted.of(fields), shows_texts=shows))
     return _response(f"{ASSETS[request.path]}; charset=utf-8", asset(request.path))
 
 

@@ -7,7 +7,7 @@ const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 
 const inLocalTime = (options) => new Intl.DateTimeFormat("en-GB", options);
 const minutes = inLocalTime({ hour: "2-digit", minute: "2-digit" });
-const seconds = inLocalTime({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const instants = inLocalTime({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const days = inLocalTime({ day: "numeric", month: "short" });
 
 export const NOTHING = "–";
@@ -19,7 +19,8 @@ export const compact = (n) => short.format(n);
 export const threeDigits = (n) => digits.format(n);
 export const milliseconds = (ms) => (ms >= 1000 ? duration(ms / 1000)
   : ms >= 1 || ms === 0 ? `${threeDigits(ms)} ms` : `${threeDigits(ms * 1000)} µs`);
-export const clock = (at) => seconds.format(new Date(at * 1000));
+export const seconds = (s) => (s ? milliseconds(s * 1000) : "0 s");
+export const clock = (at) => instants.format(new Date(at * 1000));
 export const minute = (at) => minutes.format(new Date(at * 1000));
 
 /** Formats a ratio. Only a ratio without a miss is "100%", and only one without a hit is "0%"; 0.9996 is "99.9%". */
@@ -30,7 +31,7 @@ export function percent(ratio) {
 
 export function duration(s) {
   if (s < 120) return `${threeDigits(s)} s`;
-  if (s < 7200) return `${Math.round(s / 60)} min`;
+  if (s < 7200) return `${s < 600 ? threeDigits(s / 60) : Math.round(s / 60)} min`;
   return s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} days`;
 }
 
@@ -47,17 +48,18 @@ export function moment(at, now) {
   return then.toDateString() === today.toDateString() ? clock(at) : `${days.format(then)}, ${clock(at)}`;
 }
 
-/** Estimates a percentile as Prometheus' histogram_quantile does: values are spread evenly within a bucket. */
-export function percentile({ bounds, counts }, share) {
-  const sum = counts.reduce((a, b) => a + b, 0);
-  if (!sum) return NOTHING;
-  let left = sum * share;
-  for (const [i, high] of bounds.entries()) {
-    const low = bounds[i - 1] ?? 0;
-    const estimate = low + (high - low) * (left / counts[i]);
-    if (left <= counts[i] && !i) return `<${milliseconds(high * 1000)}`;
-    if (left <= counts[i]) return `≈${milliseconds(Number((estimate * 1000).toPrecision(2)))}`;
-    left -= counts[i];
-  }
-  return `>${milliseconds(bounds.at(-1) * 1000)}`;
+/** Formats an estimate in milliseconds, between the bounds of the histogram. */
+export function estimate(ms) {
+  if (ms === null || ms === undefined) return NOTHING;
+  const [least, most] = [0.01, 10000];
+  return ms <= least ? `<${milliseconds(least)}` : ms >= most ? `>${milliseconds(most)}`
+    : `≈${milliseconds(Number(ms.toPrecision(2)))}`;
 }
+
+const CAUSES = { tag: "Tag dropped", "another process": "Written by another process" };
+
+/** Returns the cause of a miss or a removal, as it begins a line. */
+export const causeName = (cause) => CAUSES[cause] ?? `${cause[0].toUpperCase()}${cause.slice(1)}`;
+
+/** Returns the name of a group of keys: empty for all keys of no group, null for all groups that are not shown alone. */
+export const groupName = (name) => (name === null ? "all others" : name || "other keys");
