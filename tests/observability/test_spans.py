@@ -69,7 +69,7 @@ def test_in_any_span_of_the_day_the_groups_add_up_to_the_total_and_equal_an_inde
         *((edge - 5000, edge - 4000), (edge - 5000, edge - 100), (edge - 1000, edge - 990), (edge - HOUR - 70, edge)),
     ):
         span = site.span(since, until)
-        within = site.within(figures, span, 6)
+        within = site.within(figures, span, charted=6)
         assert_adds_up(within)
         found = {name: each.requests for name, each in within.group_stats().items()}
         expected = Counter()
@@ -83,6 +83,26 @@ def test_in_any_span_of_the_day_the_groups_add_up_to_the_total_and_equal_an_inde
         steps = within.steps(span)
         assert sum(step.hits + step.misses for step in steps.values()) == sum(found.values())
     assert sum(true.values()) == sum(each.requests for each in figures.stats.groups.values())
+
+
+def test_counts_after_the_last_step_are_in_the_sums_and_in_no_step(make, clock):
+    cache = make()
+    cache.set("a", 1)
+    for _ in range(3 * HOUR // 100):
+        cache.get("a")
+        clock.advance(100)
+    clock.advance(7 - clock() % 10)
+    for _ in range(1000):
+        cache.get("a")
+    clock.advance(INTERVAL)
+    site = Site([cache])
+    figures = figures_of(site)
+    for seconds in (600, HOUR, 6 * HOUR, DAY):
+        span = site.span(site.edge - seconds)
+        within = site.within(figures, span, until=int(site.time) + 10)
+        steps = within.steps(span)
+        assert max(step.hits / span.step for step in steps.values()) <= 1
+        assert within.total().hits == sum(step.hits for step in steps.values()) + 1000
 
 
 @pytest.mark.compiled

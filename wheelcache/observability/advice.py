@@ -124,7 +124,10 @@ def silence(figures: CacheFigures) -> str:
     if not figures.max_entries:
         return "it has no limit of entries, so there is nothing to compare."
     if figures.stats.requests and not figures.stats.evictions:
-        return f"nothing was evicted, so all of the {figures.stats.requests:,} look-ups would have had the same result."
+        return (
+            "nothing was evicted since the start or the last reset, so all of the "
+            f"{figures.stats.requests:,} look-ups since then would have had the same result."
+        )
     if not _is_uniform(figures):
         return "its limit of entries is not the same in every worker, or a worker has several caches of this name."
     if figures.stats.sample:

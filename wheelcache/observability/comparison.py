@@ -49,8 +49,9 @@ BECAUSE: Final = {
 
 
 def mark_in(releases: list[Release], span: Span) -> Release | None:
-    """Return the latest release that began within a span; None if there is none."""
-    return next((each for each in reversed(releases) if span.has(each.at)), None)
+    """Return the latest release that began within a span, or an hour before its end; None if there is none."""
+    since = min(span.since, span.until - HOUR)
+    return next((each for each in reversed(releases) if since <= each.at < span.until), None)
 
 
 def compare(site: Site, figures: CacheFigures, mark: Release) -> dict[str, Any] | None:
@@ -61,7 +62,7 @@ def compare(site: Site, figures: CacheFigures, mark: Release) -> dict[str, Any] 
     releases = [each.at for each in site.releases()]
     edge = site.edge
     kept = edge - DAY
-    first = max([kept, *(each for each in releases if each < mark.at)])
+    first = max([kept, figures.since or 0.0, *(each for each in releases if each < mark.at)])
     last = min([edge, *(each for each in releases if each > mark.at)])
     length = LONG_STEP if mark.at - min(last - mark.at, mark.at - first) < edge - HOUR else STEP
     # The step of the mark is on neither side.

@@ -222,19 +222,21 @@ class Site:
         step = next((each for each in LENGTHS if each >= shortest and (until - since) / each <= most), LENGTHS[-1])
         return Span(since - since % step, until, step)
 
-    def within(self, figures: CacheFigures, span: Span, charted: int = 0) -> Within:
+    def within(self, figures: CacheFigures, span: Span, until: int | None = None, charted: int = 0) -> Within:
         """Return the figures of a cache in a span. They are read together, so that the sums of the groups are exact.
 
         Args:
+            until: the end of the sums, if they include counts after the last step; by default, that of the span.
             charted: the number of groups whose computing time is wanted by steps.
         """
         name, found = figures.name, Within(figures)
+        until = span.until if until is None else until
         for file in self.files:
-            file.read(partial(found.read, encoded(name), span, charted), lambda: None)
+            file.read(partial(found.read, encoded(name), span, until, charted), lambda: None)
         for recorder in self._own_recorders(name):
             with USE.lock:
                 steps, groups = dict(recorder.steps), dict(recorder.group_steps)
-            found.add_own(span, charted, steps, groups)
+            found.add_own(span, until, charted, steps, groups)
         return found
 
     def recent(self) -> dict[str, dict[int, OverviewStep]]:

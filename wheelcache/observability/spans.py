@@ -33,6 +33,11 @@ class Span(NamedTuple):
     def has(self, at: float) -> bool:
         return self.since <= at < self.until
 
+    @property
+    def number(self) -> int:
+        """The number of steps."""
+        return len(range(*self))
+
     def start_of(self, at: int) -> int:
         """Return the start of the step that a time belongs to."""
         return at - (at - self.since) % self.step
@@ -67,34 +72,36 @@ class Within:
         self._figures = figures
         self._rows: dict[int, Row] = {}
 
-    def read(self, cache: bytes, span: Span, charted: int, db: sqlite3.Connection) -> None:
+    def read(self, cache: bytes, span: Span, until: int, charted: int, db: sqlite3.Connection) -> None:
         """Add the figures of a database.
 
         Args:
             cache: the encoded name of the cache.
-            charted: see ``Site.within``.
+            until, charted: see ``Site.within``.
         """
         # Adding up single steps would take three times as long.
         columns, group_by = (_COLUMNS, "") if span.step == STEP else (_SUMS, "GROUP BY 1")
         for number, *row in db.execute(
-            f"SELECT (place - ?) / ?, {columns} FROM counts WHERE kind IN ({STEP}, {LONG_STEP}) AND place >= ?"
-            f" AND place < ? AND cache = (SELECT id FROM caches WHERE name = ?) {group_by}",
-            (span.since, span.step, span.since, span.until, cache),
+            # The counts after the span are no part of its last step.
+            f"SELECT CASE WHEN place < ? THEN (place - ?) / ? ELSE ? END, {columns} FROM counts"
+            f" WHERE kind IN ({STEP}, {LONG_STEP}) AND place >= ? AND place < ?"
+            f" AND cache = (SELECT id FROM caches WHERE name = ?) {group_by}",
+            (span.until, span.since, span.step, span.number, span.since, until, cache),
         ):
             self._add(span.since + number * span.step, tuple(row))
-        groups = groups_between(db, cache, span.since, span.until)
+        groups = groups_between(db, cache, span.since, until)
         self.groups = merged(self.groups, groups)
         wanted = _most_computed(groups, charted)
         self._add_computing(span, seconds_between(db, cache, span.since, span.until, wanted))
 
-    def add_own(self, span: Span, charted: int, steps: Steps, groups: GroupSteps) -> None:
+    def add_own(self, span: Span, until: int, charted: int, steps: Steps, groups: GroupSteps) -> None:
         """Add the figures of a cache of this process that does not publish: see ``Recorder``."""
         for (_, start), row in steps.items():
-            if span.has(start):
-                self._add(span.start_of(start), row)
+            if span.since <= start < until:
+                self._add(span.start_of(start) if span.has(start) else span.since + span.number * span.step, row)
         sums = dict(self.groups)
         for start, of_step in groups.items():
-            for name, row in of_step.items() if span.has(start) else ():
+            for name, row in of_step.items() if span.since <= start < until else ():
                 sums[name] = added(sums[name], row) if name in sums else row
         self.groups = sums
         for name in _most_computed(sums, charted):
@@ -121,7 +128,7 @@ class Within:
         return {name: GroupStats.of(row) for name, row in self.groups.items()}
 
     def steps(self, span: Span) -> dict[int, Any]:
-        """Return the ``Step`` by start, oldest first, of a span that may end earlier than the one that was read."""
+        """Return the ``Step`` by start, oldest first, of the span that was read."""
         return {start: _step(self._rows[start], span, start) for start in sorted(self._rows) if span.has(start)}
 
 

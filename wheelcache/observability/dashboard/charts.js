@@ -361,22 +361,26 @@ export class Chart {
   drawMarks({ ctx, bbox: { left, top, width, height }, valToPos }, color, font) {
     const scale = devicePixelRatio;
     let end = left + width; // of the room for labels, which the newest releases get first
+    const releases = this.marks.filter(({ kind }) => kind === "release").reverse();
+    const place = ({ at }) => Math.round(valToPos(at, "x", true));
     ctx.save();
     Object.assign(ctx, { textAlign: "left", textBaseline: "top", lineJoin: "round", font, fillStyle: color("--text") });
-    const lastReleases = (one, other) => (one.kind === "release") - (other.kind === "release"); // no line crosses a label
-    for (const { at, kind, text } of this.marks.toReversed().sort(lastReleases)) {
+    for (const { at, kind } of this.marks) {
       const isRelease = kind === "release";
-      const x = Math.round(valToPos(at, "x", true)) + (isRelease ? 0 : 0.5); // a line of one pixel is not blurred
+      const x = place({ at }) + (isRelease ? 0 : 0.5); // a line of one pixel is not blurred
       ctx.setLineDash(isRelease ? [] : [2 * scale, 3 * scale]);
       ctx.lineWidth = (isRelease ? 2 : 1) * scale;
       ctx.strokeStyle = color(isRelease ? "--text" : kind === "killed" ? "--danger" : "--quiet");
       ctx.stroke(new Path2D(`M${x},${top}v${height}`));
-      const label = text.length > LABEL ? `${text.slice(0, LABEL - 1)}…` : text;
+    }
+    ctx.setLineDash([]);
+    [ctx.strokeStyle, ctx.lineWidth] = [color("--surface"), 4 * scale];
+    for (const release of releases) { // after the lines, so that none of them crosses a label
+      const label = release.text.length > LABEL ? `${release.text.slice(0, LABEL - 1)}…` : release.text;
       const space = ctx.measureText(label).width + 10 * scale;
-      const start = x + space <= end ? x : x - space;
-      if (!isRelease || start < left || start + space > end) continue;
+      const start = place(release) + space <= end ? place(release) : place(release) - space;
+      if (start < left || start + space > end) continue;
       end = start;
-      [ctx.strokeStyle, ctx.lineWidth] = [color("--surface"), 4 * scale];
       ctx.strokeText(label, start + 5 * scale, top + 2 * scale);
       ctx.fillText(label, start + 5 * scale, top + 2 * scale);
     }

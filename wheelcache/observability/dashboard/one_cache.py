@@ -121,7 +121,7 @@ def details(
         problems, events: those of the site.
     """
     name, span = figures.name, span.beginning_at(figures.reset_at or 0.0)
-    within = site.within(figures, wanted.whole(site, span), CHARTED_GROUPS)
+    within = site.within(figures, span, wanted.whole(site, span).until, CHARTED_GROUPS)
     total = within.total()
     groups: Mapping[str, GroupStats] = within.group_stats()
     if wanted.is_since_reset(figures, site):
