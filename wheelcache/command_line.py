@@ -202,7 +202,7 @@ def moment(text: str) -> float:
     """Return the time that an option gives, in seconds since 1970: the last one with these hours and minutes.
 
     Raises:
-        ArgumentTypeError: if ``text`` is no time.
+        ArgumentTypeError: if ``text`` is not a time.
     """
     with suppress(ValueError):
         return datetime.fromisoformat(text).timestamp()

@@ -11,7 +11,7 @@ const FIRST = 3600; // seconds
  */
 export const chosen = { cache: null, span: FIRST, stretch: null, compare: null };
 
-/** Reads the address. Anything in it that is no choice is ignored. */
+/** Reads the address. Invalid parts of it are ignored. */
 export function readAddress() {
   const fields = new URLSearchParams(location.hash.slice(1));
   const number = (name) => (/^\d+(\.\d+)?$/.test(fields.get(name)) ? Number(fields.get(name)) : null);

@@ -51,7 +51,7 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of(cls, fields: Mapping[str, Sequence[str]]) -> Wanted:
-        """Return what the fields of a query say.
+        """Return the span and the comparison that the fields of a query select.
 
         Raises:
             BadTarget: if one of them is invalid.
