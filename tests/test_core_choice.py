@@ -243,7 +243,7 @@ assert stats.misses == sum(stats.misses_by_cause.values()) == sum(each.misses fo
 for command in (site_commands.misses, site_commands.advise):
     console.show(command([cache], None), sys.stdout, styled=False)
 (card,) = Dashboard("a site", lambda: [cache], lambda name: []).figures(["site"])["caches"]
-print(card["curve"], [(each["name"], each["misses"]) for each in card["groups"]])
+print(card["curve"]["points"], [(each["name"], each["misses"]) for each in card["groups"]])
 """
 
 
