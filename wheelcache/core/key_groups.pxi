@@ -27,7 +27,8 @@ cdef struct GroupRule:
     bint is_of_pages  # contract.VIEW names the group
 
 
-cdef GroupRule GIVEN  # the rule of names that the caller gives
+cdef GroupRule GIVEN  # the rule of names that the caller gives, which adds nothing to them
+GIVEN.name = b""
 
 cdef object VIEW = contract.VIEW
 cdef bytes NO_VIEW_NAME = NO_VIEW.encode()
