@@ -256,8 +256,8 @@ def test_the_core_in_python_shows_unknown_causes_one_group_and_one_sentence_of_a
     assert ["tag", "1", "25.0%"] in rows
     assert ["(other)", "5", "20.0%", "unknown", "75.0%", "1", "0.5", "0"] in [row[:8] for row in rows]
     assert done.stdout.endswith(
-        "Cache 'site': nothing was evicted since the start or the last reset, so all of the 5 look-ups since then would "
-        "have had the same result.\n[] [('', 4)]\n"
+        "Cache 'site': nothing was evicted since the start or the last reset, so all of the 5 look-ups since then "
+        "would have had the same result.\n[] [('', 4)]\n"
     )
 
 

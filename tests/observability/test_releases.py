@@ -146,7 +146,12 @@ def test_the_sentence_names_the_group_that_misses_most_and_why(make, clock, path
 def test_without_a_minute_on_both_sides_nothing_is_compared(make, clock, path):
     cache = make()
     cache.set("a", 1)
-    clock.advance(200)
+    clock.advance(100)
+    site = Site([cache])
+    assert compare(site, site.caches[0], Release(site.edge - 60, "")) is None, "there were no look-ups"
+    for _ in range(10):
+        cache.get("a")
+        clock.advance(10)
     site = Site([cache])
     (figures,) = site.caches
     for at in (site.edge - 50, site.edge - DAY + 50, site.edge + 1000, site.edge - 2 * DAY):
@@ -158,7 +163,9 @@ def test_the_command_says_why_there_is_nothing_to_compare(make, clock, path, com
     make().set("a", 1)
     clock.advance(INTERVAL)
     _, reason = command("compare", "--before", "2020-01-01T10:00")
-    assert reason == ("There is less than a minute to compare before or after 2020-01-01 10:00:00, or it is a day ago.")
+    assert reason == (
+        "There is less than a minute to compare before or after 2020-01-01 10:00:00, or there were no look-ups before."
+    )
 
 
 def change(old, new):
@@ -188,7 +195,7 @@ def change(old, new):
         ),
         ((900, 100), (1000, 0), "`shop` missed 10.0% of its look-ups before, and no longer misses."),
         ((900, 100), (895, 105), ""),
-        ((0, 0), (900, 100), ""),
+        ((0, 0), (900, 100), "`shop` is new, and misses 10% of its look-ups, all because its entries were deleted."),
         ((900, 100), (0, 0), ""),
     ],
 )

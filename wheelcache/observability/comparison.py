@@ -55,14 +55,15 @@ def mark_in(releases: list[Release], span: Span) -> Release | None:
 
 
 def compare(site: Site, figures: CacheFigures, mark: Release) -> dict[str, Any] | None:
-    """Return the comparison of a cache before and after ``mark``; None if one side is shorter than a minute.
+    """Return the comparison of a cache before and after ``mark``; None if one side is shorter than a minute, or there
+    were no look-ups before.
 
     Neither side contains the start of another release.
     """
     releases = [each.at for each in site.releases()]
     edge = site.edge
     kept = edge - DAY
-    first = max([kept, figures.since or 0.0, *(each for each in releases if each < mark.at)])
+    first = max([kept, *(each for each in releases if each < mark.at)])
     last = min([edge, *(each for each in releases if each > mark.at)])
     length = LONG_STEP if mark.at - min(last - mark.at, mark.at - first) < edge - HOUR else STEP
     # The step of the mark is on neither side.
@@ -73,6 +74,8 @@ def compare(site: Site, figures: CacheFigures, mark: Release) -> dict[str, Any] 
     spans = (Span(end - seconds, end, seconds), Span(begin, begin + seconds, seconds))
     sides = [site.within(figures, each) for each in spans]
     before, after = (each.total() for each in sides)
+    if not before.requests:
+        return None
     changes = changes_between(*(each.groups for each in sides))
     return {
         "at": mark.at,
@@ -132,15 +135,13 @@ def changes_between(before: Groups, after: Groups) -> list[Change]:
 def sentence_of(mark: Release, before: Stats, after: Stats, changes: Sequence[Change]) -> str:
     ratios = [f"{each.hit_ratio:.1%}" for each in (before, after)]
     name = f" ({mark})" if mark.name else ""
-    figures = f"hit ratio {ratios[0]} before, {ratios[1]} after"
-    if not before.requests or not after.requests:
-        figures = f"no look-ups before, hit ratio {ratios[1]} after" if after.requests else "no look-ups after"
+    figures = f"hit ratio {ratios[0]} before, {ratios[1] if after.requests else 'no look-ups'} after"
     sentence = f"Since {clock(mark.at)}{name}: {figures}."
     more = sum(each.more for each in changes)
     # A group that changed against the trend is only in the table.
     least = max(LEAST_MISSES, LEAST_SHARE * abs(more))
     named = (each for each in changes if each.name and each.more * more > 0 and abs(each.more) >= least)
-    return sentence + next(map(_of_group, named), "") if before.requests and after.requests else sentence
+    return sentence + next(map(_of_group, named), "") if after.requests else sentence
 
 
 def _of_group(change: Change) -> str:

@@ -206,7 +206,8 @@ def compare(caches: Caches, name: str | None, before: float | None) -> Report:
     document = [{"cache": name, **each} for name, each in compared.items() if each is not None]
     if not document:
         raise CommandFailed(
-            f"There is less than a minute to compare before or after {date_of(mark.at)}, or it is a day ago."
+            f"There is less than a minute to compare before or after {date_of(mark.at)}, or there were no look-ups "
+            "before."
         )
     return Report(document, [part for each in document for part in _compared(each)])
 
