@@ -21,7 +21,8 @@ LOAD_BOUNDS: Final = (
 """The upper bounds of the histogram of load times, in seconds. A last bucket counts all longer loads. Calls of a store
 behind a near cache are counted in the same buckets."""
 
-_PARTS: Final = 2**20
+PARTS: Final = 2**20
+"""Parts of a second: see ``whole_parts``."""
 
 Row = tuple[float, ...]
 """Numbers in the order of ``COUNTS``."""
@@ -940,4 +941,4 @@ def whole_parts(seconds: float) -> float:
 
     Sums of such numbers are exact in any order, so the sum over several processes never decreases by a rounding error.
     """
-    return floor(seconds * _PARTS) / _PARTS
+    return floor(seconds * PARTS) / PARTS

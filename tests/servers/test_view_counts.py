@@ -13,6 +13,7 @@ from tests.browser.traffic import published
 from tests.observability.published import look
 from tests.servers.process import running
 from tests.waiting import PATIENCE, until
+from wheelcache.observability.key_groups import group_stats
 
 pytestmark = [pytest.mark.servers, pytest.mark.alone, pytest.mark.compiled, pytest.mark.timeout(300)]
 
@@ -58,7 +59,7 @@ def shown(folder):
     found = Counter()
     for groups, total in (
         (figures.stats.groups, figures.stats),
-        (within.group_stats(), within.total()),
+        (group_stats(within.groups), within.total()),
     ):
         found.clear()
         for name, each in groups.items():

@@ -180,7 +180,8 @@ def percentiles_ms(buckets: Buckets) -> dict[str, float | None]:
 
 def present(figures: CacheFigures) -> dict[str, Any]:
     """Return the present size of a cache."""
-    return {name: totals(figures.stats, figures)[name] for name in PRESENT}
+    total = totals(figures.stats, figures)
+    return {name: total[name] for name in PRESENT}
 
 
 def worker(figures: WorkerFigures) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any, Final
 from wheelcache.busiest import FULL, NOT_STORED, NamedPaths
 from wheelcache.loading.computed_keys import repeated_share
 from wheelcache.observability.computed_tables import Samples
-from wheelcache.observability.key_groups import GroupMemory, Groups, changes, merged, merged_memory
+from wheelcache.observability.key_groups import GroupMemory, Groups, changes, group_stats, merged, merged_memory
 from wheelcache.observability.page_paths import FullPage, full_pages, no_paths
 from wheelcache.observability.tables import MINUTE
-from wheelcache.stats import GAUGES, NOTHING, GroupStats, Row, Stats, added, subtracted
+from wheelcache.stats import GAUGES, NOTHING, Row, Stats, added, subtracted
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Sum:
     def of_cache(self, name: str) -> CacheFigures:
         """Return the sum as the figures of the cache ``name``."""
         common = self._common()
-        groups = _group_stats(changes(self.groups, self.base_groups))
+        groups = group_stats(changes(self.groups, self.base_groups))
         stats = common["stats"] = replace(common["stats"], groups=groups)
         if stats.pages is not None:
             pages = replace(stats.pages, **{kind: self.paths.numbers(kind) for kind in (NOT_STORED, FULL)})
@@ -217,7 +217,7 @@ class Sum:
         return CacheFigures(
             **common,
             name=name,
-            counted=replace(self._stats(self.counts), groups=_group_stats(self.groups)),
+            counted=replace(self._stats(self.counts), groups=group_stats(self.groups)),
             workers=len(self.processes),
             since=None if self.since == inf else self.since,
             reset_at=self.reset_at,
@@ -257,10 +257,6 @@ class Sum:
 
     def _has(self, part: str) -> bool:
         return bool((self.gauges or self.settings).get(f"has_{part}"))
-
-
-def _group_stats(groups: Groups) -> dict[str, GroupStats]:
-    return {name: GroupStats.of(row) for name, row in groups.items()}
 
 
 def _sum(numbers: Iterable[Any]) -> Any:

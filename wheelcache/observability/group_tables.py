@@ -37,10 +37,12 @@ from wheelcache.observability.tables import (
     HOUR,
     KEPT,
     LONG_STEP,
+    OF_NAME,
     RESET,
     STEP,
     TOTAL,
     add_rows,
+    adds,
 )
 from wheelcache.stats import MOST_GROUPS, NO_GROUP, Row, added
 
@@ -53,7 +55,6 @@ TOGETHER: Final = 600
 _KEYS: Final = ("kind", "place", "cache", "name")
 _SUMS: Final = ", ".join(f"sum({name})" for name in COUNTS_OF_GROUP)
 _LIST: Final = ", ".join(COUNTS_OF_GROUP)
-_OF_CACHE: Final = "cache = (SELECT id FROM caches WHERE name = ?)"
 
 
 # Writing.
@@ -129,10 +130,9 @@ def _make_places(
 
 def _merge_into_rest(db: sqlite3.Connection, group: int, rest: int) -> None:
     """Add the counts of a group to the group without a name, and remove the group."""
-    adds = ", ".join(f"{name} = {name} + excluded.{name}" for name in COUNTS_OF_GROUP)
     db.execute(
         f"INSERT INTO groups SELECT kind, place, cache, ?, {_LIST} FROM groups WHERE name = ?"
-        f" ON CONFLICT (kind, place, cache, name) DO UPDATE SET {adds}",
+        f" ON CONFLICT (kind, place, cache, name) DO UPDATE SET {adds(COUNTS_OF_GROUP)}",
         (rest, group),
     )
     for hour, cache, minutes in db.execute(
@@ -230,13 +230,13 @@ def groups_between(db: sqlite3.Connection, cache: bytes, since: int, until: int)
         ("group_hours WHERE hour BETWEEN ? AND ?", whole),
     ):
         for number, *row in db.execute(
-            f"SELECT name, {_SUMS} FROM {query} AND {_OF_CACHE} GROUP BY name", (*given, cache)
+            f"SELECT name, {_SUMS} FROM {query} AND {OF_NAME} GROUP BY name", (*given, cache)
         ):
             found[names[number]] = added(found[names[number]], tuple(row))
     for hour in {since - since % HOUR, until - until % HOUR}:
         if not whole[0] <= hour <= whole[1]:
             for number, document in db.execute(
-                f"SELECT name, minutes FROM group_hours WHERE hour = ? AND {_OF_CACHE}", (hour, cache)
+                f"SELECT name, minutes FROM group_hours WHERE hour = ? AND {OF_NAME}", (hour, cache)
             ):
                 within = [row for start, row in unpacked(document).items() if since <= start < until]
                 found[names[number]] = added(found[names[number]], sum_of(within))
@@ -248,7 +248,7 @@ def seconds_between(
 ) -> list[tuple[str, int, float]]:
     """Return the seconds that groups took to compute, with their name and the start of the step or minute."""
     names = {number: name for number, name in _names(db, cache).items() if name in wanted}
-    chosen = f"name IN ({', '.join('?' * len(names))}) AND {_OF_CACHE}"
+    chosen = f"name IN ({', '.join('?' * len(names))}) AND {OF_NAME}"
     found = db.execute(
         f"SELECT name, place, load_seconds FROM groups WHERE kind = {STEP} AND place >= ? AND place < ? AND {chosen}",
         (since, until, *names, cache),
@@ -262,7 +262,7 @@ def seconds_between(
 
 
 def _names(db: sqlite3.Connection, cache: bytes) -> dict[int, str]:
-    return dict(db.execute(f"SELECT id, name FROM group_names WHERE {_OF_CACHE}", (cache,)))
+    return dict(db.execute(f"SELECT id, name FROM group_names WHERE {OF_NAME}", (cache,)))
 
 
 def memory_in(db: sqlite3.Connection, dead: Sequence[int]) -> dict[int, GroupMemory]:

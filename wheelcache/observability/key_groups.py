@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from wheelcache.observability.tables import COUNTS_OF_GROUP
-from wheelcache.stats import NO_GROUP, Row, added, subtracted
+from wheelcache.stats import NO_GROUP, PARTS, GroupStats, Row, added, subtracted
 
 Groups = Mapping[str, Row]
 """The counts of groups by name, each in the order of ``COUNTS_OF_GROUP``."""
@@ -21,8 +21,6 @@ GroupMemory = Mapping[str, "int | None"]
 
 SECONDS: Final = COUNTS_OF_GROUP.index("load_seconds")
 """The position of the computing time in the counts of a group."""
-
-_PARTS: Final = 2**20
 
 
 def changes(now: Groups, before: Groups) -> dict[str, Row]:
@@ -58,6 +56,10 @@ def sum_of_steps(steps: GroupSteps) -> dict[str, Row]:
     return found
 
 
+def group_stats(groups: Groups) -> dict[str, GroupStats]:
+    return {name: GroupStats.of(row) for name, row in groups.items()}
+
+
 def merged_memory(one: GroupMemory, other: GroupMemory) -> dict[str, int | None]:
     """Return the sums of the bytes of two processes."""
     found = {**one, **other}
@@ -72,9 +74,7 @@ def merged_memory(one: GroupMemory, other: GroupMemory) -> dict[str, int | None]
 
 def packed(minutes: Mapping[int, Row]) -> bytes:
     """Return the counts of minutes, by their starts, as a compressed JSON document. Seconds are in parts of 2**-20."""
-    rows = [
-        [start, *row[:SECONDS], round(row[SECONDS] * _PARTS), *row[SECONDS + 1 :]] for start, row in minutes.items()
-    ]
+    rows = [[start, *row[:SECONDS], round(row[SECONDS] * PARTS), *row[SECONDS + 1 :]] for start, row in minutes.items()]
     return zlib.compress(json.dumps(rows, separators=(",", ":")).encode())
 
 
@@ -88,7 +88,7 @@ def unpacked(document: bytes) -> dict[int, Row]:
         rows = json.loads(zlib.decompress(document))
     except zlib.error as error:
         raise ValueError(str(error)) from error
-    return {start: (*row[:SECONDS], row[SECONDS] / _PARTS, *row[SECONDS + 1 :]) for start, *row in rows}
+    return {start: (*row[:SECONDS], row[SECONDS] / PARTS, *row[SECONDS + 1 :]) for start, *row in rows}
 
 
 def merged_minutes(one: Mapping[int, Row], other: Mapping[int, Row]) -> dict[int, Row]:

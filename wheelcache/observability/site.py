@@ -33,7 +33,7 @@ from wheelcache.observability.recorder import Recorder
 from wheelcache.observability.rehearsals import Outcome, modes_in, put_mode, rehearsed_in
 from wheelcache.observability.releases import TOGETHER, Release, releases_in
 from wheelcache.observability.site_file import USE, SiteFile, lives
-from wheelcache.observability.spans import LENGTHS, Span, Within
+from wheelcache.observability.spans import Span, Within
 from wheelcache.observability.tables import (
     DAY,
     GAUGES_OF_WORKER,
@@ -41,6 +41,7 @@ from wheelcache.observability.tables import (
     LONG_STEP,
     LOOKUPS,
     NUMBERS,
+    OF_NAME,
     RESET,
     SETTINGS,
     STEP,
@@ -125,6 +126,7 @@ class Site:
         self.time = max((each.observer.recorder.time() for each in self.own), default=SystemClock.time())
         self._include = include
         self._caches: list[CacheFigures] | None = None
+        self._releases: list[Release] | None = None
         self._edges: dict[Path, int] = {}
 
     # The figures.
@@ -207,20 +209,22 @@ class Site:
     @property
     def edge(self) -> int:
         """The end of the last complete step of all databases, in seconds since 1970."""
-        edges = [file.read(partial(self._edge_in, file), lambda: inf) for file in self.files]
+        edges = [
+            self._edges[file.path] if file.path in self._edges else file.read(partial(self._edge_in, file), lambda: inf)
+            for file in self.files
+        ]
         return floor(min([floor(self.time / STEP) * STEP, *edges]))
 
-    def span(self, since: float, until: float = inf, *, most: int = MOST_STEPS) -> Span:
-        """Return the complete steps from ``since`` to ``until``, of a length with which there are at most ``most``.
+    def span(self, since: float, until: float = inf) -> Span:
+        """Return the complete steps from ``since`` to ``until``, of a length with which a chart has room for them.
 
         Before the last hour, they begin and end with whole minutes. There are none before the last day.
         """
         edge = self.edge
         since, until = (max(_whole(each, edge), edge - DAY) for each in (since, min(until, edge)))
         since = min(since, until)
-        shortest = _shortest(since, edge)
-        step = next((each for each in LENGTHS if each >= shortest and (until - since) / each <= most), LENGTHS[-1])
-        return Span(since - since % step, until, step)
+        span = Span(since, until, _shortest(since, edge)).with_at_most(MOST_STEPS)
+        return span._replace(since=since - since % span.step)
 
     def within(self, figures: CacheFigures, span: Span, until: int | None = None, charted: int = 0) -> Within:
         """Return the figures of a cache in a span. They are read together, so that the sums of the groups are exact.
@@ -353,12 +357,15 @@ class Site:
         return sorted(found, key=lambda event: event.at, reverse=True)[:most]
 
     def releases(self) -> list[Release]:
-        """Return the first start of workers with each release, oldest first."""
+        """Return the first start of workers with each release, oldest first. They are read once."""
+        if self._releases is not None:
+            return self._releases
         found: list[Release] = []
         for each in sorted(each for file in self.files for each in file.read(releases_in, list[Release])):
             # Each database of a site has the release.
             if not found or each.name != found[-1].name or each.at > found[-1].at + TOGETHER:
                 found.append(each)
+        self._releases = found
         return found
 
     def note(self, kind: str, by: str, name: str | None = None) -> None:
@@ -422,7 +429,7 @@ class Site:
         Raises:
             OSError, FileUnusable: if the reset cannot be stored.
         """
-        where, given = ("cache > 0", ()) if name is None else (_OF_NAME, (encoded(name),))
+        where, given = ("cache > 0", ()) if name is None else (OF_NAME, (encoded(name),))
         now = SystemClock.time()
 
         def reset(db: sqlite3.Connection) -> None:
@@ -448,8 +455,6 @@ class Site:
 
 
 _SUMS: Final = {name: f"sum({' + '.join(columns)})" for name, columns in _SUMMED.items()}
-
-_OF_NAME: Final = "cache = (SELECT id FROM caches WHERE name = ?)"
 
 _PLACES: Final = [tuple(map(NUMBERS.index, columns)) for columns in _SUMMED.values()]
 
@@ -517,13 +522,13 @@ def _workers_in(file: SiteFile, name: str, db: sqlite3.Connection) -> list[tuple
     living, _ = _processes(db, file)
     counts: dict[int, dict[int, Row]] = {WORKER: {}, WORKER_RESET: {}}
     for kind, process, *row in db.execute(
-        f"SELECT kind, place, {', '.join(COUNTS)} FROM counts WHERE kind IN ({WORKER}, {WORKER_RESET}) AND {_OF_NAME}",
+        f"SELECT kind, place, {', '.join(COUNTS)} FROM counts WHERE kind IN ({WORKER}, {WORKER_RESET}) AND {OF_NAME}",
         (encoded(name),),
     ):
         counts[kind][process] = tuple(row)
     found = []
     for process, *gauges in db.execute(
-        f"SELECT process, {_TOGETHER} FROM workers WHERE {_OF_NAME} GROUP BY process", (encoded(name),)
+        f"SELECT process, {_TOGETHER} FROM workers WHERE {OF_NAME} GROUP BY process", (encoded(name),)
     ):
         if process in living:
             one = Sum(gauges=dict(zip(GAUGES_OF_WORKER, gauges, strict=True)))

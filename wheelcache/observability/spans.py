@@ -10,8 +10,8 @@ from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.group_tables import groups_between, seconds_between
 from wheelcache.observability.key_groups import SECONDS, Groups, GroupSteps, merged
 from wheelcache.observability.recorder import Steps
-from wheelcache.observability.tables import HOUR, LEVELS, LONG_STEP, NUMBERS, STEP
-from wheelcache.stats import NOTHING, GroupStats, Row, Stats, added
+from wheelcache.observability.tables import HOUR, LEVELS, LONG_STEP, NUMBERS, OF_NAME, STEP
+from wheelcache.stats import NOTHING, Row, Stats, added
 
 if TYPE_CHECKING:
     import sqlite3
@@ -85,7 +85,7 @@ class Within:
             # The counts after the span are no part of its last step.
             f"SELECT CASE WHEN place < ? THEN (place - ?) / ? ELSE ? END, {columns} FROM counts"
             f" WHERE kind IN ({STEP}, {LONG_STEP}) AND place >= ? AND place < ?"
-            f" AND cache = (SELECT id FROM caches WHERE name = ?) {group_by}",
+            f" AND {OF_NAME} {group_by}",
             (span.until, span.since, span.step, span.number, span.since, until, cache),
         ):
             self._add(span.since + number * span.step, tuple(row))
@@ -123,9 +123,6 @@ class Within:
         counts = tuple(map(sum, zip(*rows, strict=True)))[len(LEVELS) :] if rows else NOTHING
         has_store, has_pages = stats.store is not None, stats.pages is not None
         return Stats.of(counts, stats.gauges(), has_store=has_store, has_pages=has_pages)
-
-    def group_stats(self) -> dict[str, GroupStats]:
-        return {name: GroupStats.of(row) for name, row in self.groups.items()}
 
     def steps(self, span: Span) -> dict[int, Any]:
         """Return the ``Step`` by start, oldest first, of the span that was read."""

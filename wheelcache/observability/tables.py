@@ -78,6 +78,9 @@ COUNTS_OF_GROUP: Final = (*GROUP_COUNTS, *MISSES.values())
 
 PUBLISHED: Final = "UPDATE caches SET published = ? WHERE id IN"
 
+OF_NAME: Final = "cache = (SELECT id FROM caches WHERE name = ?)"
+"""The condition for the rows of a cache. The argument is its encoded name."""
+
 OF_WORKER: Final = f"counts WHERE kind IN ({WORKER}, {WORKER_RESET}) AND place"
 
 
@@ -134,6 +137,11 @@ def encoded(name: str) -> bytes:
     return name.encode(errors="surrogatepass")
 
 
+def adds(names: Iterable[str]) -> str:
+    """Return the assignments that add the columns of a row to those of the present one, for an UPSERT."""
+    return ", ".join(f"{name} = {name} + excluded.{name}" for name in names)
+
+
 def add_rows(
     db: sqlite3.Connection, table: str, keys: Sequence[str], names: Sequence[str], rows: Sequence[tuple[float, ...]]
 ) -> None:
@@ -151,10 +159,9 @@ def add_rows(
     changed = {name: column for name, column in counts if any(column)}
     if "evicted_weight" in changed:
         changed["evicted_weight"] = tuple(map(storable, changed["evicted_weight"]))
-    adds = ", ".join(f"{name} = {name} + excluded.{name}" for name in changed)
     db.executemany(
         f"INSERT INTO {table} ({', '.join((*keys, *changed))}) VALUES ({', '.join('?' * (len(keys) + len(changed)))})"
-        f" ON CONFLICT ({', '.join(keys)}) DO {f'UPDATE SET {adds}' if adds else 'NOTHING'}",
+        f" ON CONFLICT ({', '.join(keys)}) DO {f'UPDATE SET {adds(changed)}' if changed else 'NOTHING'}",
         zip(*named, *changed.values(), strict=True),
     )
 

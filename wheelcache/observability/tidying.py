@@ -11,7 +11,7 @@ from wheelcache.observability.group_tables import shorten_groups
 from wheelcache.observability.inquiries import remove_old
 from wheelcache.observability.releases import note_release
 from wheelcache.observability.site_file import ALIVE, SiteFile, lives
-from wheelcache.observability.tables import DAY, HOUR, KEPT, LONG_STEP, NUMBERS, OF_WORKER, PUBLISHED, STEP, TOTAL
+from wheelcache.observability.tables import DAY, HOUR, KEPT, LONG_STEP, NUMBERS, OF_WORKER, PUBLISHED, STEP, TOTAL, adds
 from wheelcache.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -76,10 +76,9 @@ def shorten_steps(db: sqlite3.Connection, time: float) -> None:
     old = f"kind = {STEP} AND place < {time - KEPT!r}"
     if db.execute(f"SELECT 1 FROM counts WHERE {old} LIMIT 1").fetchone():
         sums = ", ".join(f"sum({name})" for name in NUMBERS)
-        adds = ", ".join(f"{name} = {name} + excluded.{name}" for name in NUMBERS)
         db.execute(
             f"INSERT INTO counts SELECT {LONG_STEP}, place - place % {LONG_STEP}, cache, {sums} FROM counts"
-            f" WHERE {old} GROUP BY 2, 3 ON CONFLICT (kind, place, cache) DO UPDATE SET {adds}"
+            f" WHERE {old} GROUP BY 2, 3 ON CONFLICT (kind, place, cache) DO UPDATE SET {adds(NUMBERS)}"
         )
         db.execute(f"DELETE FROM counts WHERE {old}")
     db.execute(

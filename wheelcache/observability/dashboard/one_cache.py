@@ -14,6 +14,7 @@ from wheelcache.observability.comparison import compare, mark_in
 from wheelcache.observability.dashboard.refusals import BadTarget
 from wheelcache.observability.event_log import CLEARED, KILLED, RESET, Event
 from wheelcache.observability.figures import CacheFigures, WorkerFigures
+from wheelcache.observability.key_groups import group_stats
 from wheelcache.observability.problems import Problem
 from wheelcache.observability.rehearsal_results import COUNTED, findings, result_of
 from wheelcache.observability.releases import Release
@@ -123,7 +124,7 @@ def details(
     name, span = figures.name, span.beginning_at(figures.reset_at or 0.0)
     within = site.within(figures, span, wanted.whole(site, span).until, CHARTED_GROUPS)
     total = within.total()
-    groups: Mapping[str, GroupStats] = within.group_stats()
+    groups: Mapping[str, GroupStats] = group_stats(within.groups)
     if wanted.is_since_reset(figures, site):
         total, groups = figures.stats, figures.stats.groups
     steps, releases = within.steps(span), site.releases()
