@@ -27,6 +27,7 @@ from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, THREADS, join, until
 from wheelcache import ManualClock, caches
 from wheelcache.core import ASKED
+from wheelcache.core.contract import VIEW
 from wheelcache.django_backend import stores
 from wheelcache.observability.stats_log import report_core
 from wheelcache.runtime.alarm import Alarm
@@ -173,6 +174,15 @@ def _close_caches():
         for key in [key for key, store in known.items() if store.cache.is_closed]:
             del known[key]
     clear_cache_handlers(setting="CACHES")
+
+
+@pytest.fixture(autouse=True)
+def _no_view():
+    """Let each test begin outside a view. Django's backend leaves the view of the last page that it looked up in the
+    context, until the next page; all tests of a process share one context."""
+    token = VIEW.set(None)
+    yield
+    VIEW.reset(token)
 
 
 @pytest.fixture

@@ -660,6 +660,8 @@ class GroupStats:
     def of(cls, counts: Row) -> GroupStats:
         """Return the statistics that have these counts: ``GROUP_COUNTS``, and the misses in the order of ``MISSES``."""
         first: Any = dict(zip(GROUP_COUNTS, counts, strict=False))
+        # In a database, the sum of no seconds is an int.
+        first["load_seconds"] = float(first["load_seconds"])
         return cls(**first, misses_by_cause=dict(zip(MISSES, map(int, counts[len(GROUP_COUNTS) :]), strict=True)))
 
 

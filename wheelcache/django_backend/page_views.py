@@ -31,7 +31,8 @@ class PageViews:
 
     def find(self) -> None:
         """Set ``VIEW`` to the name of the view of the running request, after a miss of its page, and when the page is
-        stored: a view may have asked for other pages in between."""
+        stored: a view may have asked for other pages in between. Only pages are counted for ``VIEW``, so it stays set
+        until the next page."""
         self.are_used = True
         request = _running_request()
         VIEW.set(None if request is None else _view_of(request))
