@@ -139,8 +139,9 @@ def test_behind_a_login_the_figures_move_while_traffic_runs(page):
         page.open()
         assert page.is_fresh()
         page.run("window.wasNotReloaded = true")
-        before = {name: page.number(name) for name in ("requests", "hits", "misses")}
+        # Before the numbers: the page may be updated while they are read.
         updated = page.text("#updated-line")
+        before = {name: page.number(name) for name in ("requests", "hits", "misses")}
         assert until(lambda: all(page.number(name) > before[name] for name in before), SOON)
         assert page.text("#updated-line") != updated
         assert page.run("return window.wasNotReloaded")
