@@ -20,6 +20,7 @@ pytestmark = pytest.mark.compiled
 
 runs = Counter()
 FETCH = "django.middleware.cache.FetchFromCacheMiddleware"
+PAGE = "wheelcache.django_backend.pages.PageMiddleware"
 UPDATE = "django.middleware.cache.UpdateCacheMiddleware"
 
 
@@ -140,6 +141,13 @@ def test_the_second_look_up_of_a_page_belongs_to_its_view_too(whole_site):
     hits, misses, _, loads = rows()["varied"]
     assert (hits + misses, loads) == (5, 2)
     assert runs == {"varied": 2}
+
+
+def test_the_computations_of_pages_whose_tags_are_collected_are_counted(site):
+    with override_settings(MIDDLEWARE=[PAGE, UPDATE, FETCH]):
+        for theme in ("dark", "light", "light"):
+            get("/varied", theme=theme)
+    assert rows()["varied"][-1] == 2
 
 
 def test_decorated_views_are_counted_by_their_name(site):

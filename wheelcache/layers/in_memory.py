@@ -85,9 +85,11 @@ class InMemory:
     def set(
         self, key: Any, value: Any, ttl: float | None, tags: tuple[str, ...] = (), since: int = 0, grace: float = 0.0
     ) -> bool:
-        since = since or self._counted_since(key)
+        # A page with tags began before its miss, whose computation is counted all the same.
+        counted_since = self._counted_since(key)
         if ttl is not None and ttl <= 0:
             return self.cache.delete(key)
+        since = since or counted_since
         return self._store(key, self.codec.encode(value), ttl, self.names(tags) if tags else (), since, grace)
 
     def _store(
