@@ -221,8 +221,9 @@ class _Watched(_Tagged):
     """A request whose page may be stored: its parts are watched, and its response."""
 
     def __init__(self, request: HttpRequest, notes: PageNotes) -> None:
-        super().__init__(request, notes.tags)
+        # First, since it may fail: the tags of a request that has begun would stay in the context.
         notes.ignored.load()
+        super().__init__(request, notes.tags)
         self._notes = notes
         # A thread keeps the language and the time zone of an earlier request if nothing deactivates them.
         self._language, self._zone = get_language(), timezone.get_current_timezone_name()
