@@ -18,6 +18,7 @@ receivers of ``request_started``, which run before that.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextvars import Token
 from io import BytesIO
 from types import CodeType
 from typing import Any, Final, cast
@@ -170,6 +171,7 @@ class PageMiddleware:
             return self._answer_async(request)
         watch = _begin(request)
         try:
+            watch.begin()
             response: HttpResponseBase = self._get_response(request)
         finally:
             # An exception gets here with DEBUG_PROPAGATE_EXCEPTIONS, and if a time limit or a signal handler raises it.
@@ -180,6 +182,7 @@ class PageMiddleware:
     async def _answer_async(self, request: HttpRequest) -> HttpResponseBase:
         watch = _begin(request)
         try:
+            watch.begin()
             response: HttpResponseBase = await self._get_response(request)
         finally:
             watch.close()
@@ -199,11 +202,16 @@ class _Tagged:
     def __init__(self, request: HttpRequest, tags: set[str]) -> None:
         self._request = request
         self._tags = request.cache_tags = tags  # type: ignore[attr-defined]
-        self._begun = page_tags.begin(request)
+        self._begun: Token[Any] | None = None
+
+    def begin(self) -> None:
+        """Begin to collect the tags of the page, until ``close``."""
+        self._begun = page_tags.begin(self._request)
 
     def close(self) -> None:
         """End the watch, also after an exception."""
-        page_tags.end(self._begun)
+        if self._begun is not None:
+            page_tags.end(self._begun)
 
     def end(self, response: HttpResponseBase) -> None:
         given = self._request.cache_tags  # type: ignore[attr-defined]
@@ -221,9 +229,8 @@ class _Watched(_Tagged):
     """A request whose page may be stored: its parts are watched, and its response."""
 
     def __init__(self, request: HttpRequest, notes: PageNotes) -> None:
-        # First, since it may fail: the tags of a request that has begun would stay in the context.
-        notes.ignored.load()
         super().__init__(request, notes.tags)
+        notes.ignored.load()
         self._notes = notes
         # A thread keeps the language and the time zone of an earlier request if nothing deactivates them.
         self._language, self._zone = get_language(), timezone.get_current_timezone_name()
