@@ -87,7 +87,7 @@ deep: packages  ## The deep tests with all their cases: many threads or processe
 	$(call run-tests,, and deep)
 
 mutants: export WHEELCACHE_CORE = compiled
-mutants: packages  ## Which of 40 small changes of meaning, in copies of the package, no test detects
+mutants: packages  ## Which small changes of meaning, in copies of the package, no test detects
 	@$(MAKE) --no-print-directory $(VENV)/.dev
 	$(BIN)/python -m tests.mutants
 
