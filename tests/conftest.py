@@ -2,6 +2,7 @@ import asyncio
 import gc
 import logging
 import os
+import random
 import shutil
 import signal
 import sys
@@ -16,6 +17,7 @@ from importlib.util import find_spec
 import pytest
 from django.test.signals import clear_cache_handlers
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests import shared_stamps, tracking
 from tests.memcached_server import memcached_server
@@ -55,11 +57,14 @@ FOLDERS = {"browser", "conformance", "servers"}
 """Each of the same name as the marker of all its tests."""
 
 # On a busy machine, any example may take long, and so may making one. The examples are the same in each run, so a test
-# that begins to fail was made to fail by a change. "random" looks for new ones.
+# that begins to fail was made to fail by a change. "random" looks for new ones, and --hypothesis-seed repeats them.
 settings.register_profile("full", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("full")
 settings.register_profile("quick", max_examples=20, stateful_step_count=30)
 settings.register_profile("random", derandomize=False)
+# Hypothesis also draws constants from the source of all local modules that are imported so far, unless the checkout is
+# in a folder named test. Which ones are, depends on the tests that this process of pytest-xdist happened to run before.
+providers._get_local_constants = lambda: providers._local_constants
 
 
 # The first write of a process logs its core: not during the test that happens to make it.
@@ -148,6 +153,15 @@ def pytest_collection_modifyitems(config, items):
         for machine in {item.cls for item in items if item.cls and issubclass(item.cls, unittest.TestCase)}:
             # State machines have settings of their own, which come before those of a profile.
             machine.settings = settings.get_profile("quick")
+
+
+@pytest.fixture(autouse=True)
+def _seeded(request):
+    """Let each test draw the same numbers in each run. With --hypothesis-seed, they follow from that."""
+    state = random.getstate()
+    random.seed(f"{request.config.getoption('hypothesis_seed')} {request.node.nodeid}")
+    yield
+    random.setstate(state)
 
 
 @pytest.fixture(scope="session", autouse=True)

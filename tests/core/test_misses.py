@@ -99,6 +99,19 @@ def test_each_cause_is_known_while_the_entry_is_there_and_afterwards(make, clock
 
 
 @COMPILED_ONLY
+@pytest.mark.parametrize("is_swept", [False, True])
+def test_a_refused_value_is_the_cause_whether_or_not_the_wheel_has_removed_the_expired_entry(make, clock, is_swept):
+    core = make(max_entries=100, max_weight=10)
+    core.set("key", 1, None)
+    core.touch("key", 1)
+    clock.now = 2.0
+    if is_swept:
+        core.advance()
+    core.set("key", 2, None, weight=11)
+    assert cause(core, "key") is MissCause.NOT_STORED
+
+
+@COMPILED_ONLY
 def test_a_value_that_came_too_late_was_not_stored(make):
     core = make(max_entries=100)
     watch = core.watch("key")

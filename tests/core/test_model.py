@@ -394,6 +394,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
             self.end_of_the_walk()
 
 
+@pytest.mark.hypothesis
 @pytest.mark.timeout(600)
 def test_a_core_does_what_the_model_does(core_class):
     machine = type("CoreMachine", (CoreAgainstModel,), {"core_class": core_class})

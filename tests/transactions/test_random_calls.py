@@ -99,6 +99,7 @@ class Blocks(RuleBasedStateMachine):
         assert set(self.cache.keys("*")) == set(expected)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.django_db(transaction=True)
 def test_random_calls_in_blocks_agree_with_the_model():
     with override_settings(CACHES={"default": SETTINGS["wheel"]}):

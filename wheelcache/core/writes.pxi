@@ -106,7 +106,8 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     if write.weight > map.max_weight:
         if index:
             remove_entry(map, index, REPLACED, write.now, gone)
-        outcome = refused(map, index, write, TOO_HEAVY)
+        # An expired entry leaves as EXPIRED, but what later look-ups miss is the refused value.
+        outcome = refused(map, 0, write, TOO_HEAVY)
     else:
         if not index or due > fresh_until or core.weighs or map.stamps.given or write.tags is not NULL:
             reserve(map, index, due > fresh_until, write.weight if core.weighs else 0, write.tags is not NULL)
