@@ -4,6 +4,8 @@ BIN := $(VENV)/bin
 PORT ?= 8000
 # Processes that the tests run in. Many tests wait for a server or a thread, so four of them keep two cores busy.
 WORKERS ?= 4
+# Of the examples that `make deep` tries.
+SEED := $(or $(SEED),$(shell date +%s))
 MANAGE := $(BIN)/python example_project/manage.py
 PYTEST := $(BIN)/python -m pytest
 
@@ -23,7 +25,7 @@ ifeq ($(and $(shell command -v cc),$(if $(wildcard wheelcache/core/_core*.so),,m
 CORE += compiler-found
 endif
 
-.PHONY: help run run-flask demo restart cluster free-port data test check deep mutants test-python-core oldest docs lint packages reference bench advise wheel sanitize clean compiler-found
+.PHONY: help run run-flask demo restart cluster free-port data test check deep mutants test-python-core test-new-user oldest docs lint packages reference bench advise wheel sanitize clean compiler-found
 
 help:  ## List the commands
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,9 +84,10 @@ check: packages  ## Style, types and every test, on the compiled core, with one 
 	$(call run-tests,--one-deep-case)
 
 deep: export WHEELCACHE_CORE = compiled
-deep: packages  ## The deep tests with all their cases: many threads or processes, an exception at every point
+deep: packages  ## The deep tests with all their cases, and new examples for all tests with Hypothesis
 	@$(MAKE) --no-print-directory $(VENV)/.dev
-	$(call run-tests,, and deep)
+	@echo "To repeat these examples: make deep SEED=$(SEED)"
+	$(call run-tests,--hypothesis-profile random --hypothesis-seed $(SEED), and (deep or hypothesis))
 
 mutants: export WHEELCACHE_CORE = compiled
 mutants: packages  ## Which small changes of meaning, in copies of the package, no test detects
@@ -92,9 +95,13 @@ mutants: packages  ## Which small changes of meaning, in copies of the package, 
 	$(BIN)/python -m tests.mutants
 
 test-python-core: export WHEELCACHE_CORE = python
-test-python-core: packages  ## The tests of the engine, the timers and the backends without a store behind, on the core in Python
+test-python-core: packages  ## The deep tests, and those with Hypothesis, of code that meets the core directly, on the core in Python
 	@$(MAKE) --no-print-directory $(VENV)/.dev
-	$(call run-tests,--one-deep-case -k "not tier" $(ON_BOTH_CORES), and not servers and not browser)
+	$(call run-tests,--one-deep-case -k "not tier" $(ON_BOTH_CORES), and (deep or hypothesis) and not servers and not browser)
+
+# On the core in Python.
+test-new-user:  ## make test in a clean clone of the last commit, as a user without a compiler and without root
+	tests/new_user.sh
 
 # `make check` has the newest versions that this Python can have.
 oldest: $(VENV)/.dev  ## The tests of the backends, on the oldest supported versions of Django and Flask-Caching
