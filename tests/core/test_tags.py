@@ -97,6 +97,18 @@ class TestDrop:
         assert len(core) == 0
         assert core.next_due == inf
 
+    def test_so_is_one_if_the_sweep_ends_among_thousands_of_entries_without_tags(self, make):
+        core = make()
+        for key in range(5000):
+            core.set(key, key, None)
+        core.set("red", 1, None, tags=(RED,))
+        core.set("blue", 2, None, tags=(BLUE,))
+        core.drop_tag("red")
+        core.drain(1)
+        core.drop_tag("blue")
+        sweep(core)
+        assert len(core) == 5000
+
     def test_after_the_first_drop_the_next_sweep_is_due_within_a_second_while_entries_have_tags(self, make, clock):
         core = make(interval=0.25)
         for key in range(3):

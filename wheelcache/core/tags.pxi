@@ -197,7 +197,8 @@ cdef Py_ssize_t sweep(Map *map, Py_ssize_t budget, double now, Gone *gone) noexc
         index -= 1
         looked += 1
         if block_of(&map.entries, index).tags is NULL:
-            map.tags.sweep = index & ~(BLOCK - 1)
+            # At least 1, as 0 would skip the end above.
+            map.tags.sweep = max(index & ~(BLOCK - 1), <uint32_t>1)
             continue
         map.tags.sweep = index
         entry = at(&map.entries, index)
