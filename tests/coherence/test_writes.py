@@ -1,5 +1,6 @@
 """The effects of a write on the entries, loads and leases of other processes."""
 
+import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -212,7 +213,19 @@ REWRITES = {
 }
 
 
-@pytest.mark.usefixtures("hasty_interpreter")
+@pytest.fixture
+def eager_collector(small_heap):
+    """Let nearly every allocation start a collection that runs code in Python, as a finalizer would, so that other
+    threads run."""
+    before = gc.get_threshold()
+    gc.callbacks.append(run_code := lambda phase, info: None)
+    gc.set_threshold(1)
+    yield
+    gc.set_threshold(*before)
+    gc.callbacks.remove(run_code)
+
+
+@pytest.mark.usefixtures("hasty_interpreter", "eager_collector")
 @pytest.mark.parametrize("write", REWRITES.values(), ids=REWRITES)
 def test_beside_a_writer_in_a_tight_loop_the_readers_of_its_process_never_miss(process, write):
     cache = process()

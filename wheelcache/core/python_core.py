@@ -133,7 +133,10 @@ class PythonCore:
             clock = self._clock
             if entry.fresh_until > clock() and not (entry.tags and self._map.tags.are_dropped(entry.tags)):
                 table, trust = self._table, self._trusted_until
-                if table is None or ((trust is None or trust[0] > moment()) and table[entry.slot] == entry.stamp):
+                if table is None or (
+                    (trust is None or trust[0] > moment())
+                    and (table[entry.slot] == entry.stamp or self._is_restamped(entry, table))
+                ):
                     value = entry.value
                     entries.move_to_end(key)
                     next(self._hits)
@@ -144,6 +147,15 @@ class PythonCore:
         if self._gate_error is not None:
             self._check_gate()
         return default
+
+    def _is_restamped(self, entry: Any, table: Any) -> bool:
+        """Return whether an entry is current after a step in which another thread may be giving it a new stamp.
+
+        Before Python 3.12, the garbage collector may run finalizers in the middle of that step, and these let other
+        threads run: see ``StampWords.restamp``.
+        """
+        with self._lock:
+            return bool(table[entry.slot] == entry.stamp)
 
     # Below: reads that neither count nor move an entry.
 
