@@ -93,7 +93,8 @@ def test_a_parent_of_another_user_is_refused(make, site, monkeypatch):
     if os.geteuid() == 0:
         os.chown(site, NOBODY, NOBODY)
     else:
-        monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+        user = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: user + 1)
     with pytest.raises(FileUnusable, match="must belong to root or to the user"):
         make()
 

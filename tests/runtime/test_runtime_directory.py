@@ -18,7 +18,7 @@ from wheelcache.observability.site_file import SiteFile
 from wheelcache.runtime import private_files
 from wheelcache.runtime.private_files import runtime_directory
 
-ANOTHER_USER = 65534
+ANOTHER_USER = os.geteuid() + 1
 
 
 @pytest.fixture
