@@ -275,9 +275,12 @@ REASONS: Final[Mapping[str, Reason]] = {
         "depends on the cookie basket, which this visitor has; only a rule gives it a lifetime",
     ),
     "companion": _reason(
-        "The application did not report on what the page depends: its middleware or extension is missing.",
-        "Put PageMiddleware first in MIDDLEWARE (Django), or call PageNotes.vary_on.",
+        "The application did not report on what the page depends: its middleware or extension is missing, or cannot "
+        "read the response.",
+        "Put PageMiddleware first in MIDDLEWARE (Django), or call PageNotes.vary_on. If the response cannot be read, "
+        "the log of the site names the cause.",
         "the application reported no dependencies",
+        "a response that cannot be read",
     ),
     "client address": _reason(
         "The application read the address of the visitor.",

@@ -53,6 +53,8 @@ MOST_INFLATED: Final = 8 << 20
 
 BLANK: Final = b"-" * WIDTH
 
+ASCII: Final = "".join(map(chr, range(128)))
+
 FIELD: Final = b"csrfmiddlewaretoken"
 NEAR: Final = 200
 """Bytes between the name of the field and its value, at most."""
@@ -102,29 +104,33 @@ class IssuedTokens:
         self.asked = 0
         self.random_bytes: int | None = None
         self._issued: list[Issued] = []
+        self._uncompressed: bytes | None = None
 
     def add(self, issued: Issued) -> None:
         self._issued.append(issued)
+
+    def compress(self, response: HttpResponseBase) -> None:
+        """Compress a response if GZipMiddleware would have done so."""
+        if self.random_bytes is None:
+            return
+        self._uncompressed = _content(response)
+        request = cast(HttpRequest, _Compressible({"HTTP_ACCEPT_ENCODING": "gzip"}))
+        compressing = gzip.GZipMiddleware(_unused)
+        compressing.max_random_bytes = self.random_bytes  # type: ignore[misc]
+        compressing.process_response(request, response)
 
     def blanked(self, response: HttpResponseBase, meta: dict[str, Any], most: int) -> Blanked | Refusal | None:
         """Return a response with blanks in place of its tokens, or the reason why it must not be stored; None if it has
         no tokens.
 
-        If GZipMiddleware would have compressed the response, it does so now.
-
         Args:
             most: the maximum size of a body that is stored, in bytes.
         """
-        body = response.content if isinstance(response, HttpResponse) else b""
-        if self.random_bytes is not None:
-            request = cast(HttpRequest, _Compressible({"HTTP_ACCEPT_ENCODING": "gzip"}))
-            compressing = gzip.GZipMiddleware(_unused)
-            compressing.max_random_bytes = self.random_bytes  # type: ignore[misc]
-            compressing.process_response(request, response)
+        body = _content(response) if self._uncompressed is None else self._uncompressed
         has_tokens = self.asked > 0 or bool(self._issued)
         if len(body) > most:
             return refusal("max_body", "longer than max_body") if has_tokens else None
-        if FIELD.decode().encode(response.charset, "replace") != FIELD:
+        if not _contains_ascii(response.charset):
             return refusal("csrf", "an encoding in which CSRF tokens are not found")
         why = self._refusal(response, meta) if has_tokens else None
         if why is not None:
@@ -177,6 +183,22 @@ class IssuedTokens:
         if {**expected, "expires": ""} != {**sent, "expires": ""}:
             return ALTERED
         return None
+
+
+def _content(response: HttpResponseBase) -> bytes:
+    return response.content if isinstance(response, HttpResponse) else b""
+
+
+def _contains_ascii(charset: str) -> bool:
+    """Return whether text in an encoding, perhaps after a byte order mark, contains ASCII as it is, so that tokens are
+    found in it.
+
+    Python does not know all charsets that pages name, and some of its codecs are for other purposes.
+    """
+    try:
+        return ASCII.encode(charset).endswith(ASCII.encode())
+    except (LookupError, TypeError, ValueError):
+        return False
 
 
 def _places(body: bytes, token: bytes) -> Iterator[int]:
@@ -241,7 +263,7 @@ def _unused(request: HttpRequest) -> HttpResponse:
 
 def _other_headers(response: HttpResponseBase) -> Iterator[str]:
     """Iterate over the status line and all headers, except the cookie of the token."""
-    yield response.reason_phrase
+    yield str(response.reason_phrase)
     for name, value in response.headers.items():
         yield from (name, value)
     yield from (str(morsel) for name, morsel in response.cookies.items() if name != settings.CSRF_COOKIE_NAME)
