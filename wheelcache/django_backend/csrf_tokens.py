@@ -17,7 +17,6 @@ import time
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import suppress
 from os import urandom
 from typing import Any, Final, NamedTuple, cast
 
@@ -27,7 +26,7 @@ from django.http.response import HttpResponseBase
 from django.middleware import csrf, gzip
 from django.utils.text import compress_string
 
-from wheelcache.http_cache.blanks import FOREIGN, Blanked, Blanks, Filled
+from wheelcache.http_cache.blanks import FOREIGN, HIDDEN, Blanked, Blanks, Filled
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.variants import are_usual, cookies
 
@@ -47,7 +46,6 @@ BIASED: Final = bytes(range(UNIFORM, 256))
 SECRET: Final = re.compile(rf"[a-zA-Z0-9]{{{LENGTH}}}(?:[a-zA-Z0-9]{{{LENGTH}}})?")
 PLAIN: Final = re.compile(rb"[a-zA-Z0-9]*")
 
-GZIP: Final = b"\x1f\x8b"
 MOST_INFLATED: Final = 8 << 20
 """Bytes."""
 
@@ -251,6 +249,16 @@ def _has_foreign_token(body: bytes) -> bool:
     return False
 
 
+def _inflated(body: bytes) -> bytes | None:
+    """Return what browsers make of a body that is compressed with gzip; None if they may see more than is found."""
+    inflating = zlib.decompressobj(wbits=31)
+    try:
+        found = inflating.decompress(body, MOST_INFLATED)
+    except zlib.error:
+        return None
+    return found if inflating.eof and not inflating.unused_data else None
+
+
 class _Compressible(NamedTuple):
     """A request, as far as GZipMiddleware reads it."""
 
@@ -316,12 +324,11 @@ class CsrfTokens:
         if frameworks may read the header differently."""
         return (cookies(header) or {}).get(self.cookie, b"") if are_usual(header) else None
 
-    def is_foreign(self, body: bytes) -> bool:
-        if body[:2] == GZIP:
-            # A stream that GZipMiddleware has compressed.
-            with suppress(zlib.error):
-                body = zlib.decompressobj(wbits=31).decompress(body, MOST_INFLATED)
-        return _has_foreign_token(body)
+    def refused(self, body: bytes, *, is_compressed: bool) -> Refusal | None:
+        found = _inflated(body) if is_compressed else body
+        if found is None:
+            return HIDDEN
+        return FOREIGN if _has_foreign_token(found) else None
 
     def fill(self, blanks: Blanks, secret: str) -> Filled:
         secret = secret or _random().decode()

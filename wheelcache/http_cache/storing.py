@@ -11,7 +11,7 @@ from urllib.parse import quote, urljoin
 
 from wheelcache import options
 from wheelcache.http_cache import rules
-from wheelcache.http_cache.blanks import Filled, for_one_visitor
+from wheelcache.http_cache.blanks import HIDDEN, Filled, for_one_visitor, may_hide_tokens
 from wheelcache.http_cache.figures import Figures
 from wheelcache.http_cache.headers import CACHE_TAG, Headers, cache_tags, decoded, single, values, without
 from wheelcache.http_cache.keys import parts_of_url
@@ -205,6 +205,8 @@ class Storing:
             return notes.refused
         if self.settings.needs_notes and not notes.is_keyed:
             return NO_COMPANION
+        if self.settings.tokens is not None and may_hide_tokens(page.headers):
+            return HIDDEN
         page.fields |= notes.fields
         if page.blanks is not None and COOKIE in page.fields:
             return WHOLE_COOKIE
