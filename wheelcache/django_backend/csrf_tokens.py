@@ -17,6 +17,8 @@ import time
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator
+from gzip import BadGzipFile, GzipFile
+from io import BytesIO
 from os import urandom
 from typing import Any, Final, NamedTuple, cast
 
@@ -250,13 +252,15 @@ def _has_foreign_token(body: bytes) -> bool:
 
 
 def _inflated(body: bytes) -> bytes | None:
-    """Return what browsers make of a body that is compressed with gzip; None if they may see more than is found."""
-    inflating = zlib.decompressobj(wbits=31)
+    """Return the text of a body that is compressed with gzip; None if browsers may see more of it than is found here.
+
+    Django's GZipMiddleware makes a member of each piece of an asynchronous stream.
+    """
     try:
-        found = inflating.decompress(body, MOST_INFLATED)
-    except zlib.error:
+        found = GzipFile(fileobj=BytesIO(body)).read(MOST_INFLATED + 1)
+    except (BadGzipFile, EOFError, zlib.error):
         return None
-    return found if inflating.eof and not inflating.unused_data else None
+    return found if len(found) <= MOST_INFLATED else None
 
 
 class _Compressible(NamedTuple):
