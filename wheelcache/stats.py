@@ -275,9 +275,12 @@ REASONS: Final[Mapping[str, Reason]] = {
         "depends on the cookie basket, which this visitor has; only a rule gives it a lifetime",
     ),
     "companion": _reason(
-        "The application did not report on what the page depends: its middleware or extension is missing.",
-        "Put PageMiddleware first in MIDDLEWARE (Django), or call PageNotes.vary_on.",
+        "The application did not report on what the page depends: its middleware or extension is missing, or cannot "
+        "read the response.",
+        "Put PageMiddleware first in MIDDLEWARE (Django), or call PageNotes.vary_on. If the response cannot be read, "
+        "the log of the site names the cause.",
         "the application reported no dependencies",
+        "a response that cannot be read",
     ),
     "client address": _reason(
         "The application read the address of the visitor.",
@@ -318,7 +321,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "csrf": _reason(
         "The page has a CSRF token that the cache cannot replace with that of another visitor.",
         "Let {% csrf_token %} write each token into the page, and keep no form in another cache. If the token is in "
-        "the session, let a script fetch it from a URL of its own.",
+        "the session, let a script fetch it from a URL of its own. Inside the cache, compress with gzip only.",
         "a CSRF token that is not in the body as it is",
         "the CSRF secret, or another token of it, in the body",
         "the CSRF secret, or a token, in a header",
@@ -326,6 +329,7 @@ REASONS: Final[Mapping[str, Reason]] = {
         "CSRF token in a streamed body",
         "a piece or another form of a CSRF token in the body",
         "an encoding in which CSRF tokens are not found",
+        "a content coding in which CSRF tokens are not found",
         "too many CSRF tokens",
         "CSRF token in a body that is changed inside the cache",
         "CSRF token in a page that depends on the whole Cookie header",

@@ -11,10 +11,12 @@ from flask_wtf import CSRFProtect
 from jinja2 import FileSystemLoader
 from werkzeug.exceptions import NotFound
 from werkzeug.middleware.proxy_fix import ProxyFix
+from werkzeug.test import run_wsgi_app
 
+from tests.http_cache import odd_responses
 from tests.http_cache.middleware import SHOWN, VISITORS, ByCookie, assert_that_each_visitor_gets_their_page, target_of
 from tests.http_cache.page_tags import PageTags
-from tests.http_cache.site import EPOCH, WsgiSite, answer_of, hits, is_stored
+from tests.http_cache.site import EPOCH, Response, WsgiSite, answer_of, hits, is_stored
 from tests.http_cache.why import traced
 from tests.waiting import until
 from wheelcache.flask_backend import HTTPCache
@@ -517,3 +519,31 @@ def test_requests_are_counted_for_the_endpoint_of_their_page(site):
     assert groups["cached"].hits == stats.hits >= 1
     assert sum(each.misses for each in stats.groups.values()) == stats.misses
     assert sum(each.refused for each in stats.groups.values()) == sum(stats.pages.not_stored.values())
+
+
+ODD = {
+    "status": lambda: ("page", "fine"),
+    "header": lambda: ("page", {"X-Name": "\u017c"}),
+    "tags": lambda: setattr(flask.g, "cache_tags", 7) or "page",
+    **{
+        each: lambda each=each: ("page", {"Content-Type": each, "Cache-Control": "max-age=60"})
+        for each in odd_responses.CONTENT_TYPES
+    },
+}
+
+
+def comparable(answer):
+    body, status, headers = answer
+    return odd_responses.comparable(Response(b"".join(body), {name.lower(): value for name, value in headers}, status))
+
+
+@pytest.mark.parametrize("name", ODD, ids=lambda name: repr(name[:60]))
+def test_an_odd_response_is_as_without_the_cache(make_site, name):
+    site, plain = make_site(rules=[("/odd", ttl(60))]), flask.Flask(__name__)
+    for app in (site.app, plain):
+        app.add_url_rule("/odd", view_func=ODD[name], methods=["GET", "POST"])
+    for method in ("GET", "GET", "POST"):
+        environ = site.environ(*site.parts("/odd", method=method))
+        # Not by ``answer_of``, for which each status has a number.
+        answer, expected = (run_wsgi_app(app, environ.copy()) for app in (site.app, plain))
+        assert comparable(answer) == comparable(expected)

@@ -8,6 +8,7 @@ WRITING = ("tests/engine", "tests/loading", "tests/coherence", "tests/transactio
 COHERENCE = ("tests/coherence", "tests/transactions", "tests/backends", "tests/django_backend/test_coherence.py")
 NEAR = ("tests/near_cache", "tests/backends", "tests/django_backend/test_tiered.py")
 PAGES = ("tests/http_cache",)
+TOKENS = ("tests/django_backend/pages/test_csrf_tokens.py",)
 
 
 class Mutant(NamedTuple):
@@ -279,6 +280,48 @@ MUTANTS = [
         "if request.has_session and COOKIE not in page.fields and not",
         "if not request.has_session and COOKIE not in page.fields and not",
         PAGES,
+    ),
+    Mutant(
+        "a page is not stored if its content coding may hide a token of another visitor",
+        "http_cache/storing.py",
+        "if self.settings.tokens is not None and may_hide_tokens(page.headers):",
+        "if self.settings.tokens is None and may_hide_tokens(page.headers):",
+        TOKENS,
+    ),
+    Mutant(
+        "a token of another visitor is also found in a page that is compressed with gzip",
+        "django_backend/csrf_tokens.py",
+        "found = _inflated(body) if is_compressed else body",
+        "found = body",
+        TOKENS,
+    ),
+    Mutant(
+        "text in another element than the name of the field is no token",
+        "django_backend/csrf_tokens.py",
+        'if b"<" not in between and (not is_short or',
+        "if (not is_short or",
+        TOKENS,
+    ),
+    Mutant(
+        "an answer with a token has no headers for other caches",
+        "http_cache/blanks.py",
+        "OF_THE_BODY | FOR_OTHER_CACHES | {",
+        "OF_THE_BODY | {",
+        TOKENS,
+    ),
+    Mutant(
+        "each hit with a token renews its cookie",
+        "django_backend/csrf_tokens.py",
+        "if second != now:",
+        "if not before:",
+        TOKENS,
+    ),
+    Mutant(
+        "a response that the companion cannot read is sent all the same",
+        "http_cache/notes.py",
+        "except UNEXPECTED:",
+        "except ArithmeticError:",
+        ("tests/django_backend/pages/test_odd_responses.py", "tests/flask_backend/test_pages.py"),
     ),
     Mutant(
         "a response to a request with Authorization is stored only where RFC 9111 allows it",

@@ -17,7 +17,8 @@ import time
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import suppress
+from gzip import BadGzipFile, GzipFile
+from io import BytesIO
 from os import urandom
 from typing import Any, Final, NamedTuple, cast
 
@@ -27,7 +28,7 @@ from django.http.response import HttpResponseBase
 from django.middleware import csrf, gzip
 from django.utils.text import compress_string
 
-from wheelcache.http_cache.blanks import FOREIGN, Blanked, Blanks, Filled
+from wheelcache.http_cache.blanks import FOREIGN, HIDDEN, Blanked, Blanks, Filled
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.variants import are_usual, cookies
 
@@ -47,11 +48,12 @@ BIASED: Final = bytes(range(UNIFORM, 256))
 SECRET: Final = re.compile(rf"[a-zA-Z0-9]{{{LENGTH}}}(?:[a-zA-Z0-9]{{{LENGTH}}})?")
 PLAIN: Final = re.compile(rb"[a-zA-Z0-9]*")
 
-GZIP: Final = b"\x1f\x8b"
 MOST_INFLATED: Final = 8 << 20
 """Bytes."""
 
 BLANK: Final = b"-" * WIDTH
+
+ASCII: Final = "".join(map(chr, range(128)))
 
 FIELD: Final = b"csrfmiddlewaretoken"
 NEAR: Final = 200
@@ -102,29 +104,33 @@ class IssuedTokens:
         self.asked = 0
         self.random_bytes: int | None = None
         self._issued: list[Issued] = []
+        self._uncompressed: bytes | None = None
 
     def add(self, issued: Issued) -> None:
         self._issued.append(issued)
+
+    def compress(self, response: HttpResponseBase) -> None:
+        """Compress a response if GZipMiddleware would have done so."""
+        if self.random_bytes is None:
+            return
+        self._uncompressed = _content(response)
+        request = cast(HttpRequest, _Compressible({"HTTP_ACCEPT_ENCODING": "gzip"}))
+        compressing = gzip.GZipMiddleware(_unused)
+        compressing.max_random_bytes = self.random_bytes  # type: ignore[misc]
+        compressing.process_response(request, response)
 
     def blanked(self, response: HttpResponseBase, meta: dict[str, Any], most: int) -> Blanked | Refusal | None:
         """Return a response with blanks in place of its tokens, or the reason why it must not be stored; None if it has
         no tokens.
 
-        If GZipMiddleware would have compressed the response, it does so now.
-
         Args:
             most: the maximum size of a body that is stored, in bytes.
         """
-        body = response.content if isinstance(response, HttpResponse) else b""
-        if self.random_bytes is not None:
-            request = cast(HttpRequest, _Compressible({"HTTP_ACCEPT_ENCODING": "gzip"}))
-            compressing = gzip.GZipMiddleware(_unused)
-            compressing.max_random_bytes = self.random_bytes  # type: ignore[misc]
-            compressing.process_response(request, response)
+        body = _content(response) if self._uncompressed is None else self._uncompressed
         has_tokens = self.asked > 0 or bool(self._issued)
         if len(body) > most:
             return refusal("max_body", "longer than max_body") if has_tokens else None
-        if FIELD.decode().encode(response.charset, "replace") != FIELD:
+        if not _contains_ascii(response.charset):
             return refusal("csrf", "an encoding in which CSRF tokens are not found")
         why = self._refusal(response, meta) if has_tokens else None
         if why is not None:
@@ -179,6 +185,22 @@ class IssuedTokens:
         return None
 
 
+def _content(response: HttpResponseBase) -> bytes:
+    return response.content if isinstance(response, HttpResponse) else b""
+
+
+def _contains_ascii(charset: str) -> bool:
+    """Return whether text in an encoding, perhaps after a byte order mark, contains ASCII as it is, so that tokens are
+    found in it.
+
+    Python does not know all charsets that pages name, and some of its codecs are for other purposes.
+    """
+    try:
+        return ASCII.encode(charset).endswith(ASCII.encode())
+    except (LookupError, TypeError, ValueError):
+        return False
+
+
 def _places(body: bytes, token: bytes) -> Iterator[int]:
     place = body.find(token)
     while place >= 0:
@@ -229,6 +251,18 @@ def _has_foreign_token(body: bytes) -> bool:
     return False
 
 
+def _inflated(body: bytes) -> bytes | None:
+    """Return the text of a body that is compressed with gzip; None if browsers may see more of it than is found here.
+
+    Django's GZipMiddleware makes a member of each piece of an asynchronous stream.
+    """
+    try:
+        found = GzipFile(fileobj=BytesIO(body)).read(MOST_INFLATED + 1)
+    except (BadGzipFile, EOFError, zlib.error):
+        return None
+    return found if len(found) <= MOST_INFLATED else None
+
+
 class _Compressible(NamedTuple):
     """A request, as far as GZipMiddleware reads it."""
 
@@ -241,7 +275,7 @@ def _unused(request: HttpRequest) -> HttpResponse:
 
 def _other_headers(response: HttpResponseBase) -> Iterator[str]:
     """Iterate over the status line and all headers, except the cookie of the token."""
-    yield response.reason_phrase
+    yield str(response.reason_phrase)
     for name, value in response.headers.items():
         yield from (name, value)
     yield from (str(morsel) for name, morsel in response.cookies.items() if name != settings.CSRF_COOKIE_NAME)
@@ -294,12 +328,11 @@ class CsrfTokens:
         if frameworks may read the header differently."""
         return (cookies(header) or {}).get(self.cookie, b"") if are_usual(header) else None
 
-    def is_foreign(self, body: bytes) -> bool:
-        if body[:2] == GZIP:
-            # A stream that GZipMiddleware has compressed.
-            with suppress(zlib.error):
-                body = zlib.decompressobj(wbits=31).decompress(body, MOST_INFLATED)
-        return _has_foreign_token(body)
+    def refused(self, body: bytes, *, is_compressed: bool) -> Refusal | None:
+        found = _inflated(body) if is_compressed else body
+        if found is None:
+            return HIDDEN
+        return FOREIGN if _has_foreign_token(found) else None
 
     def fill(self, blanks: Blanks, secret: str) -> Filled:
         secret = secret or _random().decode()

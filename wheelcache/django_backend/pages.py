@@ -201,7 +201,7 @@ class _Tagged:
 
     def __init__(self, request: HttpRequest, tags: set[str]) -> None:
         self._request = request
-        self._tags = request.cache_tags = tags  # type: ignore[attr-defined]
+        request.cache_tags = tags  # type: ignore[attr-defined]
         self._begun: Token[Any] | None = None
 
     def begin(self) -> None:
@@ -214,15 +214,8 @@ class _Tagged:
             page_tags.end(self._begun)
 
     def end(self, response: HttpResponseBase) -> None:
-        given = self._request.cache_tags  # type: ignore[attr-defined]
-        if given is not self._tags:
-            # A view has assigned them.
-            self._tags.update(checked.page_tags("request.cache_tags", given))
-        # Tags of a page that cache_page answered.
-        self._tags |= getattr(response, "cache_tags", set())
-        if "Cache-Tag" in response.headers:
-            self._tags |= cache_tags([response.headers["Cache-Tag"]])
-            del response.headers["Cache-Tag"]
+        # No error if there is none.
+        del response.headers["Cache-Tag"]
 
 
 class _Watched(_Tagged):
@@ -233,7 +226,7 @@ class _Watched(_Tagged):
         notes.ignored.load()
         self._notes = notes
         # A thread keeps the language and the time zone of an earlier request if nothing deactivates them.
-        self._language, self._zone = get_language(), timezone.get_current_timezone_name()
+        self._language, self._zone = get_language(), timezone.get_current_timezone()
         watch = Watch(notes, ENDS, _own_reads())
         environ = request.META
         if notes.given is not None:
@@ -262,15 +255,34 @@ class _Watched(_Tagged):
             stop_recording()
 
     def end(self, response: HttpResponseBase) -> None:
-        """Refuse pages that depend on something that was not read from the request."""
+        self._meta.has_ended = True
+        # This is the work of the application, also if the response cannot be read.
+        self._meta.issued.compress(response)
+        header = response.headers.get("Cache-Tag", "")
         super().end(response)
+        with self._notes.reading():
+            self._notes.tags |= cache_tags([header])
+            self._add_tags(response)
+            self._read(response)
+
+    def _add_tags(self, response: HttpResponseBase) -> None:
+        notes, given = self._notes, self._request.cache_tags  # type: ignore[attr-defined]
+        if given is not notes.tags:
+            # A view has assigned them.
+            notes.add_tags("request.cache_tags", given)
+        # Tags of a page that cache_page answered.
+        notes.add_tags("response.cache_tags", getattr(response, "cache_tags", ()))
+
+    def _read(self, response: HttpResponseBase) -> None:
+        """Refuse pages that depend on something that was not read from the request."""
         request, notes = self._request, self._notes
         if request.resolver_match is not None:
             notes.view = request.resolver_match.view_name or request.resolver_match._func_path
-        language, zone = get_language(), timezone.get_current_timezone_name()
+        language, zone = get_language(), timezone.get_current_timezone()
         if language == self._language != settings.LANGUAGE_CODE and not _chooses_languages():
             notes.refuse("language", "language of an earlier request")
-        if zone == self._zone != settings.TIME_ZONE:
+        is_kept = zone is self._zone is not timezone.get_default_timezone()
+        if is_kept and timezone.get_current_timezone_name() != settings.TIME_ZONE:
             notes.refuse("time zone", "time zone of an earlier request")
         messages = getattr(request, "_messages", None)
         # A page that asked for messages and found none depends only on the cookie or the session.
@@ -292,7 +304,6 @@ class _Watched(_Tagged):
     def _blank(self, response: HttpResponseBase) -> None:
         """Give the cache the response with blanks in place of its tokens, or keep it from being stored."""
         notes, meta = self._notes, self._meta
-        meta.has_ended = True
         outcome: Blanked | Refusal | None = None
         if notes.most_blanked is not None:
             outcome = meta.issued.blanked(response, meta, notes.most_blanked)

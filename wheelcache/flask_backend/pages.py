@@ -160,7 +160,9 @@ def _offer_tags() -> None:
 def _collect_tags(response: Response) -> Response:
     """Collect the tags that a view has assigned."""
     notes = cast(_Watched, request)._notes
-    if notes is not None:
+    if notes is None:
+        return response
+    with notes.reading():
         notes.view = request.endpoint
         if notes.traces is not None:
             stop_recording()
@@ -170,8 +172,8 @@ def _collect_tags(response: Response) -> Response:
         if "csrf_token" in g:
             # Flask-WTF keeps it there, and signs it into the session.
             notes.sets_cookie = IN_SESSION
-    if notes is not None and g.get("cache_tags", notes.tags) is not notes.tags:
-        notes.tags.update(options.page_tags("g.cache_tags", g.cache_tags))
+        if g.get("cache_tags", notes.tags) is not notes.tags:
+            notes.add_tags("g.cache_tags", g.cache_tags)
     return response
 
 

@@ -17,10 +17,11 @@ from wheelcache.http_cache.headers import (
     Headers,
     WsgiHeaders,
     members,
+    single,
     values,
     without,
 )
-from wheelcache.http_cache.reasons import refusal
+from wheelcache.http_cache.reasons import Refusal, refusal
 
 PIECE_WEIGHT: Final = 200
 """Bytes of the object for a part of a body."""
@@ -33,7 +34,12 @@ OF_THE_BODY: Final = frozenset(
 FOR_OTHER_CACHES: Final = frozenset([b"expires", CDN_CACHE_CONTROL, SURROGATE_CONTROL])
 SHARED: Final = frozenset([b"public", b"s-maxage", b"proxy-revalidate", b"private", b"no-cache"])
 
+GZIP: Final = b"gzip"
+WITHOUT_FORMS: Final = (b"image/", b"font/", b"audio/", b"video/", b"text/css")
+"""The beginnings of the types of pages that have no forms, and therefore no tokens."""
+
 FOREIGN: Final = refusal("csrf", "a CSRF token of another run in the body")
+HIDDEN: Final = refusal("csrf", "a content coding in which CSRF tokens are not found")
 AMBIGUOUS: Final = refusal("csrf", "unusual cookie of the CSRF token", leaves_mark=False)
 
 
@@ -105,11 +111,30 @@ class Tokens(Protocol):
         """Return the visitor's secret, "" if a Cookie header has none, or None if the framework may find another one in
         it, for example because a subdomain has planted a second cookie."""
 
-    def is_foreign(self, body: bytes) -> bool:
-        """Return whether a body, with blanks in place of the run's tokens, has a token of another run in a form."""
+    def refused(self, body: bytes, *, is_compressed: bool) -> Refusal | None:
+        """Return the reason why a body, with blanks in place of the run's tokens, must not be stored: it has, or may
+        have, a token of another run in a form. Return None if it has none.
+
+        Args:
+            is_compressed: whether its content coding is gzip.
+        """
 
     def fill(self, blanks: Blanks, secret: str) -> Filled:
         """Fill the blanks with a fresh token of a secret, or of a new one. The headers send it in the cookie."""
+
+
+def content_coding(headers: Headers) -> bytes:
+    """Return the content codings of a body in lower case, or b"" if it has none."""
+    coding = b",".join(values(headers, b"content-encoding")).strip().lower()
+    return b"" if coding == b"identity" else coding
+
+
+def may_hide_tokens(headers: Headers) -> bool:
+    """Return whether a page may have tokens, but nobody can find them because of its content coding."""
+    if content_coding(headers) in (b"", GZIP):
+        return False
+    content_type = single(headers, b"content-type")
+    return content_type is None or not content_type.lower().startswith(WITHOUT_FORMS)
 
 
 def for_one_visitor(headers: Headers) -> Headers:

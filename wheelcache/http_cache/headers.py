@@ -165,6 +165,10 @@ def as_text(headers: Headers) -> WsgiHeaders:
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
 
 
-def as_bytes(headers: WsgiHeaders) -> Headers:
-    """Return headers of WSGI with names in lower case, as in ASGI."""
-    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+def as_bytes(headers: WsgiHeaders, errors: str = "strict") -> Headers:
+    """Return headers of WSGI with names in lower case, as in ASGI.
+
+    Args:
+        errors: see ``str.encode``.
+    """
+    return [(name.lower().encode("latin-1", errors), value.encode("latin-1", errors)) for name, value in headers]

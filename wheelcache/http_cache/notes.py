@@ -13,16 +13,28 @@ without arguments if the page depends on nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
+from wheelcache import options
 from wheelcache.http_cache.blanks import Blanked
 from wheelcache.http_cache.reads import NOTHING_IGNORED, IgnoredReads, Reads
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.variants import SOME_COOKIE, cookie_field
 
+logger = logging.getLogger("wheelcache")
+
 NOTES_KEY: Final = "wheelcache.page"
 """The key of the notes in the environ and in the scope."""
+
+UNEXPECTED: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""The errors of code that meets an object of an unexpected kind. Not every Exception: a time limit is one, too, which a
+signal handler raises in any code, and it must end the request."""
+
+UNREADABLE: Final = refusal("companion", "a response that cannot be read")
+WRONG_TAGS: Final = refusal("tags", "more than 64 tags, or an invalid one")
 
 
 class PageNotes:
@@ -87,3 +99,27 @@ class PageNotes:
         """
         if self.refused is None:
             self.refused = refusal(reason, detail, leaves_mark=leaves_mark)
+
+    # For companions.
+
+    def add_tags(self, name: str, given: Any) -> None:
+        """Add the tags that the application has assigned. If they are invalid, the page is not stored.
+
+        Args:
+            name: the name of the tags in the log.
+        """
+        try:
+            self.tags.update(options.page_tags(name, given))
+        except (TypeError, ValueError) as error:
+            logger.warning("A page is not stored: %s", error)
+            self.refuse(WRONG_TAGS.reason, WRONG_TAGS.detail)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read a complete response within this context. If it cannot be read, it must be sent all the same, so an error
+        is logged, and the page is not stored."""
+        try:
+            yield
+        except UNEXPECTED:
+            logger.warning("A page is not stored: its response cannot be read.", exc_info=True)
+            self.refuse(UNREADABLE.reason, UNREADABLE.detail)

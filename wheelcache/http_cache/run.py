@@ -12,7 +12,7 @@ from typing import Final
 
 from wheelcache.core.tags import moment
 from wheelcache.http_cache import rules
-from wheelcache.http_cache.blanks import FOREIGN, for_one_visitor
+from wheelcache.http_cache.blanks import GZIP, content_coding, for_one_visitor
 from wheelcache.http_cache.cache_status import NO_ANNOUNCEMENT
 from wheelcache.http_cache.headers import Headers, single
 from wheelcache.http_cache.mode import REHEARSE
@@ -206,8 +206,10 @@ class Run:
                 self.give_up(CHANGED)
                 return
             body = page.blanks.body
-        if tokens is not None and tokens.is_foreign(body):
-            self.give_up(FOREIGN)
+        is_compressed = page.blanks is None and content_coding(page.headers) == GZIP
+        why = None if tokens is None else tokens.refused(body, is_compressed=is_compressed)
+        if why is not None:
+            self.give_up(why)
             return
         page.fill(body)
         self._store(page)

@@ -11,11 +11,11 @@ from urllib.parse import quote, urljoin
 
 from wheelcache import options
 from wheelcache.http_cache import rules
-from wheelcache.http_cache.blanks import Filled, for_one_visitor
+from wheelcache.http_cache.blanks import HIDDEN, Filled, for_one_visitor, may_hide_tokens
 from wheelcache.http_cache.figures import Figures
 from wheelcache.http_cache.headers import CACHE_TAG, Headers, cache_tags, decoded, single, values, without
 from wheelcache.http_cache.keys import parts_of_url
-from wheelcache.http_cache.notes import PageNotes
+from wheelcache.http_cache.notes import WRONG_TAGS, PageNotes
 from wheelcache.http_cache.page import BODILESS, Page
 from wheelcache.http_cache.page_rules import NO_RULE
 from wheelcache.http_cache.reasons import Refusal, refusal
@@ -40,7 +40,6 @@ BY_REQUEST: Final = refusal("request", "no-store in the request", leaves_mark=Fa
 NO_COMPANION: Final = refusal("companion", "the application reported no dependencies")
 SESSION: Final = refusal("session")
 WHOLE_COOKIE: Final = refusal("csrf", "CSRF token in a page that depends on the whole Cookie header")
-WRONG_TAGS: Final = refusal("tags", "more than 64 tags, or an invalid one")
 ENCODING: Final = refusal("encoding", "Content-Encoding that the request does not accept", leaves_mark=False)
 UNUSUAL_ENCODING: Final = refusal("encoding", "unusual Accept-Encoding", leaves_mark=False)
 
@@ -206,6 +205,8 @@ class Storing:
             return notes.refused
         if self.settings.needs_notes and not notes.is_keyed:
             return NO_COMPANION
+        if self.settings.tokens is not None and may_hide_tokens(page.headers):
+            return HIDDEN
         page.fields |= notes.fields
         if page.blanks is not None and COOKIE in page.fields:
             return WHOLE_COOKIE

@@ -17,7 +17,7 @@ from wheelcache.http_cache.cache_status import Announcement
 from wheelcache.http_cache.headers import FOR_THE_CACHE, WsgiHeaders, as_bytes, as_text
 from wheelcache.http_cache.keys import encoded_slashes, page_key
 from wheelcache.http_cache.local_requests import ask_wsgi, drain
-from wheelcache.http_cache.notes import NOTES_KEY
+from wheelcache.http_cache.notes import NOTES_KEY, UNREADABLE
 from wheelcache.http_cache.pages import Decision, Pages, Selected, Wait
 from wheelcache.http_cache.query import QueryRules
 from wheelcache.http_cache.reads import WHY, Reads
@@ -335,7 +335,11 @@ class _Exchange:
             return self._start_response(status, _sent(headers, run.announcement), exc_info)
         self._has_started = True
         if run.is_recording:
-            self.reply = run.started(int(status[:3]), status, as_bytes(headers))
+            try:
+                self.reply = run.started(_number(status), status, as_bytes(headers))
+            except UnicodeEncodeError:
+                # Of a header. The server decides about such a response.
+                run.give_up(UNREADABLE)
         if self.reply is not None:
             return partial(self._write, _discard)
         headers = _sent(headers if run.headers is None else as_text(run.headers), run.announcement)
@@ -459,9 +463,14 @@ def _start_forwarded(
 ) -> Write:
     """Call ``start_response`` for a response that is not stored."""
     if forward.is_watched:
-        forward.started(int(status[:3]), as_bytes(headers))
+        forward.started(_number(status), as_bytes(headers, "replace"))
     sent = _sent(headers, forward.announcement)
     return start_response(status, sent, exc_info) if exc_info else start_response(status, sent)
+
+
+def _number(status: str) -> int:
+    """Return the number of a status line, or 0 for a line without one, which some servers accept."""
+    return int(status[:3]) if status[:3].isdecimal() else 0
 
 
 def _sent(headers: WsgiHeaders, announcement: Announcement) -> WsgiHeaders:

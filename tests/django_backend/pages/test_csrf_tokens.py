@@ -2,6 +2,9 @@
 
 import gzip
 import re
+import time
+import zlib
+from email.utils import parsedate_to_datetime
 from http import cookies as http_cookies
 
 import pytest
@@ -194,6 +197,17 @@ def test_the_cookie_is_the_one_that_django_sends(make_site, site_settings):
     assert "Secure" in second
 
 
+def test_each_hit_renews_the_cookie(site, monkeypatch):
+    now = 1_700_000_000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    for _ in range(3):
+        made = int(now)
+        sent = http_cookies.SimpleCookie(site.get(FORMS, {"Cookie": f"csrftoken={A}"})["set-cookie"])["csrftoken"]
+        assert parsedate_to_datetime(sent["expires"]).timestamp() == made + int(sent["max-age"])
+        assert sent["max-age"] == "31449600"
+        now += 86_400
+
+
 def test_a_session_cookie_without_an_age_has_no_end(make_site, site_settings):
     site_settings.CSRF_COOKIE_AGE = None
     site = make_site()
@@ -244,13 +258,15 @@ def test_answers_with_tokens_are_for_one_visitor(make_site):
         ("/public", "private, no-cache"),
         ("/no-lifetime", "private, no-cache"),
         ("/ensured", "private, max-age=60"),
+        ("/for-other-caches", "private, no-cache, must-revalidate"),
     ):
         for detail in ("fwd=miss", "hit"):
             answer = Visitor(site).get(target)
             assert answer.detail.startswith(detail)
             assert answer["cache-control"] == control
             assert "Cookie" in answer["vary"]
-            assert {"etag", "last-modified", "expires"}.isdisjoint(answer.headers)
+            others = {"expires", "cdn-cache-control", "surrogate-control"}
+            assert (others | {"etag", "last-modified"}).isdisjoint(answer.headers)
 
 
 def test_a_page_without_tokens_is_as_before(site):
@@ -401,11 +417,73 @@ def test_a_visitor_with_a_malformed_secret_removes_no_stale_page(make_site, cloc
     assert visitor(site).get(FORMS).status == 200
 
 
-def test_text_about_tokens_keeps_no_page_from_being_stored(site):
-    details = [visitor(site).get("/comment").detail for _ in range(2)]
+@pytest.mark.parametrize("target", ["/comment", "/digests"])
+def test_text_about_tokens_keeps_no_page_from_being_stored(site, target):
+    details = [visitor(site).get(target).detail for _ in range(2)]
     assert details[1].startswith("hit"), details
 
 
 def test_a_token_in_the_session_is_named_as_the_reason_for_its_cookie(make_site, site_settings):
     site_settings.CSRF_USE_SESSIONS = True
     assert make_site().get(FORMS).detail == 'fwd=miss; detail="CSRF token in the session (CSRF_USE_SESSIONS)"'
+
+
+def in_two_members(body):
+    return gzip.compress(body[:9]) + gzip.compress(body[9:])
+
+
+def after_nine_million_bytes(body):
+    return gzip.compress(b" " * 9_000_000 + body)
+
+
+def with_a_wrong_checksum(body):
+    return gzip.compress(body)[:-8] + b"wrong" * 2
+
+
+def cut_off(body):
+    return gzip.compress(body)[:-8]
+
+
+READ = [("gzip", gzip.compress), ("gzip", in_two_members), ("GZip", gzip.compress), ("Identity", bytes)]
+ENCODED = [
+    *READ,
+    *(("gzip", each) for each in (after_nine_million_bytes, with_a_wrong_checksum, cut_off)),
+    *(("x-gzip", gzip.compress), ("deflate", zlib.compress), ("DEFLATE", zlib.compress)),
+    # The compression does not matter, as only the middleware of the site has it.
+    *((name, zlib.compress) for name in ("br", "zstd", "compress", "gzip, br", "identity, gzip", "unknown", ",")),
+]
+
+
+class Compressing:
+    """A middleware that compresses pages as the test has chosen."""
+
+    sync_capable, async_capable = True, False
+    coding, compress = ENCODED[0]
+
+    def __init__(self, get_response):
+        self.get_response = get_response
+
+    def __call__(self, request):
+        response = self.get_response(request)
+        response.content = Compressing.compress(response.content)
+        response["Content-Encoding"] = Compressing.coding
+        response["Content-Length"] = len(response.content)
+        return response
+
+
+@pytest.mark.parametrize("encoded", ENCODED, ids=lambda encoded: f"{encoded[0]} {encoded[1].__name__}")
+def test_a_compressed_page_with_a_token_of_another_visitor_is_not_stored(
+    make_site, site_settings, monkeypatch, encoded
+):
+    site_settings.MIDDLEWARE = [MIDDLEWARE[0], f"{__name__}.Compressing", *MIDDLEWARE[1:]]
+    site = make_site()
+    monkeypatch.setattr(Compressing, "coding", encoded[0])
+    monkeypatch.setattr(Compressing, "compress", staticmethod(encoded[1]))
+    visitor(site).get("/fragment", NOT_STORED)
+    assert not any(visitor(site).get("/fragment").detail.startswith("hit") for _ in range(3))
+    assert site.stats().stored == 0
+    # A page is stored if the cache finds that it has no token, or if its type has no forms.
+    is_read = encoded in READ
+    for target, is_stored in (("/words", is_read), ("/styles", is_read or encoded[0] != "gzip")):
+        details = [visitor(site).get(target).detail for _ in range(2)]
+        assert details[1].startswith("hit") == is_stored, details

@@ -20,6 +20,7 @@ numbers = count()
 for_a_minute = cache_control(max_age=60)
 
 FORM = '<form method="post">{% csrf_token %}<input name="a"></form>'
+DIGEST = "0af7" * 16
 LONG = "Enough text to be compressed. " * 20
 
 
@@ -154,6 +155,14 @@ def refused_status(request):
     return HttpResponse(get_token(request), status=404)
 
 
+def for_other_caches(request):
+    response = rendered(request, FORM)
+    response["Expires"] = "Wed, 15 Nov 2033 22:13:20 GMT"
+    response["Cache-Control"] = "private, no-cache, public, s-maxage=60, proxy-revalidate, must-revalidate"
+    response["CDN-Cache-Control"] = response["Surrogate-Control"] = "max-age=60"
+    return response
+
+
 HOSTILE = {
     "thread": lambda request: HttpResponse(in_a_thread(get_token, request)),
     "thread-and-own": lambda request: HttpResponse(f"{get_token(request)} {in_a_thread(get_token, request)}"),
@@ -216,6 +225,16 @@ urlpatterns = [
         "comment",
         for_a_minute(lambda request: HttpResponse("csrfmiddlewaretoken is the name of a field. " + "0af7" * 8)),
     ),
+    path(
+        "digests",
+        for_a_minute(
+            lambda request: HttpResponse(
+                f"<i>{DIGEST}</i><code>csrfmiddlewaretoken</code><i>{DIGEST}</i> {next(numbers)}"
+            )
+        ),
+    ),
+    path("styles", for_a_minute(lambda request: HttpResponse("* {color: red}", content_type="text/css"))),
+    path("for-other-caches", for_other_caches),
     path("no-lifetime", lambda request: rendered(request, FORM)),
     path("public", cache_control(public=True, s_maxage=60)(lambda request: rendered(request, FORM))),
 ]
