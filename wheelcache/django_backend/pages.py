@@ -50,7 +50,6 @@ from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.asgi import App as AsgiApp
 from wheelcache.http_cache.asgi import AsgiCache
 from wheelcache.http_cache.blanks import Blanked
-from wheelcache.http_cache.headers import cache_tags
 from wheelcache.http_cache.inside import compare, noting_asgi, noting_wsgi
 from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
 from wheelcache.http_cache.reads import caller
@@ -221,7 +220,7 @@ class _Tagged:
         # Tags of a page that cache_page answered.
         self._tags |= getattr(response, "cache_tags", set())
         if "Cache-Tag" in response.headers:
-            self._tags |= cache_tags([response.headers["Cache-Tag"]])
+            self._tags |= checked.cache_tags([response.headers["Cache-Tag"]])
             del response.headers["Cache-Tag"]
 
 
