@@ -301,6 +301,9 @@ class EntryWriter(WriteState):
         record = self._core.peek(key)
         if record is None or type(record.value) is not type(value) or record.value != value:
             return False
+        if not record.times.is_current or record.times.fresh_until <= self._core.now():
+            # The step of the core would find out as well, but a transaction would count it among the writes by others.
+            return False
         outcome = self._set(
             key, record.value, seconds, grace, exact=True, mode=SAME, expected=record.value, miss_seen=(record.seen, 0)
         )
