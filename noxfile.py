@@ -13,7 +13,8 @@ nox.options.error_on_missing_interpreters = False
 
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 DJANGO = {"5.2": "Django==5.2", "newest": "Django"}
-FLASK_CACHING = {"2.3": "Flask-Caching==2.3.0", "newest": "Flask-Caching"}
+# Flask 2.3 works with Werkzeug 2 only.
+FLASK_CACHING = {"2.3": ["Flask-Caching==2.3.0", "Flask==2.3.0", "Werkzeug<3"], "newest": ["Flask-Caching"]}
 
 IMPORTED = [
     *(
@@ -40,7 +41,7 @@ PYTEST = ["python", "-m", "pytest", "-p", "no:cacheprovider", "--numprocesses", 
 @nox.parametrize("flask_caching", list(FLASK_CACHING))
 @nox.parametrize("django", list(DJANGO))
 def tests(session, django, flask_caching):
-    session.install("--editable", ".[cli,redis]", DJANGO[django], FLASK_CACHING[flask_caching], *IMPORTED)
+    session.install("--editable", ".[cli,redis]", DJANGO[django], *FLASK_CACHING[flask_caching], *IMPORTED)
     session.run(*PYTEST, *(session.posargs or CHOSEN))
 
 

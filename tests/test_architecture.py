@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.scripts import run
 from wheelcache import Cache
 from wheelcache.engine import Engine
 
@@ -251,3 +252,63 @@ def test_what_the_page_calls_a_part_of_a_file_is_in_that_file():
     named = re.findall(r"`([\w.]*[a-z][\w.]*)`\s+of\s+`([\w/]+\.(?:py|pyx|pxi))`", PAGE.read_text())
     assert named
     assert [(name, file) for name, file in named if name not in defined_in(PACKAGE / file)] == []
+
+
+# What a process with caches in memory loads.
+
+HEART = {
+    *("backend_access", "busiest", "cache", "cache_parts", "codec", "coherence", "core", "engine", "errors"),
+    *("glob_pattern", "keys", "layers", "lazy_names", "leases", "loading", "observability", "option_table", "options"),
+    *("persistence", "readable", "runtime", "saved_timers", "stats", "timer_wheel", "timers", "transactions", "turns"),
+    "writing",
+}
+IN_DJANGO = """
+import django.db, sqlparse
+from django.conf import settings
+settings.configure(INSTALLED_APPS=APPS, CACHES={"default": {"BACKEND": "wheelcache.django_backend.WheelCache"}})
+before = set(sys.modules)
+django.setup()
+from django.core.cache import caches
+from wheelcache.django_backend import cache, memoize
+assert caches["default"].get("key") is cache.get("key") is memoize()(lambda: None)() is None
+"""
+IN_FLASK = """
+import flask, flask_caching, wheelcache.flask_backend
+before = set(sys.modules) - {name for name in sys.modules if name.startswith("wheelcache")}
+app = flask.Flask("app")
+app.config["CACHE_TYPE"] = "wheelcache.flask_backend.WheelCache"
+cache = CACHE(app)
+with app.app_context():
+    assert cache.get("key") is cache.memoize()(lambda: None)() is None
+"""
+LOADED = """
+known = {name.partition(".")[0] for name in before} | set(sys.stdlib_module_names)
+new = [name for name in set(sys.modules) - before if name.partition(".")[0] not in known]
+print(*[name for name in new if getattr(sys.modules[name], "__file__", None)])
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "own"),
+    [
+        (f"APPS = []{IN_DJANGO}", {"django_backend"}),
+        (
+            f"APPS = ['wheelcache.django_backend']{IN_DJANGO}",
+            {"django_backend", "observability.dashboard"},
+        ),
+        (IN_FLASK.replace("CACHE(", "flask_caching.Cache("), {"flask_backend"}),
+        (IN_FLASK.replace("CACHE(", "wheelcache.flask_backend.Cache("), {"flask_backend"}),
+    ],
+    ids=["Django", "Django, with the app", "Flask-Caching", "Flask, our Cache"],
+)
+def test_a_backend_in_memory_loads_the_heart_of_the_package_and_nothing_else(code, own):
+    """No part of the HTTP cache or of the copies of a store, and no other package, such as ``redis``."""
+    loaded = run(f"import sys\n{code}{LOADED}").split()
+    modules = [name.removeprefix("wheelcache.") for name in loaded if name.startswith("wheelcache.")]
+    # A module, or the folder that it is in.
+    assert {each if is_unit(each) else each.rpartition(".")[0] for each in modules} == HEART | own
+    assert {name.partition(".")[0] for name in loaded if name[0] != "_"} == {"wheelcache"}
+
+
+def is_unit(name):
+    return "." not in name or (PACKAGE / name.replace(".", "/")).is_dir()

@@ -1,8 +1,10 @@
-"""The files in .github/workflows/ are accepted by actionlint. They and the documentation name commands that exist."""
+"""The files in .github/workflows/ are accepted by actionlint. They and the documentation name commands that exist, and
+the versions that `make oldest` tests."""
 
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -34,3 +36,14 @@ def test_make_help_lists_the_commands_of_the_documentation():
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     named = {name for page in pages for name in re.findall(r"(?:^|`)make ([\w-]+)", page.read_text(), re.MULTILINE)}
     assert {"demo", "help", "reference", "test"} <= named <= listed
+
+
+def test_the_oldest_versions_of_the_frameworks_are_documented_and_tested():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    oldest = dict(each.split(">=") for each in extras["django"] + extras["flask"])
+    assert [*oldest] == ["Django", "Flask", "Flask-Caching"]
+    session, pages = (ROOT / "noxfile.py").read_text(), [ROOT / "README.md", ROOT / "docs" / "index.md"]
+    for name, version in oldest.items():
+        assert f'"{name}=={version}' in session
+        for page in pages:
+            assert f"{name} {version} and newer" in " ".join(page.read_text().split())

@@ -42,6 +42,7 @@ class BackendAccess(PrefixAccess):
         _notes_misses: whether a miss is not noted by the look-up in ``_cache``.
         _fill_waits: the seconds that a ``get`` waits for another caller to set the key: see ``ByPrefix``.
         _shared: the layer that all share, of the entries or of the copies: see ``layers``.
+        has_store: whether there is a store behind.
         _memory: this layer, if it is that of the entries, so that a call may use ``_cache`` directly.
         _plain: the same, if writes need no stamps, so that ``set`` may have a fast path.
         _in_transaction: the layer of open transactions; None if the calls follow none.
@@ -57,6 +58,7 @@ class BackendAccess(PrefixAccess):
     _fill_waits: ByPrefix
     _fill_graces: ByPrefix
     _shared: Layer
+    has_store: bool
     _memory: InMemory | None = None
     _plain: InMemory | None = None
     _in_transaction: Any
@@ -79,6 +81,7 @@ class BackendAccess(PrefixAccess):
             followed: finds the transactions that the calls follow; None if they follow none.
         """
         self._shared = layer
+        self.has_store = layer.has_store
         self._memory = layer if isinstance(layer, InMemory) else None
         self._plain = None if self._cache.engine.reports_writes else self._memory
         # An attribute of the object: reading one of the class takes 40 ns more.

@@ -153,6 +153,11 @@ def page_tags(name: str, value: Any) -> set[str]:
     return {tag(name, each, accepted) for each in value}
 
 
+def cache_tags(lines: Iterable[str]) -> set[str]:
+    """Return the tags that the lines of a Cache-Tag field list."""
+    return {tag for line in lines for member in line.split(",") if (tag := member.strip())}
+
+
 def tag(name: str, value: Any, accepted: str = "non-empty strings") -> str:
     """Check one tag. Return it as a plain string, without the subclass that Django's templates use."""
     if type(value) is str and value:

@@ -8,8 +8,9 @@ from time import thread_time
 
 import pytest
 
+from wheelcache import options
 from wheelcache.http_cache import rules
-from wheelcache.http_cache.headers import cache_tags, delta_seconds, directives, http_date, members
+from wheelcache.http_cache.headers import delta_seconds, directives, http_date, members
 
 pytestmark = pytest.mark.deep
 
@@ -48,7 +49,7 @@ def test_every_parser_is_linear(start):
         value = start + piece * (SIZE // len(piece)) + b"!"
         members([value])
         directives([value])
-        cache_tags([value.decode("latin-1")])
+        options.cache_tags([value.decode("latin-1")])
         delta_seconds(value)
         http_date(value, 0)
         names = (

@@ -9,6 +9,7 @@ COHERENCE = ("tests/coherence", "tests/transactions", "tests/backends", "tests/d
 NEAR = ("tests/near_cache", "tests/backends", "tests/django_backend/test_tiered.py")
 PAGES = ("tests/http_cache",)
 TOKENS = ("tests/django_backend/pages/test_csrf_tokens.py",)
+PAGES_OF_DJANGO = ("tests/django_backend/test_coherence.py",)
 
 
 class Mutant(NamedTuple):
@@ -196,6 +197,48 @@ MUTANTS = [
         " or self._core.now() - miss.missed_at > FILL_WINDOW",
         "",
         COHERENCE,
+    ),
+    Mutant(
+        "a page that Django caches is a fill, although its key was not looked up",
+        "django_backend/backend.py",
+        "        self._misses.fill(cache_key, None if headers is None else self._key(headers, version))\n",
+        "",
+        PAGES_OF_DJANGO,
+    ),
+    Mutant(
+        "a page that Django caches is a fill, however late it comes",
+        "coherence/misses.py",
+        "        miss.missed_at = now\n",
+        "",
+        PAGES_OF_DJANGO,
+    ),
+    Mutant(
+        "a page that was outdated with its list of headers is not stored",
+        "coherence/misses.py",
+        "                miss.seen = NEVER_CURRENT\n",
+        "                pass\n",
+        PAGES_OF_DJANGO,
+    ),
+    Mutant(
+        "a page is not stored if one of its tags was dropped since its request began",
+        "writing/entry_writer.py",
+        "        if since:\n            miss_seen",
+        "        if since and miss_seen[0] is None:\n            miss_seen",
+        PAGES_OF_DJANGO,
+    ),
+    Mutant(
+        "an unchanged list of headers is no write",
+        "django_backend/backend.py",
+        "        return self._cache.engine.renew(cache_key, self._encode(value), ttl, grace)\n",
+        "        return False\n",
+        PAGES_OF_DJANGO,
+    ),
+    Mutant(
+        "a list of headers that has changed is a write",
+        "django_backend/backend.py",
+        "if key.startswith(HEADERS) and cache_key in self._cache:",
+        "if key.startswith(HEADERS) and cache_key not in self._cache:",
+        PAGES_OF_DJANGO,
     ),
     Mutant(
         "a commit in progress keeps fills of its keys out",

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from django.core.cache import caches
@@ -13,8 +14,9 @@ from django.http import HttpResponse
 from django.test import RequestFactory, TestCase, override_settings
 from django.views.decorators.cache import cache_page
 
-from tests.transactions.conftest import FOLLOWS, WHEEL, closing_connections
-from wheelcache.django_backend import WheelCache, memoize
+from tests.transactions.conftest import FOLLOWS, SETTINGS, WHEEL, closing_connections
+from wheelcache import Cache, ManualClock
+from wheelcache.django_backend import WheelCache, memoize, stores
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -64,6 +66,29 @@ def test_a_page_of_a_view_whose_transaction_rolls_back_is_not_cached(cache):
     for path in ("/done", "/done", "/undone", "/undone"):
         view(RequestFactory().get(path))
     assert views == ["/done", "/undone", "/undone"]
+
+
+def test_a_page_that_has_expired_is_cached_again_by_the_next_transaction(stamps, monkeypatch):
+    """Its list of headers is kept for others, and counts as no write since the transaction began."""
+    clock, views = ManualClock(1_000_000.0), []
+    monkeypatch.setattr(stores, "Cache", partial(Cache, clock=clock))
+    host = SETTINGS["host"] | {"LOCATION": "expiring"}
+    host["OPTIONS"] = host["OPTIONS"] | {"FILL_WAIT": 5, "FILL_GRACE": 60}
+
+    @transaction.atomic
+    @cache_page(60)
+    def view(request):
+        views.append(request.path)
+        return HttpResponse("page")
+
+    with override_settings(CACHES={"default": host}):
+        cache = caches["default"]
+        for _ in range(3):
+            for _ in range(2):
+                view(RequestFactory().get("/"))
+                cache.close()
+            clock.advance(61)
+    assert len(views) == 3
 
 
 def waiting_cache():

@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterable
 from hashlib import blake2b
 from typing import Any, Final, Protocol
 
-from wheelcache.coherence.key_stamps import KeyStamps
+from wheelcache.coherence.key_stamps import NEVER_CURRENT, KeyStamps
 from wheelcache.coherence.shared_stamps import canonical
 from wheelcache.core.contract import Core, Seen
 from wheelcache.core.tags import moment
@@ -137,6 +137,29 @@ class Misses:
     def begin(self, key: Any) -> None:
         """Note that the running thread or task will compute the value of ``key``. A later write of it is no fill."""
         self._noted.add(_noted_key(key), Miss(None, None, 0.0, moment()))
+
+    def fill(self, key: Any, leader: Any = None) -> None:
+        """Let the next write of ``key`` by the running thread or task be a fill, also if it comes late after the miss,
+        or if the caller had no reason to look the key up: every writer of this key computes it after a miss.
+
+        Args:
+            leader: the key that the caller missed instead, which was passed to ``lead``. If another process has written
+                it since, the write of ``key`` stores nothing.
+        """
+        miss, now = self._find(key, self._noted.get), self._core.now()
+        if miss is None:
+            miss = Miss(self._stamps.source, self._stamps.seen(key), now, 0)
+            led_by = None if leader is None else self._noted.get((_noted_key(leader),))
+            if led_by is not None and led_by.seen not in (None, self._stamps.seen(leader)):
+                miss.seen = NEVER_CURRENT
+            self._noted.add(_noted_key(key), miss)
+        miss.missed_at = now
+
+    def lead(self, key: Any) -> None:
+        """Remember the miss of ``key`` for the keys that are filled after it, also when a write has answered it."""
+        miss = self._find(key, self._noted.get)
+        if miss is not None:
+            self._noted.add((_noted_key(key),), miss)
 
     def since(self, key: Any) -> int:
         """Return the moment at which the running thread or task missed ``key``; 0 if it did not, or long ago."""

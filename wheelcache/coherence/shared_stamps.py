@@ -15,7 +15,8 @@ the key by the same thread or task, in the same request. So code that changes th
 then sets the key, should delete the key instead. Any later ``set`` invalidates: other processes see it, and it is kept
 even if they wrote the key since the miss, because a process without requests may have missed the key at its start. So
 a ``get``, a computation of more than 10 seconds and a ``set`` can restore a value that was overwritten during the
-computation. Loads, such as those of ``memoize``, are always quiet and never do that, however long they take.
+computation. Loads, such as those of ``memoize``, are always quiet and never do that, however long they take. The pages
+that Django caches are also fills at any time: see ``Misses.fill``.
 
 A ``touch`` stamps an existing value, which another process may overwrite at the same moment. The stamp of the touch
 must not make the old value look current. So each slot has a second word, the invalidation word, which only writes that

@@ -1,17 +1,18 @@
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from django.apps import AppConfig
 from django.conf import settings
 from django.core import checks
 from django.utils.module_loading import import_string
 
-from wheelcache.django_backend.checks import CHECKS, check_shared_state, check_table
-from wheelcache.near_cache.outage_rule import CLIENT_PACKAGES
-from wheelcache.near_cache.socket_options import DJANGO_REDIS
 from wheelcache.runtime.exit_signals import exit_on_sigterm
+
+IN_MEMORY: Final = "wheelcache.django_backend.WheelCache"
+"""The backend that has no client, so that a site with it alone loads no part of ``near_cache``."""
 
 PARTS_OF_DJANGO_REDIS: Final = (
     *("django_redis.client", "django_redis.pool"),
@@ -33,14 +34,27 @@ class WheelCacheConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        for check in CHECKS:
-            checks.register(check, checks.Tags.caches)
-        checks.register(check_shared_state, checks.Tags.caches, deploy=True)
-        checks.register(check_table, checks.Tags.database)
+        checks.register(_check("check_settings"), checks.Tags.caches)
+        checks.register(_check("check_shared_state"), checks.Tags.caches, deploy=True)
+        checks.register(_check("check_table"), checks.Tags.database)
         for alias in settings.CACHES.values():
             _import_backend(alias["BACKEND"])
         if any(_snapshots(alias.get("OPTIONS")) for alias in settings.CACHES.values()):
             exit_on_sigterm()
+
+
+@cache
+def _check(name: str) -> Callable[..., Any]:
+    """Return a check of ``checks``, which is imported when it runs: commands run checks, and a server does not need all
+    parts of the package.
+
+    It is the same function each time: Django registers a function once, also if the apps become ready again.
+    """
+
+    def check(app_configs: Any, **given: Any) -> Any:
+        return getattr(import_module("wheelcache.django_backend.checks"), name)(app_configs, **given)
+
+    return check
 
 
 def _import_backend(path: str) -> None:
@@ -51,6 +65,11 @@ def _import_backend(path: str) -> None:
     # An error is reported at the first use.
     with suppress(ImportError):
         import_string(path)
+        if path == IN_MEMORY:
+            return
+        from wheelcache.near_cache.outage_rule import CLIENT_PACKAGES
+        from wheelcache.near_cache.socket_options import DJANGO_REDIS
+
         for package in (*CLIENT_PACKAGES.get(path, ()), *(PARTS_OF_DJANGO_REDIS if path == DJANGO_REDIS else ())):
             import_module(package)
 

@@ -26,6 +26,7 @@ from wheelcache.django_backend.direct_access import follow_setting
 from wheelcache.django_backend.page_views import page_views
 from wheelcache.django_backend.redis_calls import RedisCalls, check_xx
 from wheelcache.django_backend.request_context import (
+    HEADERS,
     act_for_request,
     headers_held_for,
     headers_of,
@@ -389,9 +390,31 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             since = began or missed_at
         if nx:
             return layer.add(cache_key, value, ttl, tags)
+        if not self._notes_misses and is_of_page(key) and not options.expires_now(ttl):
+            if key.startswith(HEADERS) and self._is_kept_list(cache_key, value, ttl, grace):
+                return True
+            self._fill_page(layer, key, cache_key, version)
         if not self._fill_waits or layer is not self._shared:
             return layer.set(cache_key, value, ttl, tags, since, grace)
         return self._set_held(key, cache_key, version, partial(layer.set, cache_key, value, ttl, tags, since, grace))
+
+    # Django stores the list of headers with every page, and looks up no page whose list it has missed. If these sets
+    # were writes in a coherent cache, each would end the pages of the other workers, and theirs would end these.
+
+    def _is_kept_list(self, cache_key: Any, value: Any, ttl: Any, grace: float) -> bool:
+        """Return whether the cache has the same list of headers, which then gets the new TTL."""
+        self._misses.lead(cache_key)
+        return self._cache.engine.renew(cache_key, self._encode(value), ttl, grace)
+
+    def _fill_page(self, layer: Any, key: str, cache_key: Any, version: int | None) -> None:
+        """Let the set of a page, or of a list of headers that the cache does not have, be a fill. A list that has
+        changed is a write, from which the other workers learn it."""
+        if key.startswith(HEADERS) and cache_key in self._cache:
+            return
+        headers = headers_of(key)
+        self._misses.fill(cache_key, None if headers is None else self._key(headers, version))
+        if layer is not self._shared:
+            layer.missed(cache_key)
 
     def _set_held(self, key: Any, cache_key: Any, version: int | None, store: Callable[[], Any]) -> StepsTo[Any]:
         """Store a value after the list of headers that was held back for it, or hold it back if it is such a list."""

@@ -324,3 +324,8 @@ CHECKS: Final = (
 )
 """The checks that every ``check`` runs; ``check_shared_state`` runs with ``--deploy``, and ``check_table`` with
 ``--database``, as ``migrate`` does."""
+
+
+def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Run all checks of CHECKS."""
+    return [message for check in CHECKS for message in check(app_configs, **kwargs)]

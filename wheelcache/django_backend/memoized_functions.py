@@ -28,7 +28,6 @@ from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.memo_arguments import check_parameters, key_part, text_of
 from wheelcache.django_backend.redis_calls import Awaited
-from wheelcache.django_backend.tiered import TieredCache
 from wheelcache.keys import group_of
 from wheelcache.layers.in_transaction import InTransaction
 from wheelcache.loading.adaptive import seconds_for
@@ -151,9 +150,9 @@ _process: Final = secrets.token_hex(8)
 
 def _place_of(name: str, shown: str, settings: _Settings, has_previous: bool) -> _InMemory | _Elsewhere:
     backend = caches[settings.alias]
-    if isinstance(backend, WheelCache) and not isinstance(backend, TieredCache):
+    if isinstance(backend, WheelCache) and not backend.has_store:
         return _InMemory(backend, name, shown, settings, has_previous)
-    takes_tags = isinstance(backend, TieredCache) or settings.tags_of is None
+    takes_tags = isinstance(backend, WheelCache) or settings.tags_of is None
     if not ((settings.policy is PLAIN and takes_tags) or isinstance(backend, DummyCache)):
         raise ImproperlyConfigured(
             f"grace, refresh_ahead, fail_safe, load_timeout and negative_ttl of {name} need a WheelCache, its tags a "
@@ -292,7 +291,7 @@ class _Elsewhere:
         count(found is not MISSING)
         if found is not MISSING:
             return found, None
-        if isinstance(backend, TieredCache):
+        if isinstance(backend, WheelCache) and backend.has_store:
             tags_of = self._settings.tags_of
             given = {"version": version, "tags": () if tags_of is None else tags_of(*call[0], **call[1])}
             load = (lambda *, previous: loader(previous=previous)) if self._has_previous else loader

@@ -50,7 +50,6 @@ from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.asgi import App as AsgiApp
 from wheelcache.http_cache.asgi import AsgiCache
 from wheelcache.http_cache.blanks import Blanked
-from wheelcache.http_cache.headers import cache_tags
 from wheelcache.http_cache.inside import compare, noting_asgi, noting_wsgi
 from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
 from wheelcache.http_cache.reads import caller
@@ -261,7 +260,7 @@ class _Watched(_Tagged):
         header = response.headers.get("Cache-Tag", "")
         super().end(response)
         with self._notes.reading():
-            self._notes.tags |= cache_tags([header])
+            self._notes.tags |= checked.cache_tags([header])
             self._add_tags(response)
             self._read(response)
 

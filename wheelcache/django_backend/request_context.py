@@ -43,7 +43,6 @@ from django.utils.translation import trans_real
 from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.core.tags import moment
-from wheelcache.http_cache.headers import cache_tags
 from wheelcache.loading.background import surroundings
 from wheelcache.loading.steps import drive
 from wheelcache.runtime.request_scope import RequestScope, current_scope, end_request, on_its_own
@@ -181,7 +180,7 @@ class PageTags:
             return set(), 0
         request, since = begun
         given = options.page_tags("request.cache_tags", request.cache_tags)  # type: ignore[attr-defined]
-        tags = given | cache_tags([page.headers.get("Cache-Tag", "")])
+        tags = given | options.cache_tags([page.headers.get("Cache-Tag", "")])
         page.cache_tags = tags  # type: ignore[attr-defined]
         return tags, since
 

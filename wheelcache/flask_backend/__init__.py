@@ -1,12 +1,13 @@
 """Flask-Caching backends: ``CACHE_TYPE = "wheelcache.flask_backend.WheelCache"``, in memory, and ``"....TieredCache"``,
 in memory and in front of any other backend; and ``Cache``, Flask-Caching's class with faster decorators.
 
-They are imported at the first access: every ``flask`` command, of any app, imports this package with ``commands``, even
-if Flask-Caching is not installed.
+The names are imported at the first access: every ``flask`` command, of any app, imports this package with ``commands``,
+even if Flask-Caching is not installed.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from wheelcache.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from wheelcache.flask_backend.backend import WheelCache
@@ -17,18 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Cache", "HTTPCache", "TieredCache", "WheelCache", "transaction_scope"]
 
-_MODULES = {
-    "Cache": "flask_backend.caching",
-    "HTTPCache": "flask_backend.pages",
-    "TieredCache": "flask_backend.tiered",
-    "WheelCache": "flask_backend.backend",
-    "transaction_scope": "transactions.announced",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"wheelcache.{_MODULES[name]}"), name)
-    globals()[name] = found
-    return found
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Cache": "wheelcache.flask_backend.caching",
+        "HTTPCache": "wheelcache.flask_backend.pages",
+        "TieredCache": "wheelcache.flask_backend.tiered",
+        "WheelCache": "wheelcache.flask_backend.backend",
+        "transaction_scope": "wheelcache.transactions.announced",
+    },
+)

@@ -20,7 +20,6 @@ from flask_caching import Cache
 from flask_caching.utils import function_namespace, get_id, null_control
 
 from wheelcache.flask_backend.engine_backend import EngineBackend
-from wheelcache.flask_backend.tiered import TieredCache
 from wheelcache.loading.memoize import arity_of, parts_by_arguments, receives_previous, signature_of
 from wheelcache.options import shown
 
@@ -112,7 +111,7 @@ class MemoKeys:
         if not self._name:
             self._inspect(args)
         values = args if not kwargs and len(args) == self._arity else self._values(args, kwargs)
-        if isinstance(backend, TieredCache):
+        if backend.has_store:
             check_texts(values[1:] if self._owner else values, self._name)
         version = backend.version(self._version_key)
         versions: Versions = ((self._version_key, version),)

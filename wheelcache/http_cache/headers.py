@@ -113,11 +113,6 @@ def dictionary(lines: Iterable[bytes]) -> Directives | None:
     return None
 
 
-def cache_tags(lines: Iterable[str]) -> set[str]:
-    """Return the tags that the lines of a Cache-Tag field list."""
-    return {tag for line in lines for member in line.split(",") if (tag := member.strip())}
-
-
 def decoded(value: bytes) -> str:
     """Return a value as text, which is UTF-8 or Latin-1."""
     try:

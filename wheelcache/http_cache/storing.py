@@ -13,7 +13,7 @@ from wheelcache import options
 from wheelcache.http_cache import rules
 from wheelcache.http_cache.blanks import HIDDEN, Filled, for_one_visitor, may_hide_tokens
 from wheelcache.http_cache.figures import Figures
-from wheelcache.http_cache.headers import CACHE_TAG, Headers, cache_tags, decoded, single, values, without
+from wheelcache.http_cache.headers import CACHE_TAG, Headers, decoded, single, values, without
 from wheelcache.http_cache.keys import parts_of_url
 from wheelcache.http_cache.notes import WRONG_TAGS, PageNotes
 from wheelcache.http_cache.page import BODILESS, Page
@@ -144,7 +144,7 @@ class Storing:
         page = self._page(response.status, reason, stored, freshness, fields)
         page.blanks = None if blanked is None else blanked.blanks
         page.view = notes.view
-        page.tags = cache_tags(map(decoded, response.lines.get(CACHE_TAG, ())))
+        page.tags = options.cache_tags(map(decoded, response.lines.get(CACHE_TAG, ())))
         return self._refusal(page, notes, request) or page
 
     def without_lost(self, request: Request, response: Response) -> Response:
@@ -256,7 +256,7 @@ class Storing:
         page = self._page(stored.status, stored.reason, merged, freshness, fields)
         page.fill(stored.body)
         page.view = stored.view
-        page.tags = cache_tags(map(decoded, values(headers, CACHE_TAG))) or stored.tags
+        page.tags = options.cache_tags(map(decoded, values(headers, CACHE_TAG))) or stored.tags
         return page, self._refused(request, response)
 
     def refused(self, why: Refusal, request: Request, view: str) -> None:

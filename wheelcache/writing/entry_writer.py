@@ -221,8 +221,8 @@ class EntryWriter(WriteState):
         """
         seconds = ttl if type(ttl) is int and 0 < ttl < MAX_FAST_TTL else self.seconds(ttl)
         key, miss_seen = self.adapt_and_pop_miss(key)
-        if since and miss_seen[0] is None:
-            miss_seen = (None, since)
+        if since:
+            miss_seen = (miss_seen[0], since)
         return self._set(
             key, value, seconds, grace, exact=exact, mode=mode, miss_seen=miss_seen, tags=tags, group=group
         )
@@ -290,7 +290,7 @@ class EntryWriter(WriteState):
             self.found_expired(key)
         return bool(outcome & STORED)
 
-    def renew(self, key: Any, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
+    def renew(self, key: Any, value: Any, ttl: TTL = DEFAULT_TTL, grace: float = 0.0) -> bool:
         """Give an entry whose value equals ``value`` a new TTL from now, without jitter. Return whether it was found.
 
         Unlike ``touch``, this does not affect entries of other processes or notes of misses.
@@ -301,8 +301,11 @@ class EntryWriter(WriteState):
         record = self._core.peek(key)
         if record is None or type(record.value) is not type(value) or record.value != value:
             return False
+        if not record.times.is_current or record.times.fresh_until <= self._core.now():
+            # The step of the core would find out as well, but a transaction would count it among the writes by others.
+            return False
         outcome = self._set(
-            key, record.value, seconds, exact=True, mode=SAME, expected=record.value, miss_seen=(record.seen, 0)
+            key, record.value, seconds, grace, exact=True, mode=SAME, expected=record.value, miss_seen=(record.seen, 0)
         )
         return bool(outcome & STORED)
 
