@@ -94,6 +94,80 @@ def test_nothing_is_served(rehearsed):
     assert site.stats().fresh == 0
 
 
+LIFETIMES = {
+    "fresh": "max-age=600",
+    "stale, and renewed in the background": "max-age=1, stale-while-revalidate=600",
+    "stale, and sent instead of errors": "max-age=1, stale-if-error=600",
+    "validated": "no-cache",
+}
+REQUESTS = {
+    "GET": {},
+    "HEAD": {"method": "HEAD"},
+    "POST": {"method": "POST"},
+    **{
+        f"{name}: {value}": {"headers": {name: value}}
+        for name, value in (
+            ("Cache-Control", "only-if-cached"),
+            ("Cache-Control", "no-store"),
+            ("Authorization", "Basic eDp5"),
+            ("Range", "bytes=1-2"),
+            ("If-None-Match", '"old"'),
+            ("If-None-Match", "*"),
+            ("If-Modified-Since", "Tue, 14 Nov 2023 22:13:20 GMT"),
+            ("Cookie", "theme=dark"),
+        )
+    },
+}
+
+
+def answering(control, body, status):
+    """Return an application that names the request that it sees, and answers conditions. A status of None raises."""
+
+    def respond(request):
+        seen = f"{request.method} {sorted(request.headers.items())}"
+        headers = {"cache-control": f"public, {control}", "etag": f'"{body}"', "x-seen": seen}
+        if status is None:
+            raise LookupError(seen)
+        if status == 200 and request.headers.get("if-none-match") == '"old"':
+            return Response(b"", headers, 304)
+        return Response(b"" if request.method == "HEAD" else body.encode(), headers, status)
+
+    return respond
+
+
+def answers(site):
+    """Return the answers to all kinds of requests, as far as the application makes them."""
+    found = {}
+    for name, how in REQUESTS.items():
+        try:
+            answer = site.get(**how)
+        except LookupError as error:
+            found[name] = str(error)
+        else:
+            found[name] = (answer.status, {**answer.headers, "cache-status": None}, answer.body)
+    return found
+
+
+@pytest.mark.parametrize("status", [200, 500, None])
+@pytest.mark.parametrize("lifetime", LIFETIMES)
+def test_all_answers_are_those_of_the_application(make_site, clock, lifetime, status):
+    site = make_site(rehearse=1)
+    site.respond = answering(LIFETIMES[lifetime], "old", 200)
+    site.get()
+    assert outcomes(site)["stored"] == 1
+    cached, site.respond = site.app, answering(LIFETIMES[lifetime], "new", status)
+    for _ in range(3):
+        # Later ones also meet the marks that the earlier ones have left.
+        clock.advance(2)
+        found, site.app = answers(site), site.application
+        expected, site.app = answers(site), cached
+        assert found == expected
+    site.respond = answering(LIFETIMES[lifetime], "old", 200)
+    site.cache.pages.mode.change("on")
+    # No answer without a body was stored.
+    assert site.get().body in (b"old", b"new")
+
+
 def test_equal_answers_are_counted_by_view(rehearsed):
     site = rehearsed()
     site.respond = serving(lambda request: LINES)
