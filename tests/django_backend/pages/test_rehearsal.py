@@ -1,5 +1,6 @@
 """A rehearsal of a Django site: its views are named, its tokens are blank, and its visitors notice nothing."""
 
+import json
 from itertools import count
 
 import pytest
@@ -28,10 +29,15 @@ def says(request):
     return HttpResponse("", headers={"Cache-Control": "no-store"})
 
 
+for_a_minute = cache_control(max_age=60)
+
+
 urlpatterns = [
     path("login", login),
     path("flashes", flashes, name="flashes"),
     path("says", says),
+    path("parameters", for_a_minute(lambda request: HttpResponse(json.dumps([*request.GET.lists()])))),
+    path("unread", for_a_minute(lambda request: HttpResponse("unread"))),
     path("form", with_forms(1), name="form"),
 ]
 
@@ -69,3 +75,16 @@ def test_a_message_is_not_lost_in_a_rerun(site, clock):
     assert until(lambda: (clock.advance(0.1), numbers_of(site, "flashes").get("noise"))[1] == 1)
     assert "saved" in shown
     assert b"saved" in site.get("/flashes", visitor).body
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "latin-1", "ascii"])
+def test_parameters_are_decoded_as_by_the_application_alone(site, charset):
+    request = "/parameters?a&b=%C3%A4&a=%FF", {"Content-Type": f"text/plain; charset={charset}"}
+    found, site.app = site.get(*request), site.app._app
+    assert (found.status, found.body) == (200, site.get(*request).body)
+
+
+@pytest.mark.parametrize(("path", "most", "status"), [("unread", 3, 200), ("parameters", 3, 400), ("parameters", 4, 200)])
+def test_too_many_parameters_are_refused_where_the_site_reads_them(site, site_settings, path, most, status):
+    site_settings.DATA_UPLOAD_MAX_NUMBER_FIELDS = most
+    assert site.get(f"/{path}?a&b&c&d").status == status
