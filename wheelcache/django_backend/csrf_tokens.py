@@ -106,6 +106,10 @@ class IssuedTokens:
     def add(self, issued: Issued) -> None:
         self._issued.append(issued)
 
+    def tokens(self) -> list[bytes]:
+        """Return some of the tokens, which is enough to compare pages."""
+        return [each.token.encode() for each in self._issued[:MOST_TOKENS]]
+
     def blanked(self, response: HttpResponseBase, meta: dict[str, Any], most: int) -> Blanked | Refusal | None:
         """Return a response with blanks in place of its tokens, or the reason why it must not be stored; None if it has
         no tokens.

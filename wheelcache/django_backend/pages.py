@@ -291,6 +291,7 @@ class _Watched(_Tagged):
         """Give the cache the response with blanks in place of its tokens, or keep it from being stored."""
         notes, meta = self._notes, self._meta
         meta.has_ended = True
+        notes.tokens, notes.token_cookies = meta.issued.tokens(), frozenset([settings.CSRF_COOKIE_NAME.encode()])
         outcome: Blanked | Refusal | None = None
         if notes.most_blanked is not None:
             outcome = meta.issued.blanked(response, meta, notes.most_blanked)
