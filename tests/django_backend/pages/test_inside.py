@@ -159,6 +159,14 @@ def test_behind_known_middleware_visitors_with_different_cookies_share_pages(mak
     assert site.get("/plain", {"Cookie": "a=1"}).body == site.get("/plain", {"Cookie": "a=2"}).body
 
 
+def test_visitors_of_a_mounted_application_get_the_pages_that_its_middleware_makes(make_site):
+    site = make_site(wsgi=lambda app: DispatcherMiddleware(app, {"/mounted": ByCookie(app, "header")}))
+    found = [site.get("/mounted/seen", visitor).body for visitor in [*VISITORS, *VISITORS]]
+    assert found[:3] == found[3:]
+    assert len({*found}) == len(VISITORS)
+    assert site.get("/plain", {"Cookie": "a=1"}).body == site.get("/plain", {"Cookie": "a=2"}).body
+
+
 @pytest.mark.parametrize("part", ["host", "path"])
 def test_what_no_header_explains_keeps_pages_out_also_behind_a_proxy(make_site, part):
     found = make_site(wsgi=lambda app: proxied(ByCookie(app, part))).get("/seen", {**FORWARDED, **VISITORS[1]})
