@@ -460,6 +460,12 @@ def test_a_rehearsal_counts_by_endpoint(make_site):
     }
 
 
+def test_a_query_that_werkzeug_cannot_decode_fails_where_the_app_reads_it(make_site):
+    site = make_site(rehearse=1)
+    site.app.add_url_rule("/parameters", "parameters", lambda: flask.request.args.to_dict())
+    assert [site.get(f"{path}?a=\xff").status for path in ("/cached", "/parameters")] == [200, 500]
+
+
 class SessionsOnServer(SessionInterface):
     """Keeps sessions as Flask-Session does."""
 

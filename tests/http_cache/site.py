@@ -253,15 +253,17 @@ def running_loop():
     """Run an event loop in a thread."""
     loop = asyncio.new_event_loop()
     thread = start(loop.run_forever)
-    yield loop
 
     async def finish():
         await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
 
-    asyncio.run_coroutine_threadsafe(finish(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    try:
+        yield loop
+        asyncio.run_coroutine_threadsafe(finish(), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 def leaving_client():

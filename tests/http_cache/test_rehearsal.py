@@ -1,17 +1,21 @@
 """A rehearsal serves nothing, and names the pages that would have been wrong."""
 
+import asyncio
 import base64
 import gzip
 import json
 import random
+from functools import partial
 from itertools import count
 
 import pytest
 
-from tests.http_cache.site import Response, running_loop
+from tests.http_cache.site import AsgiSite, Response, running_loop
 from tests.waiting import until
-from wheelcache.http_cache import ttl, without_cookies
+from wheelcache.http_cache import rehearsing, ttl, without_cookies
+from wheelcache.http_cache.comparison import LATER, PAUSE, SOON, Comparison
 from wheelcache.http_cache.rehearsal import Answer, Kind, answer_of, compare
+from wheelcache.http_cache.request import NOBODY
 from wheelcache.observability import page_commands, site_commands
 from wheelcache.observability.console import CommandFailed
 from wheelcache.observability.dashboard.dashboard import Dashboard
@@ -92,6 +96,80 @@ def test_nothing_is_served(rehearsed):
     assert len(bodies) == 5
     assert site.get().detail == 'fwd=bypass; detail="rehearsal: a hit otherwise"'
     assert site.stats().fresh == 0
+
+
+LIFETIMES = {
+    "fresh": "max-age=600",
+    "stale, and renewed in the background": "max-age=1, stale-while-revalidate=600",
+    "stale, and sent instead of errors": "max-age=1, stale-if-error=600",
+    "validated": "no-cache",
+}
+REQUESTS = {
+    "GET": {},
+    "POST": {"method": "POST"},
+    **{
+        f"{name}: {value}": {"headers": {name: value}}
+        for name, value in (
+            ("Cache-Control", "only-if-cached"),
+            ("Cache-Control", "no-store"),
+            ("Authorization", "Basic eDp5"),
+            ("Range", "bytes=1-2"),
+            ("If-None-Match", '"old"'),
+            ("If-None-Match", "*"),
+            ("If-Modified-Since", "Tue, 14 Nov 2023 22:13:20 GMT"),
+            ("Cookie", "theme=dark"),
+        )
+    },
+    # The last one: no other request replaces what it may have stored.
+    "HEAD": {"method": "HEAD"},
+}
+
+
+def answering(control, body, status):
+    """Return an application that names the request that it sees, and answers conditions. A status of None raises."""
+
+    def respond(request):
+        seen = f"{request.method} {sorted(request.headers.items())}"
+        headers = {"cache-control": f"public, {control}", "etag": f'"{body}"', "x-seen": seen}
+        if status is None:
+            raise LookupError(seen)
+        if status == 200 and request.headers.get("if-none-match") == '"old"':
+            return Response(b"", headers, 304)
+        return Response(b"" if request.method == "HEAD" else body.encode(), headers, status)
+
+    return respond
+
+
+def answers(site, pause):
+    """Return the answers to all kinds of requests, as far as the application makes them."""
+    found = {}
+    for name, how in REQUESTS.items():
+        site.clock.advance(pause)
+        try:
+            answer = site.get(**how)
+        except LookupError as error:
+            found[name] = str(error)
+        else:
+            found[name] = (answer.status, {**answer.headers, "cache-status": None}, answer.body)
+    return found
+
+
+@pytest.mark.parametrize("status", [200, 500, None])
+@pytest.mark.parametrize("lifetime", LIFETIMES)
+def test_all_answers_are_those_of_the_application(make_site, lifetime, status):
+    site = make_site(rehearse=1)
+    site.respond = answering(LIFETIMES[lifetime], "old", 200)
+    site.get()
+    assert outcomes(site)["stored"] == 1
+    cached, site.respond = site.app, answering(LIFETIMES[lifetime], "new", status)
+    # Later requests also meet the marks that earlier ones have left.
+    for pause in (2, 0, 2):
+        found, site.app = answers(site, pause), site.application
+        expected, site.app = answers(site, 0), cached
+        assert found == expected
+    site.cache.pages.mode.change("on")
+    site.respond = answering(LIFETIMES[lifetime], "old", 200)
+    assert site.get().body in (b"old", b"new")
 
 
 def test_equal_answers_are_counted_by_view(rehearsed):
@@ -225,18 +303,6 @@ def test_a_second_that_passes_before_both_reruns_is_noise(rehearsed, found, cloc
     assert found(site, "noise")
 
 
-def test_a_minute_that_passes_before_the_reruns_is_corrected(rehearsed, found, clock):
-    site = rehearsed(rules=[("/*", ttl(600))])
-    times = [*2 * ["noon"], "one", *6 * ["two"]]
-    site.respond = serving(lambda request: f"<p>{times.pop(0) if times else 'three'}</p>")
-    store(site)
-    site.get()
-    assert found(site, "wrong")
-    clock.advance(61)
-    assert found(site, "noise")
-    assert outcomes(site)["wrong"] == 0
-
-
 @pytest.mark.parametrize("text", ["12:0{}", "2026-11-26 12:0{}:00", "2026-11-2{}", "17956964{}0", "2026-11-26T12:0{}Z"])
 def test_a_difference_of_times_is_counted_after_a_minute(rehearsed, clock, text):
     site = rehearsed(rules=[("/*", ttl(600))])
@@ -335,6 +401,155 @@ def test_headers_of_answers_are_those_without_the_cache(rehearsed):
         answer = site.get("/", {"If-None-Match": '"x"'})
         assert (answer.status, answer["cache-control"], answer["set-cookie"]) == (200, "public", "a=1")
         assert site.requests[-1].headers["if-none-match"] == '"x"'
+
+
+COURSES = {
+    # The answer to the visitor, those of the reruns, the pauses before these, and the counts: outcomes and corrections.
+    "as stored": ("a", [], [], ["equal"]),
+    "a number": ("b", ["c", "d"], [SOON, PAUSE], ["noise"]),
+    "another page for all": ("b", ["b", "b"], [SOON, PAUSE], ["outdated"]),
+    "a list": ("b", ["c", "c", "c", "d"], [SOON, PAUSE, 0, 0], ["noise"]),
+    "a page of the visitor": ("b", 7 * ["a"], [SOON, PAUSE, 0, 0, 0, 0, LATER], ["wrong"]),
+    "a clock of minutes": ("b", [*6 * ["c"], "d"], [SOON, PAUSE, 0, 0, 0, 0, LATER], ["wrong", "noise, not wrong"]),
+    "a failure after a minute": ("b", [*6 * ["a"], "!"], [SOON, PAUSE, 0, 0, 0, 0, LATER], ["wrong"]),
+    "a 403 after a minute": ("b", [*6 * ["a"], "403"], [SOON, PAUSE, 0, 0, 0, 0, LATER], ["wrong"]),
+    "a failure": ("b", ["a", "!"], [SOON, PAUSE], ["unclear"]),
+    "a time of the visitor": ("12:01", 3 * ["12:02"], [SOON, PAUSE, LATER], ["wrong"]),
+    "a clock": ("12:01", ["12:02", "12:02", "12:03"], [SOON, PAUSE, LATER], ["noise"]),
+    "a time, and a failure after a minute": ("12:01", ["12:02", "12:02", "!"], [SOON, PAUSE, LATER], ["unclear"]),
+}
+
+
+@pytest.mark.parametrize("course", COURSES)
+def test_reruns_follow_until_the_outcome_is_certain(course):
+    visitor, reruns, pauses, counts = COURSES[course]
+    paused, waiting, counted, ended = [], [], [], []
+
+    def answer(text):
+        return Answer(403 if text == "403" else 200, b"", b"", text.encode())
+
+    def report(found, former):
+        counted.append(found.kind.value + ("" if former is None else f", not {former.kind.value}"))
+
+    comparison = Comparison(
+        answer("12:00" if ":" in visitor else "a"),
+        is_keyed=False,
+        is_new=False,
+        rerun=lambda pause, heard, size: (paused.append(pause), waiting.append(heard)),
+        report=report,
+        end=lambda: ended.append(True),
+    )
+    comparison.begin(answer(visitor))
+    for text in reruns:
+        assert not ended
+        waiting.pop()("the run failed" if text == "!" else answer(text))
+    assert (paused, counted, ended, waiting) == (pauses, counts, [True], [])
+    # No clock shows the same after them.
+    assert PAUSE > 1
+    assert LATER > 60
+
+
+@pytest.mark.parametrize(("size", "most"), [(1_000_000, 1000), (1, 8)])
+def test_comparisons_are_bounded_by_their_number_and_their_bytes(rehearsed, found, monkeypatch, size, most):
+    monkeypatch.setattr(rehearsing, "MOST_COMPARISONS", most)
+    site = rehearsed()
+    site.respond = serving(lambda request: f"{next(numbers)} {'x' * size}")
+    for _ in range(11):
+        site.get()
+    # Up to four answers of each are kept, and 32 MB of all. The first one is that of the page that is stored.
+    assert outcomes(site)["unclear"] == 3
+    for number in range(7, 19, 2):
+        assert found(site, "noise", number)
+        for _ in range(2):
+            site.get()
+    assert outcomes(site)["unclear"] == 3
+
+
+def test_after_many_reruns_a_view_is_compared_more_and_more_rarely(rehearsed, monkeypatch):
+    monkeypatch.setattr(rehearsing, "UNLIMITED_RERUNS", 4)
+    monkeypatch.setattr(rehearsing.random, "random", lambda: 0.5)
+    site = rehearsed()
+    compared = []
+
+    def respond(request):
+        answer = serving(noisy)(request)
+        if request.notes is not None:
+            request.notes.view = request.path
+        compared.append(request.notes is not None)
+        return answer
+
+    site.respond = respond
+    for path in ("/one", "/other"):
+        site.get(path)
+        compared.clear()
+        for _ in range(20):
+            site.get(path)
+        # The first rerun of each, and that of the stored page, after which the next would run for a share of 4 / 8.
+        assert compared == 7 * [True] + 13 * [False]
+
+
+class HeldSite(AsgiSite):
+    """A site whose reruns end one after the other, as the test allows it."""
+
+    def __init__(self, clock, **options):
+        super().__init__(clock, **options)
+        self.allowed = asyncio.Semaphore(0)
+        self.begun = self.running = self.most_running = 0
+
+    def has_begun(self, number):
+        self.clock.advance(0.1)
+        return self.begun >= number
+
+    async def application(self, scope, receive, send):
+        if scope["client"][0] == NOBODY:
+            self.begun, self.running = self.begun + 1, self.running + 1
+            self.most_running = max(self.most_running, self.running)
+            await self.allowed.acquire()
+            self.running -= 1
+        await super().application(scope, receive, send)
+
+
+def test_at_most_four_reruns_run_at_the_same_time(clock, closed):
+    site = HeldSite(clock, rehearse=1)
+    closed(site.cache.cache)
+    site.respond = serving(noisy)
+    with running_loop() as site.loop:
+        for _ in range(20):
+            site.get()
+        # Two for each visitor.
+        for number in range(1, 41):
+            assert until(partial(site.has_begun, min(number + 3, 40)))
+            site.loop.call_soon_threadsafe(site.allowed.release)
+    assert site.most_running == 4
+
+
+class SiteWithState(AsgiSite):
+    """A site whose server gives each request a copy of the state of its lifespan, to which the application adds."""
+
+    def scope(self, *parts):
+        return {**super().scope(*parts), "state": {"shop": "Shop"}}
+
+    async def application(self, scope, receive, send):
+        state, headers = scope["state"], dict(scope["headers"])
+        name = state.setdefault("name", headers.get(b"cookie", b"you").decode())
+        body = f"<h1>{state['shop']}</h1><b nonce={state.setdefault('nonce', next(numbers))}></b><p>{name}</p>"
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"max-age=60")]},
+        )
+        await send({"type": "http.response.body", "body": body.encode()})
+
+
+def test_each_rerun_has_a_state_of_its_own(clock, closed, found):
+    site = SiteWithState(clock, rehearse=1)
+    closed(site.cache.cache)
+    with running_loop() as site.loop:
+        for _ in range(2):
+            site.get("/nonce")
+        assert found(site, "noise")
+        assert "wrong" not in outcomes(site)
+        site.get("/name")
+        site.get("/name", {"Cookie": "ada"})
+        assert found(site, "wrong")
 
 
 def test_only_a_share_is_compared(make_site):

@@ -10,6 +10,7 @@ NEAR = ("tests/near_cache", "tests/backends", "tests/django_backend/test_tiered.
 PAGES = ("tests/http_cache",)
 TOKENS = ("tests/django_backend/pages/test_csrf_tokens.py",)
 PAGES_OF_DJANGO = ("tests/django_backend/test_coherence.py",)
+REHEARSAL = ("tests/http_cache/test_rehearsal.py",)
 
 
 class Mutant(NamedTuple):
@@ -400,5 +401,47 @@ MUTANTS = [
         "        if given.keys() & NEVER_STALE:\n            return 0.0\n",
         "",
         PAGES,
+    ),
+    Mutant(
+        "a page with tokens whose body changes inside the cache is not stored",
+        "http_cache/run.py",
+        "if blanked is None or blanked.body != body:",
+        "if blanked is None:",
+        ("tests/django_backend/pages/test_inside.py",),
+    ),
+    Mutant(
+        "four reruns of a rehearsal run at the same time, at most",
+        "http_cache/rehearsing.py",
+        "if self._running >= MOST_RUNNING:",
+        "if self._running < 0:",
+        REHEARSAL,
+    ),
+    Mutant(
+        "a comparison gives its bytes back",
+        "http_cache/rehearsing.py",
+        "            self._compared -= size\n",
+        "",
+        REHEARSAL,
+    ),
+    Mutant(
+        "a view is compared more and more rarely",
+        "http_cache/rehearsing.py",
+        "self._share * min(1.0, UNLIMITED_RERUNS / (self._reruns.get(page.view) or 1))",
+        "self._share",
+        REHEARSAL,
+    ),
+    Mutant(
+        "a wrong page is compared once more after a minute, and then no more",
+        "http_cache/comparison.py",
+        "if found.kind is not Kind.WRONG or self._outcome is not None or self._is_late:",
+        "if found.kind is not Kind.WRONG or self._is_late:",
+        REHEARSAL,
+    ),
+    Mutant(
+        "a rerun does not see what the visitor's run wrote into the state",
+        "http_cache/asgi.py",
+        '            scope["state"] = dict(scope["state"])\n',
+        "            pass\n",
+        REHEARSAL,
     ),
 ]

@@ -119,6 +119,10 @@ class IssuedTokens:
         compressing.max_random_bytes = self.random_bytes  # type: ignore[misc]
         compressing.process_response(request, response)
 
+    def tokens(self) -> list[bytes]:
+        """Return some of the tokens, which is enough to compare pages."""
+        return [each.token.encode() for each in self._issued[:MOST_TOKENS]]
+
     def blanked(self, response: HttpResponseBase, meta: dict[str, Any], most: int) -> Blanked | Refusal | None:
         """Return a response with blanks in place of its tokens, or the reason why it must not be stored; None if it has
         no tokens.

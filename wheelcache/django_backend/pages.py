@@ -28,7 +28,7 @@ from django.apps import apps
 from django.conf import settings
 from django.contrib.sessions import middleware as sessions
 from django.contrib.sessions.backends.base import SessionBase
-from django.core.exceptions import ImproperlyConfigured, RequestDataTooBig
+from django.core.exceptions import ImproperlyConfigured, RequestDataTooBig, TooManyFieldsSent
 from django.core.handlers.asgi import ASGIRequest
 from django.core.handlers.exception import convert_exception_to_response
 from django.core.handlers.wsgi import WSGIRequest
@@ -52,7 +52,7 @@ from wheelcache.http_cache.asgi import AsgiCache
 from wheelcache.http_cache.blanks import Blanked
 from wheelcache.http_cache.inside import compare, noting_asgi, noting_wsgi
 from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
-from wheelcache.http_cache.reads import caller
+from wheelcache.http_cache.reads import Reads, caller
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.watched import Watch, WatchedCookies, WatchedEnviron, WatchedParameters, watched
 from wheelcache.http_cache.writes import record_writes, stop_recording
@@ -235,9 +235,7 @@ class _Watched(_Tagged):
             save_no_session()
         if notes.traces is not None:
             record_writes(notes.traces, SessionBase, HttpResponseBase, ENDS)
-            parameters: Any = _Parameters(request.GET.urlencode(), encoding=request.encoding)
-            parameters.begin(notes.traces)
-            request.GET = parameters
+            _watch_parameters(request, notes.traces)
         self._meta = request.META = meta = _Meta(environ, watch)
         request.headers = _Headers(meta, environ)
         if hasattr(request, "environ"):
@@ -303,6 +301,7 @@ class _Watched(_Tagged):
     def _blank(self, response: HttpResponseBase) -> None:
         """Give the cache the response with blanks in place of its tokens, or keep it from being stored."""
         notes, meta = self._notes, self._meta
+        notes.tokens, notes.token_cookies = meta.issued.tokens(), frozenset([settings.CSRF_COOKIE_NAME.encode()])
         outcome: Blanked | Refusal | None = None
         if notes.most_blanked is not None:
             outcome = meta.issued.blanked(response, meta, notes.most_blanked)
@@ -369,6 +368,20 @@ class _Cookies(WatchedCookies):
             self._watch.refuse("csrf", f"cookie {name}")
         else:
             super().note(name)
+
+
+def _watch_parameters(request: HttpRequest, traces: Reads) -> None:
+    try:
+        given = request.GET
+    except TooManyFieldsSent:
+        # The application gets this exception if it reads them.
+        return
+    parameters: Any = _Parameters(mutable=True, encoding=given.encoding)
+    for name, values in given.lists():
+        parameters.setlist(name, values)
+    parameters._mutable = False
+    parameters.begin(traces)
+    request.GET = parameters
 
 
 @watched(QueryDict)

@@ -14,6 +14,7 @@ reads the address of the server for requests that name no host. Such requests by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import wraps
 from inspect import getattr_static, unwrap
 from types import FrameType
@@ -229,8 +230,10 @@ class _Watched(Request):
             compare(watch, notes.given, environ)
         self.cookies = _Cookies(self.cookies, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
         if notes.traces is not None:
-            self.args = parameters = _Parameters(self.args)
-            parameters.begin(notes.traces)
+            # Otherwise, the app gets the same exception if it reads them.
+            with suppress(UnicodeDecodeError):
+                self.args = parameters = _Parameters(self.args)
+                parameters.begin(notes.traces)
         self.environ = WatchedEnviron(environ, watch)
         self.headers = EnvironHeaders(self.environ)
         self._notes = notes

@@ -71,7 +71,7 @@ def noting_asgi(app: AsgiApp) -> AsgiApp:
 class _Noting:
     def __init__(self, app: Any) -> None:
         self._app = app
-        self._is_known = _is_known(app)
+        self._is_known, self._unknown_mounts = _known(app)
 
 
 class NotingWsgi(_Noting):
@@ -81,7 +81,8 @@ class NotingWsgi(_Noting):
         notes = environ.get(NOTES_KEY)
         if notes is not None:
             notes.given = environ.copy()
-            notes.knows_middleware = self._is_known
+            path = environ.get("PATH_INFO", "")
+            notes.knows_middleware = self._is_known and not path.startswith(self._unknown_mounts)
         return self._app(environ, start_response)  # type: ignore[no-any-return]
 
 
@@ -102,11 +103,14 @@ def _name(app: Any) -> tuple[str, str]:
     return str(named.__module__), str(named.__qualname__)
 
 
-def _is_known(app: Any) -> bool:
-    """Return whether all middleware around the application of a framework is ``HARMLESS``."""
+def _known(app: Any) -> tuple[bool, tuple[str, ...]]:
+    """Return whether all middleware around the application of a framework is ``HARMLESS``, and the paths at which a
+    dispatcher has mounted an application of which this is unknown."""
+    mounts: list[str] = []
     while (attribute := HARMLESS.get(_name(app))) is not None:
+        mounts += [path for path, mounted in getattr(app, "mounts", {}).items() if _known(mounted) != (True, ())]
         app = getattr(app, attribute)
-    return _name(app) in HANDLERS
+    return _name(app) in HANDLERS, tuple(mounts)
 
 
 def compare(watch: Watch, given: Environ, seen: Environ) -> None:

@@ -14,7 +14,7 @@ without arguments if the page depends on nothing else.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -50,6 +50,8 @@ class PageNotes:
         blanked: the response with blanks in place of the tokens of the run; None if it has no tokens: see ``blanks``.
         most_blanked: the maximum size of a body with blanks, in bytes; None if the cache fills no blanks, so that no
             response with tokens may be stored.
+        tokens, token_cookies: the tokens that the framework has made during the run, and the cookies that contain them:
+            a comparison ignores both.
         is_rerun: whether the run repeats an earlier one for a comparison. It must change nothing, such as the session.
         view: the name of the view, for the figures; None if the application does not give it.
         tags: the tags of the page, to which the application may add: see ``HTTPCache.delete_tags``.
@@ -65,6 +67,8 @@ class PageNotes:
     given: Mapping[str, Any] | None = None
     knows_middleware = True
     blanked: Blanked | None = None
+    tokens: Collection[bytes] = ()
+    token_cookies: frozenset[bytes] = frozenset()
     is_rerun = False
     view: str | None = None
 

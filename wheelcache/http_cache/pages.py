@@ -165,9 +165,6 @@ class Pages:
             # Other methods may outdate stored pages.
             return self._forward(request, "bypass", SWITCHED_OFF)
         answer = self._answer(request, selected)
-        if isinstance(answer, _Hit) and answer.is_stale and not request.loses_cookies:
-            # This run renews it.
-            answer = _Miss(answer.key, "stale", None)
         if isinstance(answer, _Hit):
             return self.rehearsal.begin(request, answer.page) or self._forward(request, "bypass", REHEARSAL)
         if isinstance(answer, Reply):
@@ -178,7 +175,7 @@ class Pages:
                 # The application gets these cookies now, so its page is not that of all visitors.
                 self.rehearsal.count(None, STORED)
                 return self._forward(request, "bypass", REHEARSAL)
-            return self._run(request, answer._replace(page=None), None)
+            return self._run(request, answer, None)
         return answer
 
     def decide_after_wait(self, request: Request, wait: Wait) -> Decision:
@@ -333,8 +330,11 @@ class Pages:
             return self._forward(request, "bypass", AMBIGUOUS)
         if page is not None:
             use = self._use(page, now)
-            if use is not Use.VALIDATED:
+            if use is Use.FRESH or (use is Use.WHILE_REVALIDATING and self.mode.serves):
                 return _Hit(key, page, use is Use.WHILE_REVALIDATING)
+            if not self.mode.serves:
+                # The run renews it. Neither an error nor a 304 of the application may bring it to the client.
+                page, selected = None, selected._replace(page=None)
         asked = {} if request.is_plain else request_directives(request.value(b"cache-control"))
         if b"only-if-cached" in asked:
             return not_cached(self._settings.cache_status)

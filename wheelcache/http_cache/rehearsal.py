@@ -21,11 +21,11 @@ import re
 import zlib
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-from wheelcache.http_cache.headers import Headers, single, values
+from wheelcache.http_cache.headers import Headers, single, values, without
 
 LONGEST_SHOWN: Final = 200
 """Characters of a line that is shown to operators."""
@@ -105,19 +105,36 @@ class Answer(NamedTuple):
         return _WORDS.findall(self.head + b"\n\n" + self.body)
 
 
-def answer_of(status: int, headers: Headers, body: bytes, *, ignored: frozenset[bytes], most: int) -> Answer:
+def answer_of(
+    status: int,
+    headers: Headers,
+    body: bytes,
+    *,
+    ignored: frozenset[bytes],
+    most: int,
+    tokens: Collection[bytes] = (),
+) -> Answer:
     """Return the comparable parts of a response.
 
     Args:
         ignored: the cookies that the response may set.
         most: the maximum size of the body, in bytes.
+        tokens: the tokens of the visitor in the response, in whose place the answer has blanks.
     """
     names = {value.partition(b"=")[0].strip() for value in values(headers, b"set-cookie")}
     if single(headers, b"content-encoding") == b"gzip":
         # Compressed by chance: GZipMiddleware adds random bytes.
         body = _inflated(body, most)
+        if tokens:
+            # A stored page with blanks is not compressed yet.
+            headers = without(headers, {b"content-encoding"})
     lines = sorted(b"%b: %b" % (name, value.strip()) for name, value in headers if name not in NOT_COMPARED)
-    return Answer(status, b", ".join(sorted(names - ignored)), b"\n".join([b"status %d" % status, *lines]), body)
+    head = b"\n".join([b"status %d" % status, *lines])
+    for token in tokens:
+        # As in a stored page.
+        blank = b"-" * len(token)
+        head, body = head.replace(token, blank), body.replace(token, blank)
+    return Answer(status, b", ".join(sorted(names - ignored)), head, body)
 
 
 def _inflated(body: bytes, most: int) -> bytes:

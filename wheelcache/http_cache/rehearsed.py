@@ -10,7 +10,7 @@ from typing import Final
 
 from wheelcache.http_cache.cache_status import NO_ANNOUNCEMENT, Announcement
 from wheelcache.http_cache.comparison import Heard
-from wheelcache.http_cache.headers import Headers, without
+from wheelcache.http_cache.headers import Headers
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.reasons import Refusal
 from wheelcache.http_cache.rehearsal import Answer, answer_of
@@ -83,16 +83,10 @@ class Rehearsed:
         if not self._status:
             self._end("the application did not start a response")
             return
-        body, rules = b"".join(self._chunks), self._settings.page_rules
-        ignored = rules.lost_by(self.request.host, self.request.path)
-        headers, blanked = self._headers, self.notes.blanked
-        if blanked is not None and blanked.body == body:
-            body = blanked.blanks.body
-            headers = [pair for pair in headers if not blanked.is_of_the_visitor(pair)]
-            if blanked.blanks.random_bytes is not None:
-                # The body before its compression.
-                headers = without(headers, {b"content-encoding"})
-        self._end(answer_of(self._status, headers, body, ignored=ignored, most=self._most))
+        body, notes, page_rules = b"".join(self._chunks), self.notes, self._settings.page_rules
+        # A hit sets the cookie of the tokens, too, if its page has any.
+        ignored = page_rules.lost_by(self.request.host, self.request.path) | notes.token_cookies
+        self._end(answer_of(self._status, self._headers, body, ignored=ignored, most=self._most, tokens=notes.tokens))
 
     def closed(self) -> None:
         self._end("the response did not end")

@@ -184,7 +184,7 @@ class Rehearsal:
     def _comparison(self, request: Request, reduced: Request, page: Page, begin: Begin, *, is_new: bool) -> Comparison:
         stored = self._answer_of_page(page)
         rule = self._settings.page_rules.of(request.host.lower(), request.path)
-        reruns = _Reruns(self, request, reduced, page.view, begin, is_new=is_new)
+        reruns = _Reruns(self, request, reduced, page, begin, is_new=is_new)
         # A page that depends on a cookie, but is for visitors without it, is one for all of them.
         sent = cookies(reduced.value(b"cookie") or b"") or {}
         is_keyed = not sent.keys() <= rule.value_cookies
@@ -256,7 +256,8 @@ class _Reruns:
 
     Args:
         request: that of the visitor.
-        reduced: the request of the reruns.
+        reduced: the request of the reruns, each of which gets a copy.
+        page: the page to compare with.
         begin: begins a run without a client.
     """
 
@@ -265,17 +266,17 @@ class _Reruns:
         rehearsal: Rehearsal,
         request: Request,
         reduced: Request,
-        view: str | None,
+        page: Page,
         begin: Begin,
         *,
         is_new: bool,
     ) -> None:
-        self._request = reduced
+        self._request, self._fields = reduced, page.fields
         self._rehearsal = rehearsal
         self._traces = request.traces
         # Now, because uWSGI uses the environ of a request again for the next one.
         self._url = _url(request)
-        self._view = view
+        self._view = page.view
         self._begin = begin
         self._is_new = is_new
         self._size = 0
@@ -286,7 +287,7 @@ class _Reruns:
             heard("too many comparisons at the same time")
             return
         self._size = self._size or size
-        run = rehearsal.new_run(self._request, self._view)
+        run = rehearsal.new_run(self._request.without_client(self._fields), self._view)
 
         def ended(answer: Answer | str) -> None:
             rehearsal.rerun_ended()

@@ -5,10 +5,13 @@ from wsgiref.validate import validator
 import pytest
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
+from django.http import HttpResponse
+from django.urls import path
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from tests.django_backend.pages.sites import DjangoOnAsgi, DjangoOnWsgi
+from tests.django_backend.pages.token_site import FORM, for_a_minute, rendered
 from tests.http_cache.middleware import (
     SHOWN,
     VISITORS,
@@ -156,6 +159,14 @@ def test_behind_known_middleware_visitors_with_different_cookies_share_pages(mak
     assert site.get("/plain", {"Cookie": "a=1"}).body == site.get("/plain", {"Cookie": "a=2"}).body
 
 
+def test_visitors_of_a_mounted_application_get_the_pages_that_its_middleware_makes(make_site):
+    site = make_site(wsgi=lambda app: DispatcherMiddleware(app, {"/mounted": ByCookie(app, "header")}))
+    found = [site.get("/mounted/seen", visitor).body for visitor in [*VISITORS, *VISITORS]]
+    assert found[:3] == found[3:]
+    assert len({*found}) == len(VISITORS)
+    assert site.get("/plain", {"Cookie": "a=1"}).body == site.get("/plain", {"Cookie": "a=2"}).body
+
+
 @pytest.mark.parametrize("part", ["host", "path"])
 def test_what_no_header_explains_keeps_pages_out_also_behind_a_proxy(make_site, part):
     found = make_site(wsgi=lambda app: proxied(ByCookie(app, part))).get("/seen", {**FORWARDED, **VISITORS[1]})
@@ -166,3 +177,26 @@ def test_a_script_name_of_the_settings_is_no_change(make_site, site_settings):
     site_settings.FORCE_SCRIPT_NAME = "/app"
     assert is_stored(make_site(wsgi=passing), "/plain")
     assert is_stored(make_site(asgi=passing_async), "/plain")
+
+
+class Signed(HttpResponse):
+    """A response that is completed while the server iterates over it."""
+
+    def __iter__(self):
+        return iter([self.content.replace(b"unsigned", b"signed  ")])
+
+
+@for_a_minute
+def signed(request):
+    return Signed(rendered(request, f"unsigned {FORM}").content)
+
+
+urlpatterns = [path("signed", signed)]
+
+
+def test_a_page_with_tokens_whose_body_changes_inside_the_cache_is_not_stored(make_site, site_settings):
+    site_settings.ROOT_URLCONF = __name__
+    site = make_site(wsgi=lambda app: app)
+    for _ in range(2):
+        assert site.get("/signed").body.startswith(b"signed")
+    assert site.stats().stored == 0
