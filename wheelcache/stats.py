@@ -291,6 +291,14 @@ REASONS: Final[Mapping[str, Reason]] = {
         "reads all cookies",
         "unusual Cookie header",
     ),
+    "cookie": _reason(
+        "The page contains the value of a cookie that no code has read, as far as the cache can notice, so it may be "
+        "for one visitor. The value has 8 characters or more.",
+        "Let the view read this cookie with request.COOKIES[name] (Django) or request.cookies[name] (Flask). If the "
+        "page has the text for another reason, nothing: other visitors get the page from the cache.",
+        "shows the value of the cookie name, which no code has read",
+        "more than 64 cookies that no code has read",
+    ),
     "all headers": _reason("The application read all request headers together.", _READ_LESS, "reads all headers"),
     "messages": _reason(
         "The page shows messages to the visitor, or adds some.",

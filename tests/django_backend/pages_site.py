@@ -17,6 +17,8 @@ from django.utils.safestring import mark_safe
 from django.views.decorators.cache import cache_control, cache_page
 from django.views.decorators.vary import vary_on_cookie
 
+from tests.http_cache.c_readers import shown
+
 numbers = count()
 for_a_minute = cache_control(max_age=60)
 
@@ -98,12 +100,14 @@ READS = {
     "a header": lambda request: request.headers.get("X-Flavor"),
     "a header in META": lambda request: request.META.get("HTTP_X_FLAVOR"),
     "whether a header is there": lambda request: (
-        "HTTP_X_FLAVOR" in request.META and dict.get(request.META, "HTTP_X_FLAVOR")
+        "HTTP_X_FLAVOR" in (meta := request.META) and dict.get(meta, "HTTP_X_FLAVOR")
     ),
     "whether a header can be deleted": lambda request: deleted(request.META, "HTTP_X_FLAVOR"),
     "a header by item": lambda request: request.headers["x-flavor"] if "X-Flavor" in request.headers else None,
     "the browser": lambda request: request.META.get("HTTP_USER_AGENT"),
-    "the environ": lambda request: getattr(request, "environ", request.META).get("HTTP_X_FLAVOR"),
+    "the environ": lambda request: (request.environ if hasattr(request, "environ") else request.META).get(
+        "HTTP_X_FLAVOR"
+    ),
     "an item by a lazy name": lambda request: request.META.get(translation.gettext_lazy("HTTP_X_FLAVOR")),
     "an item by a safe name": lambda request: request.META.get(mark_safe("HTTP_X_FLAVOR")),
 }
@@ -209,6 +213,14 @@ def rendered(request, template):
     return HttpResponse(loader.get_template(template).render({}, request))
 
 
+PARTS = {"cookies": "COOKIES", "headers": "META"}
+
+
+@for_a_minute
+def shown_part(request, part, how):
+    return HttpResponse(shown(part, how, lambda: getattr(request, PARTS[part])))
+
+
 @for_a_minute
 def seen(request, country=""):
     """Show each part of the request that a middleware inside the cache may change."""
@@ -263,6 +275,7 @@ urlpatterns = [
     path("streamed-agent", streamed_agent),
     path("flavor", flavor),
     path("rendered/<template>", rendered),
+    path("shown/<part>/<how>", shown_part),
     path("tagged/<tag>", tagged),
     path("not-stored", not_stored),
     path("plain", plain),

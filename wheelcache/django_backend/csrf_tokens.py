@@ -14,10 +14,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-import zlib
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import suppress
 from os import urandom
 from typing import Any, Final, NamedTuple, cast
 
@@ -28,6 +26,7 @@ from django.middleware import csrf, gzip
 from django.utils.text import compress_string
 
 from wheelcache.http_cache.blanks import FOREIGN, Blanked, Blanks, Filled
+from wheelcache.http_cache.bodies import inflated
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.variants import are_usual, cookies
 
@@ -46,10 +45,6 @@ BIASED: Final = bytes(range(UNIFORM, 256))
 
 SECRET: Final = re.compile(rf"[a-zA-Z0-9]{{{LENGTH}}}(?:[a-zA-Z0-9]{{{LENGTH}}})?")
 PLAIN: Final = re.compile(rb"[a-zA-Z0-9]*")
-
-GZIP: Final = b"\x1f\x8b"
-MOST_INFLATED: Final = 8 << 20
-"""Bytes."""
 
 BLANK: Final = b"-" * WIDTH
 
@@ -295,11 +290,7 @@ class CsrfTokens:
         return (cookies(header) or {}).get(self.cookie, b"") if are_usual(header) else None
 
     def is_foreign(self, body: bytes) -> bool:
-        if body[:2] == GZIP:
-            # A stream that GZipMiddleware has compressed.
-            with suppress(zlib.error):
-                body = zlib.decompressobj(wbits=31).decompress(body, MOST_INFLATED)
-        return _has_foreign_token(body)
+        return _has_foreign_token(inflated(body))
 
     def fill(self, blanks: Blanks, secret: str) -> Filled:
         secret = secret or _random().decode()
@@ -341,7 +332,7 @@ def record_tokens() -> bool:
         def recorded(secret: str) -> Any:
             token = make(secret)
             asks = sys._getframe(1)
-            issued = getattr(getattr(asks.f_locals.get("request"), "META", None), "issued", None)
+            issued = getattr(asks.f_locals.get("request"), "issued_tokens", None)
             if issued is not None:
                 caller = asks.f_back
                 is_discarded = caller is not None and caller.f_globals.get("__name__") == DECORATORS

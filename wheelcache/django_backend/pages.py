@@ -18,21 +18,23 @@ receivers of ``request_started``, which run before that.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from contextvars import Token
+from functools import lru_cache
 from io import BytesIO
 from types import CodeType
-from typing import Any, Final, cast
+from typing import Any, Final, SupportsIndex, cast
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.apps import apps
 from django.conf import settings
 from django.contrib.sessions import middleware as sessions
 from django.contrib.sessions.backends.base import SessionBase
-from django.core.exceptions import ImproperlyConfigured, RequestDataTooBig
+from django.core.exceptions import ImproperlyConfigured, RequestDataTooBig, TooManyFieldsSent
 from django.core.handlers.asgi import ASGIRequest
 from django.core.handlers.exception import convert_exception_to_response
 from django.core.handlers.wsgi import WSGIRequest
-from django.http import HttpRequest, QueryDict
+from django.http import HttpRequest
 from django.http.request import HttpHeaders
 from django.http.response import HttpResponseBase
 from django.middleware import common, csrf, gzip
@@ -53,9 +55,17 @@ from wheelcache.http_cache.blanks import Blanked
 from wheelcache.http_cache.headers import cache_tags
 from wheelcache.http_cache.inside import compare, noting_asgi, noting_wsgi
 from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
-from wheelcache.http_cache.reads import caller
+from wheelcache.http_cache.reads import Reads, caller
 from wheelcache.http_cache.reasons import Refusal, refusal
-from wheelcache.http_cache.watched import Watch, WatchedCookies, WatchedEnviron, WatchedParameters, watched
+from wheelcache.http_cache.watched import (
+    Copy,
+    Watch,
+    WatchedAttribute,
+    WatchedCookies,
+    WatchedEnviron,
+    WatchedParameters,
+    WatchedPart,
+)
 from wheelcache.http_cache.writes import record_writes, stop_recording
 from wheelcache.http_cache.wsgi import App as WsgiApp
 from wheelcache.http_cache.wsgi import WsgiCache
@@ -172,7 +182,7 @@ class PageMiddleware:
         watch = _begin(request)
         try:
             watch.begin()
-            response: HttpResponseBase = self._get_response(request)
+            response: HttpResponseBase = self._get_response(watch.request)
         finally:
             # An exception gets here with DEBUG_PROPAGATE_EXCEPTIONS, and if a time limit or a signal handler raises it.
             watch.close()
@@ -183,7 +193,7 @@ class PageMiddleware:
         watch = _begin(request)
         try:
             watch.begin()
-            response: HttpResponseBase = await self._get_response(request)
+            response: HttpResponseBase = await self._get_response(watch.request)
         finally:
             watch.close()
         watch.end(response)
@@ -197,16 +207,20 @@ def _begin(request: HttpRequest) -> _Tagged:
 
 
 class _Tagged:
-    """A request, with ``cache_tags``, and its response, whose Cache-Tag is not sent. The page is not stored."""
+    """A request, with ``cache_tags``, and its response, whose Cache-Tag is not sent. The page is not stored.
+
+    Attributes:
+        request: the request for the code inside.
+    """
 
     def __init__(self, request: HttpRequest, tags: set[str]) -> None:
-        self._request = request
+        self.request = request
         self._tags = request.cache_tags = tags  # type: ignore[attr-defined]
         self._begun: Token[Any] | None = None
 
     def begin(self) -> None:
         """Begin to collect the tags of the page, until ``close``."""
-        self._begun = page_tags.begin(self._request)
+        self._begun = page_tags.begin(self.request)
 
     def close(self) -> None:
         """End the watch, also after an exception."""
@@ -214,7 +228,7 @@ class _Tagged:
             page_tags.end(self._begun)
 
     def end(self, response: HttpResponseBase) -> None:
-        given = self._request.cache_tags  # type: ignore[attr-defined]
+        given = self.request.cache_tags  # type: ignore[attr-defined]
         if given is not self._tags:
             # A view has assigned them.
             self._tags.update(checked.page_tags("request.cache_tags", given))
@@ -238,20 +252,20 @@ class _Watched(_Tagged):
         environ = request.META
         if notes.given is not None:
             _compare(watch, request, notes.given)
-        request.COOKIES = _Cookies(request.COOKIES, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
+        self._meta = meta = _Meta(environ, watch)
+        cookies = _Cookies(request.COOKIES, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
         if notes.is_rerun:
             save_no_session()
         if notes.traces is not None:
             record_writes(notes.traces, SessionBase, HttpResponseBase, ENDS)
-            parameters: Any = _Parameters(request.GET.urlencode(), encoding=request.encoding)
-            parameters.begin(notes.traces)
-            request.GET = parameters
-        self._meta = request.META = meta = _Meta(environ, watch)
-        request.headers = _Headers(meta, environ)
+            _watch_parameters(request, notes.traces, watch)
+        request.COOKIES, request.META = cookies.value, meta.value
+        request.headers = _Headers(meta)
         if hasattr(request, "environ"):
-            request.environ = meta
+            request.environ = meta.value
         if hasattr(request, "scope"):
-            request.scope = _Scope(request.scope, watch)
+            request.scope = _Scope(request.scope, watch).value
+        self.request = _watched_request(request, notes, meta.issued)
         if (environ.get("SCRIPT_URL") or environ.get("REDIRECT_URL")) and environ["SCRIPT_NAME"]:
             # Apache's mod_rewrite. Django derives the script name from this, and the key contains the earlier one.
             notes.refuse("script name", "script name from a rewritten URL")
@@ -264,7 +278,7 @@ class _Watched(_Tagged):
     def end(self, response: HttpResponseBase) -> None:
         """Refuse pages that depend on something that was not read from the request."""
         super().end(response)
-        request, notes = self._request, self._notes
+        request, notes = self.request, self._notes
         if request.resolver_match is not None:
             notes.view = request.resolver_match.view_name or request.resolver_match._func_path
         language, zone = get_language(), timezone.get_current_timezone_name()
@@ -295,8 +309,8 @@ class _Watched(_Tagged):
         meta.has_ended = True
         outcome: Blanked | Refusal | None = None
         if notes.most_blanked is not None:
-            outcome = meta.issued.blanked(response, meta, notes.most_blanked)
-        elif dict.get(meta, SETS_COOKIE):
+            outcome = meta.issued.blanked(response, meta.data, notes.most_blanked)
+        elif meta.data.get(SETS_COOKIE):
             outcome = OUTSIDE
         elif meta.issued.asked and not settings.CSRF_USE_SESSIONS:
             outcome = WITH_TOKEN
@@ -306,6 +320,13 @@ class _Watched(_Tagged):
             notes.refuse(outcome.reason, outcome.detail, leaves_mark=outcome.leaves_mark)
         else:
             notes.blanked = outcome
+
+
+def _watch_parameters(request: HttpRequest, traces: Reads, watch: Watch) -> None:
+    # Otherwise, the application gets the same exception if it reads them.
+    with suppress(TooManyFieldsSent):
+        parameters = WatchedParameters(request.GET, traces, watch)
+        request.GET = parameters.value
 
 
 def _compare(watch: Watch, request: HttpRequest, given: Mapping[str, Any]) -> None:
@@ -349,21 +370,57 @@ def _own_reads() -> dict[str, dict[str, Any]]:
     return own
 
 
-@watched(dict, dict)
-class _Cookies(WatchedCookies):
-    """The cookies of a request."""
+class _WatchedRequest(HttpRequest):
+    """A request for the code inside the companion. It shares its attributes with that of Django's handler.
 
-    def note(self, name: str) -> None:
-        if name == settings.CSRF_COOKIE_NAME and self._watch.notes.most_blanked is not None:
-            # No key contains it, and no stored page may contain it.
-            self._watch.refuse("csrf", f"cookie {name}")
-        else:
-            super().note(name)
+    Attributes:
+        page_notes: the notes of the page.
+        issued_tokens: the tokens that Django has made for the request: see ``csrf_tokens``.
+    """
+
+    __slots__ = ("issued_tokens", "page_notes")
+
+    issued_tokens: IssuedTokens
+    page_notes: PageNotes
+
+    META = WatchedAttribute()
+    COOKIES = WatchedAttribute()
+    GET = WatchedAttribute()
+    environ = WatchedAttribute()
+    scope = WatchedAttribute()
+
+    def __copy__(self) -> _WatchedRequest:
+        copy = _watched_request(self, self.page_notes, self.issued_tokens)
+        state: Any = self.__getstate__()
+        copy.__dict__ = {**state}
+        return copy
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Pickle it as a request of Django."""
+        return HttpRequest.__new__, (type(self).__mro__[2],), self.__getstate__()
 
 
-@watched(QueryDict)
-class _Parameters(WatchedParameters, QueryDict):
-    """The parameters of a query."""
+def _watched_request(request: HttpRequest, notes: PageNotes, issued: IssuedTokens) -> _WatchedRequest:
+    base: Any = type(request)
+    watched: _WatchedRequest = HttpRequest.__new__(_class_of(base))
+    watched.__dict__ = request.__dict__
+    watched.page_notes, watched.issued_tokens = notes, issued
+    return watched
+
+
+@lru_cache
+def _class_of(base: Any) -> Any:
+    """Return the class for requests that Django's handler makes in the class ``base``."""
+    return base if issubclass(base, _WatchedRequest) else type(base.__name__, (_WatchedRequest, base), {})
+
+
+class _MetaCopy(Copy):
+    """A copy of META."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        found = super().get(name, default)  # type: ignore[misc]
+        meta = self._part
+        return meta.encoding(found) if name == "HTTP_ACCEPT_ENCODING" and isinstance(meta, _Meta) else found
 
 
 class _Meta(WatchedEnviron):
@@ -374,14 +431,16 @@ class _Meta(WatchedEnviron):
         has_ended: whether the response has begun.
     """
 
-    def __init__(self, environ: dict[str, Any], watch: Watch) -> None:
-        super().__init__(environ, watch)
+    kind = _MetaCopy
+
+    def __init__(self, data: dict[str, Any], watch: Watch) -> None:
+        super().__init__(data, watch)
         self.issued = IssuedTokens()
         self.has_ended = False
 
-    def __setitem__(self, name: str, value: Any) -> None:
-        super().__setitem__(name, value)
-        if name == SETS_COOKIE and value:
+    def note_written(self, items: Mapping[str, Any]) -> None:
+        super().note_written(items)
+        if items.get(SETS_COOKIE):
             self.issued.asked += 1
             if self.watch.notes.traces is not None:
                 self.watch.counts("CSRF token")
@@ -395,26 +454,37 @@ class _Meta(WatchedEnviron):
         else:
             super().note(name)
 
-    def get(self, name: str, default: Any = None) -> Any:
-        found = super().get(name, default)
-        if name != "HTTP_ACCEPT_ENCODING" or self.watch.notes.most_blanked is None or self.has_ended:
-            return found
+    def encoding(self, accepted: Any) -> Any:
+        """Return the Accept-Encoding for its reader; "" for GZipMiddleware, if it must not compress the page yet."""
+        if self.watch.notes.most_blanked is None or self.has_ended:
+            return accepted
         reader = caller()
-        if reader.f_globals is not vars(gzip) or not gzip.re_accepts_gzip.search(found or ""):
-            return found
+        if reader.f_globals is not vars(gzip) or not gzip.re_accepts_gzip.search(accepted or ""):
+            return accepted
         response = reader.f_locals.get("response")
         if not self.issued.asked and FIELD not in getattr(response, "content", b""):
-            return found
-        # GZipMiddleware compresses the page later, when its tokens have been found: see ``IssuedTokens.blanked``.
+            return accepted
+        # It compresses the page later, when its tokens have been found: see ``IssuedTokens.blanked``.
         self.issued.random_bytes = reader.f_locals["self"].max_random_bytes
         return ""
+
+
+class _Cookies(WatchedCookies):
+    """The cookies of a request."""
+
+    def note(self, name: str) -> None:
+        if name == settings.CSRF_COOKIE_NAME and self.watch.notes.most_blanked is not None:
+            # No key contains it, and no stored page may contain it.
+            self.watch.refuse("csrf", f"cookie {name}")
+        else:
+            super().note(name)
 
 
 class _Headers(HttpHeaders):
     """The headers of a request, as ``request.headers`` shows them."""
 
-    def __init__(self, meta: _Meta, environ: dict[str, Any]) -> None:
-        super().__init__(environ)
+    def __init__(self, meta: _Meta) -> None:
+        super().__init__(meta.data)
         self._meta = meta
 
     def __getitem__(self, name: str) -> str:
@@ -433,18 +503,17 @@ class _Headers(HttpHeaders):
         self._meta.note_all()
         return super().__repr__()
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Copy and pickle it as headers of Django."""
+        self._meta.note_all()
+        return HttpHeaders, (self._meta.data,)
 
-@watched(dict, dict)
-class _Scope(dict[str, Any]):
+
+class _Scope(WatchedPart):
     """The scope of a request under ASGI."""
 
-    def __init__(self, scope: dict[str, Any], watch: Watch) -> None:
-        super().__init__(scope)
-        self._watch = watch
+    whole, reason = "the whole scope", "environ"
 
     def note(self, name: str) -> None:
         if name not in IN_THE_KEY:
-            self._watch.refuse("environ", f"scope[{name!r}]")
-
-    def note_all(self) -> None:
-        self._watch.refuse("environ", "the whole scope")
+            self.watch.refuse("environ", f"scope[{name!r}]")

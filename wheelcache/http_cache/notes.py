@@ -14,7 +14,7 @@ without arguments if the page depends on nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from wheelcache.http_cache.blanks import Blanked
 from wheelcache.http_cache.reads import NOTHING_IGNORED, IgnoredReads, Reads
@@ -23,6 +23,12 @@ from wheelcache.http_cache.variants import SOME_COOKIE, cookie_field
 
 NOTES_KEY: Final = "wheelcache.page"
 """The key of the notes in the environ and in the scope."""
+
+
+class Watched(Protocol):
+    """A part of a request: see ``watched``."""
+
+    def settle(self) -> None: ...
 
 
 class PageNotes:
@@ -41,6 +47,7 @@ class PageNotes:
         is_rerun: whether the run repeats an earlier one for a comparison. It must change nothing, such as the session.
         view: the name of the view, for the figures; None if the application does not give it.
         tags: the tags of the page, to which the application may add: see ``HTTPCache.delete_tags``.
+        watched: for companions: parts of the request whose reads are watched.
         ignored, traces: for companions, which read the request on behalf of the application: the reads that do not
             count, and the record of those that do, None unless a developer has asked for it.
     """
@@ -61,6 +68,7 @@ class PageNotes:
     ) -> None:
         self.most_blanked = most_blanked
         self.tags: set[str] = set()
+        self.watched: list[Watched] = []
         self.ignored = ignored
         self.traces = traces
 
@@ -76,6 +84,11 @@ class PageNotes:
     def vary_on_presence_of_cookies(self) -> None:
         """Make the page depend on whether the request has any cookie."""
         self.fields |= {SOME_COOKIE}
+
+    def settle(self) -> None:
+        """Refuse the page if code in C may have read a part of the request, when the response begins and ends."""
+        for part in self.watched:
+            part.settle()
 
     def refuse(self, reason: str, detail: str | None = None, *, leaves_mark: bool = True) -> None:
         """Keep the page from being stored. The first call decides.

@@ -147,7 +147,7 @@ def secret_in_body(request):
 def remasked(request):
     """Another token of the secret, made without Django's function."""
     token = get_token(request)
-    return HttpResponse(f"{token} {'a' * 32}{dict.get(request.META, 'CSRF_COOKIE')}")
+    return HttpResponse(f"{token} {'a' * 32}{dict.get(vars(request)['META'], 'CSRF_COOKIE')}")
 
 
 def refused_status(request):
