@@ -6,6 +6,7 @@ import pickle
 from contextlib import suppress
 from itertools import count
 
+import orjson
 from django.contrib import messages
 from django.http import HttpResponse, StreamingHttpResponse
 from django.middleware.csrf import get_token
@@ -123,6 +124,12 @@ REFUSED = {
     "all cookies, printed": lambda request: str(request.COOKIES),
     "all headers": lambda request: [*request.headers.items()],
     "all headers, printed": lambda request: str(request.headers),
+    "all headers, copied": lambda request: dict(copy.copy(request.headers)),
+    "all headers, copied deeply": lambda request: copy.deepcopy(request.headers)["X-Flavor"],
+    "all headers, pickled": lambda request: pickle.loads(pickle.dumps(request.headers))["X-Flavor"],
+    "META, pickled": lambda request: pickle.loads(pickle.dumps(request.META))["HTTP_X_FLAVOR"],
+    "META of a copy of the request": lambda request: dict(copy.copy(request).META)["HTTP_X_FLAVOR"],
+    "cookies of a copy, in C": lambda request: orjson.dumps(copy.copy(request).COOKIES),
     "META": lambda request: [*request.META.values()],
     "a copy of META": lambda request: request.META.copy(),
     "the user of the server": lambda request: request.META.get("REMOTE_USER"),
@@ -136,6 +143,18 @@ REFUSED = {
     "the headers in the scope": lambda request: scope_of(request).get("headers"),
     "the whole scope": lambda request: {**scope_of(request)},
 }
+ASKED = {
+    "whether there is an attribute": lambda request: hasattr(request, "META") and hasattr(request, "COOKIES"),
+    "whether a wrapper has it": lambda request: exists_in(Wrapper(request)),
+    "whether there is a cookie": lambda request: bool(request.COOKIES) and not not request.COOKIES,
+    "whether there are cookies": lambda request: "some" if request.COOKIES else "none",
+    "a single cookie of a variable": lambda request: single(request.COOKIES),
+    "an item that is set": lambda request: request.META.__setitem__("site.item", "value"),
+    "items that are set": lambda request: request.META.update({"site.item": "value"}),
+    "an item of an object of the class": lambda request: type(found := request.COOKIES)({"theme": "dark"})
+    and found.get("theme"),
+}
+"""Accesses that read no part of the request that differs."""
 DETAILS = {
     "the address": "reads REMOTE_ADDR",
     "all cookies": "reads all cookies",
@@ -152,13 +171,31 @@ def deleted(meta, name):
         return flavor
 
 
+class Wrapper:
+    """A request around another one, as frameworks for APIs have it."""
+
+    def __init__(self, request):
+        self.request = request
+
+    def __getattr__(self, name):
+        return getattr(self.request, name)
+
+
+def exists_in(request):
+    return hasattr(request, "META")
+
+
+def single(cookies):
+    return cookies.get("theme"), cookies.get("color")
+
+
 def scope_of(request):
     return getattr(request, "scope", request.META)
 
 
 @for_a_minute
 def reading(request, how):
-    return page({**READS, **REFUSED}[how](request))
+    return page({**READS, **REFUSED, **ASKED}[how](request))
 
 
 @for_a_minute

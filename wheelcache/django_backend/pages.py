@@ -391,13 +391,20 @@ class _WatchedRequest(HttpRequest):
 
     def __copy__(self) -> _WatchedRequest:
         copy = _watched_request(self, self.page_notes, self.issued_tokens)
-        state: Any = self.__getstate__()
-        copy.__dict__ = {**state}
+        copy.__dict__ = {**self._state()[1]}
         return copy
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         """Pickle it as a request of Django."""
-        return HttpRequest.__new__, (type(self).__mro__[2],), self.__getstate__()
+        base, state = self._state()
+        return HttpRequest.__new__, (base,), state
+
+    def _state(self) -> tuple[Any, Any]:
+        """Return the class of Django's request, and the state that it would copy."""
+        base: Any = type(self).__mro__[2]
+        plain = HttpRequest.__new__(base)
+        plain.__dict__ = self.__dict__
+        return base, plain.__getstate__()
 
 
 def _watched_request(request: HttpRequest, notes: PageNotes, issued: IssuedTokens) -> _WatchedRequest:

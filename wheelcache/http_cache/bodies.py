@@ -29,7 +29,7 @@ SHORTEST: Final = 8
 """Bytes of a value. Shorter ones, such as "dark", are in too many pages by chance."""
 MOST_VALUES: Final = 64
 """Browsers send 10 to 40 cookies. To look for one value takes 0.3 ms per MB."""
-ESCAPED: Final = re.compile(rb"\\\\(?:([0-3][0-7][0-7])|(.))")
+ESCAPED: Final = re.compile(rb"\\(?:([0-3][0-7][0-7])|(.))")
 
 TOO_MANY: Final = refusal("cookie", f"more than {MOST_VALUES} cookies that no code has read", leaves_mark=False)
 
@@ -68,14 +68,14 @@ def shown_cookie(page: Page, request: Request) -> Refusal | None:
     for form, name in values.items():
         if form in shown:
             detail = f"shows the value of the cookie {name.decode('latin-1')}, which no code has read"
-            return refusal("cookie", detail, leaves_mark=False)
+            return refusal("cookie", detail, cookie=name)
     return None
 
 
 def _forms(value: bytes) -> Iterator[bytes]:
     """Iterate over the texts that an application may make of the value of a cookie."""
     yield value
-    if value.startswith(b'"'):
-        value = ESCAPED.sub(lambda found: bytes([int(found[1], 8)]) if found[1] else found[2], value.strip(b'"'))
+    if value[:1] == value[-1:] == b'"':
+        value = ESCAPED.sub(lambda found: bytes([int(found[1], 8)]) if found[1] else found[2], value[1:-1])
         yield value
     yield unquote_to_bytes(value)

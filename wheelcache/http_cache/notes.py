@@ -72,6 +72,10 @@ class PageNotes:
         self.ignored = ignored
         self.traces = traces
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle it without its state, as a part of an environ: a copy belongs to no run."""
+        return PageNotes, ()
+
     def vary_on(self, *, headers: Iterable[str] = (), cookies: Iterable[str] = ()) -> None:
         """Make the page depend on these request headers and cookies.
 

@@ -46,8 +46,9 @@ FROM_CLIENT: Final = ("HTTP_", "CONTENT_", "REMOTE_")
 READS_ONE: Final = ("__getitem__", "__contains__", "get", "getlist")
 CHANGES_ONE: Final = ("__delitem__", "pop", "setdefault")
 READS_ALL: Final = (
-    *("__iter__", "__reversed__", "__len__", "__eq__", "__ne__", "__or__", "__ror__", "__repr__"),
-    *("__copy__", "__deepcopy__", "copy", "deepcopy", "items", "keys", "lists", "listvalues", "to_dict", "values"),
+    *("__iter__", "__reversed__", "__len__", "__eq__", "__ne__", "__hash__", "__or__", "__ror__"),
+    *("__repr__", "__copy__", "__deepcopy__", "copy", "deepcopy", "items", "keys", "lists", "listvalues", "to_dict"),
+    "values",
 )
 CHANGES_ALL: Final = ("popitem",)
 WRITES: Final = ("__setitem__", "update", "__ior__", "clear")
@@ -195,7 +196,8 @@ def _copies_of(base: Any, kind: Any) -> Any:
         (CHANGES_ALL, lambda method: _changes(_reads_all(method))),
         (WRITES, lambda method: _changes(_writes(method))),
     ):
-        methods |= {name: make(getattr(base, name)) for name in names if hasattr(base, name)}
+        # The hash of a dict is None.
+        methods |= {name: make(method) for name in names if (method := getattr(base, name, None)) is not None}
     # Pickles are objects of the framework.
     methods["__reduce_ex__"] = _reads_all(lambda data, protocol: (base, (base(data),)))
     watched = type(base.__name__, (base,), methods)
@@ -230,12 +232,12 @@ def _writes(method: Callable[..., Any]) -> Callable[..., Any]:
         part = self._called()
         if part is None:
             return method(self, *args, **kwargs)
-        if len(args) == 2:
+        if method.__name__ == "__setitem__":
             written = dict([args])
         else:
             # An iterator can be read once.
             written = dict(*args, **kwargs)
-            args, kwargs = (written,) if args or kwargs else (), {}
+            args = (written,) if args or kwargs else ()
         found = method(part.data, *args)
         part.note_written(written)
         return self if found is part.data else found
