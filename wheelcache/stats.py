@@ -286,20 +286,26 @@ REASONS: Final[Mapping[str, Reason]] = {
         "reads REMOTE_ADDR",
     ),
     "all cookies": _reason(
-        "The application read all cookies together, or frameworks may read the Cookie header differently.",
+        "The application read all cookies together, or passed them to code that the cache cannot watch, or frameworks "
+        "may read the Cookie header differently.",
         f"{_READ_LESS} If the header is unusual, nothing: few browsers send such headers.",
         "reads all cookies",
         "unusual Cookie header",
     ),
     "cookie": _reason(
-        "The page contains the value of a cookie that no code has read, as far as the cache can notice, so it may be "
-        "for one visitor. The value has 8 characters or more.",
-        "Let the view read this cookie with request.COOKIES[name] (Django) or request.cookies[name] (Flask). If the "
-        "page has the text for another reason, nothing: other visitors get the page from the cache.",
-        "shows the value of the cookie name, which no code has read",
-        "more than 64 cookies that no code has read",
+        "The page contains the value of a cookie, of 8 characters or more, and its key does not contain the cookie, so "
+        "the page may be for one visitor.",
+        "Let the view read this cookie with request.COOKIES[name] (Django) or request.cookies[name] (Flask), or set "
+        "Vary: Cookie. If the page contains the text by chance, nothing: a page that is made for a visitor without the "
+        "cookie is stored.",
+        "shows the value of the cookie name, on which it does not depend",
+        "more than 64 cookies on which it does not depend",
     ),
-    "all headers": _reason("The application read all request headers together.", _READ_LESS, "reads all headers"),
+    "all headers": _reason(
+        "The application read all request headers together, or passed them to code that the cache cannot watch.",
+        _READ_LESS,
+        "reads all headers",
+    ),
     "messages": _reason(
         "The page shows messages to the visitor, or adds some.",
         "Nothing: the next page without messages is stored.",

@@ -146,13 +146,14 @@ REFUSED = {
 ASKED = {
     "whether there is an attribute": lambda request: hasattr(request, "META") and hasattr(request, "COOKIES"),
     "whether a wrapper has it": lambda request: exists_in(Wrapper(request)),
-    "whether there is a cookie": lambda request: bool(request.COOKIES) and not not request.COOKIES,
+    "whether there is a cookie": lambda request: bool(request.COOKIES) or not request.COOKIES,
     "whether there are cookies": lambda request: "some" if request.COOKIES else "none",
     "a single cookie of a variable": lambda request: single(request.COOKIES),
     "an item that is set": lambda request: request.META.__setitem__("site.item", "value"),
     "items that are set": lambda request: request.META.update({"site.item": "value"}),
-    "an item of an object of the class": lambda request: type(found := request.COOKIES)({"theme": "dark"})
-    and found.get("theme"),
+    "an item of an object of the class": lambda request: (
+        type(found := request.COOKIES)({"theme": "dark"}) and found.get("theme")
+    ),
 }
 """Accesses that read no part of the request that differs."""
 DETAILS = {

@@ -9,7 +9,7 @@ from tests.http_cache.site import Response
 
 NAME = "ada-lovelace"
 VISITOR = {"Cookie": f"a=1; name={NAME}"}
-REFUSED = 'fwd=miss; detail="shows the value of the cookie name, which no code has read"'
+REFUSED = 'fwd=miss; detail="shows the value of the cookie name, on which it does not depend"'
 USUAL = {"cache-control": "max-age=60"}
 
 SHOWN = {
@@ -24,11 +24,11 @@ SHOWN = {
 
 
 @pytest.mark.parametrize("how", SHOWN)
-def test_a_page_that_shows_a_cookie_which_no_code_has_read_is_not_stored(site, how):
+def test_a_page_that_shows_a_cookie_on_which_it_does_not_depend_is_not_stored(site, how):
     value, response = SHOWN[how]
     site.respond = lambda request: response
     visitor = {"Cookie": f"a=1; name={value}"}
-    # The first time, the response has begun before its body is known. Then, a mark shows the reason, until the next look.
+    # The first response has begun before its body is known. Afterwards, a mark shows the reason until the next look.
     details = [site.get("/", visitor).detail for _ in range(3)]
     assert details[-1] == REFUSED
     assert site.stats().not_stored == {"cookie": 3}

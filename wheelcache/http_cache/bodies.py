@@ -31,7 +31,7 @@ MOST_VALUES: Final = 64
 """Browsers send 10 to 40 cookies. To look for one value takes 0.3 ms per MB."""
 ESCAPED: Final = re.compile(rb"\\(?:([0-3][0-7][0-7])|(.))")
 
-TOO_MANY: Final = refusal("cookie", f"more than {MOST_VALUES} cookies that no code has read", leaves_mark=False)
+TOO_MANY: Final = refusal("cookie", f"more than {MOST_VALUES} cookies on which it does not depend", leaves_mark=False)
 
 
 def inflated(body: bytes) -> bytes:
@@ -67,7 +67,7 @@ def shown_cookie(page: Page, request: Request) -> Refusal | None:
     shown = values and b"\n".join([inflated(page.body).replace(b"\0", b""), *(value for _, value in page.headers)])
     for form, name in values.items():
         if form in shown:
-            detail = f"shows the value of the cookie {name.decode('latin-1')}, which no code has read"
+            detail = f"shows the value of the cookie {name.decode('latin-1')}, on which it does not depend"
             return refusal("cookie", detail, cookie=name)
     return None
 

@@ -5,7 +5,6 @@ import pytest
 from tests.http_cache.c_readers import READERS, assert_that_each_visitor_gets_the_own_theme
 
 
-@pytest.mark.pairs(full="make_site", of="part, how")
 @pytest.mark.parametrize(("part", "how"), READERS)
 def test_code_that_reads_a_part_as_a_whole_makes_no_page_for_another_visitor(site, part, how):
     assert_that_each_visitor_gets_the_own_theme(site, part, how)
