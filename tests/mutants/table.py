@@ -288,6 +288,13 @@ MUTANTS = [
         PAGES,
     ),
     Mutant(
+        "a site that wants no response to a request with Authorization stored gets that",
+        "http_cache/rules.py",
+        "if authorized and not (policy.authorized and given.keys() & ALLOW_AUTHORIZED):",
+        "if authorized and not given.keys() & ALLOW_AUTHORIZED:",
+        ("tests/http_cache/test_rules.py",),
+    ),
+    Mutant(
         "no request waits for one with Authorization",
         "http_cache/pages.py",
         "is_alone = authorized or b",
