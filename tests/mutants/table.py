@@ -317,9 +317,9 @@ MUTANTS = [
     ),
     Mutant(
         "a page that code in C may have read the cookies for is not stored",
-        "http_cache/watched.py",
-        "        if self.uncalled:\n            self.watch.refuse_unseen",
-        "        if False:\n            self.watch.refuse_unseen",
+        "http_cache/notes.py",
+        "            if not part.places:\n",
+        "            if part.places:\n",
         ("tests/flask_backend/test_c_readers.py",),
     ),
     Mutant(

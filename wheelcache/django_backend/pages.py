@@ -259,12 +259,12 @@ class _Watched(_Tagged):
         if notes.traces is not None:
             record_writes(notes.traces, SessionBase, HttpResponseBase, ENDS)
             _watch_parameters(request, notes.traces, watch)
-        request.COOKIES, request.META = cookies.value, meta.value
+        request.COOKIES, request.META = cookies.copy(), meta.copy()
         request.headers = _Headers(meta)
         if hasattr(request, "environ"):
-            request.environ = meta.value
+            request.environ = meta.copy()
         if hasattr(request, "scope"):
-            request.scope = _Scope(request.scope, watch).value
+            request.scope = _Scope(request.scope, watch).copy()
         self.request = _watched_request(request, notes, meta.issued)
         if (environ.get("SCRIPT_URL") or environ.get("REDIRECT_URL")) and environ["SCRIPT_NAME"]:
             # Apache's mod_rewrite. Django derives the script name from this, and the key contains the earlier one.
@@ -325,8 +325,7 @@ class _Watched(_Tagged):
 def _watch_parameters(request: HttpRequest, traces: Reads, watch: Watch) -> None:
     # Otherwise, the application gets the same exception if it reads them.
     with suppress(TooManyFieldsSent):
-        parameters = WatchedParameters(request.GET, traces, watch)
-        request.GET = parameters.value
+        request.GET = WatchedParameters(request.GET, traces, watch).data
 
 
 def _compare(watch: Watch, request: HttpRequest, given: Mapping[str, Any]) -> None:

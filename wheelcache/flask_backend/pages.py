@@ -245,9 +245,9 @@ class _Watched(Request):
         if notes.traces is not None:
             # Otherwise, the app gets the same exception if it reads them.
             with suppress(UnicodeDecodeError):
-                self.args = WatchedParameters(self.args, notes.traces, watch).value
-        self.cookies, self.environ = cookies.value, whole.value
-        self.headers = _Headers(whole.value)
+                self.args = WatchedParameters(self.args, notes.traces, watch).data
+        self.cookies, self.environ = cookies.copy(), whole.copy()
+        self.headers = _Headers(vars(self)["environ"])
         self._notes, self._environ = notes, whole
 
 

@@ -14,10 +14,10 @@ without arguments if the page depends on nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple
 
 from wheelcache.http_cache.blanks import Blanked
-from wheelcache.http_cache.reads import NOTHING_IGNORED, IgnoredReads, Reads
+from wheelcache.http_cache.reads import NOTHING_IGNORED, IgnoredReads, Read, Reads
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.variants import SOME_COOKIE, cookie_field
 
@@ -25,10 +25,18 @@ NOTES_KEY: Final = "wheelcache.page"
 """The key of the notes in the environ and in the scope."""
 
 
-class Watched(Protocol):
-    """A part of a request: see ``watched``."""
+class Uncalled(NamedTuple):
+    """The copies of a part of the request of which no method has been called: see ``watched``.
 
-    def settle(self) -> None: ...
+    Attributes:
+        what: the part, such as "all cookies".
+        reason: the reason for which a page that reads it is not stored; None for the parameters of the query.
+        places: the places of the accesses, if reads are recorded, by the numbers of the copies.
+    """
+
+    what: str
+    reason: str | None
+    places: dict[int, Read | None]
 
 
 class PageNotes:
@@ -47,7 +55,7 @@ class PageNotes:
         is_rerun: whether the run repeats an earlier one for a comparison. It must change nothing, such as the session.
         view: the name of the view, for the figures; None if the application does not give it.
         tags: the tags of the page, to which the application may add: see ``HTTPCache.delete_tags``.
-        watched: for companions: parts of the request whose reads are watched.
+        uncalled: for companions: the copies of each part whose reads are watched.
         ignored, traces: for companions, which read the request on behalf of the application: the reads that do not
             count, and the record of those that do, None unless a developer has asked for it.
     """
@@ -68,7 +76,7 @@ class PageNotes:
     ) -> None:
         self.most_blanked = most_blanked
         self.tags: set[str] = set()
-        self.watched: list[Watched] = []
+        self.uncalled: list[Uncalled] = []
         self.ignored = ignored
         self.traces = traces
 
@@ -91,8 +99,15 @@ class PageNotes:
 
     def settle(self) -> None:
         """Refuse the page if code in C may have read a part of the request, when the response begins and ends."""
-        for part in self.watched:
-            part.settle()
+        for part in self.uncalled:
+            if not part.places:
+                continue
+            if part.reason is not None:
+                self.refuse(part.reason, f"reads {part.what}")
+            if self.traces is not None and part.reason is None:
+                self.traces.unread.clear()
+            elif self.traces is not None:
+                self.traces.add_all(filter(None, [*part.places.values()]))
 
     def refuse(self, reason: str, detail: str | None = None, *, leaves_mark: bool = True) -> None:
         """Keep the page from being stored. The first call decides.

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from itertools import count
 from types import CodeType, FrameType
 from typing import Any, Final
 
 from wheelcache.http_cache.accesses import asks_whether_it_exists, tests_an_attribute
-from wheelcache.http_cache.notes import PageNotes
-from wheelcache.http_cache.reads import Read, Reads, caller, read_at
+from wheelcache.http_cache.notes import PageNotes, Uncalled
+from wheelcache.http_cache.reads import Reads, caller, read_at
+from wheelcache.http_cache.reasons import refusal
 from wheelcache.http_cache.request import BYPASSING, KEYED_HEADERS
 from wheelcache.http_cache.rules import CONDITIONS
 from wheelcache.http_cache.stored_pages import UNUSUAL_COOKIES
@@ -55,10 +56,12 @@ WRITES: Final = ("__setitem__", "update", "__ior__", "clear")
 """The methods of ``dict`` and of Werkzeug's ``MultiDict`` that read one item or all items, those that change the object
 after that, and those that change it without reading."""
 
+ALL_HEADERS: Final = refusal("all headers", "reads all headers")
 SOME_COOKIES: Final = "whether there are cookies"
 
 MOST_UNCALLED: Final = 1000
-"""Copies of a part without a call of a method, after which it counts as read."""
+BEYOND: Final = -1
+"""The number of copies of a part that are distinguished, and the number of all others."""
 
 WRAPPERS: Final = ("__getattr__", "__getattribute__")
 """Functions that get an attribute on behalf of their caller, such as that of the request of Django REST framework."""
@@ -119,16 +122,6 @@ class Watch:
         if self.counts(what):
             self.notes.refuse(reason, f"reads {_shown(what)}")
 
-    def refuse_unseen(self, reason: str, what: str, reads: Iterable[Read | None]) -> None:
-        """Keep the page from being stored because code in C may have read a part.
-
-        Args:
-            reads: the places where it may have, as far as they are recorded.
-        """
-        self.notes.refuse(reason, f"reads {what}")
-        if self.notes.traces is not None:
-            self.notes.traces.add_all(filter(None, reads))
-
     def passes(self, what: str, frame: FrameType) -> bool:
         """Return whether a frame gets a part that it only passes on, or whose reads by the frame do not count."""
         module = frame.f_globals.get("__name__")
@@ -167,7 +160,7 @@ class Copy:
         """Return the part, of which a method of this copy reads. Return None if the object is no copy."""
         part = self._part
         if part is not None:
-            part.uncalled.pop(self._number, None)
+            part.uncalled.places.pop(self._number, None)
         return part
 
 
@@ -256,7 +249,7 @@ def _changes(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class WatchedPart:
-    """A part of a request that is a dict. A subclass notes its reads. The notes of the page settle it.
+    """A part of a request that is a dict. A subclass notes its reads.
 
     Args:
         data: the dict of the framework.
@@ -266,26 +259,23 @@ class WatchedPart:
         kind: the class of its copies, without the framework's.
         whole, reason: the name of all items together, and the reason for which a page that reads them is not stored.
         data: as given.
-        value: a copy to keep as the value of a ``WatchedAttribute``.
-        uncalled: the copies of which no method has been called, by their numbers, with the place of the access if reads
-            are recorded.
+        uncalled: the copies of which no method has been called. The notes of the page have it, too.
     """
 
     kind: Any = Copy
-    whole = "all headers"
-    reason = "all headers"
+    whole: str
+    reason: str | None
 
     def __init__(self, data: Any, watch: Watch) -> None:
         self.data = data
         self.watch = watch
-        self.uncalled: dict[int, Read | None] = {}
+        self.uncalled = Uncalled(self.whole, self.reason, {})
         base: Any = type(data)
         self._class = _copies_of(base, self.kind)
         # The items as code in C reads them. ``dict.update`` may call methods of other classes than dict.
         self._items = data if type(data) is dict else dict(dict.items(data))
         self._numbers = count(1)
-        self.value = self._copy()
-        watch.notes.watched.append(self)
+        watch.notes.uncalled.append(self.uncalled)
 
     def note(self, name: str) -> None:
         """Note a read of one item, which may be missing."""
@@ -293,46 +283,40 @@ class WatchedPart:
 
     def note_all(self) -> None:
         """Note a read of all items."""
-        self.watch.refuse(self.reason, self.whole)
+        self.watch.refuse(self.reason or "", self.whole)
 
     def note_written(self, items: Mapping[Any, Any]) -> None:
         """Note that the application has set items."""
 
-    def accessed(self, name: str, frame: FrameType) -> Any:
+    def accessed(self, value: Any, name: str, frame: FrameType) -> Any:
         """Return the value of an attribute for the code that accesses it.
 
         Args:
+            value: the copy that the attribute keeps.
             name: the name of the attribute.
             frame: the frame that accesses it.
         """
         while frame.f_code.co_name in WRAPPERS and frame.f_back is not None:
             frame = frame.f_back
         if asks_whether_it_exists(frame, name):
-            return self.value
-        copy, watch = self._copy(), self.watch
-        if not watch.passes(self.whole, frame):
-            copy._number = number = next(self._numbers)
-            traces = watch.notes.traces
-            self.uncalled[number] = None if traces is None else read_at(self.whole, frame, watch.ends)
-            if len(self.uncalled) > MOST_UNCALLED:
-                self.settle()
-                self.uncalled.clear()
+            return value
+        copy, notes, places = self.copy(), self.watch.notes, self.uncalled.places
+        if not self.watch.passes(self.whole, frame):
+            if len(places) < MOST_UNCALLED:
+                copy._number = next(self._numbers)
+            place = None if notes.traces is None else read_at(self.whole, frame, self.watch.ends)
+            places[copy._number or BEYOND] = place
         return copy
 
-    def settle(self) -> None:
-        """Refuse the page if code in C may have read a copy: see ``PageNotes.settle``."""
-        if self.uncalled:
-            self.watch.refuse_unseen(self.reason, self.whole, list(self.uncalled.values()))
-
     def fill(self, copy: Any) -> None:
-        """Bring the dicts that code in C reads up to date after a change by a copy."""
+        """Bring the dict that code in C reads up to date after a change by a copy."""
         if self._items is not self.data:
             self._items = dict(dict.items(self.data))
-        for each in (copy, self.value):
-            dict.clear(each)
-            dict.update(each, self._items)
+        dict.clear(copy)
+        dict.update(copy, self._items)
 
-    def _copy(self) -> Any:
+    def copy(self) -> Any:
+        """Return a copy that a ``WatchedAttribute`` can keep."""
         copy = self._class.__new__(self._class)
         copy._part = self
         dict.update(copy, self._items)
@@ -355,7 +339,7 @@ class WatchedAttribute:
             # A cached property of the framework, which keeps its result there.
             return getattr(super(self._owner, request), self._name)
         part = found._part if isinstance(found, Copy) else None
-        return found if part is None else part.accessed(self._name, sys._getframe(1))
+        return found if part is None else part.accessed(found, self._name, sys._getframe(1))
 
     def __set__(self, request: Any, value: Any) -> None:
         request.__dict__[self._name] = value
@@ -398,6 +382,8 @@ class WatchedCookies(WatchedPart):
 class WatchedEnviron(WatchedPart):
     """The environ of a request, or the one that a framework makes of the scope."""
 
+    whole, reason = "all headers", ALL_HEADERS.reason
+
     def note(self, name: str) -> None:
         watch = self.watch
         if name.startswith("REMOTE_"):
@@ -428,12 +414,14 @@ class WatchedParameters(WatchedPart):
     """The parameters of a query, in a run whose reads are recorded. Each access returns the same object, since views
     make it mutable."""
 
+    whole, reason = "all parameters", None
+
     def __init__(self, data: Any, traces: Reads, watch: Watch) -> None:
         super().__init__(data, watch)
         self._traces = traces
         traces.unread.update(self._items)
-        vars(self.value).update(vars(data))
-        self.data = self.value
+        self.data = self.copy()
+        vars(self.data).update(vars(data))
 
     def note(self, name: str) -> None:
         self._traces.unread.discard(name)
@@ -441,15 +429,12 @@ class WatchedParameters(WatchedPart):
     def note_all(self) -> None:
         self._traces.unread.clear()
 
-    def accessed(self, name: str, frame: FrameType) -> Any:
+    def accessed(self, value: Any, name: str, frame: FrameType) -> Any:
         if not asks_whether_it_exists(frame, name):
-            self.settle()
-            self.uncalled[self.value._number] = None
-        return self.value
-
-    def settle(self) -> None:
-        if self.uncalled:
-            self.note_all()
+            if self.uncalled.places:
+                self.note_all()
+            self.uncalled.places[value._number] = None
+        return value
 
     def fill(self, copy: Any) -> None:
         """Do nothing: it is the framework's object itself."""
