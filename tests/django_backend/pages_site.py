@@ -182,6 +182,14 @@ class Wrapper:
         return getattr(self.request, name)
 
 
+def changed(request):
+    """Change the parameters, as some sites do."""
+    request.GET._mutable = True
+    request.GET["page"] = "2"
+    request.GET._mutable = False
+    return request.GET
+
+
 def exists_in(request):
     return hasattr(request, "META")
 
@@ -286,6 +294,8 @@ SHOWN = {
     "token": lambda request: get_token(request),
     "numbered": lambda request: request.GET.get("page", "first"),
     "url": lambda request: request.get_full_path(),
+    "parameters-in-c": lambda request: orjson.dumps(request.GET).decode(),
+    "changed-parameters": lambda request: changed(request)["page"],
     "media-type": lambda request: f"{request.content_type} {request.content_params} {request.encoding}",
     "content-type": lambda request: request.headers.get("Content-Type"),
     "state": lambda request: request.scope["state"]["user"],

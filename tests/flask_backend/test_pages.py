@@ -299,7 +299,7 @@ def test_a_view_that_reads_the_cookie_of_the_session_shows_each_visitor_the_own_
 def log(response=None):
     assert flask.request.user_agent.string is not None
     assert flask.request.remote_addr
-    dict(flask.request.cookies)
+    dict(flask.request.cookies), orjson.dumps(flask.request.cookies)
     return response
 
 
