@@ -316,10 +316,10 @@ MUTANTS = [
         ("tests/django_backend/pages/test_inside.py",),
     ),
     Mutant(
-        "a page that code in C may have read the cookies for is not stored",
+        "a page whose cookies code in C may have read is not stored",
         "http_cache/notes.py",
         "            if not part.places:\n",
-        "            if part.places:\n",
+        "            if part.what:\n",
         ("tests/flask_backend/test_c_readers.py",),
     ),
     Mutant(
