@@ -30,12 +30,13 @@ class Uncalled(NamedTuple):
 
     Attributes:
         what: the part, such as "all cookies".
-        reason: the reason for which a page that reads it is not stored; None for the parameters of the query.
+        reason: the reason for which a page that reads it is not stored; "" for the parameters of the query, which are
+            in the key.
         places: the places of the accesses, if reads are recorded, by the numbers of the copies.
     """
 
     what: str
-    reason: str | None
+    reason: str
     places: dict[int, Read | None]
 
 
@@ -102,11 +103,11 @@ class PageNotes:
         for part in self.uncalled:
             if not part.places:
                 continue
-            if part.reason is not None:
+            if part.reason:
                 self.refuse(part.reason, f"reads {part.what}")
-            if self.traces is not None and part.reason is None:
-                self.traces.unread.clear()
             elif self.traces is not None:
+                self.traces.unread.clear()
+            if self.traces is not None:
                 self.traces.add_all(filter(None, [*part.places.values()]))
 
     def refuse(self, reason: str, detail: str | None = None, *, leaves_mark: bool = True) -> None:

@@ -264,7 +264,7 @@ class WatchedPart:
 
     kind: Any = Copy
     whole: str
-    reason: str | None
+    reason: str
 
     def __init__(self, data: Any, watch: Watch) -> None:
         self.data = data
@@ -283,7 +283,7 @@ class WatchedPart:
 
     def note_all(self) -> None:
         """Note a read of all items."""
-        self.watch.refuse(self.reason or "", self.whole)
+        self.watch.refuse(self.reason, self.whole)
 
     def note_written(self, items: Mapping[Any, Any]) -> None:
         """Note that the application has set items."""
@@ -414,7 +414,7 @@ class WatchedParameters(WatchedPart):
     """The parameters of a query, in a run whose reads are recorded. Each access returns the same object, since views
     make it mutable."""
 
-    whole, reason = "all parameters", None
+    whole, reason = "all parameters", ""
 
     def __init__(self, data: Any, traces: Reads, watch: Watch) -> None:
         super().__init__(data, watch)
