@@ -27,6 +27,7 @@ IMPORTED = [
         "psutil",
         "psycopg[binary]",
     ),
+    *("msgspec", "orjson", "pydantic", "python-rapidjson", "ujson"),
     *("pymemcache", "pytest", "pytest-django", "pytest-timeout", "pytest-xdist", "pytest-xprocess", "time-machine"),
     "waitress",
 ]

@@ -289,12 +289,26 @@ REASONS: Final[Mapping[str, Reason]] = {
         "reads REMOTE_ADDR",
     ),
     "all cookies": _reason(
-        "The application read all cookies together, or frameworks may read the Cookie header differently.",
+        "The application read all cookies together, or passed them to code that the cache cannot watch, or frameworks "
+        "may read the Cookie header differently.",
         f"{_READ_LESS} If the header is unusual, nothing: few browsers send such headers.",
         "reads all cookies",
         "unusual Cookie header",
     ),
-    "all headers": _reason("The application read all request headers together.", _READ_LESS, "reads all headers"),
+    "cookie": _reason(
+        "The page contains the value of a cookie, of 8 characters or more, and its key does not contain the cookie, so "
+        "the page may be for one visitor.",
+        "Let the view read this cookie with request.COOKIES[name] (Django) or request.cookies[name] (Flask), or set "
+        "Vary: Cookie. If the page contains the text by chance, nothing: a page that is made for a visitor without the "
+        "cookie is stored.",
+        "shows the value of the cookie name, on which it does not depend",
+        "more than 64 cookies on which it does not depend",
+    ),
+    "all headers": _reason(
+        "The application read all request headers together, or passed them to code that the cache cannot watch.",
+        _READ_LESS,
+        "reads all headers",
+    ),
     "messages": _reason(
         "The page shows messages to the visitor, or adds some.",
         "Nothing: the next page without messages is stored.",

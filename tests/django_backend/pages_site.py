@@ -6,6 +6,7 @@ import pickle
 from contextlib import suppress
 from itertools import count
 
+import orjson
 from django.contrib import messages
 from django.http import HttpResponse, StreamingHttpResponse
 from django.middleware.csrf import get_token
@@ -16,6 +17,8 @@ from django.utils.cache import patch_response_headers
 from django.utils.safestring import mark_safe
 from django.views.decorators.cache import cache_control, cache_page
 from django.views.decorators.vary import vary_on_cookie
+
+from tests.http_cache.c_readers import shown
 
 numbers = count()
 for_a_minute = cache_control(max_age=60)
@@ -98,12 +101,14 @@ READS = {
     "a header": lambda request: request.headers.get("X-Flavor"),
     "a header in META": lambda request: request.META.get("HTTP_X_FLAVOR"),
     "whether a header is there": lambda request: (
-        "HTTP_X_FLAVOR" in request.META and dict.get(request.META, "HTTP_X_FLAVOR")
+        "HTTP_X_FLAVOR" in (meta := request.META) and dict.get(meta, "HTTP_X_FLAVOR")
     ),
     "whether a header can be deleted": lambda request: deleted(request.META, "HTTP_X_FLAVOR"),
     "a header by item": lambda request: request.headers["x-flavor"] if "X-Flavor" in request.headers else None,
     "the browser": lambda request: request.META.get("HTTP_USER_AGENT"),
-    "the environ": lambda request: getattr(request, "environ", request.META).get("HTTP_X_FLAVOR"),
+    "the environ": lambda request: (request.environ if hasattr(request, "environ") else request.META).get(
+        "HTTP_X_FLAVOR"
+    ),
     "an item by a lazy name": lambda request: request.META.get(translation.gettext_lazy("HTTP_X_FLAVOR")),
     "an item by a safe name": lambda request: request.META.get(mark_safe("HTTP_X_FLAVOR")),
 }
@@ -119,6 +124,12 @@ REFUSED = {
     "all cookies, printed": lambda request: str(request.COOKIES),
     "all headers": lambda request: [*request.headers.items()],
     "all headers, printed": lambda request: str(request.headers),
+    "all headers, copied": lambda request: dict(copy.copy(request.headers)),
+    "all headers, copied deeply": lambda request: copy.deepcopy(request.headers)["X-Flavor"],
+    "all headers, pickled": lambda request: pickle.loads(pickle.dumps(request.headers))["X-Flavor"],
+    "META, pickled": lambda request: pickle.loads(pickle.dumps(request.META))["HTTP_X_FLAVOR"],
+    "META of a copy of the request": lambda request: dict(copy.copy(request).META)["HTTP_X_FLAVOR"],
+    "cookies of a copy, in C": lambda request: orjson.dumps(copy.copy(request).COOKIES),
     "META": lambda request: [*request.META.values()],
     "a copy of META": lambda request: request.META.copy(),
     "the user of the server": lambda request: request.META.get("REMOTE_USER"),
@@ -132,6 +143,19 @@ REFUSED = {
     "the headers in the scope": lambda request: scope_of(request).get("headers"),
     "the whole scope": lambda request: {**scope_of(request)},
 }
+ASKED = {
+    "whether there is an attribute": lambda request: hasattr(request, "META") and hasattr(request, "COOKIES"),
+    "whether a wrapper has it": lambda request: exists_in(Wrapper(request)),
+    "whether there is a cookie": lambda request: bool(request.COOKIES) or not request.COOKIES,
+    "whether there are cookies": lambda request: "some" if request.COOKIES else "none",
+    "a single cookie of a variable": lambda request: single(request.COOKIES),
+    "an item that is set": lambda request: request.META.__setitem__("site.item", "value"),
+    "items that are set": lambda request: request.META.update({"site.item": "value"}),
+    "an item of an object of the class": lambda request: (
+        type(found := request.COOKIES)({"theme": "dark"}) and found.get("theme")
+    ),
+}
+"""Accesses that read no part of the request that differs."""
 DETAILS = {
     "the address": "reads REMOTE_ADDR",
     "all cookies": "reads all cookies",
@@ -148,13 +172,39 @@ def deleted(meta, name):
         return flavor
 
 
+class Wrapper:
+    """A request around another one, as frameworks for APIs have it."""
+
+    def __init__(self, request):
+        self.request = request
+
+    def __getattr__(self, name):
+        return getattr(self.request, name)
+
+
+def changed(request):
+    """Change the parameters, as some sites do."""
+    request.GET._mutable = True
+    request.GET["page"] = "2"
+    request.GET._mutable = False
+    return request.GET
+
+
+def exists_in(request):
+    return hasattr(request, "META")
+
+
+def single(cookies):
+    return cookies.get("theme"), cookies.get("color")
+
+
 def scope_of(request):
     return getattr(request, "scope", request.META)
 
 
 @for_a_minute
 def reading(request, how):
-    return page({**READS, **REFUSED}[how](request))
+    return page({**READS, **REFUSED, **ASKED}[how](request))
 
 
 @for_a_minute
@@ -209,6 +259,14 @@ def rendered(request, template):
     return HttpResponse(loader.get_template(template).render({}, request))
 
 
+PARTS = {"cookies": "COOKIES", "headers": "META"}
+
+
+@for_a_minute
+def shown_part(request, part, how):
+    return HttpResponse(shown(part, how, lambda: getattr(request, PARTS[part])))
+
+
 @for_a_minute
 def seen(request, country=""):
     """Show each part of the request that a middleware inside the cache may change."""
@@ -236,6 +294,8 @@ SHOWN = {
     "token": lambda request: get_token(request),
     "numbered": lambda request: request.GET.get("page", "first"),
     "url": lambda request: request.get_full_path(),
+    "parameters-in-c": lambda request: orjson.dumps(request.GET).decode(),
+    "changed-parameters": lambda request: changed(request)["page"],
     "media-type": lambda request: f"{request.content_type} {request.content_params} {request.encoding}",
     "content-type": lambda request: request.headers.get("Content-Type"),
     "state": lambda request: request.scope["state"]["user"],
@@ -263,6 +323,7 @@ urlpatterns = [
     path("streamed-agent", streamed_agent),
     path("flavor", flavor),
     path("rendered/<template>", rendered),
+    path("shown/<part>/<how>", shown_part),
     path("tagged/<tag>", tagged),
     path("not-stored", not_stored),
     path("plain", plain),

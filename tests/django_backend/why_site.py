@@ -57,7 +57,7 @@ def counts(request):
 @for_a_minute
 def hidden(request):
     """A read that no companion can notice."""
-    return HttpResponse(f"<p>Hello</p>\n<p>{dict.get(request.META, 'HTTP_COOKIE', 'you')}</p>")
+    return HttpResponse(f"<p>Hello</p>\n<p>{dict.get(vars(request)['META'], 'HTTP_COOKIE', 'you')}</p>")
 
 
 def without_lifetime(request):

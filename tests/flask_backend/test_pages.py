@@ -5,7 +5,9 @@ import pickle
 from itertools import count
 
 import flask
+import orjson
 import pytest
+import werkzeug
 from flask.sessions import SecureCookieSession, SessionInterface
 from flask_wtf import CSRFProtect
 from jinja2 import FileSystemLoader
@@ -40,6 +42,8 @@ REFUSED = {
     "number-of-cookies": lambda: len(flask.request.cookies),
     "headers": lambda: dict(flask.request.headers),
     "environ": lambda: {**flask.request.environ},
+    "environ-of-the-headers-in-c": lambda: orjson.dumps(flask.request.headers.environ, default=str),
+    "class-of-the-cookies": lambda: type(flask.request.cookies)(flask.request.cookies),
     "protocol": lambda: flask.request.environ.get("SERVER_PROTOCOL"),
     "port-of-the-server": lambda: flask.request.server,
     "port-of-the-server-in-environ": lambda: flask.request.environ["SERVER_PORT"],
@@ -235,6 +239,23 @@ def test_a_header_or_a_cookie_that_a_page_reads_is_a_part_of_its_key(site, what)
     assert is_stored(site, url)
 
 
+ASKED = {
+    "attribute": lambda: str(hasattr(flask.request, "cookies") and hasattr(flask.request, "environ")),
+    "cookies": lambda: "some" if flask.request.cookies else "none",
+    "response of Werkzeug": lambda: werkzeug.Response("page"),
+    "context": lambda: flask.copy_current_request_context(lambda: "page")(),
+    "headers": lambda: str(flask.request.headers == flask.request.headers),
+    "set": lambda: flask.request.environ.update({"site.item": "value"}) or "page",
+}
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_an_access_that_reads_nothing_makes_no_variants(make_site, what):
+    site = make_site(rules=[("/*", ttl(60))])
+    site.app.add_url_rule("/asked", "asked", ASKED[what])
+    assert hits(site, "/asked") == 11
+
+
 @pytest.mark.parametrize("what", REFUSED)
 def test_a_page_that_cannot_be_keyed_is_not_stored(site, what):
     url = f"/reads/{what}"
@@ -280,7 +301,7 @@ def test_a_view_that_reads_the_cookie_of_the_session_shows_each_visitor_the_own_
 def log(response=None):
     assert flask.request.user_agent.string is not None
     assert flask.request.remote_addr
-    dict(flask.request.cookies)
+    dict(flask.request.cookies), orjson.dumps(flask.request.cookies)
     return response
 
 

@@ -47,7 +47,8 @@ def create_app(is_wrapped=True):
     @pages.cached(60)
     def hidden():
         """A read that no companion can notice."""
-        return f"<p>Hello</p>\n<p>{dict.get(flask.request.environ, 'HTTP_COOKIE', 'you')}</p>"
+        environ = vars(flask.request._get_current_object())["environ"]
+        return f"<p>Hello</p>\n<p>{dict.get(environ, 'HTTP_COOKIE', 'you')}</p>"
 
     @app.get("/now")
     def now():

@@ -80,6 +80,21 @@ def test_requests_for_a_cold_page_cause_one_run(slow):
     slow(main)
 
 
+def test_no_request_waits_for_one_with_authorization_nor_the_other_way_round(slow):
+    """Its response may not be storable, although the page of the others is."""
+
+    async def main(site):
+        authorized = {"authorization": "Basic YTpi"}
+        clients = [site.start(headers=headers) for headers in (authorized, {}, authorized)]
+        await settle()
+        assert site.runs == 3
+        site.may_answer.set()
+        await asyncio.gather(*clients)
+        assert site.stats().collapsed == 0
+
+    slow(main)
+
+
 def test_no_request_waits_for_an_expired_page_that_may_be_stale(slow, clock):
     async def main(site):
         site.headers = [(b"cache-control", b"max-age=60, stale-while-revalidate=60")]

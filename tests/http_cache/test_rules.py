@@ -240,6 +240,13 @@ def test_headers_for_caches_such_as_this_one_decide_whether_a_page_is_stored(nam
     assert refused(b"max-age=60, public", b"max-age=60", authorized=True) is None
 
 
+def test_no_response_to_a_request_with_authorization_is_stored_if_the_site_wants_that():
+    response = rules.Response(200, [(b"cache-control", b"public, max-age=60")])
+    assert rules.refusal(response, Policy(authorized=False), authorized=True).reason == "authorization"
+    assert rules.refusal(response, Policy(authorized=False), authorized=False) is None
+    assert rules.refusal(response, Policy(), authorized=True) is None
+
+
 def test_headers_for_caches_such_as_this_one_outlive_a_304_that_lacks_them():
     stored = freshness(b"no-store", cdn_cache_control=b"max-age=600").targeted
     assert stored == [(b"cdn-cache-control", b"max-age=600")]

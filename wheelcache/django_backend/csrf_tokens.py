@@ -14,11 +14,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-import zlib
 from base64 import b64encode
 from collections.abc import Iterator
-from gzip import BadGzipFile, GzipFile
-from io import BytesIO
 from os import urandom
 from typing import Any, Final, NamedTuple, cast
 
@@ -29,6 +26,7 @@ from django.middleware import csrf, gzip
 from django.utils.text import compress_string
 
 from wheelcache.http_cache.blanks import FOREIGN, HIDDEN, Blanked, Blanks, Filled
+from wheelcache.http_cache.bodies import gunzipped
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.variants import are_usual, cookies
 
@@ -47,9 +45,6 @@ BIASED: Final = bytes(range(UNIFORM, 256))
 
 SECRET: Final = re.compile(rf"[a-zA-Z0-9]{{{LENGTH}}}(?:[a-zA-Z0-9]{{{LENGTH}}})?")
 PLAIN: Final = re.compile(rb"[a-zA-Z0-9]*")
-
-MOST_INFLATED: Final = 8 << 20
-"""Bytes."""
 
 BLANK: Final = b"-" * WIDTH
 
@@ -255,18 +250,6 @@ def _has_foreign_token(body: bytes) -> bool:
     return False
 
 
-def _inflated(body: bytes) -> bytes | None:
-    """Return the text of a body that is compressed with gzip; None if browsers may see more of it than is found here.
-
-    Django's GZipMiddleware makes a member of each piece of an asynchronous stream.
-    """
-    try:
-        found = GzipFile(fileobj=BytesIO(body)).read(MOST_INFLATED + 1)
-    except (BadGzipFile, EOFError, zlib.error):
-        return None
-    return found if len(found) <= MOST_INFLATED else None
-
-
 class _Compressible(NamedTuple):
     """A request, as far as GZipMiddleware reads it."""
 
@@ -333,7 +316,7 @@ class CsrfTokens:
         return (cookies(header) or {}).get(self.cookie, b"") if are_usual(header) else None
 
     def refused(self, body: bytes, *, is_compressed: bool) -> Refusal | None:
-        found = _inflated(body) if is_compressed else body
+        found = gunzipped(body) if is_compressed else body
         if found is None:
             return HIDDEN
         return FOREIGN if _has_foreign_token(found) else None
@@ -378,7 +361,7 @@ def record_tokens() -> bool:
         def recorded(secret: str) -> Any:
             token = make(secret)
             asks = sys._getframe(1)
-            issued = getattr(getattr(asks.f_locals.get("request"), "META", None), "issued", None)
+            issued = getattr(asks.f_locals.get("request"), "issued_tokens", None)
             if issued is not None:
                 caller = asks.f_back
                 is_discarded = caller is not None and caller.f_globals.get("__name__") == DECORATORS

@@ -18,10 +18,12 @@ receivers of ``request_started``, which run before that.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from contextvars import Token
+from functools import lru_cache
 from io import BytesIO
 from types import CodeType
-from typing import Any, Final, cast
+from typing import Any, Final, SupportsIndex, cast
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.apps import apps
@@ -32,7 +34,7 @@ from django.core.exceptions import ImproperlyConfigured, RequestDataTooBig, TooM
 from django.core.handlers.asgi import ASGIRequest
 from django.core.handlers.exception import convert_exception_to_response
 from django.core.handlers.wsgi import WSGIRequest
-from django.http import HttpRequest, QueryDict
+from django.http import HttpRequest
 from django.http.request import HttpHeaders
 from django.http.response import HttpResponseBase
 from django.middleware import common, csrf, gzip
@@ -54,7 +56,15 @@ from wheelcache.http_cache.inside import compare, noting_asgi, noting_wsgi
 from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
 from wheelcache.http_cache.reads import Reads, caller
 from wheelcache.http_cache.reasons import Refusal, refusal
-from wheelcache.http_cache.watched import Watch, WatchedCookies, WatchedEnviron, WatchedParameters, watched
+from wheelcache.http_cache.watched import (
+    Copy,
+    Watch,
+    WatchedAttribute,
+    WatchedCookies,
+    WatchedEnviron,
+    WatchedParameters,
+    WatchedPart,
+)
 from wheelcache.http_cache.writes import record_writes, stop_recording
 from wheelcache.http_cache.wsgi import App as WsgiApp
 from wheelcache.http_cache.wsgi import WsgiCache
@@ -171,7 +181,7 @@ class PageMiddleware:
         watch = _begin(request)
         try:
             watch.begin()
-            response: HttpResponseBase = self._get_response(request)
+            response: HttpResponseBase = self._get_response(watch.request)
         finally:
             # An exception gets here with DEBUG_PROPAGATE_EXCEPTIONS, and if a time limit or a signal handler raises it.
             watch.close()
@@ -182,7 +192,7 @@ class PageMiddleware:
         watch = _begin(request)
         try:
             watch.begin()
-            response: HttpResponseBase = await self._get_response(request)
+            response: HttpResponseBase = await self._get_response(watch.request)
         finally:
             watch.close()
         watch.end(response)
@@ -196,16 +206,20 @@ def _begin(request: HttpRequest) -> _Tagged:
 
 
 class _Tagged:
-    """A request, with ``cache_tags``, and its response, whose Cache-Tag is not sent. The page is not stored."""
+    """A request, with ``cache_tags``, and its response, whose Cache-Tag is not sent. The page is not stored.
+
+    Attributes:
+        request: the request for the code inside.
+    """
 
     def __init__(self, request: HttpRequest, tags: set[str]) -> None:
-        self._request = request
+        self.request = request
         request.cache_tags = tags  # type: ignore[attr-defined]
         self._begun: Token[Any] | None = None
 
     def begin(self) -> None:
         """Begin to collect the tags of the page, until ``close``."""
-        self._begun = page_tags.begin(self._request)
+        self._begun = page_tags.begin(self.request)
 
     def close(self) -> None:
         """End the watch, also after an exception."""
@@ -230,18 +244,20 @@ class _Watched(_Tagged):
         environ = request.META
         if notes.given is not None:
             _compare(watch, request, notes.given)
-        request.COOKIES = _Cookies(request.COOKIES, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
+        self._meta = meta = _Meta(environ, watch)
+        cookies = _Cookies(request.COOKIES, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
         if notes.is_rerun:
             save_no_session()
         if notes.traces is not None:
             record_writes(notes.traces, SessionBase, HttpResponseBase, ENDS)
-            _watch_parameters(request, notes.traces)
-        self._meta = request.META = meta = _Meta(environ, watch)
-        request.headers = _Headers(meta, environ)
+            _watch_parameters(request, notes.traces, watch)
+        request.COOKIES, request.META = cookies.copy(), meta.copy()
+        request.headers = _Headers(meta)
         if hasattr(request, "environ"):
-            request.environ = meta
+            request.environ = meta.copy()
         if hasattr(request, "scope"):
-            request.scope = _Scope(request.scope, watch)
+            request.scope = _Scope(request.scope, watch).copy()
+        self.request = _watched_request(request, notes, meta.issued)
         if (environ.get("SCRIPT_URL") or environ.get("REDIRECT_URL")) and environ["SCRIPT_NAME"]:
             # Apache's mod_rewrite. Django derives the script name from this, and the key contains the earlier one.
             notes.refuse("script name", "script name from a rewritten URL")
@@ -263,7 +279,7 @@ class _Watched(_Tagged):
             self._read(response)
 
     def _add_tags(self, response: HttpResponseBase) -> None:
-        notes, given = self._notes, self._request.cache_tags  # type: ignore[attr-defined]
+        notes, given = self._notes, self.request.cache_tags  # type: ignore[attr-defined]
         if given is not notes.tags:
             # A view has assigned them.
             notes.add_tags("request.cache_tags", given)
@@ -272,7 +288,7 @@ class _Watched(_Tagged):
 
     def _read(self, response: HttpResponseBase) -> None:
         """Refuse pages that depend on something that was not read from the request."""
-        request, notes = self._request, self._notes
+        request, notes = self.request, self._notes
         if request.resolver_match is not None:
             notes.view = request.resolver_match.view_name or request.resolver_match._func_path
         language, zone = get_language(), timezone.get_current_timezone()
@@ -304,8 +320,8 @@ class _Watched(_Tagged):
         notes.tokens, notes.token_cookies = meta.issued.tokens(), frozenset([settings.CSRF_COOKIE_NAME.encode()])
         outcome: Blanked | Refusal | None = None
         if notes.most_blanked is not None:
-            outcome = meta.issued.blanked(response, meta, notes.most_blanked)
-        elif dict.get(meta, SETS_COOKIE):
+            outcome = meta.issued.blanked(response, meta.data, notes.most_blanked)
+        elif meta.data.get(SETS_COOKIE):
             outcome = OUTSIDE
         elif meta.issued.asked and not settings.CSRF_USE_SESSIONS:
             outcome = WITH_TOKEN
@@ -315,6 +331,12 @@ class _Watched(_Tagged):
             notes.refuse(outcome.reason, outcome.detail, leaves_mark=outcome.leaves_mark)
         else:
             notes.blanked = outcome
+
+
+def _watch_parameters(request: HttpRequest, traces: Reads, watch: Watch) -> None:
+    # Otherwise, the application gets the same exception if it reads them.
+    with suppress(TooManyFieldsSent):
+        request.GET = WatchedParameters(request.GET, traces, watch).data
 
 
 def _compare(watch: Watch, request: HttpRequest, given: Mapping[str, Any]) -> None:
@@ -358,35 +380,64 @@ def _own_reads() -> dict[str, dict[str, Any]]:
     return own
 
 
-@watched(dict, dict)
-class _Cookies(WatchedCookies):
-    """The cookies of a request."""
+class _WatchedRequest(HttpRequest):
+    """A request for the code inside the companion. It shares its attributes with that of Django's handler.
 
-    def note(self, name: str) -> None:
-        if name == settings.CSRF_COOKIE_NAME and self._watch.notes.most_blanked is not None:
-            # No key contains it, and no stored page may contain it.
-            self._watch.refuse("csrf", f"cookie {name}")
-        else:
-            super().note(name)
+    Attributes:
+        page_notes: the notes of the page.
+        issued_tokens: the tokens that Django has made for the request: see ``csrf_tokens``.
+    """
+
+    __slots__ = ("issued_tokens", "page_notes")
+
+    issued_tokens: IssuedTokens
+    page_notes: PageNotes
+
+    META = WatchedAttribute()
+    COOKIES = WatchedAttribute()
+    GET = WatchedAttribute()
+    environ = WatchedAttribute()
+    scope = WatchedAttribute()
+
+    def __copy__(self) -> _WatchedRequest:
+        copy = _watched_request(self, self.page_notes, self.issued_tokens)
+        copy.__dict__ = {**self._state()[1]}
+        return copy
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Pickle it as a request of Django."""
+        base, state = self._state()
+        return HttpRequest.__new__, (base,), state
+
+    def _state(self) -> tuple[Any, Any]:
+        """Return the class of Django's request, and the state that it would copy."""
+        base: Any = type(self).__mro__[2]
+        plain = HttpRequest.__new__(base)
+        plain.__dict__ = self.__dict__
+        return base, plain.__getstate__()
 
 
-def _watch_parameters(request: HttpRequest, traces: Reads) -> None:
-    try:
-        given = request.GET
-    except TooManyFieldsSent:
-        # The application gets this exception if it reads them.
-        return
-    parameters: Any = _Parameters(mutable=True, encoding=given.encoding)
-    for name, values in given.lists():
-        parameters.setlist(name, values)
-    parameters._mutable = False
-    parameters.begin(traces)
-    request.GET = parameters
+def _watched_request(request: HttpRequest, notes: PageNotes, issued: IssuedTokens) -> _WatchedRequest:
+    base: Any = type(request)
+    watched: _WatchedRequest = HttpRequest.__new__(_class_of(base))
+    watched.__dict__ = request.__dict__
+    watched.page_notes, watched.issued_tokens = notes, issued
+    return watched
 
 
-@watched(QueryDict)
-class _Parameters(WatchedParameters, QueryDict):
-    """The parameters of a query."""
+@lru_cache
+def _class_of(base: Any) -> Any:
+    """Return the class for requests that Django's handler makes in the class ``base``."""
+    return base if issubclass(base, _WatchedRequest) else type(base.__name__, (_WatchedRequest, base), {})
+
+
+class _MetaCopy(Copy):
+    """A copy of META."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        found = super().get(name, default)  # type: ignore[misc]
+        meta = self._part
+        return meta.encoding(found) if name == "HTTP_ACCEPT_ENCODING" and isinstance(meta, _Meta) else found
 
 
 class _Meta(WatchedEnviron):
@@ -397,14 +448,16 @@ class _Meta(WatchedEnviron):
         has_ended: whether the response has begun.
     """
 
-    def __init__(self, environ: dict[str, Any], watch: Watch) -> None:
-        super().__init__(environ, watch)
+    kind = _MetaCopy
+
+    def __init__(self, data: dict[str, Any], watch: Watch) -> None:
+        super().__init__(data, watch)
         self.issued = IssuedTokens()
         self.has_ended = False
 
-    def __setitem__(self, name: str, value: Any) -> None:
-        super().__setitem__(name, value)
-        if name == SETS_COOKIE and value:
+    def note_written(self, items: Mapping[str, Any]) -> None:
+        super().note_written(items)
+        if items.get(SETS_COOKIE):
             self.issued.asked += 1
             if self.watch.notes.traces is not None:
                 self.watch.counts("CSRF token")
@@ -418,26 +471,37 @@ class _Meta(WatchedEnviron):
         else:
             super().note(name)
 
-    def get(self, name: str, default: Any = None) -> Any:
-        found = super().get(name, default)
-        if name != "HTTP_ACCEPT_ENCODING" or self.watch.notes.most_blanked is None or self.has_ended:
-            return found
+    def encoding(self, accepted: Any) -> Any:
+        """Return the Accept-Encoding for its reader; "" for GZipMiddleware, if it must not compress the page yet."""
+        if self.watch.notes.most_blanked is None or self.has_ended:
+            return accepted
         reader = caller()
-        if reader.f_globals is not vars(gzip) or not gzip.re_accepts_gzip.search(found or ""):
-            return found
+        if reader.f_globals is not vars(gzip) or not gzip.re_accepts_gzip.search(accepted or ""):
+            return accepted
         response = reader.f_locals.get("response")
         if not self.issued.asked and FIELD not in getattr(response, "content", b""):
-            return found
-        # GZipMiddleware compresses the page later, when its tokens have been found: see ``IssuedTokens.blanked``.
+            return accepted
+        # It compresses the page later, when its tokens have been found: see ``IssuedTokens.blanked``.
         self.issued.random_bytes = reader.f_locals["self"].max_random_bytes
         return ""
+
+
+class _Cookies(WatchedCookies):
+    """The cookies of a request."""
+
+    def note(self, name: str) -> None:
+        if name == settings.CSRF_COOKIE_NAME and self.watch.notes.most_blanked is not None:
+            # No key contains it, and no stored page may contain it.
+            self.watch.refuse("csrf", f"cookie {name}")
+        else:
+            super().note(name)
 
 
 class _Headers(HttpHeaders):
     """The headers of a request, as ``request.headers`` shows them."""
 
-    def __init__(self, meta: _Meta, environ: dict[str, Any]) -> None:
-        super().__init__(environ)
+    def __init__(self, meta: _Meta) -> None:
+        super().__init__(meta.data)
         self._meta = meta
 
     def __getitem__(self, name: str) -> str:
@@ -456,18 +520,17 @@ class _Headers(HttpHeaders):
         self._meta.note_all()
         return super().__repr__()
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Copy and pickle it as headers of Django."""
+        self._meta.note_all()
+        return HttpHeaders, (self._meta.data,)
 
-@watched(dict, dict)
-class _Scope(dict[str, Any]):
+
+class _Scope(WatchedPart):
     """The scope of a request under ASGI."""
 
-    def __init__(self, scope: dict[str, Any], watch: Watch) -> None:
-        super().__init__(scope)
-        self._watch = watch
+    whole, reason = "the whole scope", "environ"
 
     def note(self, name: str) -> None:
         if name not in IN_THE_KEY:
-            self._watch.refuse("environ", f"scope[{name!r}]")
-
-    def note_all(self) -> None:
-        self._watch.refuse("environ", "the whole scope")
+            self.watch.refuse("environ", f"scope[{name!r}]")

@@ -8,8 +8,6 @@ from typing import Any
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.http import HttpRequest, HttpResponse
 
-from wheelcache.http_cache.notes import NOTES_KEY
-
 
 def save_no_session() -> None:
     """Let reruns save no session, from the first one on."""
@@ -19,9 +17,7 @@ def save_no_session() -> None:
 
     @wraps(save)
     def process_response(self: Any, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        scope = getattr(request, "scope", None)
-        # Not by their own methods, which note reads.
-        notes = dict.get(request.META if scope is None else scope, NOTES_KEY)
+        notes = getattr(request, "page_notes", None)
         return response if notes is not None and notes.is_rerun else save(self, request, response)
 
     process_response.is_left_out_of_reruns = True  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar, cast
 
 from flask import Flask, Response, current_app, g, make_response, request, session
 from werkzeug import wsgi
-from werkzeug.datastructures import EnvironHeaders, ImmutableMultiDict
+from werkzeug.datastructures import EnvironHeaders
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import map as routing
 from werkzeug.sansio import request as sansio_request
@@ -35,7 +35,13 @@ from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.http_cache.inside import compare, noting_wsgi
 from wheelcache.http_cache.notes import NOTES_KEY, PageNotes
 from wheelcache.http_cache.reasons import refusal
-from wheelcache.http_cache.watched import Watch, WatchedCookies, WatchedEnviron, WatchedParameters, watched
+from wheelcache.http_cache.watched import (
+    Watch,
+    WatchedAttribute,
+    WatchedCookies,
+    WatchedEnviron,
+    WatchedParameters,
+)
 from wheelcache.http_cache.writes import record_writes, stop_recording
 
 IN_SESSION: Final = refusal("csrf", "CSRF token of Flask-WTF in the session")
@@ -54,6 +60,9 @@ SERVER: Final = ("SERVER_NAME", "SERVER_PORT")
 """The entries of the environ with the address of the server."""
 READ_SERVER: Final = frozenset([wsgi.get_host.__module__, sansio_request.__name__])
 """The modules of Werkzeug that read it for requests that name no host."""
+
+PASSING: Final = ("flask.app", "flask.ctx")
+"""The modules of Flask that pass on the environ to functions of Werkzeug and to contexts that do not use it."""
 
 PAGES: Final = "wheelcache.pages"
 """The key of the HTTP caches of an app in its ``extensions``."""
@@ -194,15 +203,15 @@ def _makes_error(reader: FrameType) -> bool:
     return isinstance(error, HTTPException) and error.response is None and is_of_werkzeug
 
 
-class _WatchedAttribute:
+class _FromEnviron:
     """An attribute that Werkzeug copies from the environ when it makes the request."""
 
     def __init__(self, entry: str) -> None:
         self._entry = entry
 
     def __get__(self, request: _Watched, owner: type[_Watched]) -> Any:
-        if request._notes is not None:
-            cast(WatchedEnviron, request.environ).note(self._entry)
+        if request._environ is not None:
+            request._environ.note(self._entry)
         return request.__dict__[self._entry]
 
     def __set__(self, request: _Watched, value: Any) -> None:
@@ -214,10 +223,15 @@ class _Watched(Request):
 
     _own: dict[str, dict[str, Any]]
     _notes: PageNotes | None = None
+    _environ: WatchedEnviron | None = None
 
-    remote_addr = _WatchedAttribute("REMOTE_ADDR")
-    query_string = _WatchedAttribute("QUERY_STRING")
-    server = _WatchedAttribute("SERVER_NAME")
+    remote_addr = _FromEnviron("REMOTE_ADDR")
+    query_string = _FromEnviron("QUERY_STRING")
+    server = _FromEnviron("SERVER_NAME")
+
+    cookies = WatchedAttribute()
+    args = WatchedAttribute()
+    environ = WatchedAttribute()
 
     def __init__(self, environ: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         super().__init__(environ, *args, **kwargs)
@@ -225,25 +239,24 @@ class _Watched(Request):
         if notes is None:
             return
         notes.ignored.load()
-        watch = _Watch(notes, ENDS, self._own)
+        watch = _Watch(notes, ENDS, self._own, PASSING)
         if notes.given is not None:
             compare(watch, notes.given, environ)
-        self.cookies = _Cookies(self.cookies, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
+        cookies = WatchedCookies(self.cookies, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
+        whole = WatchedEnviron(environ, watch)
         if notes.traces is not None:
             # Otherwise, the app gets the same exception if it reads them.
             with suppress(UnicodeDecodeError):
-                self.args = parameters = _Parameters(self.args)
-                parameters.begin(notes.traces)
-        self.environ = WatchedEnviron(environ, watch)
-        self.headers = EnvironHeaders(self.environ)
-        self._notes = notes
+                self.args = WatchedParameters(self.args, notes.traces, watch).data
+        self.cookies, self.environ = cookies.copy(), whole.copy()
+        self.headers = _Headers(vars(self)["environ"])
+        self._notes, self._environ = notes, whole
 
 
-@watched(ImmutableMultiDict, ImmutableMultiDict)
-class _Cookies(WatchedCookies, ImmutableMultiDict[str, str]):  # type: ignore[misc]
-    """The cookies of a request."""
+class _Headers(EnvironHeaders):
+    """The headers of a request, whose environ is watched."""
 
+    environ = WatchedAttribute()
 
-@watched(ImmutableMultiDict)
-class _Parameters(WatchedParameters, ImmutableMultiDict[str, str]):  # type: ignore[misc]
-    """The parameters of a query."""
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EnvironHeaders) and vars(self)["environ"] is vars(other)["environ"]

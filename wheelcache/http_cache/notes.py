@@ -16,11 +16,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from wheelcache import options
 from wheelcache.http_cache.blanks import Blanked
-from wheelcache.http_cache.reads import NOTHING_IGNORED, IgnoredReads, Reads
+from wheelcache.http_cache.reads import NOTHING_IGNORED, IgnoredReads, Read, Reads
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.variants import SOME_COOKIE, cookie_field
 
@@ -35,6 +35,21 @@ signal handler raises in any code, and it must end the request."""
 
 UNREADABLE: Final = refusal("companion", "a response that cannot be read")
 WRONG_TAGS: Final = refusal("tags", "more than 64 tags, or an invalid one")
+
+
+class Uncalled(NamedTuple):
+    """The copies of a part of the request of which no method has been called: see ``watched``.
+
+    Attributes:
+        what: the part, such as "all cookies".
+        reason: the reason for which a page that reads it is not stored; "" for the parameters of the query, which are
+            in the key.
+        places: the places of the accesses, if reads are recorded, by the numbers of the copies.
+    """
+
+    what: str
+    reason: str
+    places: dict[int, Read | None]
 
 
 class PageNotes:
@@ -55,6 +70,7 @@ class PageNotes:
         is_rerun: whether the run repeats an earlier one for a comparison. It must change nothing, such as the session.
         view: the name of the view, for the figures; None if the application does not give it.
         tags: the tags of the page, to which the application may add: see ``HTTPCache.delete_tags``.
+        uncalled: for companions: the copies of each part whose reads are watched.
         ignored, traces: for companions, which read the request on behalf of the application: the reads that do not
             count, and the record of those that do, None unless a developer has asked for it.
     """
@@ -77,8 +93,13 @@ class PageNotes:
     ) -> None:
         self.most_blanked = most_blanked
         self.tags: set[str] = set()
+        self.uncalled: list[Uncalled] = []
         self.ignored = ignored
         self.traces = traces
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle it without its state, as a part of an environ: a copy belongs to no run."""
+        return PageNotes, ()
 
     def vary_on(self, *, headers: Iterable[str] = (), cookies: Iterable[str] = ()) -> None:
         """Make the page depend on these request headers and cookies.
@@ -92,6 +113,18 @@ class PageNotes:
     def vary_on_presence_of_cookies(self) -> None:
         """Make the page depend on whether the request has any cookie."""
         self.fields |= {SOME_COOKIE}
+
+    def settle(self) -> None:
+        """Refuse the page if code in C may have read a part of the request, when the response begins and ends."""
+        for part in self.uncalled:
+            if not part.places:
+                continue
+            if part.reason:
+                self.refuse(part.reason, f"reads {part.what}")
+            elif self.traces is not None:
+                self.traces.unread.clear()
+            if self.traces is not None:
+                self.traces.add_all(filter(None, [*part.places.values()]))
 
     def refuse(self, reason: str, detail: str | None = None, *, leaves_mark: bool = True) -> None:
         """Keep the page from being stored. The first call decides.

@@ -193,15 +193,21 @@ class Reads:
 
     def add(self, what: str, reader: FrameType, ends: Collection[CodeType]) -> None:
         """Record a read: see ``IgnoredReads.contain``."""
-        read = Read(what, *_place(reader, ends))
-        if read not in self.found:
-            self.found.append(read)
+        self.add_all([read_at(what, reader, ends)])
+
+    def add_all(self, reads: Iterable[Read]) -> None:
+        self.found += [read for read in dict.fromkeys(reads) if read not in self.found]
 
     def add_write(self, what: str, writer: FrameType, ends: Collection[CodeType]) -> None:
         """Record a write, such as "session name" for the key of a session, or "cookie theme"."""
-        write = Read(what, *_place(writer, ends))
+        write = read_at(what, writer, ends)
         if write not in self.written:
             self.written.append(write)
+
+
+def read_at(what: str, reader: FrameType, ends: Collection[CodeType]) -> Read:
+    """Return the read of a part by a frame: see ``IgnoredReads.contain``."""
+    return Read(what, *_place(reader, ends))
 
 
 def _place(reader: FrameType, ends: Collection[CodeType]) -> tuple[str, int, str | None]:

@@ -12,6 +12,7 @@ from urllib.parse import quote, urljoin
 from wheelcache import options
 from wheelcache.http_cache import rules
 from wheelcache.http_cache.blanks import HIDDEN, Filled, for_one_visitor, may_hide_tokens
+from wheelcache.http_cache.bodies import shown_cookie
 from wheelcache.http_cache.figures import Figures
 from wheelcache.http_cache.headers import CACHE_TAG, Headers, decoded, single, values, without
 from wheelcache.http_cache.keys import parts_of_url
@@ -121,6 +122,7 @@ class Storing:
         Args:
             seconds: the time that the application took.
         """
+        notes.settle()
         blanked = notes.blanked
         if blanked is not None:
             response = Response(
@@ -227,7 +229,8 @@ class Storing:
         Returns:
             None, or the reason if it is not stored.
         """
-        why = self._refusal(page, notes, request) or _add_tags(page, notes)
+        notes.settle()
+        why = self._refusal(page, notes, request) or shown_cookie(page, request) or _add_tags(page, notes)
         if why is not None:
             return why
         if page.blanks is not None and page.blanks.random_bytes is not None:

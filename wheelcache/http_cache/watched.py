@@ -1,20 +1,30 @@
 """Watches reads of the parts of a request, so that the key of the page contains the parts that its code reads.
 
-For frameworks whose pages depend on more than their ``Vary`` names. During a run that has ``PageNotes``, the request of
-the framework has these objects in place of its own cookies and environ. A page is not stored if code reads all items of
-one of them, or an item that is no header, such as the client's address.
+For frameworks whose pages depend on more than their ``Vary`` names. During a run that has ``PageNotes``, the cookies,
+the environ and the scope of the framework's request are ``WatchedPart``s. A page is not stored if code reads all items
+of one of them, or an item that is no header, such as the client's address.
+
+A subclass of dict notices reads by its methods. Code in C calls none of them: ``orjson.dumps(request.COOKIES)`` and
+``msgspec.convert(request.COOKIES, Prefs)`` read the dict itself. So each access of ``request.COOKIES`` returns another
+``Copy``. If no method of a copy has been called by the end of the run, code in C may have read all of it, and the page
+is not stored. Nothing notices that code in C reads a copy of which a method has been called, too, as in
+``found = request.COOKIES; found.get("theme"); orjson.dumps(found)``: see ``bodies.shown_cookie``.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Collection, Mapping
-from copy import deepcopy
+from functools import lru_cache
+from itertools import count
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from wheelcache.http_cache.notes import PageNotes
-from wheelcache.http_cache.reads import Reads, caller
+from wheelcache.http_cache.accesses import asks_whether_it_exists, tests_an_attribute
+from wheelcache.http_cache.notes import PageNotes, Uncalled
+from wheelcache.http_cache.reads import Reads, caller, read_at
+from wheelcache.http_cache.reasons import refusal
 from wheelcache.http_cache.request import BYPASSING, KEYED_HEADERS
 from wheelcache.http_cache.rules import CONDITIONS
 from wheelcache.http_cache.stored_pages import UNUSUAL_COOKIES
@@ -34,55 +44,27 @@ cache itself. The address of the server is not among them: a server may listen o
 
 FROM_CLIENT: Final = ("HTTP_", "CONTENT_", "REMOTE_")
 
-READS_ONE: Final = ("__getitem__", "__delitem__", "__contains__", "get", "getlist", "pop", "setdefault")
+READS_ONE: Final = ("__getitem__", "__contains__", "get", "getlist")
+CHANGES_ONE: Final = ("__delitem__", "pop", "setdefault")
 READS_ALL: Final = (
-    *("__iter__", "__reversed__", "__len__", "__eq__", "__ne__", "__or__", "__ror__", "__repr__", "__reduce_ex__"),
-    *("__copy__", "__deepcopy__", "copy", "deepcopy", "items", "keys", "lists", "listvalues", "popitem", "to_dict"),
+    *("__iter__", "__reversed__", "__len__", "__eq__", "__ne__", "__hash__", "__or__", "__ror__"),
+    *("__repr__", "__copy__", "__deepcopy__", "copy", "deepcopy", "items", "keys", "lists", "listvalues", "to_dict"),
     "values",
 )
-"""The methods of ``dict`` and of Werkzeug's ``MultiDict`` that read one item and all items."""
+CHANGES_ALL: Final = ("popitem",)
+WRITES: Final = ("__setitem__", "update", "__ior__", "clear")
+"""The methods of ``dict`` and of Werkzeug's ``MultiDict`` that read one item or all items, those that change the object
+after that, and those that change it without reading."""
 
+ALL_HEADERS: Final = refusal("all headers", "reads all headers")
 SOME_COOKIES: Final = "whether there are cookies"
 
+MOST_UNCALLED: Final = 1000
+BEYOND: Final = -1
+"""The number of copies of a part that are distinguished, and the number of all others."""
 
-def watched(base: type, plain: Callable[[Any], Any] | None = None) -> Callable[[type], type]:
-    """Return a decorator for subclasses of ``base``, a kind of dict, whose reads call ``note`` and ``note_all``.
-
-    Args:
-        plain: makes the copies and pickles of an object, without the watch; None if ``base`` can.
-    """
-
-    def decorate(subclass: type) -> type:
-        for names, make in ((READS_ONE, _reads_one), (READS_ALL, _reads_all)):
-            for name in names:
-                if hasattr(base, name):
-                    setattr(subclass, name, make(getattr(base, name)))
-        if plain is not None:
-            for name, method in (
-                ("__reduce_ex__", lambda self, protocol: (plain, (plain(self),))),
-                ("__deepcopy__", lambda self, memo: deepcopy(plain(self), memo)),
-            ):
-                setattr(subclass, name, _reads_all(method))
-        return subclass
-
-    return decorate
-
-
-def _reads_one(method: Callable[..., Any]) -> Callable[..., Any]:
-    def read(self: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
-        # Another kind of key may be equal to a string, such as a lazy translation.
-        self.note(str(key))
-        return method(self, key, *args, **kwargs)
-
-    return read
-
-
-def _reads_all(method: Callable[..., Any]) -> Callable[..., Any]:
-    def read(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.note_all()
-        return method(self, *args, **kwargs)
-
-    return read
+WRAPPERS: Final = ("__getattr__", "__getattribute__")
+"""Functions that get an attribute on behalf of their caller, such as that of the request of Django REST framework."""
 
 
 class Watch:
@@ -92,17 +74,25 @@ class Watch:
         ends: the code with which the framework calls a middleware or a view: see ``reads``.
         own: parts that the framework itself reads for every page, each with the globals of the module that does. These
             reads do not count: the framework's Vary reports whether the page depends on the part.
+        passing: the modules of the framework that pass parts on without reading them.
 
     Attributes:
         changed: the parts that middleware inside the cache has changed: see ``inside``.
     """
 
-    def __init__(self, notes: PageNotes, ends: Collection[CodeType], own: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        notes: PageNotes,
+        ends: Collection[CodeType],
+        own: Mapping[str, Mapping[str, Any]],
+        passing: Collection[str] = (),
+    ) -> None:
         self.notes = notes
         self.own = own
+        self.passing = passing
         self.noted: set[str] = set()
         self.changed: frozenset[str] = frozenset()
-        self._ends = ends
+        self.ends = ends
         # This call makes the notes complete. Later reads are added, including reads by a streamed body.
         notes.vary_on()
 
@@ -116,11 +106,11 @@ class Watch:
         if what in self.noted and notes.traces is None:
             return False
         reader = caller()
-        if self.is_own(what, reader) or notes.ignored.contain(what, reader, self._ends):
+        if self.is_own(what, reader) or notes.ignored.contain(what, reader, self.ends):
             return False
         self.noted.add(what)
         if notes.traces is not None:
-            notes.traces.add(_shown(what), reader, self._ends)
+            notes.traces.add(_shown(what), reader, self.ends)
         return True
 
     def is_own(self, what: str, reader: FrameType) -> bool:
@@ -131,6 +121,11 @@ class Watch:
         """Keep the page from being stored because of a read, if the read counts."""
         if self.counts(what):
             self.notes.refuse(reason, f"reads {_shown(what)}")
+
+    def passes(self, what: str, frame: FrameType) -> bool:
+        """Return whether a frame gets a part that it only passes on, or whose reads by the frame do not count."""
+        module = frame.f_globals.get("__name__")
+        return module in self.passing or self.notes.ignored.contain(what, frame, self.ends)
 
     def refuse_changed(self, what: str) -> None:
         """Keep the page from being stored because it depends on a part that middleware has changed."""
@@ -150,44 +145,244 @@ def _shown(what: str) -> str:
     return what[5:].replace("_", "-").title() if what.startswith("HTTP_") else what
 
 
-class WatchedCookies(dict[str, str]):
-    """The cookies of a request. A subclass also inherits from the framework's kind of dict, and has ``watched``.
+class Copy:
+    """A copy of a watched part, whose class also inherits from the class of the framework's object.
+
+    Its methods read and change the part itself. Code in C reads the part as it was when the attribute was accessed, or
+    after the last change by this copy. Other objects of the class, which the application makes with
+    ``type(request.COOKIES)``, are like the framework's.
+    """
+
+    _part: WatchedPart | None = None
+    _number = 0
+
+    def _called(self) -> WatchedPart | None:
+        """Return the part, of which a method of this copy reads. Return None if the object is no copy."""
+        part = self._part
+        if part is not None:
+            part.uncalled.places.pop(self._number, None)
+        return part
+
+
+class CookiesCopy(Copy):
+    """A copy of the cookies."""
+
+    def __bool__(self) -> bool:
+        part = self._part
+        if isinstance(part, WatchedCookies):
+            # Django's ``cache_page`` asks this for every page that it stores.
+            part.note_presence()
+            if tests_an_attribute(sys._getframe(1)):
+                self._called()
+            return len(part.data) > 0
+        return dict.__len__(self) > 0  # type: ignore[arg-type]
+
+
+@lru_cache
+def _copies_of(base: Any, kind: Any) -> Any:
+    """Return the class of the copies of a part of the class ``base``."""
+    methods: dict[str, Any] = {}
+    for names, make in (
+        (READS_ONE, _reads_one),
+        (READS_ALL, _reads_all),
+        (CHANGES_ONE, lambda method: _changes(_reads_one(method))),
+        (CHANGES_ALL, lambda method: _changes(_reads_all(method))),
+        (WRITES, lambda method: _changes(_writes(method))),
+    ):
+        # The hash of a dict is None.
+        methods |= {name: make(method) for name in names if (method := getattr(base, name, None)) is not None}
+    # Pickles are objects of the framework.
+    methods["__reduce_ex__"] = _reads_all(lambda data, protocol: (base, (base(data),)))
+    watched = type(base.__name__, (base,), methods)
+    return type(base.__name__, (kind, watched), {"__doc__": base.__doc__})
+
+
+def _reads_one(method: Callable[..., Any]) -> Callable[..., Any]:
+    def read(self: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
+        part = self._called()
+        if part is None:
+            return method(self, key, *args, **kwargs)
+        # Another kind of key may be equal to a string, such as a lazy translation.
+        part.note(str(key))
+        return method(part.data, key, *args, **kwargs)
+
+    return read
+
+
+def _reads_all(method: Callable[..., Any]) -> Callable[..., Any]:
+    def read(self: Any, *args: Any, **kwargs: Any) -> Any:
+        part = self._called()
+        if part is None:
+            return method(self, *args, **kwargs)
+        part.note_all()
+        return method(part.data, *args, **kwargs)
+
+    return read
+
+
+def _writes(method: Callable[..., Any]) -> Callable[..., Any]:
+    def write(self: Any, *args: Any, **kwargs: Any) -> Any:
+        part = self._called()
+        if part is None:
+            return method(self, *args, **kwargs)
+        if method.__name__ == "__setitem__":
+            written = dict([args])
+        else:
+            # An iterator can be read once.
+            written = dict(*args, **kwargs)
+            args = (written,) if args or kwargs else ()
+        found = method(part.data, *args)
+        part.note_written(written)
+        return self if found is part.data else found
+
+    return write
+
+
+def _changes(method: Callable[..., Any]) -> Callable[..., Any]:
+    def change(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = method(self, *args, **kwargs)
+        if self._part is not None:
+            self._part.fill(self)
+        return found
+
+    return change
+
+
+class WatchedPart:
+    """A part of a request that is a dict. A subclass notes its reads.
 
     Args:
-        cookies: the cookies as the framework has parsed them.
+        data: the dict of the framework.
+        watch: decides which reads count.
+
+    Attributes:
+        kind: the class of its copies, without the framework's.
+        whole, reason: the name of all items together, and the reason for which a page that reads them is not stored.
+        data: as given.
+        uncalled: the copies of which no method has been called. The notes of the page have it, too.
+    """
+
+    kind: Any = Copy
+    whole: str
+    reason: str
+
+    def __init__(self, data: Any, watch: Watch) -> None:
+        self.data = data
+        self.watch = watch
+        self.uncalled = Uncalled(self.whole, self.reason, {})
+        base: Any = type(data)
+        self._class = _copies_of(base, self.kind)
+        # The items as code in C reads them. ``dict.update`` may call methods of other classes than dict.
+        self._items = data if type(data) is dict else dict(dict.items(data))
+        self._numbers = count(1)
+        watch.notes.uncalled.append(self.uncalled)
+
+    def note(self, name: str) -> None:
+        """Note a read of one item, which may be missing."""
+        raise NotImplementedError
+
+    def note_all(self) -> None:
+        """Note a read of all items."""
+        self.watch.refuse(self.reason, self.whole)
+
+    def note_written(self, items: Mapping[Any, Any]) -> None:
+        """Note that the application has set items."""
+
+    def accessed(self, value: Any, name: str, frame: FrameType) -> Any:
+        """Return the value of an attribute for the code that accesses it.
+
+        Args:
+            value: the copy that the attribute keeps.
+            name: the name of the attribute.
+            frame: the frame that accesses it.
+        """
+        while frame.f_code.co_name in WRAPPERS and frame.f_back is not None:
+            frame = frame.f_back
+        if asks_whether_it_exists(frame, name):
+            return value
+        copy, notes, places = self.copy(), self.watch.notes, self.uncalled.places
+        if not self.watch.passes(self.whole, frame):
+            if len(places) < MOST_UNCALLED:
+                copy._number = next(self._numbers)
+            place = None if notes.traces is None else read_at(self.whole, frame, self.watch.ends)
+            places[copy._number or BEYOND] = place
+        return copy
+
+    def fill(self, copy: Any) -> None:
+        """Bring the dict that code in C reads up to date after a change by a copy."""
+        if self._items is not self.data:
+            self._items = dict(dict.items(self.data))
+        dict.clear(copy)
+        dict.update(copy, self._items)
+
+    def copy(self) -> Any:
+        """Return a copy that a ``WatchedAttribute`` can keep."""
+        copy = self._class.__new__(self._class)
+        copy._part = self
+        dict.update(copy, self._items)
+        return copy
+
+
+class WatchedAttribute:
+    """An attribute of a request whose value is a watched part. Each access returns another copy."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner = owner
+        self._name = name
+
+    def __get__(self, request: Any, owner: type | None = None) -> Any:
+        if request is None:
+            return self
+        try:
+            found = request.__dict__[self._name]
+        except KeyError:
+            # A cached property of the framework, which keeps its result there.
+            return getattr(super(self._owner, request), self._name)
+        part = found._part if isinstance(found, Copy) else None
+        return found if part is None else part.accessed(found, self._name, sys._getframe(1))
+
+    def __set__(self, request: Any, value: Any) -> None:
+        request.__dict__[self._name] = value
+
+    def __delete__(self, request: Any) -> None:
+        try:
+            del request.__dict__[self._name]
+        except KeyError:
+            raise AttributeError(self._name) from None
+
+
+class WatchedCookies(WatchedPart):
+    """The cookies of a request.
+
+    Args:
+        data: the cookies as the framework has parsed them.
         header: the header. If the cache parses it differently, the page is not stored.
     """
 
-    def __init__(self, found: Any, header: bytes, watch: Watch) -> None:
-        self._watch = watch
+    kind = CookiesCopy
+    whole = reason = "all cookies"
+
+    def __init__(self, data: Any, header: bytes, watch: Watch) -> None:
+        super().__init__(data, watch)
         sent = cookies(header)
-        if sent is None or {name.decode("latin-1") for name in sent} != set(dict.keys(found)):
+        if sent is None or {name.decode("latin-1") for name in sent} != set(dict.keys(data)):
             watch.notes.refuse(UNUSUAL_COOKIES.reason, UNUSUAL_COOKIES.detail)
-        super().__init__(found)
 
     def note(self, name: str) -> None:
         what = f"cookie {name}"
-        if not self._watch.has_changed(what) and self._watch.counts(what):
-            self._watch.notes.vary_on(cookies=[name])
+        if not self.watch.has_changed(what) and self.watch.counts(what):
+            self.watch.notes.vary_on(cookies=[name])
 
-    def note_all(self) -> None:
-        self._watch.refuse("all cookies", "all cookies")
-
-    def __bool__(self) -> bool:
-        # Django's ``cache_page`` asks this for every page that it stores.
-        if not self._watch.has_changed(SOME_COOKIES) and self._watch.counts(SOME_COOKIES):
-            self._watch.notes.vary_on_presence_of_cookies()
-        return dict.__len__(self) > 0
+    def note_presence(self) -> None:
+        """Note that the application has asked whether there are cookies."""
+        if not self.watch.has_changed(SOME_COOKIES) and self.watch.counts(SOME_COOKIES):
+            self.watch.notes.vary_on_presence_of_cookies()
 
 
-@watched(dict, dict)
-class WatchedEnviron(dict[str, Any]):
-    """The environ of a request. Items that are set in it are also set in the server's own environ."""
+class WatchedEnviron(WatchedPart):
+    """The environ of a request, or the one that a framework makes of the scope."""
 
-    def __init__(self, environ: dict[str, Any], watch: Watch) -> None:
-        self.watch = watch
-        self._environ = environ
-        super().__init__(environ)
+    whole, reason = "all headers", ALL_HEADERS.reason
 
     def note(self, name: str) -> None:
         watch = self.watch
@@ -204,39 +399,42 @@ class WatchedEnviron(dict[str, Any]):
         elif not (name in watch.noted or name.startswith(("wsgi.", "wheelcache.")) or self._is_of_the_process(name)):
             watch.refuse("environ", name)
 
-    def note_all(self) -> None:
-        self.watch.refuse("all headers", "all headers")
+    def note_written(self, items: Mapping[Any, Any]) -> None:
+        for name in items:
+            if not name.startswith(FROM_CLIENT) and name not in self.watch.own:
+                # The application knows its own items. Middleware may derive the others from reads that do not count.
+                self.watch.noted.add(name)
 
     def _is_of_the_process(self, name: str) -> bool:
         """Return whether an item is from the environment variables, which some servers add."""
-        return name in os.environ and self._environ.get(name) == os.environ[name]
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        if not name.startswith(FROM_CLIENT) and name not in self.watch.own:
-            # The application knows its own items. Middleware may derive the others from reads that do not count.
-            self.watch.noted.add(name)
-        self._environ[name] = value
-        super().__setitem__(name, value)
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        for name, value in dict(*args, **kwargs).items():
-            self[name] = value
+        return name in os.environ and self.data.get(name) == os.environ[name]
 
 
-class WatchedParameters(dict[str, Any]):
-    """The parameters of a query, in a run whose reads are recorded. A subclass is like one of ``WatchedCookies``."""
+class WatchedParameters(WatchedPart):
+    """The parameters of a query, in a run whose reads are recorded. Each access returns the same object, since views
+    make it mutable."""
 
-    _traces: Reads | None = None
+    whole, reason = "all parameters", ""
 
-    def begin(self, traces: Reads) -> None:
-        """Begin to watch the parameters, once they are complete."""
-        traces.unread.update(dict.keys(self))
+    def __init__(self, data: Any, traces: Reads, watch: Watch) -> None:
+        super().__init__(data, watch)
         self._traces = traces
+        traces.unread.update(self._items)
+        self.data = self.copy()
+        vars(self.data).update(vars(data))
 
     def note(self, name: str) -> None:
-        if self._traces is not None:
-            self._traces.unread.discard(name)
+        self._traces.unread.discard(name)
 
     def note_all(self) -> None:
-        if self._traces is not None:
-            self._traces.unread.clear()
+        self._traces.unread.clear()
+
+    def accessed(self, value: Any, name: str, frame: FrameType) -> Any:
+        if not asks_whether_it_exists(frame, name):
+            if self.uncalled.places:
+                self.note_all()
+            self.uncalled.places[value._number] = None
+        return value
+
+    def fill(self, copy: Any) -> None:
+        """Do nothing: it is the framework's object itself."""

@@ -80,6 +80,15 @@ def test_unknown_middleware_that_changes_nothing_keeps_pages_apart_by_the_cookie
         assert site.get(target, cookies).detail.startswith("hit")
 
 
+@pytest.mark.parametrize("middleware", [{"wsgi": passing}, {"asgi": passing_async}])
+def test_a_page_with_a_token_is_not_stored_behind_unknown_middleware(make_site, middleware):
+    """It would depend on the cookie with the visitor's secret, which no stored page may contain."""
+    site = make_site(**middleware)
+    for cookies in ({}, {"Cookie": f"csrftoken={'a' * 32}"}):
+        refused = 'fwd=miss; detail="CSRF token in a page that depends on the whole Cookie header"'
+        assert [site.get("/token", cookies).detail for _ in range(2)] == [refused, refused]
+
+
 def adding_a_header(app):
     """Middleware that shows a cookie in a header of the response."""
 

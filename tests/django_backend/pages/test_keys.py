@@ -6,8 +6,8 @@ import pytest
 from django.utils import timezone, translation
 
 from tests.django_backend.pages.sites import MIDDLEWARE, DjangoOnWsgi
-from tests.django_backend.pages_site import DETAILS, READS, REFUSED
-from tests.http_cache.site import is_stored
+from tests.django_backend.pages_site import ASKED, DETAILS, READS, REFUSED
+from tests.http_cache.site import hits, is_stored
 from tests.waiting import until
 from wheelcache.http_cache.wsgi import renewal_pool
 
@@ -102,10 +102,16 @@ def test_a_header_that_a_page_reads_is_a_part_of_its_key(site, how):
 @pytest.mark.pairs(full="make_site", of="how")
 @pytest.mark.parametrize("how", REFUSED)
 def test_a_page_that_cannot_be_keyed_is_not_stored(site, how):
-    url = f"/reading/{how.replace(' ', '%20')}"
-    assert site.get(url, {"Cookie": "a=1"}).status == 200
-    assert not is_stored(site, url, {"Cookie": "a=1"})
+    url, visitor = f"/reading/{how.replace(' ', '%20')}", {"Cookie": "a=1", "X-Flavor": "sweet"}
+    assert site.get(url, visitor).status == 200
+    assert not is_stored(site, url, visitor)
     assert DETAILS.get(how, "") in site.get(url).detail
+
+
+@pytest.mark.pairs(full="make_site", of="how")
+@pytest.mark.parametrize("how", ASKED)
+def test_an_access_that_reads_nothing_makes_no_variants(site, how):
+    assert hits(site, f"/reading/{how.replace(' ', '%20')}") == 11
 
 
 def test_a_language_or_a_time_zone_that_an_earlier_request_left_behind_is_not_stored(site_settings, clock):

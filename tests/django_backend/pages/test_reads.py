@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import orjson
 import pytest
 from asgiref.sync import markcoroutinefunction
 from django.apps import apps
@@ -30,7 +31,7 @@ class AccessLog:
         assert request.META["REMOTE_ADDR"]
         # The names in a function of its own, as with a formatter.
         [*(request.headers.get(name) for name in ("User-Agent", "Referer"))]
-        request.COOKIES.get("tracked"), dict(request.COOKIES)
+        request.COOKIES.get("tracked"), dict(request.COOKIES), orjson.dumps(request.COOKIES)
 
 
 class AsyncAccessLog(AccessLog):
@@ -194,6 +195,11 @@ def test_the_code_that_reads_is_found(make_site, site_settings):
     assert language[1] == "LocaleMiddleware.process_request"
 
 
+def test_the_access_of_a_part_that_code_in_c_may_read_is_found(site):
+    found = {read[:2] + read[3:] for read in traced(site, site.app, "/shown/cookies/orjson").found}
+    assert ("all cookies", SITE, "shown_part.<locals>.<lambda>") in found
+
+
 def test_reads_that_do_not_count_are_not_recorded(make_site, site_settings):
     site_settings.MIDDLEWARE = [COMPANION, f"{__name__}.AccessLog", *MIDDLEWARE[1:]]
     site = make_site(ignore_reads_by=[f"{__name__}.AccessLog"])
@@ -231,7 +237,13 @@ def test_the_line_of_the_template_that_reads_is_found(make_site, site_settings, 
 @pytest.mark.pairs(full="make_site", of="target")
 @pytest.mark.parametrize(
     ("target", "unread"),
-    [("/numbered?page=1&gclid=x&y=1&y=2", {"gclid", "y"}), ("/host?a=1", {"a"}), ("/url?a=1", set())],
+    [
+        ("/numbered?page=1&gclid=x&y=1&y=2", {"gclid", "y"}),
+        ("/host?a=1", {"a"}),
+        ("/url?a=1", set()),
+        ("/parameters-in-c?a=1", set()),
+        ("/changed-parameters?page=1&a=1", set()),
+    ],
 )
 def test_parameters_that_the_application_never_reads_are_recorded(site, target, unread):
     assert traced(site, site.app, target).unread == unread

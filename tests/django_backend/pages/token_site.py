@@ -147,8 +147,10 @@ def secret_in_body(request):
 
 def remasked(request):
     """Another token of the secret, made without Django's function."""
-    token = get_token(request)
-    return HttpResponse(f"{token} {'a' * 32}{dict.get(request.META, 'CSRF_COOKIE')}")
+    token, meta = get_token(request), request.META
+    # This read does not count, and the next is not noticed.
+    meta.get("wsgi.multithread")
+    return HttpResponse(f"{token} {'a' * 32}{dict.get(meta, 'CSRF_COOKIE')}")
 
 
 def refused_status(request):
