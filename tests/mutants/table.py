@@ -335,7 +335,7 @@ MUTANTS = [
     Mutant(
         "a token of another visitor is also found in a page that is compressed with gzip",
         "django_backend/csrf_tokens.py",
-        "found = _inflated(body) if is_compressed else body",
+        "found = gunzipped(body) if is_compressed else body",
         "found = body",
         TOKENS,
     ),
