@@ -6,7 +6,7 @@ import pytest
 from django.core.cache import caches
 from django.db import transaction
 from django.test import override_settings
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -231,7 +231,6 @@ def test_random_calls_in_blocks_agree_with_the_model(alias):
                 max_examples=40,
                 stateful_step_count=25,
                 deadline=None,
-                phases=[Phase.generate],
                 suppress_health_check=list(HealthCheck),
             ),
         )
