@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import timedelta
 from difflib import get_close_matches
 from itertools import islice
-from math import inf, isfinite, isinf, isnan
+from math import inf, isfinite, isinf
 from numbers import Real
 from pathlib import Path
 from pkgutil import resolve_name
@@ -223,23 +223,22 @@ def timeout(name: str, value: Any) -> float:
     """Check a timeout: a number of seconds or a timedelta. 0 means no expiry, less than 0 immediate expiry."""
     if isinstance(value, timedelta):
         return value.total_seconds()
-    if isinstance(value, float) and not isnan(value):
-        return value
-    # An int that does not fit into a float cannot be added to a clock.
-    if isinstance(value, int) and not isinstance(value, bool) and value <= float_info.max:
-        return value
+    # A comparison with NaN is false. An int that does not fit into a float cannot be added to a clock.
+    if isinstance(value, Real) and not isinstance(value, bool) and (value <= float_info.max or value == inf):
+        return value  # type: ignore[return-value]
     raise TypeError(f"{name} must be a number of seconds (0 for never) or a timedelta, not {shown(value)}")
 
 
 def django_timeout(name: str, value: Any) -> Any:
-    """Check a timeout of a Django cache: seconds, where 0 or less means immediate expiry, or None for no expiry.
+    """Check a timeout of a Django cache: seconds, where 0 or less means immediate expiry, or None for no expiry. A bool
+    is the number that it is to LocMemCache.
 
     Raises:
         TypeError: for any other value, including NaN, as ``timeout`` does.
     """
     # A comparison with NaN is false.
-    if value is None or (isinstance(value, Real) and not isinstance(value, bool) and value == value):
-        return value
+    if value is None or (isinstance(value, Real) and value == value):
+        return int(value) if isinstance(value, bool) else value
     raise TypeError(
         f"{name} must be a number of seconds (0 or less: expires immediately) or None for no expiry, not {shown(value)}"
     )

@@ -319,3 +319,23 @@ def test_each_computation_is_one_load(site, mode, flow):
                 site.run(flow)
             assert site.loads() == site.calls
         assert (site.calls > 0) == (flow not in (set_only, load_of_a_value_behind))
+
+
+@pytest.mark.parametrize("look_up", ["get", "get_many"])
+@pytest.mark.parametrize("delete", [("delete", "key"), ("delete_tags", "tag")])
+@pytest.mark.parametrize("site", [DjangoSite, FlaskSite])
+def test_the_computation_of_a_key_that_the_transaction_has_deleted_is_one_load(site, delete, look_up):
+    async def flow(site):
+        await site.call(*delete)
+        if look_up == "get":
+            assert await site.call("get", "key") is None
+        else:
+            assert await site.call(site.get_many, ["key"]) == {}
+        await site.call("set", "key", site.compute())
+
+    site = site()
+    with site.running(MODES["transactions"]):
+        site.backend.set("key", 1, tags=["tag"])
+        with site.block(is_kept=True):
+            site.run(flow)
+        assert site.loads() == site.calls == 1

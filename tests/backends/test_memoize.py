@@ -138,6 +138,50 @@ def test_a_value_is_deleted_or_all_of_the_function_are(site):
     assert [load("a"), load("b"), other("a")] == [[4], [5], [2]]
 
 
+def made_by_factory(memoize, n):
+    @memoize(60)
+    def function():
+        return [n]
+
+    return function
+
+
+def of_local_class(memoize, n):
+    class Shop:
+        @staticmethod
+        @memoize(60)
+        def price():
+            return [n]
+
+    return Shop.price
+
+
+class Bound:
+    def __init__(self, number):
+        self.number = number
+
+    def price(self):
+        return [self.number]
+
+    def __repr__(self):
+        return f"Bound {self.number}"
+
+
+def lambda_of(memoize, n):
+    return memoize(60)((lambda: [1]) if n == 1 else (lambda: [2]))
+
+
+def bound_method(memoize, n):
+    return memoize(60)(Bound(n).price)
+
+
+@pytest.mark.parametrize("make", [made_by_factory, of_local_class, lambda_of, bound_method])
+def test_functions_of_one_name_have_values_of_their_own(site, make):
+    functions = [make(site.memoize, n) for n in (1, 2)]
+    for _ in range(2):
+        assert [function() for function in functions] == [[1], [2]]
+
+
 def test_a_none_is_a_value(site):
     computed = []
     load = site.memoize(60, **site.keeping_none)(lambda key: computed.append(key))

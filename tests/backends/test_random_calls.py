@@ -14,7 +14,7 @@ from wheelcache.flask_backend import backend as flask_backend
 
 KEY = st.sampled_from("abc")
 VALUE = st.sampled_from([-1, 0, 3, "x", "é", None, True, [1], (1, [2]), 1.5])
-TTL = st.sampled_from([None, 1, 5, 20])
+TTL = st.sampled_from([None, 1, 5, 20, True, False])
 CALL = st.one_of(
     st.tuples(st.sampled_from(["get", "has", "delete"]), st.tuples(KEY)),
     st.tuples(st.sampled_from(["set", "add"]), st.tuples(KEY, VALUE, TTL)),

@@ -155,6 +155,15 @@ def test_a_value_that_reaches_the_store_after_a_write_by_another_process_is_remo
     assert found(tier, other) == [kept, kept]
 
 
+@names
+def test_an_add_whose_value_is_removed_again_since_another_process_wrote_the_key_was_not_stored(pair, name, in_thread):
+    tier, other = pair(name)
+    assert tier.get("k") is None
+    around(tier, "add", before=lambda: in_thread(other.delete, "k").result(PATIENCE))
+    assert tier.add("k", "old") is False
+    assert found(tier, other) == [None, None]
+
+
 @pytest.mark.pairs(full="name, kind", of="name, kind")
 @stores
 @of_any_kind

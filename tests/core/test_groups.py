@@ -225,6 +225,52 @@ def test_strangers_do_not_keep_out_groups_of_the_site():
     assert sum(counts(core, "puts").values()) == core.counts().puts == 1000
 
 
+def test_a_new_name_takes_a_place_of_a_lower_rank_only_and_the_lowest_first():
+    core = CORES["compiled"]()
+    core.group_by(RULES)
+
+    def missed(key, name=None):
+        core.count_miss(key, group=name)
+
+    def names():
+        return {each.name for each in core.groups()} - {""}
+
+    # Names from the code of the site, in each way, which take no time to compute; and texts, one of which is computed.
+    missed("session 1")
+    for number in range(19):
+        missed(f"page.{number}.x")
+        missed((f"call{number}", 1))
+        missed("any", f"view {number}")
+    missed("becomes a view:1")
+    missed("any", "becomes a view")
+    missed("computed:1")
+    core.count_load("computed:1", 2.0)
+    for number in range(4):
+        missed(f"text{number}:1")
+    of_site = names() - {"computed", "text0", "text1", "text2", "text3"}
+    assert (len(of_site), len(names())) == (PLACES - 5, PLACES)
+
+    def texts_after(change, *args, **given):
+        change(*args, **given)
+        assert of_site <= names()
+        return names() - of_site
+
+    texts = {f"text{number}" for number in range(4)}
+    assert texts_after(missed, "another text:1") == {"computed", *texts}
+    for number in range(4):
+        found = texts_after(core.count_load, f"short{number}:1", 0.5 + number)
+        assert (len(found - texts), len(found & texts)) == (number + 2, 3 - number)
+    computed = {"computed", *(f"short{number}" for number in range(4))}
+    assert texts_after(missed, "another text:1") == computed
+    assert texts_after(core.count_load, "refused:1", 9.0) == computed
+    for least in ("short0", "short1", "computed", "short2", "short3"):
+        missed("any", f"instead of {least}")
+        of_site.add(f"instead of {least}")
+        computed.remove(least)
+        assert names() == of_site | computed
+    assert texts_after(missed, "any", "no place") == set()
+
+
 def test_numbers_of_groups_never_run_out():
     core = CORES["compiled"]()
     core.group_by(RULES)

@@ -50,6 +50,19 @@ def test_a_new_timeout_is_set_in_redis_and_drops_the_copy(front, call, name, giv
     assert call(front.backend, name, "none", *given) is False
 
 
+def test_another_version_of_a_value_keeps_its_timeout_as_in_django_redis(tier, empty_redis, call):
+    for kind, left in (("django-redis", 5), ("redis", 300)):
+        front = tier(kind, empty_redis)
+        cache = front.backend
+        for name, version in (("incr_version", 2), ("decr_version", 1)):
+            cache.set("key", "value", 5, version=3 - version)
+            assert call(cache, name, "key", 1, 3 - version) == version
+            assert (cache.get("key", version=version), cache.get("key", version=3 - version)) == ("value", None)
+            assert left - 2 <= front.client().ttl(f":{version}:key") <= left
+    with pytest.raises(ValueError, match="Key 'none' not found"):
+        call(cache, "incr_version", "none")
+
+
 def test_a_pattern_is_deleted_from_redis_and_from_the_copies(front, call):
     cache = front.backend
     copied(front, "user:7:a", "user:7:b", "user:8:a")

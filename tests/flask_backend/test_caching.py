@@ -5,7 +5,9 @@ Flask-Caching's own tests run on it in ``tests/conformance``.
 """
 
 import asyncio
+import gc
 import threading
+import tracemalloc
 from unittest import mock
 
 import flask
@@ -39,6 +41,89 @@ def test_arguments_that_are_equal_and_look_different_are_different(site):
 
     assert [text(value) for value in (1, True, 1.0, "1", None)] == ["1", "True", "1.0", "'1'", "None"]
     assert text(True) == "True"
+
+
+def test_functions_of_one_name_are_forgotten_apart_and_the_first_has_the_keys_of_a_unique_name(any_site):
+    _, cache, backend = any_site
+    calls = []
+
+    def make(owner):
+        @cache.memoize(60)
+        def note(value):
+            calls.append(owner)
+            return value
+
+        class Shop:
+            of = owner
+
+            @cache.memoize(60)
+            def price(self, value):
+                calls.append(f"shop of {self.of}")
+                return value
+
+            def __repr__(self):
+                return "shop"
+
+        return note, Shop().price
+
+    made = [*make("a"), *make("b")]
+    owners = ["a", "shop of a", "b", "shop of b"]
+
+    def computed_again():
+        calls.clear()
+        assert [function(1) for function in made] == [1] * 4
+        return [*calls]
+
+    assert (computed_again(), computed_again()) == (owners, [])
+    name = f"{__name__}.{made[0].__qualname__}".replace("<", "").replace(">", "")
+    key = made[0].make_cache_key(made[0].uncached, 1)
+    assert (key.partition(":")[0], key[-8:]) == (name, backend.get(f"{name}_memver"))
+    forget = [
+        cache.delete_memoized,
+        # Given the function of a method, without the object, all values are forgotten.
+        lambda function: cache.delete_memoized_verhash(function.uncached),
+        lambda function: cache.delete_memoized(function, 1),
+    ]
+    for function, owner in zip(made, owners, strict=True):
+        for each in forget:
+            each(function)
+            assert computed_again() == [owner]
+
+
+def test_a_function_that_each_call_of_a_view_defines_finds_its_values(site):
+    _, cache, _ = site
+    assert [define(cache, value)() for value in (1, 2)] == [1, 1]
+
+
+def define(cache, value):
+    NUMBERS.append(value)
+
+    @cache.memoize(60)
+    def number():
+        return NUMBERS[-1]
+
+    return number
+
+
+NUMBERS = []
+
+
+@pytest.mark.alone
+def test_functions_that_are_defined_and_deleted_leave_nothing_behind(site):
+    _, cache, _ = site
+
+    def traced_after_many():
+        for _ in range(500):
+            cache.memoize(60)(lambda: cache)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = traced_after_many()
+        assert traced_after_many() - before < 20_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_recursive_function_reaches_a_fourth_of_the_recursion_limit(site):

@@ -219,6 +219,17 @@ def test_add_and_inc_are_visible_in_the_transaction_that_has_deleted_the_key(db,
     assert others(cache.get_many, "added", "count") == [1, 1]
 
 
+def test_add_and_inc_find_no_entry_whose_tag_the_transaction_has_dropped(db, cache, others):
+    cache.cache.set_many({"added": 7, "count": 7}, tags=["tag"])
+    begin(db)
+    cache.delete_tags("tag")
+    assert cache.add("added", 1)
+    assert cache.cache.inc("count") == 1
+    assert cache.get_many("added", "count") == [1, 1]
+    db.session.commit()
+    assert others(cache.get_many, "added", "count") == [1, 1]
+
+
 def test_a_set_replaces_the_entry_that_inc_has_made_in_the_same_transaction(db, cache, others):
     begin(db)
     assert cache.get("count") is None

@@ -211,6 +211,8 @@ class Service:
 
 
 def test_a_memoized_method_is_like_any_other_method(cache, monkeypatch):
+    plain = Service().price
+    described = (inspect.getdoc(plain), plain.__doc__, plain.__module__, repr(plain).partition(" object")[0])
     for name in ("price", "stock"):
         monkeypatch.setattr(Service, name, cache.memoize()(vars(Service)[name]))
     one, other = Service(), Service()
@@ -222,6 +224,8 @@ def test_a_memoized_method_is_like_any_other_method(cache, monkeypatch):
     assert list(inspect.signature(Service.price).parameters) == ["self", "item", "tax"]
     assert (one.price.__name__, one.price.__qualname__) == ("price", "Service.price")
     assert Service.price.__doc__ == "Return a price."
+    shown = repr(one.price).partition(" object")[0]
+    assert (inspect.getdoc(one.price), one.price.__doc__, one.price.__module__, shown) == described
     assert inspect.iscoroutinefunction(Service.stock)
     assert inspect.iscoroutinefunction(one.stock)
     assert pickle.loads(pickle.dumps(Service.price)) is Service.price

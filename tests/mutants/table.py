@@ -95,6 +95,16 @@ MUTANTS = [
         CORE,
     ),
     Mutant(
+        "the place of a name that is computed, or named by the site, later has the higher rank",
+        "core/key_groups.pxi",
+        "            if unlikely(group.rank < name.rank):\n"
+        "                groups.of_rank[group.rank] -= 1\n"
+        "                groups.of_rank[name.rank] += 1\n"
+        "                group.rank = name.rank\n",
+        "",
+        ("tests/core/test_groups.py",),
+    ),
+    Mutant(
         "a delete breaks the watches of the key, also without an entry",
         "core/python_core.py",
         "if self._watched:\n                    self._watches.break_watches(key)",
@@ -277,6 +287,41 @@ MUTANTS = [
         ("tests/flask_backend/test_transactions.py", *COHERENCE),
     ),
     Mutant(
+        "a call that acts below finds no entry whose tag the transaction has dropped",
+        "layers/in_transaction.py",
+        "return HIDDEN if found is None and self._has_dropped_tag_of(key) else found",
+        "return found",
+        ("tests/transactions/test_blocks.py",),
+    ),
+    Mutant(
+        "touch keeps the tags of a value that the transaction has set",
+        "layers/in_transaction.py",
+        "self._replace(key, found.value, ttl, found.origin, found.tags)",
+        "self._replace(key, found.value, ttl, found.origin, ())",
+        ("tests/transactions/test_blocks.py",),
+    ),
+    Mutant(
+        "incr keeps the tags of a value that the transaction has set",
+        "layers/in_transaction.py",
+        "found.seconds_left(self._engine.now()), found.origin, found.tags)",
+        "found.seconds_left(self._engine.now()), found.origin, ())",
+        ("tests/transactions/test_blocks.py",),
+    ),
+    Mutant(
+        "incr keeps the timeout of a value that the transaction has set",
+        "layers/in_transaction.py",
+        "codec.encode(total), found.seconds_left(self._engine.now()), found.origin",
+        "codec.encode(total), None, found.origin",
+        ("tests/transactions/test_blocks.py",),
+    ),
+    Mutant(
+        "a value that is computed after get_many of a key that the transaction has deleted counts as a load",
+        "layers/in_transaction.py",
+        "                    self._misses.begin(key)",
+        "                    pass",
+        ("tests/backends/test_load_counts.py",),
+    ),
+    Mutant(
         "no copy from before a lost connection is returned",
         "near_cache/near_cache.py",
         "            self._epoch.is_notified = False\n            self._epoch.write_all()\n",
@@ -310,6 +355,13 @@ MUTANTS = [
         "elif _is_same(get(), value):",
         "else:",
         ("tests/backends/test_tiered_fills.py", *NEAR),
+    ),
+    Mutant(
+        "an add whose value was outdated while it was stored returns False",
+        "layers/near_copies.py",
+        "        return added and not (fills and are_outdated(fills))",
+        "        return added",
+        ("tests/backends/test_tiered_fills.py",),
     ),
     Mutant(
         "a token that was read after the computation began proves nothing",

@@ -168,6 +168,50 @@ def test_an_immediate_call_on_a_deleted_key_deletes_it_for_all(cache, others):
             cache.incr("counter")
 
 
+def test_calls_find_no_entry_whose_tag_the_block_has_dropped(cache, others):
+    tagged = {"touched": 1, "counted": 1, "added": 1}
+    cache.set_many(tagged, tags=["tag"])
+    cache.set("untagged", 1)
+    with rolled_back():
+        cache.delete_tags("tag")
+        assert not cache.touch("touched", 100)
+        with pytest.raises(ValueError, match="counted"):
+            cache.incr("counted")
+        assert cache.add("added", "new")
+        assert cache.add("with-tag", "new", tags=["tag"])
+        assert cache.touch("untagged", 100)
+        assert cache.incr("untagged") == 2
+        assert cache.get_many([*tagged, "with-tag"]) == {"added": "new", "with-tag": "new"}
+        assert [key in cache for key in (*tagged, "untagged")] == [False, False, True, True]
+    expected = {**tagged, "added": "new", "untagged": 2}
+    assert others(cache.get_many, [*expected, "with-tag"]) == expected
+
+
+def test_a_rollback_shows_no_value_that_the_outer_block_had_deleted(cache):
+    with transaction.atomic():
+        cache.set("key", "old")
+        with transaction.atomic():
+            cache.delete("key")
+            with rolled_back():
+                assert cache.add("key", "new")
+            assert cache.get("key") == "new"
+
+
+def test_touch_and_incr_keep_the_tags_of_a_value_that_the_block_has_set_and_incr_its_timeout(cache):
+    keys = ["touched", "counted"]
+    with transaction.atomic():
+        cache.set_many(dict.fromkeys(keys, 1), 50, tags=["tag"])
+        assert cache.touch("touched", 100)
+        assert cache.incr("counted") == 2
+        assert [cache.ttl(key) for key in keys] == [100, 50]
+        with rolled_back():
+            cache.delete_tags("tag")
+            assert cache.get_many(keys) == {}
+    assert cache.get_many(keys) == {"touched": 1, "counted": 2}
+    cache.delete_tags("tag")
+    assert cache.get_many(keys) == {}
+
+
 def test_functions_of_on_commit_see_the_shared_values_and_write_to_all(cache, others):
     seen = []
     with transaction.atomic():

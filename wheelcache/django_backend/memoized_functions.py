@@ -90,7 +90,7 @@ def memoize(
             The message names it.
     """
     if timeout is not DEFAULT_TIMEOUT and not callable(timeout):
-        options.django_timeout("timeout", timeout)
+        timeout = options.django_timeout("timeout", timeout)
     options.text("cache", cache)
     policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout=load_timeout)
     settings = _Settings(

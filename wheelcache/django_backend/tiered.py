@@ -14,7 +14,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LE
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from wheelcache.backend_access import checked_tags
+from wheelcache.backend_access import NOTHING, checked_tags
 from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
@@ -34,7 +34,7 @@ from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
 from wheelcache.keys import text_of
 from wheelcache.layers.near_copies import NearCopies, name_of
-from wheelcache.loading.steps import PerDriver, Steps, StepsTo, drive, drive_async, run, run_async, twins
+from wheelcache.loading.steps import Call, PerDriver, Steps, StepsTo, drive, drive_async, result, run, run_async, twins
 from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.store_tags import StoreTags
 from wheelcache.near_cache.tokens import MARK
@@ -242,6 +242,25 @@ class TieredCache(WheelCache):
         return [] if found is MISSING else [*self._shown(found, pattern, before, after)]
 
     keys, akeys = twins(_keys)
+
+    def _incr_version(self, key: Any, delta: int = 1, version: int | None = None) -> Steps:
+        """Do the same as Django's ``incr_version``, except that the value keeps its timeout over a cache that keeps it,
+        as django-redis does."""
+        here = yield PerDriver(self, Awaited(self))
+        old = self.version if version is None else version
+        value = result((yield Call(lambda: here.get(key, NOTHING, old))))
+        timeout: Any = DEFAULT_TIMEOUT
+        keeps_timeout = type(self._l2).incr_version is not BaseCache.incr_version and hasattr(self._l2, "pttl")
+        if keeps_timeout and value is not NOTHING:
+            left = result((yield Call(lambda: here.pttl(key, old))))
+            timeout = None if left is None else left / 1000
+        if value is NOTHING or timeout == 0:
+            raise ValueError(f"Key '{key}' not found")
+        result((yield Call(lambda: here.set(key, value, timeout, old + delta))))
+        result((yield Call(lambda: here.delete(key, old))))
+        return old + delta, None
+
+    incr_version, aincr_version = twins(_incr_version, result)
 
     def iter_keys(self, search: str, itersize: int | None = None, version: int | None = None) -> Iterator[str]:
         before, after = self._around(version, None)

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, 
 import flask_caching
 from flask import Flask
 from flask.globals import _cv_app
+from flask_caching.utils import function_namespace
 
 from wheelcache import options
 from wheelcache.core.access import NO_TAGS
 from wheelcache.flask_backend.decorated import Decorated, check_tags
 from wheelcache.flask_backend.engine_backend import EngineBackend, Timeout, naming
-from wheelcache.flask_backend.function_keys import MemoKeys, view_keys
+from wheelcache.flask_backend.function_keys import FunctionNumbers, MemoKeys, view_keys
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,6 +73,12 @@ class Cache(flask_caching.Cache):
 
     uses_original_decorators = False
     """Whether Flask-Caching's decorators are used, since a subclass overrides one of the NOT_CALLED methods."""
+
+    def __init__(
+        self, app: Flask | None = None, with_jinja2_ext: bool = True, config: dict[str, Any] | None = None
+    ) -> None:
+        self._numbers = FunctionNumbers()
+        super().__init__(app, with_jinja2_ext, config)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -129,7 +136,7 @@ class Cache(flask_caching.Cache):
 
         def decorator(function: Callable[..., Any]) -> Any:
             theirs = decorate(function)
-            keys = MemoKeys(self, function, given)
+            keys = MemoKeys(self, function, given, self._numbers.add(function))
             make_their_key = theirs.make_cache_key
 
             def make_cache_key(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -213,9 +220,12 @@ class Cache(flask_caching.Cache):
 
         Other processes may not have the version, and receive only deletions.
         """
-        if kwargs.get("reset") and self.uses_own_keys():
-            return super()._memoize_version(f, delete=True)
-        return super()._memoize_version(f, *args, **kwargs)
+        if not ((kwargs.get("reset") or kwargs.get("delete")) and self.uses_own_keys()):
+            return super()._memoize_version(f, *args, **kwargs)
+        name, of_instance = function_namespace(f)
+        of_function = name + self._numbers.find(f)
+        self.delete(self._memvname(of_function if of_instance is None else of_function + of_instance[len(name) :]))
+        return name, None
 
     def uses_own_keys(self) -> bool:
         """Return whether calls go through the decorators of this class with the current backend."""

@@ -359,6 +359,9 @@ class EngineBackend(BackendAccess, BaseCache):
         """Return the TTL in seconds: None for no expiry, below zero for immediate expiry."""
         if type(timeout) is int and 0 <= timeout < MAX_FAST_TTL:
             return timeout or None
+        if isinstance(timeout, bool):
+            # A number, as to SimpleCache.
+            return 1 if timeout else None
         seconds = self.default_timeout if timeout is None else options.timeout("timeout", timeout)
         return seconds or None
 

@@ -5,22 +5,28 @@ the name of the function, a digest of the arguments, and versions. As in Flask-C
 their ``repr``, and an instance by its ``__caching_id__()``, if it has one. Forgetting all values of a function, or of
 one of its instances, changes a version, which takes O(1). Values under older versions are no longer found, and expire.
 Unlike in Flask-Caching, a key costs only one digest, and one look-up for each version: the signature is inspected once.
+
+Several functions may have one name: see ``FunctionNumbers``.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, MutableMapping
 from functools import partial
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from flask import request
 from flask_caching import Cache
 from flask_caching.utils import function_namespace, get_id, null_control
 
 from wheelcache.flask_backend.engine_backend import EngineBackend
-from wheelcache.loading.memoize import arity_of, parts_by_arguments, receives_previous, signature_of
+from wheelcache.loading.memoize import Groups, arity_of, parts_by_arguments, receives_previous, signature_of
+from wheelcache.loading.memoized_methods import is_in_class
 from wheelcache.options import shown
 
 DIGEST_LENGTH: Final = 32
@@ -82,17 +88,75 @@ def check_texts(values: Iterable[Any], name: str) -> None:
             )
 
 
+class FunctionNumbers:
+    """Numbers the functions of one cache that have the same name: lambdas, the functions that a factory makes, and the
+    methods of local classes.
+
+    The first one has no number, so its keys are those of a function with a unique name. Processes that share values
+    number the functions alike if they define them in the same order, as modules do.
+
+    Code that runs again, such as a view or a module that is reloaded, defines functions again. Without variables of the
+    enclosing call, these have the number of the earlier one: of a lambda and in a module, if they have the same code;
+    within a function, also with other code, as in Flask-Caching, whose ``source_check`` distinguishes them.
+    """
+
+    def __init__(self) -> None:
+        self._names = Groups()
+        self._by_function: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self._by_code: defaultdict[str, WeakKeyDictionary[CodeType, str]] = defaultdict(WeakKeyDictionary)
+        self._nested: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def add(self, function: Any) -> str:
+        """Return the number of a function as a part of keys; an empty string for the first one of its name."""
+        if type(function) is not FunctionType:
+            # The object of a method is a part of its keys, and other objects have no values to mix up.
+            return ""
+        # As ``function_namespace`` makes it.
+        name = f"{function.__module__}.{function.__qualname__}".translate(null_control)
+        with self._lock:
+            number = self._by_function.get(function)
+            if number is None:
+                number = self._by_function[function] = self._number(function, name)
+        return number
+
+    def _number(self, function: FunctionType, name: str) -> str:
+        is_local = "<locals>" in function.__qualname__
+        if function.__closure__ is not None or (is_local and is_in_class(function)):
+            return self._new(name)
+        known: MutableMapping[Any, str] = self._nested
+        key: Any = name
+        if not is_local or function.__name__ == "<lambda>":
+            known, key = self._by_code[name], function.__code__
+        number = known.get(key)
+        if number is None:
+            number = known[key] = self._new(name)
+        return number
+
+    def _new(self, name: str) -> str:
+        return self._names.add(name).removeprefix(name)
+
+    def find(self, function: Any) -> str:
+        """Return the number of a function, given itself or what a decorator has made of it."""
+        itself = getattr(function, "uncached", function)
+        return self._by_function.get(itself, "") if type(itself) is FunctionType else ""
+
+
 class MemoKeys:
     """The keys of a function that ``memoize`` decorates.
 
     Args:
         cache: has the defaults of the arguments. They may change until the function is called.
         given: the arguments of the decorator.
+        number: see ``FunctionNumbers``.
     """
 
-    def __init__(self, cache: Cache, function: Callable[..., Any], given: dict[str, Any]) -> None:
+    def __init__(self, cache: Cache, function: Callable[..., Any], given: dict[str, Any], number: str) -> None:
         self._cache = cache
         self._function = function
+        self._number = number
+        bound_to = getattr(function, "__self__", None)
+        self._bound_to = None if isinstance(bound_to, ModuleType) else bound_to
         self._make_name = given["make_name"] if callable(given["make_name"]) else None
         self._hash_method = given["hash_method"]
         self._source_check = given["source_check"]
@@ -115,6 +179,8 @@ class MemoKeys:
             check_texts(values[1:] if self._owner else values, self._name)
         version = backend.version(self._version_key)
         versions: Versions = ((self._version_key, version),)
+        if self._bound_to is not None:
+            values = (get_id(self._bound_to), *values)
         if self._owner:
             if self._owner == "cls" and not (args and inspect.isclass(args[0])):
                 # This raises the error.
@@ -122,7 +188,7 @@ class MemoKeys:
             identity = get_id(values[0])
             values = (identity, *values[1:])
             if self._owner == "self":
-                of_instance = self._cache._memvname(f"{self._name}.{identity.translate(null_control)}")
+                of_instance = self._cache._memvname(f"{self._name}{self._number}.{identity.translate(null_control)}")
                 version_of_instance = backend.version(of_instance)
                 versions = (*versions, (of_instance, version_of_instance))
                 version += version_of_instance
@@ -132,7 +198,7 @@ class MemoKeys:
             text += self._source_of_function()
         digest = cache._get_hash_method(self._hash_method)(text.encode(errors="surrogatepass")).hexdigest()
         # The colon ends the name of the group of keys, for the figures.
-        return f"{self._name}:{digest[:DIGEST_LENGTH]}{version}", versions
+        return f"{self._name}:{self._number}{digest[:DIGEST_LENGTH]}{version}", versions
 
     def _inspect(self, args: tuple[Any, ...]) -> None:
         """Inspect the signature at the first call. Until then, a function that cannot be inspected is not an error."""
@@ -147,7 +213,7 @@ class MemoKeys:
         self._arity = -1 if self._ignored else arity_of(as_called)
         self._by_arguments = parts_by_arguments(as_called, "")
         name, _ = function_namespace(self._function, args)
-        self._version_key = self._cache._memvname(name)
+        self._version_key = self._cache._memvname(name + self._number)
         # Set last, since other threads check it without a lock.
         self._name = name
 

@@ -10,6 +10,7 @@ from wheelcache.codec import Codec
 from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.contract import ABSENT, MISSING, STORED
 from wheelcache.errors import MissingKey
+from wheelcache.keys import callers_tags
 from wheelcache.layers.layer import NO_GRACES
 from wheelcache.loading.steps import StepsTo
 from wheelcache.options import expires_now
@@ -209,6 +210,10 @@ class InMemory:
 
     def clear(self) -> None:
         self.cache.clear()
+
+    def tags_of(self, key: Any) -> tuple[str, ...]:
+        record = self._engine.peek(key)
+        return () if record is None else callers_tags(record.tags)
 
     def begin_commit(self, names: Iterable[Any]) -> Callable[[], object]:
         # The stamps show the commits: see ``coherence.commits``.

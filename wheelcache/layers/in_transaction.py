@@ -2,7 +2,8 @@
 
 Within a transaction, calls read and write its overlay. ``add``, ``add_to`` and ``touch`` act on the layer below
 immediately, unless the transaction itself has set the key: then there is nobody else to be atomic with. If the
-transaction has deleted the key, they delete it for all first.
+transaction has deleted the key, or dropped one of its tags, ``touch`` finds nothing, and the others delete it for all
+before they make another entry.
 """
 
 from __future__ import annotations
@@ -85,6 +86,13 @@ class InTransaction:
                     return True
         return False
 
+    def _has_dropped_tag_of(self, key: Any) -> bool:
+        """Do the same as ``hides``, but ask a store instead of its copies: it may have a value without tags of which
+        there is no copy."""
+        dropping = [overlay for overlay in self._overlays() if overlay.drops_tags]
+        tags = drive(self._below.tags_of(key)) if dropping else ()
+        return any(overlay.has_dropped(tags) for overlay in dropping)
+
     def shows(self, key: Any) -> bool:
         """Return whether the transaction sees the entry below."""
         return self.find(key) is None and not self.hides(key)
@@ -113,13 +121,13 @@ class InTransaction:
         found = self.find(key)
         if found is not None:
             return type(found) is Fill
-        return drive(self._below.has(key)) and not self.hides(key)
+        return drive(self._below.has(key)) and not self._has_dropped_tag_of(key)
 
     def seconds_left(self, key: Any) -> float | None:
         found = self.find(key)
-        if found is None:
+        if found is None and not self._has_dropped_tag_of(key):
             return drive(self._below.seconds_left(key))  # type: ignore[no-any-return]
-        return 0.0 if found is HIDDEN else found.seconds_left(self._engine.now())
+        return found.seconds_left(self._engine.now()) if type(found) is Fill else 0.0
 
     def own_keys(self) -> list[Any]:
         """Return the keys that the transaction has set."""
@@ -167,8 +175,15 @@ class InTransaction:
             self._misses.pop_miss(key)
 
     def add(self, key: Any, value: Any, ttl: float | None, tags: tuple[str, ...] = ()) -> bool:
-        if self._own_value_or_apply_delete(key) is not None:
+        found = self._own_value(key)
+        if type(found) is Fill:
             return False
+        names = self._below.names(tags) if tags else ()
+        if any(overlay.has_dropped(names) for overlay in self._overlays()):
+            # Below, the commit would delete it.
+            is_missing = found is HIDDEN or not self.has(key)
+            return is_missing and (expires_now(ttl) or self.set(key, value, ttl, tags))
+        self._delete_hidden(key, found)
         is_added = drive(self._below.add(key, value, ttl, tags))
         if is_added:
             self._made(key)
@@ -206,24 +221,27 @@ class InTransaction:
         ]
 
     def touch(self, key: Any, ttl: float | None) -> bool:
-        fill = self._own_value_or_apply_delete(key)
-        if fill is None:
+        found = self._own_value(key)
+        if found is None:
             return drive(self._below.touch(key, ttl))  # type: ignore[no-any-return]
-        return self._replace(key, fill.value, ttl, fill.origin, fill.tags)
+        return type(found) is Fill and self._replace(key, found.value, ttl, found.origin, found.tags)
 
     def add_to(
         self, key: Any, delta: Any, start: Any = MISSING, ttl: float | None = None, *, or_none: bool = False
     ) -> Any:
-        fill = self._own_value_or_apply_delete(key)
-        if fill is None:
+        found = self._own_value(key)
+        if type(found) is not Fill:
+            if found is HIDDEN and start is MISSING:
+                return MISSING
+            self._delete_hidden(key, found)
             total = drive(self._below.add_to(key, delta, start, ttl, or_none=or_none))
             if start is not MISSING and total is not None:
                 self._made(key)
             return total
         codec = self._below.codec
-        value = codec.decode(fill.value)
+        value = codec.decode(found.value)
         total = (start if value is None and or_none else value) + delta
-        self._replace(key, codec.encode(total), fill.seconds_left(self._engine.now()), fill.origin, fill.tags)
+        self._replace(key, codec.encode(total), found.seconds_left(self._engine.now()), found.origin, found.tags)
         return total
 
     def _replace(
@@ -280,9 +298,9 @@ class InTransaction:
 
     # Calls that act on the layer below.
 
-    def _own_value_or_apply_delete(self, key: Any) -> Fill | None:
-        """Return the value that an immediate call on ``key`` acts on, if the transaction has set it. Otherwise, delete
-        the entry below if the transaction has."""
+    def _own_value(self, key: Any) -> Any:
+        """Return the value that an immediate call on ``key`` acts on, if the transaction has set it; HIDDEN if the
+        transaction sees no entry, and None if the call acts on the entry below."""
         overlays = self._overlays()
         found = _find(overlays, key)
         if type(found) is Fill:
@@ -290,9 +308,12 @@ class InTransaction:
         for overlay in overlays:
             # A later set does not answer an earlier miss: it replaces the entry of this call.
             overlay.forget_miss(key)
+        return HIDDEN if found is None and self._has_dropped_tag_of(key) else found
+
+    def _delete_hidden(self, key: Any, found: Any) -> None:
+        """Delete the entry below that the transaction does not see, before a call makes another one."""
         if found is HIDDEN:
             drive(self._below.delete_many([key]))
-        return None
 
     def _made(self, key: Any) -> None:
         """Show the entry below that an immediate call has made, also if the transaction had deleted its key. Until

@@ -135,6 +135,9 @@ class Layer(Operations, Protocol):
 
     # For transactions.
 
+    def tags_of(self, key: Any) -> Any:
+        """Return the names in ``cache`` of the tags of an entry; none if there is no entry."""
+
     def begin_commit(self, names: Iterable[Any]) -> Callable[[], object]:
         """Let nobody keep computed values of these keys and tags in the store. Return a function that ends this."""
 

@@ -15,7 +15,7 @@ from wheelcache.core.contract import MISSING
 from wheelcache.layers.in_memory import deletions
 from wheelcache.layers.layer import NO_GRACES
 from wheelcache.loading.adaptive import seconds_for
-from wheelcache.loading.request import LoadRequest, Unstored, untagged
+from wheelcache.loading.request import LoadRequest, Tagged, Unstored, untagged
 from wheelcache.loading.steps import PerDriver, Steps, StepsTo, drive, then
 from wheelcache.near_cache.computations import CommittedValue
 from wheelcache.near_cache.near_cache import NO_FILLS, Fills, GetOrAdd, NearCache, are_outdated
@@ -483,6 +483,13 @@ class NearCopies:
         return self.level.previous(key)
 
     # Transactions.
+
+    def tags_of(self, key: Any) -> StepsTo[tuple[str, ...]]:
+        def read(store: Store) -> Any:
+            return then(lambda found: found.tags if type(found) is Tagged else (), self._read(key, True, store))
+
+        tags = yield from self.read(read)
+        return () if tags is MISSING else tags
 
     def marks(self, names: Iterable[Any]) -> dict[str, Any]:
         """Return the final keys of the marks of commits that invalidate these keys and tags: see ``store_commits``."""

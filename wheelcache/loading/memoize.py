@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -107,27 +107,31 @@ class Groups:
     Two functions may have the same name, so names are numbered.
     """
 
-    __slots__ = ("_ambiguous", "_numbers")
+    __slots__ = ("_numbers", "_repeated")
 
     def __init__(self) -> None:
-        self._numbers: Counter[str] = Counter()
-        self._ambiguous: frozenset[str] = frozenset()
+        self._numbers: dict[str, itertools.count[int]] = {}
+        self._repeated: set[str] = set()
 
     def add(self, name: str) -> str:
         """Add a group, and return its name: ``name``, or ``name`` with a number if another group has that name.
 
         Another process may give a numbered name, or one with <locals>, <lambda> or <partial>, to another function.
         """
-        self._numbers[name] += 1
-        number = self._numbers[name]
-        numbered = name if number == 1 else f"{name}#{number}"
-        if "<" in name or number > 1:
-            self._ambiguous |= {name, numbered}
-        return numbered
+        # Threads may add groups at the same time. Nothing is kept of a numbered name: a view may define functions.
+        number = next(self._numbers.setdefault(name, itertools.count(1)))
+        if number == 1:
+            return name
+        self._repeated.add(name)
+        return f"{name}#{number}"
 
     def is_portable(self, key: Any) -> bool:
         """Return whether ``key`` means the same in another process."""
-        return group_of(key) not in self._ambiguous
+        group = group_of(key)
+        if group is None:
+            return True
+        is_repeated = group in self._repeated or group.rpartition("#")[0] in self._repeated
+        return not (is_repeated or ("<" in group and group in self._numbers))
 
 
 def memoizer(

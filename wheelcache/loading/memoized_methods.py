@@ -51,7 +51,10 @@ class MemoizedMethod(partial[Any]):
 
 
 class BoundMethod(partial[Any]):
-    """A memoized method of an instance, with the attributes of other bound methods."""
+    # A memoized method of an instance, with the attributes of other bound methods. These two are the function's, and a
+    # class has them itself, so ``__getattr__`` is not called. Storing them in each object would take longer.
+    __doc__ = property(lambda self: self.func.__doc__)
+    __module__ = property(lambda self: self.func.__module__)
 
     @property
     def __self__(self) -> Any:
@@ -79,6 +82,9 @@ class BoundMethod(partial[Any]):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.func, name)
+
+    def __repr__(self) -> str:
+        return repr(MethodType(self.__func__, self.__self__))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BoundMethod) and self.func is other.func and self.__self__ is other.__self__

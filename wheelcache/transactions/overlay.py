@@ -240,7 +240,8 @@ class Overlay:
         """Show the entry of the cache again, which was written there after the transaction had deleted its key."""
         for layer in self.layers:
             layer.deleted.pop(key, None)
-        self.layers[-1].fills.pop(key, None)
+            # Otherwise, a rollback to a savepoint would show a value again that was deleted before it.
+            layer.fills.pop(key, None)
         self.layers[-1].revealed.add(key)
         self._show(key, None)
 
