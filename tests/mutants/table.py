@@ -99,6 +99,20 @@ MUTANTS = [
         CORE,
     ),
     Mutant(
+        "timeouts count the time during which the machine is suspended",
+        "machine_clock.py",
+        'getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)',
+        "time.CLOCK_MONOTONIC",
+        ("tests/runtime/test_suspended_machine.py",),
+    ),
+    Mutant(
+        "a hit counts the time during which the machine is suspended",
+        "core/platform.pxi",
+        "            read = nanoseconds();\n",
+        "            read = now;\n",
+        ("tests/runtime/test_suspended_machine.py",),
+    ),
+    Mutant(
         "a late waiter receives no value",
         "turns.py",
         "turn.is_late = self._is_late_for(other)",
@@ -216,6 +230,13 @@ MUTANTS = [
         "            outdate(place, PLACES)\n",
         "",
         ("tests/transactions", *COHERENCE),
+    ),
+    Mutant(
+        "a lane forgets when its earlier owner was found dead",
+        "coherence/commits.py",
+        "                file.truncate(0)\n",
+        "",
+        ("tests/transactions/test_killed_commits.py",),
     ),
     Mutant(
         "a write by others after that of the transaction counts",
