@@ -12,6 +12,7 @@ from asgiref.sync import sync_to_async
 from django.core.cache import caches
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LENGTH, BaseCache, default_key_func
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, router
 from django.utils.module_loading import import_string
 
 from wheelcache.backend_access import checked_tags
@@ -67,6 +68,8 @@ class TieredStore(Store):
         self.is_notified = invalidations.is_notified
         # Empty if the key function hides the caller's key: then every key may be that of a token.
         self.level.token_mark = MARK if MARK in l2.make_key(MARK, version=TOKEN_VERSION) else ""
+        if (model := getattr(l2, "cache_model_class", None)) is not None:
+            self.level.is_in_transaction = partial(_is_in_transaction, model)
 
 
 def _usable_aliases() -> str:
@@ -81,6 +84,12 @@ def _usable_aliases() -> str:
     return (
         f"one of {', '.join(usable)}" if usable else "the alias of a cache that is not a TieredCache (CACHES has none)"
     )
+
+
+def _is_in_transaction(model: Any) -> bool:
+    """Return whether the running thread has a transaction open in the database of the table of a ``DatabaseCache``."""
+    connection: Any = connections[router.db_for_read(model)]
+    return connection.in_atomic_block or (connection.connection is not None and not connection.autocommit)
 
 
 def _call_in_thread(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
