@@ -281,6 +281,20 @@ MUTANTS = [
         NEAR,
     ),
     Mutant(
+        "a transaction of the store's database leaves no copies of what it reads",
+        "near_cache/near_cache.py",
+        "            if self.trusted and not self.is_in_transaction():\n",
+        "            if self.trusted:\n",
+        ("tests/transactions/test_database_store.py",),
+    ),
+    Mutant(
+        "a transaction that makes the version of a memoized function makes it for all",
+        "django_backend/memoized_functions.py",
+        "here.add(start, new",
+        "here.get_or_set(start, new",
+        ("tests/transactions/test_findings.py",),
+    ),
+    Mutant(
         "a newer value of another process stays when a late one is removed",
         "near_cache/late_values.py",
         "elif _is_same(get(), value):",
