@@ -201,8 +201,8 @@ def test_core_and_runtime_import_no_other_part(folder):
     assert imports()[folder] <= leaves()
 
 
-def test_the_core_imports_nothing_but_errors_and_the_checks_of_options():
-    assert imports()["core"] == {"errors", "options"}
+def test_the_core_imports_nothing_but_errors_the_clock_and_the_checks_of_options():
+    assert imports()["core"] == {"errors", "machine_clock", "options"}
 
 
 def test_only_the_backends_import_a_framework():

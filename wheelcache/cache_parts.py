@@ -19,13 +19,14 @@ from wheelcache.keys import CALLERS, GROUP, KeyProxies
 from wheelcache.leases.fill_turns import FillTurns, LeasedReads
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.memoize import Group, Groups
+from wheelcache.machine_clock import now
 from wheelcache.options import tag
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.persistence.gate import Gate
 from wheelcache.persistence.snapshots import Snapshots
 from wheelcache.readable import CLEAR, CacheObserver, Readable, StatsReader
 from wheelcache.runtime import lifecycle
-from wheelcache.runtime.clock import SystemClock, unfrozen
+from wheelcache.runtime.clock import unfrozen
 from wheelcache.runtime.frozen_time import follow
 from wheelcache.runtime.periodic_jobs import IdleCheck, PeriodicJobs
 from wheelcache.runtime.wheel_driver import WheelDriver
@@ -173,7 +174,7 @@ class CacheParts:
     def start(self) -> None:
         """Register with the wheel thread, the fork hooks and the frozen-time support."""
         self.driver.start()
-        if unfrozen(self.options.clock) is SystemClock.monotonic:
+        if self.driver.clock is now:
             follow(self.driver)
         lifecycle.HELD.add_weakly(self)
 

@@ -230,7 +230,7 @@ TABLE: Final = (
         is_secret=True,
     ),
     Option("on_removal", ENGINE_ONLY, options.function_or_none, None),
-    Option("clock", ENGINE_ONLY, options.function, SystemClock.monotonic),
+    Option("clock", ENGINE_ONLY, options.function, SystemClock.steady),
 )
 """Names are the same in the engine and in Flask, and in capitals in Django. Exceptions are in the following tables."""
 

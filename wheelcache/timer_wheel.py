@@ -24,7 +24,7 @@ from wheelcache.core.contract import ABSENT, ANY, BATCH, WAKE, Core, Record, Rem
 from wheelcache.errors import WheelClosed
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.runtime.alarm import AlarmEvent
-from wheelcache.runtime.clock import Clock, steady, unfrozen
+from wheelcache.runtime.clock import Clock, unfrozen
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.runtime.worker_pool import PoolStopped, WorkerPool
 
@@ -81,7 +81,7 @@ class TimerWheel:
     def __init__(self, name: str, interval: float, clock: Clock, execute: Execute) -> None:
         self._name = name
         self.interval = interval
-        self.clock = steady(unfrozen(clock))
+        self.clock = unfrozen(clock)
         self._origin = self.clock()
         self._execute = execute
         self.keys = KeyProxies()

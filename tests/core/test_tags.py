@@ -22,7 +22,7 @@ from wheelcache.core.contract import (
     WAKE,
     RemovalCause,
 )
-from wheelcache.core.tags import moment
+from wheelcache.machine_clock import moment
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 

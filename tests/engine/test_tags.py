@@ -17,7 +17,7 @@ from tests.loading.harness import Held
 from tests.runtime import forking
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, RemovalCause
-from wheelcache.core.tags import moment
+from wheelcache.machine_clock import moment
 
 
 class Dropped(NamedTuple):

@@ -112,6 +112,20 @@ MUTANTS = [
         CORE,
     ),
     Mutant(
+        "timeouts count the time during which the machine is suspended",
+        "machine_clock.py",
+        'getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)',
+        "time.CLOCK_MONOTONIC",
+        ("tests/runtime/test_suspended_machine.py",),
+    ),
+    Mutant(
+        "a hit counts the time during which the machine is suspended",
+        "core/platform.pxi",
+        "            read = nanoseconds();\n",
+        "            read = now;\n",
+        ("tests/runtime/test_suspended_machine.py",),
+    ),
+    Mutant(
         "a late waiter receives no value",
         "turns.py",
         "turn.is_late = self._is_late_for(other)",
@@ -273,6 +287,13 @@ MUTANTS = [
         ("tests/transactions", *COHERENCE),
     ),
     Mutant(
+        "a lane forgets when its earlier owner was found dead",
+        "coherence/commits.py",
+        "                file.truncate(0)\n",
+        "",
+        ("tests/transactions/test_killed_commits.py",),
+    ),
+    Mutant(
         "a write by others after that of the transaction counts",
         "coherence/write_moments.py",
         "if before >= self.since or written != last:",
@@ -348,6 +369,20 @@ MUTANTS = [
         "if op.watch is None or self._engine.is_outdated(op.watch):",
         "if op.watch is None:",
         NEAR,
+    ),
+    Mutant(
+        "a transaction of the store's database leaves no copies of what it reads",
+        "near_cache/near_cache.py",
+        "            if self.trusted and not self.is_in_transaction():\n",
+        "            if self.trusted:\n",
+        ("tests/transactions/test_database_store.py",),
+    ),
+    Mutant(
+        "a transaction that makes the version of a memoized function makes it for all",
+        "django_backend/memoized_functions.py",
+        "here.add(start, new",
+        "here.get_or_set(start, new",
+        ("tests/transactions/test_findings.py",),
     ),
     Mutant(
         "a newer value of another process stays when a late one is removed",

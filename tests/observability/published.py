@@ -8,7 +8,7 @@ from wheelcache.runtime.clock import SystemClock
 __all__ = ["INTERVAL", "SETTLED", "Site", "counted", "look", "only", "steps_in", "steps_of", "steps_within"]
 
 
-def look(path, clock=SystemClock.monotonic):
+def look(path, clock=SystemClock.steady):
     """Return the site whose processes publish in ``path``, at the time of ``clock``."""
     return Site([Cache("looks only", figures_dir=path, clock=clock)], Own.NONE)
 
@@ -34,6 +34,6 @@ def steps_within(site, name, span):
     return site.within(figures, span).steps(span)
 
 
-def steps_in(path, name="pages", clock=SystemClock.monotonic):
+def steps_in(path, name="pages", clock=SystemClock.steady):
     """Return the steps of a cache in the last hour, by their start."""
     return steps_of(look(path, clock), name)

@@ -41,7 +41,7 @@ os.access, os.stat = access, stat
 
 AS_MACOS = """
 sys.platform = "darwin"
-for name in ("clock_gettime", "CLOCK_MONOTONIC_COARSE", "CLOCK_BOOTTIME"):
+for name in ("CLOCK_MONOTONIC_COARSE", "CLOCK_BOOTTIME"):
     vars(time).pop(name, None)
 """
 

@@ -29,6 +29,28 @@ def test_a_value_is_not_shared_if_another_caller_deleted_a_pattern_of_its_key_me
     assert cache.get("key") is None
 
 
+@pytest.mark.parametrize("alias", ["tiered"])
+@pytest.mark.parametrize("invalidate", ["cache_delete", "cache_clear"])
+def test_the_first_call_for_a_memoized_function_may_be_within_a_transaction(cache, others, invalidate):
+    value, calls = "old", []
+
+    @memoize(60)
+    def memoized(number):
+        calls.append(number)
+        return value
+
+    with transaction.atomic():
+        if invalidate == "cache_delete":
+            memoized.cache_delete(1)
+        else:
+            memoized.cache_clear()
+        assert others(memoized, 1) == others(memoized, 2) == "old"
+        # Committed with the end of the block.
+        value = "new"
+    assert (memoized(1), memoized(2)) == ("new", "old" if invalidate == "cache_delete" else "new")
+    assert calls == ([1, 2, 1] if invalidate == "cache_delete" else [1, 2, 1, 2])
+
+
 def test_a_transaction_is_followed_if_turning_autocommit_off_opens_the_connection(cache, others):
     def roll_back():
         transaction.set_autocommit(False)

@@ -15,6 +15,7 @@ from tests.scripts import start
 from tests.shared_stamps import keep_in
 from tests.transactions.conftest import FOLLOWS, TIERED, WHEEL
 from wheelcache.coherence import commits
+from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.django_backend import memoize
 from wheelcache.flask_backend import Cache, transaction_scope
 
@@ -210,6 +211,20 @@ def test_values_are_kept_again_some_time_after_the_process_of_a_commit_was_kille
         assert others(load) == 8
         cache.set("key", "begun before the end of the commit")
         assert load() == load() == 9
+
+
+def test_each_killed_commit_has_its_own_time_although_it_takes_the_lane_of_an_earlier_one(tmp_path, monkeypatch):
+    stamps, slot, now = SharedStamps("test", tmp_path), 7, [commits.moment()]
+    monkeypatch.setattr(commits, "moment", lambda: now[0])
+
+    for _ in range(2):
+        # Its object is dropped, so it counts as killed.
+        stamps.begin_commit([slot])
+        for _ in range(int(commits.SERVER_TIME)):
+            assert stamps.is_committing(slot)
+            now[0] += 10**9
+    assert stamps.is_committing(slot)
+    assert not stamps.is_committing(slot)
 
 
 def test_the_commit_of_a_flask_site_that_never_ends_leaves_no_memoized_value_from_before_it(own_stamps, others):

@@ -30,7 +30,7 @@ from typing import Final
 from wheelcache.core import is_marked
 from wheelcache.core.contract import COMMIT_LANES
 from wheelcache.core.stamp_words import new_fence
-from wheelcache.core.tags import moment
+from wheelcache.machine_clock import moment
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.shared_objects import WeakRegistry
 

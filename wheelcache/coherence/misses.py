@@ -21,8 +21,8 @@ from typing import Any, Final, Protocol
 from wheelcache.coherence.key_stamps import NEVER_CURRENT, KeyStamps
 from wheelcache.coherence.shared_stamps import canonical
 from wheelcache.core.contract import Core, Seen
-from wheelcache.core.tags import moment
 from wheelcache.keys import CALLERS, KeyProxies
+from wheelcache.machine_clock import moment
 from wheelcache.runtime.request_scope import NotedMisses, running_scope
 
 FILL_WINDOW: Final = 10.0

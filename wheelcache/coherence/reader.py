@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from wheelcache.coherence.notices import Notice
 from wheelcache.coherence.shared_stamps import SharedStamps, stamps_path
-from wheelcache.core.tags import moment
+from wheelcache.machine_clock import moment
 from wheelcache.runtime.private_files import FileLocked, locked_file
 from wheelcache.runtime.repeating_thread import RepeatingThread
 

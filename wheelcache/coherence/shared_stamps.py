@@ -71,8 +71,8 @@ from wheelcache.coherence.commits import PLACES, Commit, begin_commit, is_commit
 from wheelcache.coherence.notices import Bus, Notice
 from wheelcache.core import contract
 from wheelcache.core.stamp_words import new_fence
-from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
+from wheelcache.machine_clock import moment
 from wheelcache.runtime.private_files import NEEDS_UNIX, locked_file, runtime_directory
 
 logger = logging.getLogger("wheelcache")

@@ -22,7 +22,7 @@ from wheelcache.coherence.commits import Commit
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.shared_stamps import ALL_WRITES, place_of_writes
 from wheelcache.core import exchange_word
-from wheelcache.core.tags import moment
+from wheelcache.machine_clock import moment
 
 SLOTS: Final = 16_384
 """The words of a cache without COHERENCE, in 128 KiB. With 100 writes per second and transactions of 0.1 s, a value in

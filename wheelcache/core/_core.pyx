@@ -17,10 +17,9 @@ from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 import sys
 import threading
-import time
 from collections import deque
 
-from wheelcache import options
+from wheelcache import machine_clock, options
 from wheelcache.core import contract
 from wheelcache.core.contract import Counts, GroupCounts, Record, RemovalCause, Times
 from wheelcache.core.gil import has_gil

@@ -350,10 +350,6 @@ class PrefixAccess:
         """Return the value of ``key``, or ``default`` if it is missing or expired."""
         if self._overlays and self._of_thread.overlays:
             return self._get_in_transaction(key, default, version)
-        return self._get_shared(key, default, version)
-
-    def _get_shared(self, key: Any, default: Any, version: int | None) -> Any:
-        """Do a ``get`` that ignores the entries of transactions."""
         if version is None and self._prefix is not None:
             try:
                 find = self._find
@@ -366,6 +362,11 @@ class PrefixAccess:
                     return loads(stored)
                 return stored
         return self._get_missed(key, default, version)
+
+    def _get_shared(self, key: Any, default: Any, version: int | None) -> Any:
+        """Do a ``get`` that ignores the entries of transactions."""
+        value = MISSING if version is not None else self._get_at_once(key)
+        return self._get_missed(key, default, version) if value is MISSING else value
 
     def _get_at_once(self, key: Any) -> Any:
         """Return the value by the fast path of ``get`` alone; MISSING if this finds no value. No miss is counted."""

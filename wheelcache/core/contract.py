@@ -530,7 +530,7 @@ class Core(Protocol):
     def now(self) -> float: ...
 
     def use_clock(self, clock: Callable[[], float] | None) -> None:
-        """Read ``clock()`` from now on, before each step begins; None for the system's monotonic clock. The times of
+        """Read ``clock()`` from now on, before each step begins; None for the clock of the machine. The times of
         entries stay as they are, so the new clock continues the scale of the old one. If the clock is behind the last
         ``advance``, all timers are filed again, in O(n): this happens only with frozen time in tests."""
 

@@ -14,7 +14,6 @@ misses, groups and other sizes belong to the compiled core: see ``contract``.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable
 from itertools import islice
@@ -24,7 +23,7 @@ from sys import getsizeof, maxsize
 from typing import Any, Final
 from weakref import ref
 
-from wheelcache import options
+from wheelcache import machine_clock, options
 from wheelcache.core.contract import (
     ALL,
     ANY,
@@ -70,9 +69,9 @@ from wheelcache.core.entry_map import (
 )
 from wheelcache.core.gil import has_gil
 from wheelcache.core.stamp_words import StampWords
-from wheelcache.core.tags import moment
 from wheelcache.core.tally import Tally
 from wheelcache.core.watches import Watch, Watches
+from wheelcache.machine_clock import moment
 
 DROPPED_PER_SET: Final = 4
 """The number of detached entries that a ``set`` drops: more than the one entry that it may add."""
@@ -105,7 +104,7 @@ class PythonCore:
         if not has_gil():
             self.find, self.times = self._locked(self.find), self._locked(self.times)  # type: ignore[method-assign]
         self._fork: Generator[None] | None = None
-        self._clock: Callable[[], float] = time.monotonic if clock is None else clock
+        self._clock: Callable[[], float] = machine_clock.now if clock is None else clock
         self._max_entries: float = inf if max_entries is None else max_entries
         self._max_weight: float = inf if max_weight is None else max_weight
         self._map = EntryMap(self._max_entries, self._max_weight, interval, self._clock())
@@ -450,7 +449,7 @@ class PythonCore:
 
     def use_clock(self, clock: Callable[[], float] | None) -> None:
         with self._lock:
-            self._clock = time.monotonic if clock is None else clock
+            self._clock = machine_clock.now if clock is None else clock
             self._map.follow(self._clock())
 
     def use_stamps(self, stamps: Stamps | None, *, keep: bool) -> None:

@@ -5,20 +5,12 @@ All entries that are stored with a name between two drops of it share one ``Tag`
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable
-from functools import partial
 from math import inf
 from typing import Any, Final
 
 from wheelcache.core.contract import SWEEP_INTERVAL, TagName
 from wheelcache.core.stamp_words import is_marked
-
-moment: Final[Callable[[], int]] = (
-    time.monotonic_ns if sys.platform == "win32" else partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC)
-)
-"""Return the nanoseconds of a clock that all processes of the machine share and that no test freezes."""
+from wheelcache.machine_clock import moment
 
 MOMENTS: Final = 256
 

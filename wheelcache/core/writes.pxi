@@ -256,11 +256,8 @@ cdef int put_all(CompiledCore core, list keys, list values, double ttl, bint exa
 
 
 cdef object clock_of(object clock):
-    """Return None if ``clock`` is the system's clock, which is read in C; otherwise the function to call."""
-    if not READS_SYSTEM_CLOCK:
-        return time.monotonic if clock is None else clock
-    is_system = getattr(clock, "__self__", None) is time and clock.__name__ == "monotonic"
-    return None if is_system else clock
+    """Return None if ``clock`` is the clock of the machine, which is read in C; otherwise the function to call."""
+    return None if clock is machine_clock.now else clock
 
 
 cdef int check_time(double now, double interval) except -1:

@@ -17,7 +17,7 @@ from weakref import ref
 from django.db import connections
 from django.db.backends.signals import connection_created
 
-from wheelcache.core.tags import moment
+from wheelcache.machine_clock import moment
 from wheelcache.transactions.transaction import Transaction
 
 TRANSACTION: Final = "_wheelcache_transaction"

@@ -48,7 +48,7 @@ from django.db.utils import load_backend
 from wheelcache.coherence.notices import EVERYTHING, MOST_SLOTS, Notice, merged, notice_of
 from wheelcache.coherence.reader import News, Reader, SourceRefused
 from wheelcache.coherence.shared_stamps import SLOTS, SharedStamps
-from wheelcache.core.tags import moment
+from wheelcache.machine_clock import moment
 from wheelcache.runtime.clock import SystemClock
 
 logger = logging.getLogger("wheelcache")

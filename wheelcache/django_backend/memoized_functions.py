@@ -47,7 +47,7 @@ from wheelcache.loading.memoize import (
 )
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
 from wheelcache.loading.request import LoadRequest
-from wheelcache.loading.steps import Call, Outcome, PerDriver, Steps, result
+from wheelcache.loading.steps import Call, Outcome, PerDriver, Steps, drive, result
 
 
 def memoize(
@@ -284,9 +284,9 @@ class _Elsewhere:
             computed: Outcome = yield Call(without_previous)
             return computed
         here = yield PerDriver(backend, Awaited(backend))
-        # Not ``add``: within a transaction that has deleted it, others must not get the new one.
-        made = result((yield Call(lambda: here.get_or_set(self._start, secrets.token_hex(8), None, version=version))))
-        name = self._key_in_cache(made, key)
+        made = result((yield from self._version(backend, here)))
+        # Without a version, the value is kept under a name that no other call looks for.
+        name = self._key_in_cache(made or secrets.token_hex(8), key)
         found = result((yield Call(lambda: here.get(name, MISSING, version=version))))
         count(found is not MISSING)
         if found is not MISSING:
@@ -305,12 +305,36 @@ class _Elsewhere:
 
     def delete(self, key: Any) -> bool:
         backend, version = self._backend, self._settings.version
-        made = backend.get(self._start, None, version=version)
-        return made is not None and bool(backend.delete(self._key_in_cache(made, key), version=version))
+        if isinstance(backend, DummyCache):
+            return False
+        made = result(drive(self._version(backend, backend)))
+        if made is None:
+            return bool(self.clear())
+        return bool(backend.delete(self._key_in_cache(made, key), version=version))
 
     def clear(self) -> int:
         self._backend.delete(self._start, version=self._settings.version)
         return 0
+
+    def _version(self, backend: Any, here: Any) -> Steps:
+        """Return the version of the values, a random string that lasts until the next ``clear``; None if the open
+        transaction cannot see it, because its snapshot of the store is older.
+
+        A transaction makes it for all immediately: the values that it deletes must be those of the others. Only if it
+        has cleared the function, its version is its own until the commit.
+        """
+        start, version = self._start, self._settings.version
+        made = result((yield Call(lambda: here.get(start, None, version=version))))
+        if made is not None:
+            return made, None
+        new = secrets.token_hex(8)
+        if isinstance(backend, TieredCache) and backend._is_deleted_by_transaction(start, version):
+            own: Outcome = yield Call(lambda: here.get_or_set(start, new, None, version=version))
+            return own
+        if result((yield Call(lambda: here.add(start, new, None, version=version)))):
+            return new, None
+        of_others: Outcome = yield Call(lambda: here.get(start, None, version=version))
+        return of_others
 
     def _key_in_cache(self, made: Any, key: Any) -> str:
         return f"{self._start}.{made}.{_digest(text_of(key[1:], self._name))}"

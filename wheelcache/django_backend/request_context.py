@@ -42,9 +42,9 @@ from django.utils.translation import trans_real
 
 from wheelcache import options
 from wheelcache.cache import Cache
-from wheelcache.core.tags import moment
 from wheelcache.loading.background import surroundings
 from wheelcache.loading.steps import drive
+from wheelcache.machine_clock import moment
 from wheelcache.runtime.request_scope import RequestScope, current_scope, end_request, on_its_own
 
 PREFIX: Final = "views.decorators.cache."

@@ -12,11 +12,12 @@ from asgiref.sync import sync_to_async
 from django.core.cache import caches
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LENGTH, BaseCache, default_key_func
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, router
 from django.utils.module_loading import import_string
 
 from wheelcache.backend_access import NOTHING, checked_tags
 from wheelcache.core.access import NO_TAGS, is_printable
-from wheelcache.core.contract import MISSING
+from wheelcache.core.contract import HIDDEN, MISSING
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.database_bus import inserted
 from wheelcache.django_backend.redis_calls import Awaited, selection
@@ -67,6 +68,8 @@ class TieredStore(Store):
         self.is_notified = invalidations.is_notified
         # Empty if the key function hides the caller's key: then every key may be that of a token.
         self.level.token_mark = MARK if MARK in l2.make_key(MARK, version=TOKEN_VERSION) else ""
+        if (model := getattr(l2, "cache_model_class", None)) is not None:
+            self.level.is_in_transaction = partial(_is_in_transaction, model)
 
 
 def _usable_aliases() -> str:
@@ -81,6 +84,12 @@ def _usable_aliases() -> str:
     return (
         f"one of {', '.join(usable)}" if usable else "the alias of a cache that is not a TieredCache (CACHES has none)"
     )
+
+
+def _is_in_transaction(model: Any) -> bool:
+    """Return whether the running thread has a transaction open in the database of the table of a ``DatabaseCache``."""
+    connection: Any = connections[router.db_for_read(model)]
+    return connection.in_atomic_block or (connection.connection is not None and not connection.autocommit)
 
 
 def _call_in_thread(function: Callable[..., Any], *args: Any, **given: Any) -> Any:
@@ -232,6 +241,11 @@ class TieredCache(WheelCache):
             is_computed=is_computed,
             is_missing=is_missing,
         )
+
+    def _is_deleted_by_transaction(self, key: str, version: int | None) -> bool:
+        """Return whether the open transaction has deleted ``key``."""
+        layer = self._layer(key)
+        return layer is not self._shared and layer.find(self._key(key, version)) is HIDDEN
 
     # The calls of django-redis. The other cache must have them; the calls that change a timeout only need ``touch``.
 

@@ -20,7 +20,6 @@ from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
 from wheelcache.core.access import MAX_FAST_TTL, NO_TAGS
 from wheelcache.core.contract import MISSING, GroupRule, Record
-from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import count_views, end_leases, note_held_leases
 from wheelcache.layers.followed_cache import FollowedCache
@@ -28,6 +27,7 @@ from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.request import Kept, LoadRequest, Unstored
 from wheelcache.loading.steps import drive, run
+from wheelcache.machine_clock import moment
 from wheelcache.option_table import Options, Setting
 from wheelcache.runtime.request_scope import forget_misses
 from wheelcache.transactions.announced import transaction_scope

@@ -104,7 +104,7 @@ class HTTPCache:
         cache_status: bool | str = True,
         coherence: str | None = None,
         figures_dir: Path | None = None,
-        clock: Clock = SystemClock.monotonic,
+        clock: Clock = SystemClock.steady,
         wall_clock: Clock = SystemClock.travelling_time,
     ) -> None:
         policy = Policy(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from wheelcache.core.tags import moment
 from wheelcache.http_cache import rules
 from wheelcache.http_cache.blanks import GZIP, content_coding, for_one_visitor
 from wheelcache.http_cache.cache_status import NO_ANNOUNCEMENT
@@ -26,6 +25,7 @@ from wheelcache.http_cache.rules import Response
 from wheelcache.http_cache.stored_pages import PURGED
 from wheelcache.http_cache.storing import TOO_LONG, Storing
 from wheelcache.keys import NO_VIEW
+from wheelcache.machine_clock import moment
 from wheelcache.turns import End, Turn
 
 logger = logging.getLogger("wheelcache")

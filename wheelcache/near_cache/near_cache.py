@@ -60,6 +60,11 @@ def _nothing() -> None:
     """Do nothing: there is no tracking to start or stop."""
 
 
+def _never() -> bool:
+    """Return False: the store is not in a database whose transactions the callers use."""
+    return False
+
+
 def _no_value(result: object) -> Any:
     """Return MISSING: the waiters do not receive the written value."""
     return MISSING
@@ -147,6 +152,8 @@ class NearCache:
         marks_commits: whether transactions mark their commits in the store: see ``store_commits``.
         is_tracked: whether there is an epoch.
         trusted: whether copies may be used. With an epoch, ``trust`` sets it.
+        is_in_transaction: returns whether the running code has a transaction open in the database of the store. It may
+            read an old snapshot, or values that are not committed. So it makes no copies, and shares no reads.
         start_tracking: called when copies may not be used; cheap if tracking was started before.
         stop_tracking: the owner calls it when the copies are no longer used.
     """
@@ -175,6 +182,7 @@ class NearCache:
         self.marks_commits = False
         self.is_tracked = epoch is not None
         self.trusted = epoch is None
+        self.is_in_transaction: Callable[[], bool] = _never
         self.start_tracking: Callable[[], object] = _nothing
         self.stop_tracking: Callable[[], object] = _nothing
         self.computations = Computations(cache.engine)
@@ -269,7 +277,7 @@ class NearCache:
             leaves_miss: whether the caller goes on with ``lease`` if the result is MISSING, which counts the look-up.
         """
         try:
-            if self.trusted:
+            if self.trusted and not self.is_in_transaction():
                 stored = self.cache.find(key, MISSING)
                 if stored is not MISSING:
                     return stored
@@ -322,7 +330,7 @@ class NearCache:
             # Redis would raise an error.
             return {}
         try:
-            if not self.trusted:
+            if not self.trusted or self.is_in_transaction():
                 found = yield from self._get_untrusted(keys, lambda keys: self._store.read(partial(read, keys), here))
                 self._store.answered(sum(key in found for key in keys), len(keys))
                 return found
@@ -644,7 +652,7 @@ class NearCache:
         Callers do not share it: nothing shows whether a key was written since another caller began to read.
         """
         self.start_tracking()
-        if not self.fail_safe:
+        if not self.fail_safe or self.is_in_transaction():
             found = None
             try:
                 found = yield from read(keys)

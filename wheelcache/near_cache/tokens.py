@@ -19,7 +19,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final, NamedTuple
 
-from wheelcache.core.tags import moment
+from wheelcache.machine_clock import moment
 from wheelcache.runtime.clock import SystemClock
 
 MARK: Final = "wheelcache.tag."

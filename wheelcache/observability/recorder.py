@@ -134,7 +134,7 @@ class Recorder(PeriodicJob):
         """Assign the counts since the last mark to the steps since then."""
         now, time = self._clock(), self.time()
         (row, gauges, groups), state = self._stats.read(), self._state()
-        # Measured by the monotonic clock. Steps of ten seconds are kept for an hour.
+        # Not by the wall clock, which may be set. Steps of ten seconds are kept for an hour.
         seconds = min(max(now - self._at, 0.0), float(HOUR))
         if self._is_new or (row, groups) != (self.row, self.groups) or time // STEP != (time - seconds) // STEP:
             at_its_end = (gauges[0] * STEP, (state.memory or 0) * STEP)

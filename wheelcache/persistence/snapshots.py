@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.core.contract import NO_ROOM, STORED, Core, Record, Scan, Seen
-from wheelcache.core.tags import moment
 from wheelcache.errors import CacheClosed, SnapshotDamaged, SnapshotRefused, Unloaded
 from wheelcache.keys import KeyProxies, callers_tags, unwrap
+from wheelcache.machine_clock import moment
 from wheelcache.persistence.snapshot_file import Snapshot, SnapshotWriter, open_snapshot, refuse
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.writing.entry_writer import EntryWriter

@@ -1,7 +1,7 @@
 """Time as an argument: the system's clocks, and a clock that stands still until a test moves it.
 
 Everything in wheelcache accepts ``clock``, a callable that returns seconds as a float; the default is
-``time.monotonic``. With a ``ManualClock``, no thread runs: moving the clock advances the wheels.
+``machine_clock.now``. With a ``ManualClock``, no thread runs: moving the clock advances the wheels.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import isfinite
 from pathlib import Path
 from typing import Final, Protocol
 
+from wheelcache.machine_clock import now, real
 from wheelcache.runtime.shared_objects import WeakRegistry
 
 Clock = Callable[[], float]
@@ -25,27 +26,16 @@ LATEST: Final = float(1 << 40)
 millisecond. At much later times, adding a period would not change the time, and a periodic job would be due forever."""
 
 
-def _system_clock(name: str) -> Clock:
-    """Return ``time.<name>``, even if this is imported while freezegun has replaced it."""
-    freezegun = sys.modules.get("freezegun.api")
-    function: Clock = getattr(freezegun, f"real_{name}", None) or getattr(time, name)
-    return function
-
-
 class SystemClock:
     """The system's clocks. These are attributes of a class because freezegun replaces attributes of modules.
 
     Attributes:
-        monotonic: ``time.monotonic``, the fastest. time-machine moves it before its version 3.0.
-        steady: the same clock, but no test moves it. Wheels and waiting threads use it.
+        steady: the clock of the machine, which no test moves. Wheels and waiting threads use it.
         travelling_time: ``time.time``, which time-machine moves.
     """
 
-    monotonic = staticmethod(_system_clock("monotonic"))
-    steady: Clock = staticmethod(
-        partial(time.clock_gettime, time.CLOCK_MONOTONIC) if sys.platform == "linux" else monotonic
-    )
-    travelling_time = staticmethod(_system_clock("time"))
+    steady: Clock = staticmethod(now)
+    travelling_time = staticmethod(real("time"))
 
     @classmethod
     def time(cls) -> float:
@@ -62,9 +52,9 @@ def time_machine_travels() -> bool:
 
 
 def unfrozen(clock: Clock) -> Clock:
-    """Return ``clock``; the system's clock if it is freezegun's replacement of ``time.monotonic``."""
+    """Return ``clock``; the clock of the machine for ``time.monotonic``, which tests freeze."""
     replaced = getattr(sys.modules.get("freezegun.api"), "fake_monotonic", None)
-    return SystemClock.monotonic if replaced is not None and clock is replaced else clock
+    return now if clock is real("monotonic") or (replaced is not None and clock is replaced) else clock
 
 
 class Steppable(Protocol):
@@ -80,11 +70,6 @@ class Steppable(Protocol):
     def wake_at(self) -> float: ...
 
     def advance(self, now: float) -> None: ...
-
-
-def steady(clock: Clock) -> Clock:
-    """Return the clock that keeps running while a test freezes ``clock``."""
-    return SystemClock.steady if clock is SystemClock.monotonic else clock
 
 
 class ManualClock:

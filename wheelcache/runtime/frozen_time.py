@@ -1,8 +1,8 @@
 """Expiry follows the time that a test sets with freezegun or time-machine.
 
-This adds no work to a hit. Instead, each cache that uses the system's clock exchanges the clock of its core when the
+This adds no work to a hit. Instead, each cache that uses the machine's clock exchanges the clock of its core when the
 time is frozen and when it thaws. The frozen clock shows the wall clock as the test set it, on the scale of the
-monotonic clock. So an entry with a TTL of 300 s that was set before a freeze is expired in a freeze 301 s later. An
+machine's clock. So an entry with a TTL of 300 s that was set before a freeze is expired in a freeze 301 s later. An
 entry that was set in a freeze expires, after the thaw, when the real time reaches its expiry. Entries of Django's
 LocMemCache behave in the same way. Caches with a clock of their own are not affected.
 
@@ -84,7 +84,7 @@ class _FrozenTime:
         return moved
 
     def _freeze(self, cache: WheelDriver) -> None:
-        # The time at which the monotonic clock was 0, in seconds since 1970.
+        # The time at which the clock of the machine was 0, in seconds since 1970.
         epoch = SystemClock.time() - SystemClock.steady()
         if self._epoch is None or abs(epoch - self._epoch) > DRIFT:
             self._epoch = round(epoch * GRAIN) / GRAIN
@@ -147,6 +147,6 @@ def _wall_time() -> float:
 
 _frozen_time: Final = _FrozenTime()
 follow: Final = _frozen_time.add
-"""``follow(cache)``: notify ``cache``, which uses the system's clock, of every freeze and thaw, by a weak reference."""
+"""``follow(cache)``: notify ``cache``, which uses the machine's clock, of each freeze and thaw, by a weak reference."""
 _frozen_time.find_libraries()
 sys.meta_path.insert(0, _Finder())

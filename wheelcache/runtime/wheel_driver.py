@@ -7,7 +7,7 @@ import threading
 from math import inf
 from typing import Any, Final, Protocol
 
-from wheelcache.runtime.clock import Clock, ManualClock, steady, unfrozen
+from wheelcache.runtime.clock import Clock, ManualClock, unfrozen
 from wheelcache.runtime.wheel_thread import WheelThread, wheel_thread
 
 logger = logging.getLogger("wheelcache")
@@ -65,8 +65,7 @@ class WheelDriver:
 
     def __init__(self, wheel: Wheel, interval: float, clock: Clock) -> None:
         self._wheel = wheel
-        self._thawed_clock = unfrozen(clock)
-        self.clock = steady(self._thawed_clock)
+        self.clock = unfrozen(clock)
         self._driver = driver_of(clock)
         self.is_frozen = False
         self._thawed_at = -inf
@@ -114,7 +113,7 @@ class WheelDriver:
     def thaw(self) -> None:
         """Use the given clock again."""
         if self.is_frozen:
-            self._wheel.use_clock(self._thawed_clock)
+            self._wheel.use_clock(self.clock)
             self._thawed_at = self.clock()
             self.is_frozen = False
             self.wake()

@@ -23,8 +23,9 @@ from wheelcache.runtime.threads import end_under_a_patch, wait_for_end
 
 logger = logging.getLogger("wheelcache")
 
-LONGEST_SLEEP: Final = 86_400.0
-"""Seconds. Lock waits overflow at about 9e9 s; waking up once a day costs nothing."""
+LONGEST_SLEEP: Final = 60.0
+"""Seconds. A condition waits by a clock that stands still while the machine is suspended. So after a suspension,
+expired entries stay in memory for a minute at most, and a timer that has become due fires within a minute."""
 
 PAUSE_AFTER_ERROR: Final = 1.0
 """Seconds until the thread retries a wheel whose ``advance`` raised."""
