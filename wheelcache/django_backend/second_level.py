@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from wheelcache.core.contract import MISSING
-from wheelcache.loading.steps import call_now, then
+from wheelcache.loading.steps import StepsTo, call_now, then
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import (
     DJANGO_REDIS,
@@ -22,6 +22,7 @@ from wheelcache.near_cache.socket_options import (
     socket_options,
     well_known,
 )
+from wheelcache.near_cache.undecoded_values import NoteUndecoded, read_many_or_delete, read_or_delete
 from wheelcache.near_cache.written_timeouts import NewTimeout
 
 SERVE_ALL_THREADS: Final = {
@@ -75,27 +76,41 @@ class DjangoStore:
     Args:
         l2: the cache.
         calls: ``l2``; in a task, its methods for coroutines.
+        note_undecoded: receives the keys of values that cannot be decoded, and the exceptions.
         drive: drives steps. In a task, its result is awaitable.
         call: calls a function, which may wait. In a task, its result is awaitable.
     """
 
-    __slots__ = ("_has_redis_calls", "_l2", "call", "calls", "drive")
+    __slots__ = ("_has_redis_calls", "_l2", "_note_undecoded", "call", "calls", "drive")
 
     takes_whole_seconds = False
     dropped_count = MISSING
 
-    def __init__(self, l2: Any, calls: Any, drive: Callable[[Any], Any], call: Callable[..., Any] = call_now) -> None:
+    def __init__(
+        self,
+        l2: Any,
+        calls: Any,
+        note_undecoded: NoteUndecoded,
+        drive: Callable[[Any], Any],
+        call: Callable[..., Any] = call_now,
+    ) -> None:
         self._l2 = l2
+        self._note_undecoded = note_undecoded
         self._has_redis_calls = hasattr(l2, "ttl")
         self.calls = calls
         self.drive = drive
         self.call = call
 
     def get(self, key: str, is_sure: bool = True) -> Any:
-        return self.calls.get(key, MISSING)
+        return self.drive(self._read(key))
+
+    def _read(self, key: str) -> StepsTo[Any]:
+        calls = self.calls
+        note = partial(self._note_undecoded, key)
+        return read_or_delete(partial(calls.get, key, MISSING), partial(calls.delete, key), note)
 
     def get_many(self, keys: list[str]) -> Any:
-        return self.calls.get_many(keys)
+        return self.drive(read_many_or_delete(keys, partial(self.calls.get_many, keys), self._read))
 
     def set(self, key: str, value: Any, ttl: Any) -> Any:
         return self.calls.set(key, value, ttl)

@@ -13,9 +13,10 @@ from werkzeug.utils import import_string
 
 from wheelcache import options
 from wheelcache.core.contract import MISSING
-from wheelcache.loading.steps import drive
+from wheelcache.loading.steps import StepsTo, drive
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import socket_options
+from wheelcache.near_cache.undecoded_values import NoteUndecoded, read_many_or_delete, read_or_delete
 from wheelcache.near_cache.written_timeouts import NewTimeout
 
 L2_TAKES: Final = "the name or dotted path of a backend as in CACHE_TYPE, or a cachelib cache"
@@ -42,19 +43,28 @@ def _unknown(result: object) -> None:
 class CachelibStore:
     """A cache of cachelib: see ``near_copies.Store``. It adds its prefix again, which is taken from the final keys."""
 
-    __slots__ = ("_l2", "_prefix")
+    __slots__ = ("_l2", "_note_undecoded", "_prefix")
 
     can_replace = False
     takes_whole_seconds = True
     dropped_count = None
     drive = staticmethod(drive)
 
-    def __init__(self, l2: cachelib.BaseCache) -> None:
+    def __init__(self, l2: cachelib.BaseCache, note_undecoded: NoteUndecoded) -> None:
         self._l2 = l2
+        self._note_undecoded = note_undecoded
         self._prefix = prefix_of(l2)
 
     def get(self, key: str, is_sure: bool = True) -> Any:
-        l2, name = self._l2, self._name(key)
+        return drive(self._read(key, is_sure))
+
+    def _read(self, key: str, is_sure: bool = False) -> StepsTo[Any]:
+        name = self._name(key)
+        note = partial(self._note_undecoded, key)
+        return read_or_delete(partial(self._get, name, is_sure), partial(self._l2.delete, name), note)
+
+    def _get(self, name: str, is_sure: bool) -> Any:
+        l2 = self._l2
         value = l2.get(name)
         if value is None:
             if not is_sure or not l2.has(name):
@@ -63,7 +73,10 @@ class CachelibStore:
             value = l2.get(name)
         return value
 
-    def get_many(self, keys: list[str]) -> dict[str, Any]:
+    def get_many(self, keys: list[str]) -> Any:
+        return drive(read_many_or_delete(keys, partial(self._get_many, keys), self._read))
+
+    def _get_many(self, keys: list[str]) -> dict[str, Any]:
         values = zip(keys, self._values(keys), strict=True)
         return {key: value for key, value in values if value is not None}
 
@@ -115,7 +128,7 @@ class CachelibStore:
         remove_own(l2, key, sealed, partial(l2.get, name), partial(l2.delete, name))
 
     def get_tokens(self, keys: list[str]) -> dict[str, Any]:
-        return self.get_many(keys)
+        return self._get_many(keys)
 
     def add_token(self, key: str, token: str) -> Any:
         return self.add(key, token, None)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
+from wheelcache.codec import NOT_DECODED
 from wheelcache.near_cache.invalidations import redis_client
 
 IN_REDIS: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
@@ -36,7 +38,10 @@ def remove_own(store: Any, name: str, value: Any, get: Callable[[], Any], delete
         found, number = memcached.gets(name) or (None, None)
         if number is not None and _is_same(found, value):
             memcached.cas(name, b"", number, AT_ONCE)
-    elif _is_same(get(), value):
+    else:
+        with suppress(*NOT_DECODED):
+            if not _is_same(get(), value):
+                return
         delete()
 
 
