@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from wheelcache.core.contract import MISSING
-from wheelcache.loading.steps import StepsTo, call_now, then
+from wheelcache.loading.steps import StepsTo, call_now, drive, then
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import (
     DJANGO_REDIS,
@@ -102,15 +102,15 @@ class DjangoStore:
         self.call = call
 
     def get(self, key: str, is_sure: bool = True) -> Any:
-        return self.drive(self._read(key))
+        return self.drive(self._read(self.calls, key))
 
-    def _read(self, key: str) -> StepsTo[Any]:
-        calls = self.calls
+    def _read(self, calls: Any, key: str) -> StepsTo[Any]:
         note = partial(self._note_undecoded, key)
         return read_or_delete(partial(calls.get, key, MISSING), partial(calls.delete, key), note)
 
     def get_many(self, keys: list[str]) -> Any:
-        return self.drive(read_many_or_delete(keys, partial(self.calls.get_many, keys), self._read))
+        calls = self.calls
+        return self.drive(read_many_or_delete(keys, partial(calls.get_many, keys), partial(self._read, calls)))
 
     def set(self, key: str, value: Any, ttl: Any) -> Any:
         return self.calls.set(key, value, ttl)
@@ -164,7 +164,7 @@ class DjangoStore:
 
     def remove(self, key: str, sealed: Any) -> Any:
         l2 = self._l2
-        return self.call(remove_own, l2, key, sealed, partial(l2.get, key), partial(l2.delete, key))
+        return self.call(remove_own, l2, key, sealed, lambda: drive(self._read(l2, key)), partial(l2.delete, key))
 
     def get_tokens(self, keys: list[str]) -> Any:
         return self.calls.get_many(keys)

@@ -125,7 +125,7 @@ class CachelibStore:
 
     def remove(self, key: str, sealed: Any) -> None:
         l2, name = self._l2, self._name(key)
-        remove_own(l2, key, sealed, partial(l2.get, name), partial(l2.delete, name))
+        remove_own(l2, key, sealed, partial(self.get, key), partial(l2.delete, name))
 
     def get_tokens(self, keys: list[str]) -> dict[str, Any]:
         return self._get_many(keys)

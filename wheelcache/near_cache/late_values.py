@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
-from wheelcache.codec import NOT_DECODED
 from wheelcache.near_cache.invalidations import redis_client
 
 IN_REDIS: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
@@ -38,10 +36,7 @@ def remove_own(store: Any, name: str, value: Any, get: Callable[[], Any], delete
         found, number = memcached.gets(name) or (None, None)
         if number is not None and _is_same(found, value):
             memcached.cas(name, b"", number, AT_ONCE)
-    else:
-        with suppress(*NOT_DECODED):
-            if not _is_same(get(), value):
-                return
+    elif _is_same(get(), value):
         delete()
 
 
