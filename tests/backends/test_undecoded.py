@@ -312,6 +312,15 @@ def test_it_is_deleted_from_the_store(tier, deploy, lines, call, kind, error):
     assert cache.get("key") == "repaired"
 
 
+def test_a_value_that_another_process_has_set_in_its_place_stays_in_the_store(tier, deploy, lines, monkeypatch):
+    cache = tier("files")
+    cache.behind.set("key", Moved(1))
+    deploy()
+    monkeypatch.setattr(Moved, "meanwhile", lambda: cache.behind.set("key", ["replaced"]))
+    assert cache.get("key") == cache.behind.get("key") == ["replaced"]
+    assert lines() == []
+
+
 @pytest.mark.parametrize("tier", SYNC.values(), ids=SYNC, indirect=True)
 @pytest.mark.parametrize("error", ["signal", MemoryError()], ids=str)
 def test_an_exception_while_the_store_is_read_that_is_not_about_the_value_passes_through(

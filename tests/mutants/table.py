@@ -232,6 +232,27 @@ MUTANTS = [
         ("tests/flask_backend/test_transactions.py", *COHERENCE),
     ),
     Mutant(
+        "a value that is set in place of one that cannot be decoded stays",
+        "core/_core.pyx",
+        "if index and at(&self.map.entries, index).value == <PyObject *>value:",
+        "if index:",
+        ("tests/core/test_contract.py",),
+    ),
+    Mutant(
+        "an exception of a signal handler during a decoding reaches the caller",
+        "backend_access.py",
+        "if not isinstance(error, NOT_DECODED):",
+        "if not isinstance(error, Exception):",
+        ("tests/backends/test_undecoded.py",),
+    ),
+    Mutant(
+        "a caller that has computed a value that cannot be decoded computes no other one",
+        "loading/loads.py",
+        "return request.again() if request.computed is MISSING else None",
+        "return request.again()",
+        ("tests/backends/test_undecoded.py",),
+    ),
+    Mutant(
         "no copy from before a lost connection is returned",
         "near_cache/near_cache.py",
         "            self._epoch.is_notified = False\n            self._epoch.write_all()\n",

@@ -12,11 +12,12 @@ from flask import Flask
 from werkzeug.utils import import_string
 
 from wheelcache import options
+from wheelcache.codec import NOT_DECODED
 from wheelcache.core.contract import MISSING
 from wheelcache.loading.steps import StepsTo, drive
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import socket_options
-from wheelcache.near_cache.undecoded_values import NoteUndecoded, read_many_or_delete, read_or_delete
+from wheelcache.near_cache.undecoded_values import NoteUndecoded, read_each, read_or_delete
 from wheelcache.near_cache.written_timeouts import NewTimeout
 
 L2_TAKES: Final = "the name or dotted path of a backend as in CACHE_TYPE, or a cachelib cache"
@@ -56,9 +57,12 @@ class CachelibStore:
         self._prefix = prefix_of(l2)
 
     def get(self, key: str, is_sure: bool = True) -> Any:
-        return drive(self._read(key, is_sure))
+        try:
+            return self._get(self._name(key), is_sure)
+        except NOT_DECODED:
+            return drive(self._read_again(key, is_sure))
 
-    def _read(self, key: str, is_sure: bool = False) -> StepsTo[Any]:
+    def _read_again(self, key: str, is_sure: bool = False) -> StepsTo[Any]:
         name = self._name(key)
         note = partial(self._note_undecoded, key)
         return read_or_delete(partial(self._get, name, is_sure), partial(self._l2.delete, name), note)
@@ -73,12 +77,12 @@ class CachelibStore:
             value = l2.get(name)
         return value
 
-    def get_many(self, keys: list[str]) -> Any:
-        return drive(read_many_or_delete(keys, partial(self._get_many, keys), self._read))
-
-    def _get_many(self, keys: list[str]) -> dict[str, Any]:
-        values = zip(keys, self._values(keys), strict=True)
-        return {key: value for key, value in values if value is not None}
+    def get_many(self, keys: list[str]) -> dict[str, Any]:
+        try:
+            values = zip(keys, self._values(keys), strict=True)
+            return {key: value for key, value in values if value is not None}
+        except NOT_DECODED:
+            return drive(read_each(keys, self._read_again))
 
     def _values(self, keys: list[str]) -> list[Any]:
         """Return the values, None for missing ones. cachelib sends one command for all, which a Redis Cluster refuses:
@@ -128,7 +132,7 @@ class CachelibStore:
         remove_own(l2, key, sealed, partial(self.get, key), partial(l2.delete, name))
 
     def get_tokens(self, keys: list[str]) -> dict[str, Any]:
-        return self._get_many(keys)
+        return self.get_many(keys)
 
     def add_token(self, key: str, token: str) -> Any:
         return self.add(key, token, None)
