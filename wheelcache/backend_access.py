@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.cache import Cache
-from wheelcache.codec import ATOMS, Codec
+from wheelcache.codec import ATOMS, NOT_DECODED, Codec
 from wheelcache.coherence.misses import Misses
 from wheelcache.core import PrefixAccess
 from wheelcache.core.access import NO_TAGS
@@ -122,7 +122,9 @@ class BackendAccess(PrefixAccess):
     def _found_or(self, default: Any, key: Any, cache_key: Any, stored: Any) -> Any:
         """Return the value of an entry that was looked up in the shared layer; ``default`` after a miss."""
         if stored is not MISSING:
-            return self._decode(stored)
+            value = self._value_or_miss(cache_key, stored)
+            if value is not MISSING:
+                return value
         # A caller that passes MISSING goes on, and counts the look-up.
         if self._notes_misses and default is not MISSING:
             self._misses.note(cache_key)
@@ -138,8 +140,10 @@ class BackendAccess(PrefixAccess):
         cache_key, layer = self._key(key, version), self._in_transaction
         found = layer.find(cache_key)
         if type(found) is Fill:
-            return self._decode(found.value)
-        if found is not HIDDEN:
+            value = self._value(cache_key, found.value)
+            if value is not MISSING:
+                return value
+        elif found is not HIDDEN:
             value = self._get_shared(key, NOTHING, version)
             if value is NOTHING:
                 return default
@@ -148,6 +152,39 @@ class BackendAccess(PrefixAccess):
         # The set that may follow is no fill: other callers have another value.
         self._misses.begin(cache_key)
         return default
+
+    # Values that cannot be decoded: see ``codec.NOT_DECODED``.
+
+    def _value(self, cache_key: Any, stored: Any) -> Any:
+        """Return the value of a stored object that a look-up has found; MISSING if it was deleted, since it cannot be
+        decoded. The look-up then does not count as a hit."""
+        try:
+            return self._decode(stored)
+        except NOT_DECODED as error:
+            return self._removed(cache_key, stored, error)
+
+    def _value_or_miss(self, cache_key: Any, stored: Any) -> Any:
+        """Do the same for a look-up that ends here, and count and note the miss."""
+        value = self._value(cache_key, stored)
+        if value is MISSING:
+            if self._memory is not None:
+                self._misses.count(cache_key)
+            self._misses.note(cache_key)
+        return value
+
+    def _undecoded(self, key: Any, stored: Any, error: Exception) -> bool:
+        if not isinstance(error, NOT_DECODED):
+            return False
+        self._removed(f"{self._prefix}{key!s}", stored, error)
+        return True
+
+    def _removed(self, cache_key: Any, stored: Any, error: Exception) -> Any:
+        """Delete a value that cannot be decoded, and return MISSING."""
+        layer = self._in_transaction
+        if layer is None or not layer.remove_undecoded(cache_key, stored, error):
+            # With a store, it is not known whether the look-up has found a copy or has read the value.
+            self._cache.engine.remove_undecoded(cache_key, stored, error, was_hit=self._memory is not None)
+        return MISSING
 
     def _key(self, key: Any, version: int | None) -> Any:
         """Return the final key of a caller's key."""

@@ -260,8 +260,7 @@ class CacheParts:
         self.leases.after_fork_in_child()
         self.loads.after_fork_in_child()
         self.observer.after_fork_in_child()
-        if self.stats.store is not None:
-            self.stats.store.after_fork_in_child()
+        self.stats.after_fork_in_child()
         self.writer.after_fork_in_child()
         self.gate.after_fork_in_child()
         self.jobs.start_over()

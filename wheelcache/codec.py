@@ -6,11 +6,13 @@ they are set and deserialized at each read. Both happen without a lock, since pi
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from itertools import chain
+from math import inf
 from sys import getsizeof
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -20,12 +22,28 @@ from wheelcache.core.access import Serialized
 from wheelcache.core.reusable import check_reusable
 from wheelcache.options import shown
 
+logger = logging.getLogger("wheelcache")
+
 ATOMS: Final = frozenset(
     (str, int, bytes, bool, float, type(None), complex, Decimal, UUID, date, timedelta),
 )
 """The immutable types. Subclasses are not included, since they may have attributes."""
 
 _ZONES: Final = (type(None), timezone, ZoneInfo)
+
+NOT_DECODED: Final = (
+    *(pickle.PickleError, EOFError, ImportError, AttributeError),
+    *(TypeError, ValueError, LookupError, ArithmeticError),
+)
+"""The exceptions of a deserializer which mean that a stored value cannot be decoded, for example because a deploy has
+moved or changed its class. The value is then deleted, and the look-up is a miss.
+
+All other exceptions pass through, and the value stays. A signal handler may raise its exception, such as Celery's
+SoftTimeLimitExceeded, in the middle of a decoding, and a MemoryError or RecursionError depends on the caller. The
+traceback was rejected as a criterion: a signal handler runs on top of the frames that it interrupts."""
+
+WARNING_INTERVAL: Final = 60.0
+"""Seconds."""
 
 
 class Serializer(Protocol):
@@ -122,6 +140,32 @@ class Codec:
     def decode(self, stored: Any) -> Any:
         """Return the value of a stored object."""
         return self.loads(stored) if type(stored) is Serialized else stored
+
+
+class UndecodedLog:
+    """Logs values that cannot be decoded, at most once a minute: after a deploy, many values of a cache may be such.
+
+    Args:
+        cache: the name of their cache.
+        clock: returns seconds.
+    """
+
+    __slots__ = ("_cache", "_clock", "_next")
+
+    def __init__(self, cache: str, clock: Callable[[], float]) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._next = -inf
+
+    def note(self, key: Any, error: BaseException) -> None:
+        now = self._clock()
+        if now >= self._next:
+            self._next = now + WARNING_INTERVAL
+            logger.warning(
+                "The value of %.200r in the cache %r cannot be decoded (%.200r); it is deleted and counts as a miss. "
+                "For a minute, no other such value of this cache is logged.",
+                *(key, self._cache, error),
+            )
 
 
 def is_bare(value: Any) -> bool:

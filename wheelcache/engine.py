@@ -70,6 +70,17 @@ class Engine:
         writer = self._parts.writer
         return writer.weigh(self._parts.keys.adapt(key), value) if writer.has_weigher else 0
 
+    def remove_undecoded(self, key: Any, stored: Any, error: Exception, *, was_hit: bool = False) -> None:
+        """Remove the entry of ``key`` if it still has this value, which cannot be decoded, and log that, at most once a
+        minute.
+
+        Args:
+            stored: the value; MISSING if it is not in this cache.
+            error: the exception, one of NOT_DECODED.
+            was_hit: whether the look-up was counted as a hit, which is taken back. The caller counts it as a miss.
+        """
+        self._parts.writer.remove_undecoded(self._parts.keys.adapt(key), stored, error, was_hit=was_hit)
+
     def seconds_left(self, key: Any) -> float:
         """Return the seconds until the entry of ``key`` expires; inf if it never does, less than 0 if there is none."""
         core = self._parts.core

@@ -80,6 +80,8 @@ class StatsReader:
         self.computed = computed
         self.store: ObservedStore | None = None
         self.pages: ObservedPages | None = None
+        # By group, at the last reading.
+        self._hits: dict[str, int] = {}
 
     def __call__(self) -> Stats:
         counts, gauges, groups = self.read()
@@ -94,13 +96,16 @@ class StatsReader:
     def groups(self) -> dict[str, Row]:
         """Return the counts of the groups of keys by name, each as in ``GroupStats.of``."""
         refused = {} if self.pages is None else dict(self.pages.refused_by_view())
+        # A hit is taken back if its value cannot be decoded, and a reading in between may have shown it.
+        groups = [each._replace(hits=max(each.hits, self._hits.get(each.name, 0))) for each in self._core.groups()]
+        self._hits = {each.name: each.hits for each in groups}
         rows: dict[str, Row] = {
             each.name: (
                 *(each.hits, each.stale_hits, each.puts, each.loads, whole_parts(each.load_seconds)),
                 refused.pop(each.name, 0),
                 *each.misses,
             )
-            for each in self._core.groups()
+            for each in groups
         }
         for view, number in refused.items():
             # The core does not distinguish this view, or has counted nothing else for it.
@@ -122,6 +127,12 @@ class StatsReader:
         weight = self._core.weight + self.unsent
         gauges = (len(self._core), weight, *self._core.sample(), *of_store)
         return with_groups(counts, groups.values()), gauges, groups
+
+    def after_fork_in_child(self) -> None:
+        """Count from zero."""
+        self._hits = {}
+        if self.store is not None:
+            self.store.after_fork_in_child()
 
     @property
     def unsent(self) -> int:

@@ -129,7 +129,7 @@ def _explode():
     raise Boom
 
 
-def test_a_value_that_cannot_be_unpickled_raises_at_the_get(make):
+def test_an_exception_of_unknown_meaning_during_unpickling_is_raised_at_the_get(make):
     cache = make()
     cache.set("key", ExplodesOnLoad())
     for call in (cache.get, cache.count, lambda key: cache.get_many([key]), lambda key: cache.load(key, int)):

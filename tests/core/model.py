@@ -365,6 +365,11 @@ class Model:
         self.remove(entry, cause)
         return default if live is None else entry.value
 
+    def remove_value(self, key, value):
+        entry = self.entry(key)
+        if entry is not None and entry.value is value:
+            self.remove(entry, DELETED)
+
     def evict(self, budget, size=None):
         most = self.max_entries if size is None else size
         for _ in range(budget):

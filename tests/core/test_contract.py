@@ -30,6 +30,31 @@ from wheelcache.core.contract import (
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
 
+class TestRemoveValue:
+    def test_an_entry_leaves_only_while_it_has_that_very_value_and_its_hit_is_taken_back(self, make):
+        core, old, new = make(), ["equal"], ["equal"]
+        watch, removed = core.watch("key"), []
+        core.set("key", new, None)
+        watch.close()
+        watch = core.watch("key")
+        assert core.find("key") is new
+        core.remove_value("key", old, removed, was_hit=True)
+        assert (core.find("key"), core.counts().hits, removed) == (new, 1, [])
+        core.remove_value("key", new, removed)
+        assert (core.find("key"), core.counts().hits, removed) == (None, 1, [("key", new, DELETED)])
+        assert core.counts().removals[DELETED] == 1
+        assert not watch.broken
+
+    def test_no_stamp_is_written(self, make):
+        stamps = LocalStamps(1)
+        core = make(stamps=stamps)
+        core.set("key", "value", None)
+        before = [*stamps.table], [*stamps.invalidations]
+        core.remove_value("key", core.find("key"), was_hit=True)
+        assert len(core) == core.counts().hits == 0
+        assert ([*stamps.table], [*stamps.invalidations]) == before
+
+
 class TestTimes:
     def test_an_expired_entry_is_never_returned_though_nothing_removed_it(self, make, clock):
         core = make()

@@ -235,6 +235,16 @@ class CoreAgainstModel(RuleBasedStateMachine):
         deleted = self.core.delete(key, MISSING, only=only, cause=cause, slot=slot_of(key), removed=self.removed)
         assert deleted == self.model.delete(key, MISSING, only=only, cause=cause, slot=slot_of(key))
 
+    @rule(keys=SOME_KEYS, value=VALUES)
+    def find_a_value_and_remove_it(self, keys, value):
+        for key in keys:
+            found = self.core.find(key, MISSING)
+            assert found == self.model.find(key, MISSING)
+            if found is not MISSING:
+                self.core.remove_value(key, value, self.removed, was_hit=True)
+                self.model.hits -= 1
+                self.model.remove_value(key, value)
+
     @rule(budget=st.integers(0, 3), size=st.one_of(st.none(), st.integers(0, 4)))
     def evict(self, budget, size):
         assert self.core.evict(budget, self.removed, size=size) == self.model.evict(budget, size)

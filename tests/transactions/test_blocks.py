@@ -310,3 +310,40 @@ def test_memoized_functions_follow_the_block(cache, others):
     assert calls == [1, 1, 1, 1, 3]
     assert others(double, 3) == [6]
     assert calls == [1, 1, 1, 1, 3]
+
+
+class Fragile:
+    """Can be pickled, and raises an error when it is unpickled."""
+
+    def __reduce__(self):
+        return _raise, ()
+
+
+def _raise():
+    raise ModuleNotFoundError("No module named 'shop.old'")
+
+
+def test_a_value_of_the_block_that_cannot_be_decoded_is_a_miss_and_hides_the_older_one(cache, others):
+    runs = []
+
+    @memoize(60)
+    def memoized():
+        runs.append(1)
+        return Fragile()
+
+    cache.set_many(dict.fromkeys("abcde", 1))
+    with transaction.atomic():
+        cache.set_many({key: Fragile() for key in "abcde"})
+        assert cache.get("a", "default") == "default"
+        assert cache.get_many(["b"]) == {}
+        assert cache.get_or_set("c", lambda: "new") == "new"
+        with pytest.raises(ValueError, match="not found"):
+            cache.incr("d")
+        # The computed object itself.
+        assert isinstance(cache.get_or_set("f", Fragile), Fragile)
+        assert isinstance(memoized(), Fragile)
+        assert isinstance(memoized(), Fragile)
+    assert len(runs) == 2
+    assert others(cache.get_many, "abcdef") == {"c": "new"}
+    cache.set("e", "repaired")
+    assert others(cache.get, "e") == "repaired"

@@ -406,6 +406,26 @@ cdef class CompiledCore:
             finish(&gone)
         return value
 
+    def remove_value(self, key, value, list removed=None, *, bint was_hit=False):
+        cdef Gone gone
+        cdef Py_hash_t hash = hash_of(<PyObject *>key)
+        cdef double now = 0.0 if self.clock is None else self.clock()
+        cdef uint32_t index, group
+        if self.barrier:
+            self.begin()
+        index = find(&self.map, <PyObject *>key, hash)
+        if was_hit:
+            group = group_of_hit(&self.map, <PyObject *>key, index)
+            # It is 0 if the hit was that of an entry in another group, which was replaced since.
+            self.map.groups.hits[group] -= self.map.groups.hits[group] > 0
+        begin_removals(&gone, removed)
+        if index and at(&self.map.entries, index).value == <PyObject *>value:
+            if self.clock is None:
+                now = now_for(at(&self.map.entries, index))
+            remove_entry(&self.map, index, DELETED, now, &gone)
+            shrink(&self.map, 2)
+        finish(&gone)
+
     def evict(self, Py_ssize_t budget=BATCH, list removed=None, *, size=None):
         cdef Gone gone
         cdef double now = self.read_clock()

@@ -357,10 +357,14 @@ class PrefixAccess:
             except Unloaded:
                 stored = MISSING
             if stored is not MISSING:
-                if type(stored) is Serialized:
+                if type(stored) is not Serialized:
+                    return stored
+                try:
                     loads = self._loads
                     return loads(stored)
-                return stored
+                except Exception as error:
+                    if not self._undecoded(key, stored, error):
+                        raise
         return self._get_missed(key, default, version)
 
     def _get_shared(self, key: Any, default: Any, version: int | None) -> Any:
@@ -376,9 +380,18 @@ class PrefixAccess:
             stored = self._find(f"{self._prefix}{key!s}", MISSING)
         except Unloaded:
             return MISSING
-        return self._loads(stored) if type(stored) is Serialized else stored
+        try:
+            return self._loads(stored) if type(stored) is Serialized else stored
+        except Exception as error:
+            if not self._undecoded(key, stored, error):
+                raise
+        return MISSING
 
     if TYPE_CHECKING:
+
+        def _undecoded(self, key: Any, stored: Any, error: Exception) -> bool:
+            """Handle an exception of the deserializer. Return False if it must be raised. Otherwise, the value was
+            deleted and does not count as a hit, and the look-up goes on as after a miss."""
 
         def _get_in_transaction(self, key: Any, default: Any, version: int | None) -> Any:
             """Do a ``get`` in a thread with a transaction that has entries of its own."""

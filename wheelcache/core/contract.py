@@ -228,7 +228,8 @@ class Record(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Counts since construction, or since the fork in a child. Exact when no call is in progress. None decreases.
+    """Counts since construction, or since the fork in a child. Exact when no call is in progress. None decreases, but
+    ``hits`` by ``remove_value``.
 
     Attributes:
         puts: values that ``set`` stored, other than with RESTORE.
@@ -426,6 +427,16 @@ class Core(Protocol):
 
         Args:
             only: ALL, or DEAD to remove only an entry that is stale or not current.
+        """
+
+    def remove_value(
+        self, key: Hashable, value: Any, removed: Removals | None = None, *, was_hit: bool = False
+    ) -> None:
+        """Remove the entry of ``key``, as DELETED, if it has this very ``value``, which a look-up has found and cannot
+        use. This writes no stamp and breaks no watch: the computation of a new value may have begun.
+
+        Args:
+            was_hit: whether the look-up was counted as a hit, which is taken back. The caller counts it as a miss.
         """
 
     def drop_tag(self, name: str, slot: int = 0) -> int:

@@ -46,6 +46,11 @@ cdef object unbound(object access):
     return AttributeError(f"this {type(access).__name__} has no core yet, or no more")
 
 
+cdef int raise_again() except -1:
+    """Raise the exception of a function of the C API that has failed."""
+    return -1
+
+
 cdef inline bint is_usual(object ttl, double *seconds) except -1:
     """Return whether ``ttl`` is None or a number of seconds below MAX_FAST_TTL, and set ``seconds``."""
     cdef int overflow = 0
@@ -81,6 +86,7 @@ cdef inline bint is_printable(str key, Py_ssize_t max_length) noexcept:
 
 
 cdef extern from "Python.h":
+    PyObject *PyObject_CallOneArg(PyObject *function, PyObject *argument)  # NULL after an exception
     double PyFloat_AS_DOUBLE(object number) noexcept
     long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
     object PyUnicode_Concat(object left, object right)

@@ -206,8 +206,7 @@ class PythonCore:
         with self._lock:
             removals = dict(zip(CAUSES, self._map.removals, strict=True))
             causes = tuple(self._misses)
-            hits = self._hit_tally.read()
-            return Counts(hits, sum(causes), removals, self._puts, self._map.evicted_weight, causes)
+            return Counts(self._hit_count(), sum(causes), removals, self._puts, self._map.evicted_weight, causes)
 
     def sample(self) -> tuple[int, ...]:
         return NO_SAMPLE
@@ -250,7 +249,7 @@ class PythonCore:
 
     def groups(self) -> list[GroupCounts]:
         with self._lock:
-            counts = (self._hit_tally.read(), self._stale_hits, self._puts, self._loads, self._load_seconds)
+            counts = (self._hit_count(), self._stale_hits, self._puts, self._loads, self._load_seconds)
             group = GroupCounts("", *counts, tuple(self._misses))
         return [group] if any((*counts, *group.misses)) else []
 
@@ -392,6 +391,19 @@ class PythonCore:
             self._map.fit_table()
             return default if entry is None else entry.value
 
+    def remove_value(
+        self, key: Hashable, value: Any, removed: Removals | None = None, *, was_hit: bool = False
+    ) -> None:
+        now = self._clock()
+        gone: list[Any] = []
+        with self._lock:
+            self._check_gate()
+            self._hits_taken_back += was_hit
+            entry = self._map.entries.get(key)
+            if entry is not None and entry.value is value:
+                self._map.remove(key, DELETED, now, removed, gone)
+                self._map.fit_table()
+
     def evict(self, budget: int = BATCH, removed: Removals | None = None, *, size: int | None = None) -> bool:
         now = self._clock()
         gone: list[Any] = []
@@ -526,9 +538,12 @@ class PythonCore:
         self._hit_tally = Tally()
         self._hits = self._hit_tally.ticks
         self._misses = [0] * len(MissCause)
-        self._puts = self._stale_hits = self._loads = 0
+        self._puts = self._stale_hits = self._loads = self._hits_taken_back = 0
         self._load_seconds = 0.0
         self._map.count_from_zero()
+
+    def _hit_count(self) -> int:
+        return self._hit_tally.read() - self._hits_taken_back
 
     def _set_stamps(self, stamps: Stamps | None) -> None:
         self._stamps: Any = None if stamps is None else StampWords(stamps)

@@ -13,7 +13,7 @@ import os
 import secrets
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 from django.core.cache import caches
@@ -24,6 +24,7 @@ from django.core.signals import setting_changed
 from django.utils import translation
 
 from wheelcache import options
+from wheelcache.codec import NOT_DECODED, UndecodedLog
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.memo_arguments import check_parameters, key_part, text_of
@@ -48,6 +49,8 @@ from wheelcache.loading.memoize import (
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
 from wheelcache.loading.request import LoadRequest
 from wheelcache.loading.steps import Call, Outcome, PerDriver, Steps, drive, result
+from wheelcache.near_cache.undecoded_values import read_or_delete
+from wheelcache.runtime.clock import SystemClock
 
 
 def memoize(
@@ -203,6 +206,7 @@ class _InMemory:
         is_alone = options.expires_now(ttl)
         if key is not made and not is_alone:
             found = self.find(key, MISSING)
+        found = self._value(key, found)
         if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
             return found, None
         tags = () if self._tags_of is None else self._tags_of(*call[0], **call[1])
@@ -224,7 +228,17 @@ class _InMemory:
     def _compute(self, layer: InTransaction, request: LoadRequest, tags: tuple[str, ...]) -> Steps:
         """Compute a value within a transaction, which keeps it."""
         stored, error = yield from layer.compute(request, tags, self._policy.stale.seconds)
-        return (None, error) if error is not None else (self._codec.decode(stored), None)
+        return (None, error) if error is not None else (request.decoded(stored), None)
+
+    def _value(self, key: Any, stored: Any) -> Any:
+        """Return the value of a stored object; MISSING if it was deleted, since it cannot be decoded."""
+        try:
+            return self._codec.decode(stored)
+        except NOT_DECODED as error:
+            layer = self._in_transaction
+            if layer is None or not layer.remove_undecoded(key, stored, error):
+                self._cache.engine.remove_undecoded(key, stored, error, was_hit=True)
+        return MISSING
 
     def _open_layer(self) -> InTransaction | None:
         """Return the layer of the open transaction, if there is one."""
@@ -287,7 +301,9 @@ class _Elsewhere:
         made = result((yield from self._version(backend, here)))
         # Without a version, the value is kept under a name that no other call looks for.
         name = self._key_in_cache(made or secrets.token_hex(8), key)
-        found = result((yield Call(lambda: here.get(name, MISSING, version=version))))
+        # Other caches than those of this package raise an error if the value cannot be decoded.
+        read, delete = partial(here.get, name, MISSING, version=version), partial(here.delete, name, version=version)
+        found = yield from read_or_delete(read, delete, partial(_undecoded(self._settings.alias).note, name))
         count(found is not MISSING)
         if found is not MISSING:
             return found, None
@@ -338,6 +354,11 @@ class _Elsewhere:
 
     def _key_in_cache(self, made: Any, key: Any) -> str:
         return f"{self._start}.{made}.{_digest(text_of(key[1:], self._name))}"
+
+
+@cache
+def _undecoded(alias: str) -> UndecodedLog:
+    return UndecodedLog(alias, SystemClock.steady)
 
 
 def _digest(text: str) -> str:

@@ -12,8 +12,9 @@ from django.core.cache.backends.base import BaseCache
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
+from wheelcache.codec import NOT_DECODED
 from wheelcache.core.contract import MISSING
-from wheelcache.loading.steps import call_now, then
+from wheelcache.loading.steps import StepsTo, call_now, drive, then
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import (
     DJANGO_REDIS,
@@ -22,6 +23,7 @@ from wheelcache.near_cache.socket_options import (
     socket_options,
     well_known,
 )
+from wheelcache.near_cache.undecoded_values import NoteUndecoded, awaited, read_each, read_or_delete
 from wheelcache.near_cache.written_timeouts import NewTimeout
 
 SERVE_ALL_THREADS: Final = {
@@ -75,27 +77,52 @@ class DjangoStore:
     Args:
         l2: the cache.
         calls: ``l2``; in a task, its methods for coroutines.
+        note_undecoded: receives the keys of values that cannot be decoded, and the exceptions.
         drive: drives steps. In a task, its result is awaitable.
         call: calls a function, which may wait. In a task, its result is awaitable.
     """
 
-    __slots__ = ("_has_redis_calls", "_l2", "call", "calls", "drive")
+    __slots__ = ("_has_redis_calls", "_l2", "_note_undecoded", "call", "calls", "drive")
 
     takes_whole_seconds = False
     dropped_count = MISSING
 
-    def __init__(self, l2: Any, calls: Any, drive: Callable[[Any], Any], call: Callable[..., Any] = call_now) -> None:
+    def __init__(
+        self,
+        l2: Any,
+        calls: Any,
+        note_undecoded: NoteUndecoded,
+        drive: Callable[[Any], Any],
+        call: Callable[..., Any] = call_now,
+    ) -> None:
         self._l2 = l2
+        self._note_undecoded = note_undecoded
         self._has_redis_calls = hasattr(l2, "ttl")
         self.calls = calls
         self.drive = drive
         self.call = call
 
     def get(self, key: str, is_sure: bool = True) -> Any:
-        return self.calls.get(key, MISSING)
+        # Not by steps in any case: they would add a tenth to the time of a store in memory.
+        calls = self.calls
+        try:
+            found = calls.get(key, MISSING)
+        except NOT_DECODED:
+            return drive(self._read_again(calls, key))
+        return found if calls is self._l2 else awaited(found, self._read_again(calls, key))
 
     def get_many(self, keys: list[str]) -> Any:
-        return self.calls.get_many(keys)
+        calls = self.calls
+        read_again = partial(self._read_again, calls)
+        try:
+            found = calls.get_many(keys)
+        except NOT_DECODED:
+            return drive(read_each(keys, read_again))
+        return found if calls is self._l2 else awaited(found, read_each(keys, read_again))
+
+    def _read_again(self, calls: Any, key: str) -> StepsTo[Any]:
+        note = partial(self._note_undecoded, key)
+        return read_or_delete(partial(calls.get, key, MISSING), partial(calls.delete, key), note)
 
     def set(self, key: str, value: Any, ttl: Any) -> Any:
         return self.calls.set(key, value, ttl)
@@ -149,7 +176,7 @@ class DjangoStore:
 
     def remove(self, key: str, sealed: Any) -> Any:
         l2 = self._l2
-        return self.call(remove_own, l2, key, sealed, partial(l2.get, key), partial(l2.delete, key))
+        return self.call(remove_own, l2, key, sealed, lambda: drive(self._read_again(l2, key)), partial(l2.delete, key))
 
     def get_tokens(self, keys: list[str]) -> Any:
         return self.calls.get_many(keys)

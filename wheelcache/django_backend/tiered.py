@@ -155,7 +155,10 @@ class TieredCache(WheelCache):
 
     def _make_layer(self) -> NearCopies:
         l2, level = self._l2, self.store.level
-        stores = PerDriver(DjangoStore(l2, l2, drive), DjangoStore(l2, Awaited(l2), drive_async, _call_in_thread))
+        note = level.note_undecoded
+        stores = PerDriver(
+            DjangoStore(l2, l2, note, drive), DjangoStore(l2, Awaited(l2), note, drive_async, _call_in_thread)
+        )
         tags = StoreTags(level, partial(_token_key, self._l2_keys, l2.key_prefix))
         return NearCopies(level, stores, tags, self._codec, has_leases=bool(self._fill_waits))
 

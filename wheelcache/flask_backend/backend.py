@@ -145,11 +145,10 @@ class WheelCache(EngineBackend):
         if self.is_in_transaction():
             return self._load_alone(key, loader, ttl, policy, checked_tags(tags))  # type: ignore[no-any-return]
         cache_key = self._cache_key(key)
-        stored = self._cache.find(cache_key, MISSING)
-        if stored is MISSING or self._needs_refresh(cache_key, stored, ttl, policy):
-            request = self._request(key, cache_key, loader, ttl, policy, tags)
-            stored = self.loading.get(request, stored)
-        return self._decode(stored)  # type: ignore[no-any-return]
+        value = self._value(cache_key, self._cache.find(cache_key, MISSING))
+        if value is MISSING or self._needs_refresh(cache_key, value, ttl, policy):
+            value = self.loading.get(self._request(key, cache_key, loader, ttl, policy, tags), value)
+        return value  # type: ignore[no-any-return]
 
     def request_shared(self, key: str, load: Callable[[], Any], begun: Begun) -> LoadRequest:
         if not begun.is_fill:

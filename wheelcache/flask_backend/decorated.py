@@ -17,6 +17,7 @@ from flask_caching.backends import NullCache
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
+from wheelcache.codec import NOT_DECODED
 from wheelcache.core.contract import MISSING, Record
 from wheelcache.core.reusable import check_reusable
 from wheelcache.errors import LoadDeadlock
@@ -119,7 +120,7 @@ class Decorated:
                 request = computation.begin(computation.load)
                 # Called here: every call between two functions counts towards the limit of recursion.
                 try:
-                    found = backend.loading.get(request)
+                    found = computation.received(backend.loading.get(request))
                 except Exception as error:
                     found = computation.after(error)
                 if found is NOT_SHARED and computation.value is MISSING:
@@ -177,7 +178,7 @@ class Decorated:
         computation = Computation(self, backend, found, key, versions, args, kwargs)
         request = computation.begin(computation.load_async)
         try:
-            found = await backend.loading.aget(request)
+            found = computation.received(await backend.loading.aget(request))
         except Exception as error:
             found = computation.after(error)
         if found is NOT_SHARED and computation.value is MISSING:
@@ -311,10 +312,23 @@ class Computation:
             self._begun = self._decorated.begin(self._backend, self._args, self._kwargs)
         return self._of_view(self._backend.request_alone(self._key, load))
 
-    def value_of(self, stored: Any) -> Any:
-        """Return the value of this call, given the result of its request: its own value, or a decoded copy of that of
-        another call. Raise the response of a view that is an exception."""
-        value = self._backend._decode(stored) if self.value is MISSING else self.value
+    def received(self, stored: Any) -> Any:
+        """Return the value of another call, given the result of the request, or NOT_SHARED if it cannot be decoded. The
+        next one may be like it, so this call computes its own without caching it."""
+        backend = self._backend
+        if self.value is not MISSING:
+            return self.value
+        try:
+            return backend._decode(stored)
+        except NOT_DECODED as error:
+            backend.engine.engine.remove_undecoded(backend._cache_key(self._key), stored, error)
+        self._begun = None
+        return NOT_SHARED
+
+    def value_of(self, received: Any) -> Any:
+        """Return the value of this call: its own, or the one of another call that it has ``received``. If it is a view,
+        and the value an exception, raise that."""
+        value = received if self.value is MISSING else self.value
         if self._decorated.is_view and isinstance(value, HTTPException):
             raise value
         return value
@@ -342,7 +356,12 @@ class Computation:
     def _previous(self) -> dict[str, Any]:
         if self._decorated.has_previous and not self._backend.is_in_transaction():
             self._record = self._backend.previous(self._key)
-        return self._decorated.previous(None if self._record is None else self._backend._decode(self._record.value))
+        try:
+            return self._decorated.previous(None if self._record is None else self._backend._decode(self._record.value))
+        except NOT_DECODED:
+            # The computed value replaces it.
+            self._record = None
+            return self._decorated.previous(None)
 
     def _as_value(self, error: HTTPException) -> HTTPException:
         if not self._decorated.is_view:

@@ -164,7 +164,8 @@ class EngineBackend(BackendAccess, BaseCache):
             return [None if value is MISSING else value for value in values]
         cache_keys = [self._cache_key(key) for key in keys]
         found = drive(layer.get_many(cache_keys))
-        return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
+        decoded = [self._value_or_miss(each, found[each]) if each in found else None for each in cache_keys]
+        return [None if value is MISSING else value for value in decoded]
 
     def set(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
         """Store a value. Return whether it was stored: False if it alone exceeds ``max_bytes``, or if one of its tags
@@ -318,10 +319,12 @@ class EngineBackend(BackendAccess, BaseCache):
         value = self.get(key, NOTHING)
         if value is not NOTHING:
             return value
-        request = self.loading.request(*(self._cache_key(key), loader, ttl, policy), encode=self._encode, is_alone=True)
+        request = self.loading.request(
+            *(self._cache_key(key), loader, ttl, policy), encode=self._encode, decode=self._decode, is_alone=True
+        )
         # The ``get`` has counted the look-up.
         request.is_counted = True
-        return self._decode(run(self._layer().compute(request, tags, self._fill_grace(key))))
+        return request.decoded(run(self._layer().compute(request, tags, self._fill_grace(key))))
 
     def get_or_load(self, key: str, loader: Callable[..., R], timeout: Timeout = None) -> R:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored."""

@@ -12,10 +12,12 @@ from flask import Flask
 from werkzeug.utils import import_string
 
 from wheelcache import options
+from wheelcache.codec import NOT_DECODED
 from wheelcache.core.contract import MISSING
-from wheelcache.loading.steps import drive
+from wheelcache.loading.steps import StepsTo, drive
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import socket_options
+from wheelcache.near_cache.undecoded_values import NoteUndecoded, read_each, read_or_delete
 from wheelcache.near_cache.written_timeouts import NewTimeout
 
 L2_TAKES: Final = "the name or dotted path of a backend as in CACHE_TYPE, or a cachelib cache"
@@ -42,19 +44,31 @@ def _unknown(result: object) -> None:
 class CachelibStore:
     """A cache of cachelib: see ``near_copies.Store``. It adds its prefix again, which is taken from the final keys."""
 
-    __slots__ = ("_l2", "_prefix")
+    __slots__ = ("_l2", "_note_undecoded", "_prefix")
 
     can_replace = False
     takes_whole_seconds = True
     dropped_count = None
     drive = staticmethod(drive)
 
-    def __init__(self, l2: cachelib.BaseCache) -> None:
+    def __init__(self, l2: cachelib.BaseCache, note_undecoded: NoteUndecoded) -> None:
         self._l2 = l2
+        self._note_undecoded = note_undecoded
         self._prefix = prefix_of(l2)
 
     def get(self, key: str, is_sure: bool = True) -> Any:
-        l2, name = self._l2, self._name(key)
+        try:
+            return self._get(self._name(key), is_sure)
+        except NOT_DECODED:
+            return drive(self._read_again(key, is_sure))
+
+    def _read_again(self, key: str, is_sure: bool = False) -> StepsTo[Any]:
+        name = self._name(key)
+        note = partial(self._note_undecoded, key)
+        return read_or_delete(partial(self._get, name, is_sure), partial(self._l2.delete, name), note)
+
+    def _get(self, name: str, is_sure: bool) -> Any:
+        l2 = self._l2
         value = l2.get(name)
         if value is None:
             if not is_sure or not l2.has(name):
@@ -64,8 +78,11 @@ class CachelibStore:
         return value
 
     def get_many(self, keys: list[str]) -> dict[str, Any]:
-        values = zip(keys, self._values(keys), strict=True)
-        return {key: value for key, value in values if value is not None}
+        try:
+            values = zip(keys, self._values(keys), strict=True)
+            return {key: value for key, value in values if value is not None}
+        except NOT_DECODED:
+            return drive(read_each(keys, self._read_again))
 
     def _values(self, keys: list[str]) -> list[Any]:
         """Return the values, None for missing ones. cachelib sends one command for all, which a Redis Cluster refuses:
@@ -112,7 +129,7 @@ class CachelibStore:
 
     def remove(self, key: str, sealed: Any) -> None:
         l2, name = self._l2, self._name(key)
-        remove_own(l2, key, sealed, partial(l2.get, name), partial(l2.delete, name))
+        remove_own(l2, key, sealed, partial(self.get, key), partial(l2.delete, name))
 
     def get_tokens(self, keys: list[str]) -> dict[str, Any]:
         return self.get_many(keys)

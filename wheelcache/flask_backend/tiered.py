@@ -108,7 +108,7 @@ class TieredCache(EngineBackend):
         # None of its functions refers to the backend.
         tags = StoreTags(level, partial(with_prefix, self._l2_prefix))
         # Flask's calls are synchronous.
-        stores = PerDriver(CachelibStore(l2), None)
+        stores = PerDriver(CachelibStore(l2, level.note_undecoded), None)
         layer = NearCopies(level, stores, tags, self._codec, has_leases=bool(self._fill_waits))
         self._use_layer(layer, followed_cache(engine, checked, has_store=True))
         # The thread refers to the copies, not to the backend, which would otherwise outlive an app that is replaced.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from wheelcache.cache import Cache
-from wheelcache.codec import Codec
+from wheelcache.codec import NOT_DECODED, Codec
 from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.contract import ABSENT, MISSING, STORED
 from wheelcache.errors import MissingKey
@@ -176,15 +176,26 @@ class InMemory:
         self, key: Any, delta: Any, start: Any = MISSING, ttl: float | None = None, *, or_none: bool = False
     ) -> Any:
         encode, decode = self.codec.encode, self.codec.decode
+        was_removed = False
 
         def added(stored: Any) -> Any:
-            value = decode(stored)
+            nonlocal was_removed
+            try:
+                value = decode(stored)
+            except NOT_DECODED as error:
+                self._engine.remove_undecoded(key, stored, error)
+                was_removed = True
+                raise MissingKey(key) from error
             return encode((start if value is None and or_none else value) + delta)
 
         while True:
             try:
                 return decode(self.cache.update(key, added))
             except MissingKey:
+                if was_removed:
+                    # Another caller may have set a new value.
+                    was_removed = False
+                    continue
                 if start is MISSING:
                     return MISSING
                 total = start + delta

@@ -14,6 +14,7 @@ from math import inf
 from typing import Any
 
 from wheelcache import options
+from wheelcache.codec import NOT_DECODED
 from wheelcache.core.contract import HIDDEN, MISSING
 from wheelcache.core.reusable import USUAL, check_reusable
 from wheelcache.keys import callers_tags
@@ -96,6 +97,16 @@ class InTransaction:
     def shows(self, key: Any) -> bool:
         """Return whether the transaction sees the entry below."""
         return self.find(key) is None and not self.hides(key)
+
+    def remove_undecoded(self, key: Any, stored: Any, error: Exception) -> bool:
+        """If the transaction has set ``key`` to ``stored``, which cannot be decoded, delete it there. Return whether it
+        has."""
+        found = self.find(key) if self._followed.overlays else None
+        if type(found) is not Fill or found.value is not stored:
+            return False
+        self._engine.remove_undecoded(key, MISSING, error)
+        self._overlay().delete(key)
+        return True
 
     def missed(self, key: Any) -> None:
         """Note that the transaction missed ``key``, so that its next ``set`` is a fill."""
@@ -239,7 +250,11 @@ class InTransaction:
                 self._made(key)
             return total
         codec = self._below.codec
-        value = codec.decode(found.value)
+        try:
+            value = codec.decode(found.value)
+        except NOT_DECODED as error:
+            self.remove_undecoded(key, found.value, error)
+            return self.add_to(key, delta, start, ttl, or_none=or_none)
         total = (start if value is None and or_none else value) + delta
         self._replace(key, codec.encode(total), found.seconds_left(self._engine.now()), found.origin, found.tags)
         return total

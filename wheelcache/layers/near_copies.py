@@ -9,7 +9,7 @@ from math import floor
 from typing import Any, Protocol
 
 from wheelcache import options
-from wheelcache.codec import Codec
+from wheelcache.codec import NOT_DECODED, Codec
 from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.contract import MISSING
 from wheelcache.layers.in_memory import deletions
@@ -518,6 +518,12 @@ class NearCopies:
                 # Callers that wait for it must look again.
                 self.cache.engine.refuse_fill(key)
                 return
+        try:
+            value = self.codec.decode(fill.value)
+        except NOT_DECODED as error:
+            self.cache.engine.remove_undecoded(key, MISSING, error)
+            self.cache.engine.refuse_fill(key)
+            return
         begun = self.tags.begin(tags, (), others.since)
         fills = {key: CommittedValue(key, others)}
-        drive(self._put(begun, key, self.codec.decode(fill.value), ttl, fills, self.level.marks_commits))
+        drive(self._put(begun, key, value, ttl, fills, self.level.marks_commits))

@@ -14,6 +14,7 @@ from inspect import Parameter, signature
 from typing import Any, Final
 
 from wheelcache import options
+from wheelcache.codec import NOT_DECODED
 from wheelcache.core.contract import Record
 from wheelcache.loading.policy import LoadPolicy
 
@@ -100,7 +101,13 @@ class WithPrevious:
 
     def __call__(self) -> Any:
         self._record = record = self._previous(self._key)
-        return self._loader(previous=None if record is None else self._decode(record.value))
+        previous = None
+        try:
+            previous = None if record is None else self._decode(record.value)
+        except NOT_DECODED:
+            # The loaded value replaces it.
+            self._record = None
+        return self._loader(previous=previous)
 
     def renewed(self) -> Any:
         """Return the previous value, which the last call has passed on, for the result KEEP."""

@@ -18,8 +18,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from inspect import isawaitable
 from typing import Any, Final, cast
 
+from wheelcache.codec import NOT_DECODED
 from wheelcache.coherence.key_stamps import KeyStamps
-from wheelcache.core.access import MAX_FAST_TTL, SECONDS, TTL, Lifetime
+from wheelcache.core.access import MAX_FAST_TTL, SECONDS, TTL, Lifetime, Serialized
 from wheelcache.core.contract import MISSING, Core, Record, Times
 from wheelcache.errors import LoadDeadlock, LoadTimeout
 from wheelcache.keys import KeyProxies, unwrap
@@ -165,7 +166,8 @@ class Loads:
             loader, ttl: see ``LoadRequest``.
             previous: returns the entry with the value that the loader replaces; by default the one in the cache, or
                 none if ``is_alone``.
-            encode, decode: convert a value to its stored form and back. By default, the value is stored as it is.
+            encode, decode: convert a value to its stored form and back. By default, the value is stored as it is. If
+                only ``decode`` is left out, ``get`` returns the stored form.
             passes_previous: whether ``loader`` receives the previous value; None if its parameters decide.
             is_alone: whether the caller computes the value for itself. Then the TTL is not checked.
 
@@ -184,7 +186,7 @@ class Loads:
                 previous = _no_previous if is_alone else self.previous
             loader = WithPrevious(key, loader, previous, decode)
         names = self._target.tag_names(plain, tags) if tags or type(plain) is not str else ()
-        request = LoadRequest(plain, key, loader, ttl, policy, names, encode)
+        request = LoadRequest(plain, key, loader, ttl, policy, names, encode, decode)
         if is_alone:
             request.is_alone, request.is_at_once = True, False
         return request
@@ -278,23 +280,26 @@ class Loads:
     # A look-up.
 
     def get(self, request: LoadRequest, found: Any = MISSING) -> Any:
-        """Return the value of a key for which a ``find`` returned ``found``. If that is MISSING, and no other caller
-        computes the value, this thread does. Otherwise, the value is refreshed.
+        """Return the value of a key for which a ``find`` returned ``found``, decoded. If that is MISSING, and no other
+        caller computes the value, this thread does. Otherwise, the value is refreshed.
+
+        If the value of another caller cannot be decoded, this one loads it again.
 
         Raises:
             LoadDeadlock: if the loader needs the key that it loads, itself or through other loaders.
             LoadTimeout: if the timeout has passed and there is no stale value.
         """
-        if request.is_at_once and found is MISSING:
-            turn, found = Turn(self.turns, request.key, request.watched, request.names), TAKEN
+        if found is not MISSING:
+            return result(drive(self.refresh(request, found)))
+        stored = TAKEN
+        if request.is_at_once:
+            turn = Turn(self.turns, request.key, request.watched, request.names)
             try:
-                found = self.begin(turn, request)
-                if found is MISSING:
-                    return self.finish(turn, request, request.complete(request.loader()))
-                if found is not TAKEN:
-                    return found
+                stored = self.begin(turn, request)
+                if stored is MISSING:
+                    stored = self.finish(turn, request, request.complete(request.loader()))
             except BaseException as error:
-                if found is MISSING:
+                if stored is MISSING:
                     self.fail(turn, request, error)
                 raise
             finally:
@@ -303,23 +308,31 @@ class Loads:
                     turn.close()
                 finally:
                     turn.close()
-            found = MISSING
-        return result(drive(self.load(request) if found is MISSING else self.refresh(request, found)))
+        if stored is TAKEN:
+            stored = result(drive(self.load(request)))
+        if type(stored) is not Serialized:
+            return stored
+        try:
+            return request.decode(stored)
+        except NOT_DECODED as error:
+            again = self._again(request, stored, error)
+        return request.computed if again is None else self.get(again)
 
     async def aget(self, request: LoadRequest, found: Any = MISSING) -> Any:
         """Do the same as ``get`` in a task, and await an awaitable result of the loader."""
-        if request.is_at_once and found is MISSING:
-            turn, found = Turn(self.turns, request.key, request.watched, request.names), TAKEN
+        if found is not MISSING:
+            return result(await drive_async(self.refresh(request, found)))
+        stored = TAKEN
+        if request.is_at_once:
+            turn = Turn(self.turns, request.key, request.watched, request.names)
             try:
-                found = self.begin(turn, request)
-                if found is MISSING:
+                stored = self.begin(turn, request)
+                if stored is MISSING:
                     value = request.loader()
                     value = request.complete(await value if isawaitable(value) else value)
-                    return self.finish(turn, request, value)
-                if found is not TAKEN:
-                    return found
+                    stored = self.finish(turn, request, value)
             except BaseException as error:
-                if found is MISSING:
+                if stored is MISSING:
                     self.fail(turn, request, error)
                 raise
             finally:
@@ -327,8 +340,21 @@ class Loads:
                     turn.close()
                 finally:
                     turn.close()
-            found = MISSING
-        return result(await drive_async(self.load(request) if found is MISSING else self.refresh(request, found)))
+        if stored is TAKEN:
+            stored = result(await drive_async(self.load(request)))
+        if type(stored) is not Serialized:
+            return stored
+        try:
+            return request.decode(stored)
+        except NOT_DECODED as error:
+            again = self._again(request, stored, error)
+        return request.computed if again is None else await self.aget(again)
+
+    def _again(self, request: LoadRequest, stored: Any, error: Exception) -> LoadRequest | None:
+        """Remove a value that cannot be decoded. Return the request of another one, or None if the caller of
+        ``request`` has computed the value."""
+        self._target.remove_undecoded(request.key, stored, error)
+        return request.again() if request.computed is MISSING else None
 
     def begin(self, turn: Turn, request: LoadRequest) -> Any:
         """Begin to compute the value of a request. Return MISSING if ``turn`` leads, so that the caller computes the

@@ -10,6 +10,7 @@ from functools import partial, wraps
 from inspect import Parameter, Signature, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol, Self, TypeVar, overload
 
+from wheelcache.codec import NOT_DECODED
 from wheelcache.core import CacheAccess
 from wheelcache.core.access import Serialized
 from wheelcache.core.contract import MISSING
@@ -171,7 +172,7 @@ class Place(Protocol):
         group: the first item of its keys.
         find: returns the stored value of a key, or the default, if that takes one step.
         restore: returns the value of a stored object that is Serialized.
-        get, aget: return the stored value of a request: see ``Loads``.
+        get, aget: return the value of a request: see ``Loads``.
     """
 
     group: str
@@ -190,12 +191,12 @@ class Place(Protocol):
     def seek(
         self, made: Any, found: Any, loader: Callable[..., Any], call: Arguments, count: Callable[[bool], object]
     ) -> tuple[Any, Wanted]:
-        """Return the stored value and None. If the value must be computed or refreshed, return ``found`` and the
-        request of the value, or steps to it.
+        """Return the value that was found, decoded, and None. If it must be computed or refreshed, return MISSING or
+        that value, and the request of the value, or steps to it.
 
         Args:
             made: see ``key``.
-            found: the result of ``find``; MISSING if it was not called, or failed.
+            found: the result of ``find``, a stored object; MISSING if it was not called, or failed.
             loader: calls the function, and counts the call.
             count: receives whether a value was found, from steps; otherwise, the caller counts.
         """
@@ -341,17 +342,20 @@ def memoized_in(
                 # The arguments cannot be a key. ``seek`` raises an error that explains this.
                 found = MISSING
             if found is not MISSING and not always_looks:
-                next(hit)
-            else:
-                found, wanted = seek(made, found, args, kwargs)
-                if isinstance(wanted, LoadRequest):
-                    try:
-                        found = await aget(wanted, found)
-                    finally:
-                        count(wanted.is_hit)
-                elif wanted is not None:
-                    return await run_async(wanted)
-            return restore(found) if type(found) is Serialized else found
+                try:
+                    value = restore(found) if type(found) is Serialized else found
+                    next(hit)
+                    return value
+                except NOT_DECODED:
+                    # ``seek`` handles this.
+                    pass
+            value, wanted = seek(made, found, args, kwargs)
+            if isinstance(wanted, LoadRequest):
+                try:
+                    return await aget(wanted, value)
+                finally:
+                    count(wanted.is_hit)
+            return value if wanted is None else await run_async(wanted)
 
     else:
 
@@ -363,19 +367,20 @@ def memoized_in(
             except TypeError:
                 found = MISSING
             if found is not MISSING and not always_looks:
-                next(hit)
-            else:
-                found, wanted = seek(made, found, args, kwargs)
-                if isinstance(wanted, LoadRequest):
-                    # Called here, as the steps are: every call between two functions counts towards the limit of
-                    # recursion.
-                    try:
-                        found = get(wanted, found)
-                    finally:
-                        next(hit if wanted.is_hit else misses.ticks)
-                elif wanted is not None:
-                    return result(drive(wanted))
-            return restore(found) if type(found) is Serialized else found
+                try:
+                    value = restore(found) if type(found) is Serialized else found
+                    next(hit)
+                    return value
+                except NOT_DECODED:
+                    pass
+            value, wanted = seek(made, found, args, kwargs)
+            if isinstance(wanted, LoadRequest):
+                # Called here, as the steps are: every call between two functions counts towards the limit of recursion.
+                try:
+                    return get(wanted, value)
+                finally:
+                    next(hit if wanted.is_hit else misses.ticks)
+            return value if wanted is None else result(drive(wanted))
 
     def cache_delete(*args: Any, **kwargs: Any) -> bool:
         here = found_place()

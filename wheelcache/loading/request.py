@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
+from wheelcache.codec import NOT_DECODED
 from wheelcache.core.access import TTL
-from wheelcache.core.contract import Removals, TagName, Watch
+from wheelcache.core.contract import MISSING, Removals, TagName, Watch
 from wheelcache.core.reusable import USUAL, check_reusable
 from wheelcache.loading.adaptive import KEEP, WithPrevious, no_previous, seconds_for
 from wheelcache.loading.policy import PLAIN, LoadPolicy
-from wheelcache.loading.steps import InSteps, Loader, Steps, call
+from wheelcache.loading.steps import InSteps, Loader, Steps, as_it_is, call
 
 Stored = tuple[int, Removals | None]
 """The outcome of ``core.set``, and the entries that it removed."""
@@ -29,8 +31,11 @@ class LoadRequest:
         ttl: the seconds for which the value is fresh, None for no expiry, or a function of the value.
         names: the tags of the entry, by their names in the core.
         encode: returns the stored form of a value; None if values are stored as they are.
+        decode: returns the value of a stored form.
 
     Attributes:
+        computed: the value whose stored form ``complete`` has returned, if that is another object; otherwise MISSING.
+        decode: see above.
         watched: the key in the core whose writes outdate the value; usually ``key``.
         ttl: the seconds for which the value is fresh; None for no expiry. ``complete`` finds those of a function.
         fresh_until: the end of the freshness of the entry that is refreshed.
@@ -47,6 +52,7 @@ class LoadRequest:
         may_wait: whether the caller may wait for other loads of the key.
         started: the time on the cache's clock at which its own load began.
         contexts: entered around the load if it runs in the background: see ``background.made_for_load``.
+        is_repeated: whether a result of the same request was not decoded.
     """
 
     # The values of the class: most requests change few of them.
@@ -62,6 +68,8 @@ class LoadRequest:
     given_up = False
     may_wait = True
     started = 0.0
+    computed: Any = MISSING
+    is_repeated = False
     contexts: Sequence[AbstractContextManager[Any]] = ()
     _ttl_of: Callable[[Any], Any] | None = None
 
@@ -74,6 +82,7 @@ class LoadRequest:
         policy: LoadPolicy = PLAIN,
         names: tuple[TagName, ...] = (),
         encode: Callable[[Any], Any] | None = None,
+        decode: Callable[[Any], Any] = as_it_is,
     ) -> None:
         self.key = self.watched = key
         self.caller_key = caller_key
@@ -82,6 +91,7 @@ class LoadRequest:
         self.is_at_once = policy.is_at_once and type(loader) is not InSteps
         self.names = names
         self._encode = encode
+        self.decode = decode
         if callable(ttl):
             self._ttl_of = ttl
         else:
@@ -105,9 +115,31 @@ class LoadRequest:
         if type(value) not in USUAL:
             check_reusable(value)
         stored = value if self._encode is None else self._encode(value)
+        if stored is not value:
+            self.computed = value
         if self._ttl_of is not None and not (value is None and self.policy.negative_ttl is not None):
             self.ttl = seconds_for(self._ttl_of, value)
         return stored
+
+    def decoded(self, stored: Any) -> Any:
+        """Return the value of the stored form that ``complete`` has returned. If it cannot be decoded, this is the
+        computed object itself, which no other caller then has."""
+        try:
+            return self.decode(stored)
+        except NOT_DECODED:
+            if self.computed is MISSING:
+                raise
+            return self.computed
+
+    def again(self) -> LoadRequest:
+        """Return a request of the same value, after that of another caller was not decoded. If it was found, it is
+        loaded again, once. If it was just computed, the next one may be like it, so this caller computes its own."""
+        again = copy(self)
+        again.is_repeated = True
+        if self.is_repeated or not self.is_hit:
+            again.is_alone, again.is_at_once, again._encode = True, False, None
+        self.is_hit = again.is_hit = again.given_up = False
+        return again
 
     def lifetime(self, stored: Any) -> tuple[float | None, float]:
         """Return the TTL of the stored form of a value, and its grace."""
@@ -204,6 +236,9 @@ class Target(Protocol):
 
     def discard(self, key: Any) -> None:
         """Remove an entry that is stale or not current, and notify the listener."""
+
+    def remove_undecoded(self, key: Any, value: Any, error: Exception) -> None:
+        """Remove the entry of ``key`` if it has this value, which cannot be decoded, and log that."""
 
     def delete(self, key: Any) -> object:
         """Remove an entry, and notify the listener and the other processes."""

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from wheelcache.cache import Cache
-from wheelcache.codec import Codec
+from wheelcache.codec import NOT_DECODED, Codec
 from wheelcache.core.contract import MISSING, Record, Watch
 from wheelcache.errors import CacheClosed
 from wheelcache.loading.adaptive import WithPrevious, takes_previous
@@ -94,10 +94,11 @@ class GetOrAdd:
         is_computed: see ``LoadRequest``.
 
     Attributes:
+        computed: the value that this caller has computed; MISSING before that.
         watch: begun before the key was looked up first; None if that is unknown.
     """
 
-    __slots__ = ("add", "begin", "codec", "grace", "is_computed", "key", "loader", "read", "tags", "watch")
+    __slots__ = ("add", "begin", "codec", "computed", "grace", "is_computed", "key", "loader", "read", "tags", "watch")
 
     def __init__(
         self,
@@ -121,6 +122,7 @@ class GetOrAdd:
         self.tags = tags
         self.begin = begin
         self.is_computed = is_computed
+        self.computed: Any = MISSING
         self.watch: Watch | None = None
 
     def request(self, previous: Callable[[Any], Record | None]) -> LoadRequest:
@@ -248,6 +250,10 @@ class NearCache:
     def missed(self, key: Any) -> None:
         """Note that the running thread or task missed ``key``: its next write of it answers the miss."""
         self._misses.note(key)
+
+    def note_undecoded(self, key: str, error: Exception) -> None:
+        """Log that a value was deleted from the store, since it cannot be decoded."""
+        self._engine.remove_undecoded(key, MISSING, error)
 
     def may_be_marked(self, keys: Iterable[Any]) -> bool:
         """Return whether a write of ``keys`` by the running thread or task answers a miss, and a commit in progress may
@@ -435,7 +441,10 @@ class NearCache:
             except Exception as error:
                 return None, error
             if stored is not MISSING:
-                return op.codec.decode(stored), None
+                try:
+                    return op.codec.decode(stored), None
+                except NOT_DECODED as error:
+                    self._engine.remove_undecoded(op.key, stored, error)
             return (yield from self.add_missing(op, here))
         finally:
             op.watch.close()
@@ -447,6 +456,7 @@ class NearCache:
             op.key, InSteps(partial(self._compute, op, here, None)), self.policy_of(op.key, op.grace), op.tags
         )
         turn, stored = loads.turn(request), TAKEN
+        error: BaseException | None = None
         try:
             if request.policy.is_at_once:
                 stored = loads.begin(turn, request)
@@ -458,18 +468,30 @@ class NearCache:
                     loads.fail(turn, request, error)
             elif stored is TAKEN:
                 stored, error = yield from loads.load(request)
-            else:
-                error = None
-            return (op.codec.decode(stored), None) if error is None else (None, error)
-        except BaseException as error:
+        except BaseException as raised:
             if stored is MISSING:
-                loads.fail(turn, request, error)
+                loads.fail(turn, request, raised)
             raise
         finally:
             try:
                 turn.close()
             finally:
                 turn.close()
+        return (None, error) if error is not None else (yield from self._decoded(op, stored))
+
+    def _decoded(self, op: GetOrAdd, stored: Any) -> Steps:
+        """Return the value of ``add_missing``. If it cannot be decoded, this is the object that this caller has
+        computed. If another caller has, this one computes a value for itself, which is not stored."""
+        try:
+            return op.codec.decode(stored), None
+        except NOT_DECODED as error:
+            self._engine.remove_undecoded(op.key, stored, error)
+        if op.computed is not MISSING:
+            return op.computed, None
+        request = op.request(self.previous)
+        # Its look-up has ended.
+        request.is_counted, request.is_computed = True, op.is_computed
+        return (yield from self._loads.compute(request))
 
     def _compute(self, op: GetOrAdd, here: PerDriver | None, turn: Turn | None) -> Steps:
         """Compute and store a value.
@@ -488,6 +510,7 @@ class NearCache:
         value, error = yield from computed(op.request(self.previous))
         if error is not None:
             return None, error
+        op.computed = value
         if (yield from op.add(value, {op.key: computation})):
             return Unstored(op.codec.encode(value), op.is_computed), None
         # Another caller has written the key, or the store could not keep the value.

@@ -19,18 +19,14 @@ An exception that a healthy store would raise as well, because of the key, the v
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Final
 
+from wheelcache.codec import NOT_DECODED
 from wheelcache.near_cache.socket_options import CACHELIB_REDIS, DJANGO_REDIS, PYMEMCACHE
 
-ABOUT_THE_VALUE: Final = (
-    *(TypeError, ValueError, LookupError, AttributeError, pickle.PickleError),
-    # Unpickling raises these if a class was moved or the pickle is truncated.
-    *(ImportError, EOFError, RecursionError),
-)
+ABOUT_THE_VALUE: Final = (*NOT_DECODED, RecursionError)
 
 ABOUT_THE_CALL: Final = (
     "ResponseError",

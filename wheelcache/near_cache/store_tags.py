@@ -21,6 +21,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
 
+from wheelcache.codec import NOT_DECODED
 from wheelcache.core.access import is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.core.reusable import check_reusable
@@ -145,6 +146,9 @@ class StoreTags:
             return total
         if isinstance(error, Exception) and not self._is_outage(error):
             found = yield from step(partial(l2.get, key))
+            if found is MISSING and isinstance(error, NOT_DECODED):
+                # If the number could not be decoded, that look-up has deleted it.
+                return (yield from step(count))
             if (yield from self._is_over(l2, found)):
                 yield from step(partial(l2.delete, key))
                 return (yield from step(count))

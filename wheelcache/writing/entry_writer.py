@@ -11,6 +11,7 @@ from math import inf
 from typing import Any, Final
 
 from wheelcache import options
+from wheelcache.codec import UndecodedLog
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.misses import INVALIDATES, Misses, MissSeen
 from wheelcache.coherence.write_moments import WriteMoments
@@ -71,7 +72,7 @@ class EntryWriter(WriteState):
     """
 
     __slots__ = (
-        *("_start_jobs", "_core", "_driver", "_keys", "_gate", "_ttl", "_weigher"),
+        *("_start_jobs", "_core", "_driver", "_keys", "_gate", "_ttl", "_undecoded", "_weigher"),
         *("has_weigher", "listener", "misses", "name", "stamps"),
     )
 
@@ -104,6 +105,7 @@ class EntryWriter(WriteState):
         self._ttl = ttl
         self._gate = gate
         self._start_jobs = start_jobs
+        self._undecoded = UndecodedLog(name, driver.clock)
         self.moments: WriteMoments | None = None
         self.usual_outcome = NOTHING_YET
         self.listen(listener.function)
@@ -486,6 +488,17 @@ class EntryWriter(WriteState):
         removed = self.listener.list()
         self._core.delete(key, only=DEAD, cause=cause, removed=removed)
         self.listener.notify(removed)
+
+    def remove_undecoded(self, key: Any, value: Any, error: Exception, *, was_hit: bool = False) -> None:
+        """Remove the entry of ``key`` if it has this ``value``, whose decoding has raised ``error``, and log that.
+
+        Args:
+            was_hit: whether the look-up was counted as a hit, which is taken back. The caller counts it as a miss.
+        """
+        removed = self.listener.list()
+        self._core.remove_value(key, value, removed, was_hit=was_hit)
+        self.listener.notify(removed)
+        self._undecoded.note(unwrap(key), error)
 
     def remove(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
         """Remove an entry, which ends no lease and no miss."""
