@@ -258,7 +258,8 @@ def test_what_the_page_calls_a_part_of_a_file_is_in_that_file():
 
 HEART = {
     *("backend_access", "busiest", "cache", "cache_parts", "codec", "coherence", "core", "engine", "errors"),
-    *("glob_pattern", "keys", "layers", "lazy_names", "leases", "loading", "observability", "option_table", "options"),
+    *("glob_pattern", "keys", "layers", "lazy_names", "leases", "loading", "machine_clock", "observability"),
+    *("option_table", "options"),
     *("persistence", "readable", "runtime", "saved_timers", "stats", "timer_wheel", "timers", "transactions", "turns"),
     "writing",
 }

@@ -341,6 +341,8 @@ MUTANTS = [
         "                    self._misses.begin(key)",
         "                    pass",
         ("tests/backends/test_load_counts.py",),
+    ),
+    Mutant(
         "a value that is set in place of one that cannot be decoded stays",
         "core/_core.pyx",
         "if index and at(&self.map.entries, index).value == <PyObject *>value:",

@@ -21,7 +21,7 @@ from wheelcache.backend_access import NOTHING, BackendAccess, checked_tags
 from wheelcache.cache import Cache
 from wheelcache.codec import NOT_DECODED
 from wheelcache.core.access import NO_TAGS, Serialized, is_printable
-from wheelcache.core.contract import MISSING
+from wheelcache.core.contract import HIDDEN, MISSING
 from wheelcache.django_backend.database_bus import inserted
 from wheelcache.django_backend.direct_access import follow_setting
 from wheelcache.django_backend.page_views import page_views
@@ -239,6 +239,11 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         if self._warns_as_django:
             self.validate_key(cache_key)
         return (cache_key,)
+
+    def _is_deleted_by_transaction(self, key: str, version: int | None) -> bool:
+        """Return whether the open transaction has deleted ``key``."""
+        layer = self._layer(key)
+        return layer is not self._shared and layer.find(self._key(key, version)) is HIDDEN
 
     def add(
         self,

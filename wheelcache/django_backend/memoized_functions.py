@@ -49,7 +49,7 @@ from wheelcache.loading.memoize import (
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
 from wheelcache.loading.request import LoadRequest
 from wheelcache.loading.steps import Call, Outcome, PerDriver, Steps, drive, result
-from wheelcache.near_cache.undecoded_values import read_or_delete
+from wheelcache.loading.undecoded_values import read_or_delete
 from wheelcache.runtime.clock import SystemClock
 
 
@@ -344,7 +344,7 @@ class _Elsewhere:
         if made is not None:
             return made, None
         new = secrets.token_hex(8)
-        if isinstance(backend, TieredCache) and backend._is_deleted_by_transaction(start, version):
+        if isinstance(backend, WheelCache) and backend._is_deleted_by_transaction(start, version):
             own: Outcome = yield Call(lambda: here.get_or_set(start, new, None, version=version))
             return own
         if result((yield Call(lambda: here.add(start, new, None, version=version)))):

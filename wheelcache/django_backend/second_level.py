@@ -15,6 +15,7 @@ from django.utils.module_loading import import_string
 from wheelcache.codec import NOT_DECODED
 from wheelcache.core.contract import MISSING
 from wheelcache.loading.steps import StepsTo, call_now, drive, then
+from wheelcache.loading.undecoded_values import NoteUndecoded, awaited, read_each, read_or_delete
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import (
     DJANGO_REDIS,
@@ -23,7 +24,6 @@ from wheelcache.near_cache.socket_options import (
     socket_options,
     well_known,
 )
-from wheelcache.near_cache.undecoded_values import NoteUndecoded, awaited, read_each, read_or_delete
 from wheelcache.near_cache.written_timeouts import NewTimeout
 
 SERVE_ALL_THREADS: Final = {

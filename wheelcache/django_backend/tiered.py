@@ -17,7 +17,7 @@ from django.utils.module_loading import import_string
 
 from wheelcache.backend_access import NOTHING, checked_tags
 from wheelcache.core.access import NO_TAGS, is_printable
-from wheelcache.core.contract import HIDDEN, MISSING
+from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.database_bus import inserted
 from wheelcache.django_backend.redis_calls import Awaited, selection
@@ -244,11 +244,6 @@ class TieredCache(WheelCache):
             is_computed=is_computed,
             is_missing=is_missing,
         )
-
-    def _is_deleted_by_transaction(self, key: str, version: int | None) -> bool:
-        """Return whether the open transaction has deleted ``key``."""
-        layer = self._layer(key)
-        return layer is not self._shared and layer.find(self._key(key, version)) is HIDDEN
 
     # The calls of django-redis. The other cache must have them; the calls that change a timeout only need ``touch``.
 

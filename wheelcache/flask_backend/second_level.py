@@ -15,9 +15,9 @@ from wheelcache import options
 from wheelcache.codec import NOT_DECODED
 from wheelcache.core.contract import MISSING
 from wheelcache.loading.steps import StepsTo, drive
+from wheelcache.loading.undecoded_values import NoteUndecoded, read_each, read_or_delete
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import socket_options
-from wheelcache.near_cache.undecoded_values import NoteUndecoded, read_each, read_or_delete
 from wheelcache.near_cache.written_timeouts import NewTimeout
 
 L2_TAKES: Final = "the name or dotted path of a backend as in CACHE_TYPE, or a cachelib cache"
