@@ -62,3 +62,17 @@ def test_a_value_that_is_rolled_back_is_not_returned_outside(cache, on_another_c
         assert read(cache) == "rolled back"
         transaction.set_rollback(True)
     assert read(cache) == "committed"
+
+
+@pytest.mark.parametrize("cache", [{"TRANSACTIONS": True}], indirect=True, ids=[""])
+def test_without_autocommit_no_value_is_stored_after_the_check_that_it_is_not_outdated(cache):
+    transaction.set_autocommit(False)
+    try:
+        cache.set("key", "maybe outdated")
+        transaction.commit()
+    finally:
+        transaction.set_autocommit(True)
+    assert cache.get("key") is None
+    with transaction.atomic():
+        cache.set("key", "checked")
+    assert cache.get("key") == "checked"

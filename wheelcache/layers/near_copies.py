@@ -512,6 +512,10 @@ class NearCopies:
         tags: tuple[str, ...],
         others: WritesSince,
     ) -> None:
+        if self.level.is_in_transaction():
+            # Autocommit is off: the store would have the value after the check that others have not outdated it.
+            self.cache.engine.refuse_fill(key)
+            return
         if ttl is not None and self._store.by_thread.takes_whole_seconds:
             ttl = floor(ttl)
             if ttl < 1:
