@@ -342,20 +342,23 @@ def memoized_in(
                 # The arguments cannot be a key. ``seek`` raises an error that explains this.
                 found = MISSING
             if found is not MISSING and not always_looks:
-                try:
-                    value = restore(found) if type(found) is Serialized else found
+                if type(found) is not Serialized:
                     next(hit)
-                    return value
+                    return found
+                try:
+                    found = restore(found)
+                    next(hit)
+                    return found
                 except NOT_DECODED:
                     # ``seek`` handles this.
                     pass
-            value, wanted = seek(made, found, args, kwargs)
+            found, wanted = seek(made, found, args, kwargs)
             if isinstance(wanted, LoadRequest):
                 try:
-                    return await aget(wanted, value)
+                    return await aget(wanted, found)
                 finally:
                     count(wanted.is_hit)
-            return value if wanted is None else await run_async(wanted)
+            return found if wanted is None else await run_async(wanted)
 
     else:
 
@@ -367,20 +370,23 @@ def memoized_in(
             except TypeError:
                 found = MISSING
             if found is not MISSING and not always_looks:
-                try:
-                    value = restore(found) if type(found) is Serialized else found
+                if type(found) is not Serialized:
                     next(hit)
-                    return value
+                    return found
+                try:
+                    found = restore(found)
+                    next(hit)
+                    return found
                 except NOT_DECODED:
                     pass
-            value, wanted = seek(made, found, args, kwargs)
+            found, wanted = seek(made, found, args, kwargs)
             if isinstance(wanted, LoadRequest):
                 # Called here, as the steps are: every call between two functions counts towards the limit of recursion.
                 try:
-                    return get(wanted, value)
+                    return get(wanted, found)
                 finally:
                     next(hit if wanted.is_hit else misses.ticks)
-            return value if wanted is None else result(drive(wanted))
+            return found if wanted is None else result(drive(wanted))
 
     def cache_delete(*args: Any, **kwargs: Any) -> bool:
         here = found_place()
