@@ -340,8 +340,9 @@ class _Elsewhere:
         has cleared the function, its version is its own until the commit.
         """
         start, version = self._start, self._settings.version
-        made = result((yield Call(lambda: here.get(start, None, version=version))))
-        if made is not None:
+        # With MISSING, a miss is not noted: the random string is no computed value.
+        made = result((yield Call(lambda: here.get(start, MISSING, version=version))))
+        if made is not MISSING:
             return made, None
         new = secrets.token_hex(8)
         if isinstance(backend, WheelCache) and backend._is_deleted_by_transaction(start, version):
