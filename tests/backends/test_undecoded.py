@@ -14,6 +14,7 @@ from tests.backends.tiers import TIERS as SYNC
 from tests.backends.tiers import WITH_ASYNC as TIERS
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache.django_backend import memoized_functions
+from wheelcache.near_cache import store_tags
 
 ERRORS = [
     *(pickle.UnpicklingError("truncated"), EOFError(), ModuleNotFoundError("No module named 'shop.old'")),
@@ -319,6 +320,22 @@ def test_a_value_that_another_process_has_set_in_its_place_stays_in_the_store(ti
     monkeypatch.setattr(Moved, "meanwhile", lambda: cache.behind.set("key", ["replaced"]))
     assert cache.get("key") == cache.behind.get("key") == ["replaced"]
     assert lines() == []
+
+
+@pytest.mark.parametrize("kind", ["memory", "files", "redis"])
+def test_a_tag_whose_token_cannot_be_decoded_counts_as_dropped(tier, deploy, lines, monkeypatch, kind):
+    cache = tier(kind)
+    with monkeypatch.context() as patch:
+        patch.setattr(store_tags, "first_token", lambda: Moved(1))
+        for key in ("key", "other"):
+            cache.backend.set(key, "old", tags=["a"])
+    deploy()
+    assert cache.get("key", "default") == "default"
+    assert cache.get_many(["other"]) == {}
+    assert len(lines()) == 1
+    # Not a key that was missed: its new value may be from before the drop.
+    cache.backend.set("new", "repaired", tags=["a"])
+    assert cache.get("new") == "repaired"
 
 
 @pytest.mark.parametrize("tier", SYNC.values(), ids=SYNC, indirect=True)

@@ -179,7 +179,7 @@ class DjangoStore:
         return self.call(remove_own, l2, key, sealed, lambda: drive(self._read_again(l2, key)), partial(l2.delete, key))
 
     def get_tokens(self, keys: list[str]) -> Any:
-        return self.calls.get_many(keys)
+        return self.get_many(keys)
 
     def add_token(self, key: str, token: str) -> Any:
         return self.calls.add(key, token, None)
