@@ -4,6 +4,7 @@ import asyncio
 import logging
 import pickle
 import signal
+import zlib
 
 import pytest
 
@@ -19,7 +20,7 @@ from wheelcache.near_cache import store_tags
 ERRORS = [
     *(pickle.UnpicklingError("truncated"), EOFError(), ModuleNotFoundError("No module named 'shop.old'")),
     *(AttributeError("moved"), TypeError("a new argument"), ValueError("no member"), KeyError("app")),
-    ZeroDivisionError(),
+    *(ZeroDivisionError(), zlib.error("incorrect header")),
 ]
 
 
