@@ -344,6 +344,17 @@ def test_a_value_that_another_process_has_set_in_its_place_stays_in_the_store(ti
     assert lines() == []
 
 
+@pytest.mark.parametrize("tier", [TIERS[name] for name in TIERS if "django" in name], indirect=True)
+def test_a_touch_that_decodes_a_value_finds_none(tier, deploy, lines):
+    cache = tier("files")
+    cache.behind.set("key", Moved(1))
+    deploy()
+    assert not cache.touch("key", 10)
+    assert len(lines()) == 1
+    cache.set("key", 1)
+    assert cache.touch("key", 10)
+
+
 @pytest.mark.parametrize("kind", ["memory", "files", "redis"])
 def test_a_tag_whose_token_cannot_be_decoded_counts_as_dropped(tier, deploy, lines, monkeypatch, kind):
     cache = tier(kind)
