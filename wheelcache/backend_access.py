@@ -144,8 +144,10 @@ class BackendAccess(PrefixAccess):
             if value is not MISSING:
                 return value
         elif found is not HIDDEN:
-            value = self._get_shared(key, NOTHING, version)
-            if value is NOTHING:
+            # A miss with MISSING is not noted: see ``_found_or``.
+            missing = MISSING if default is MISSING else NOTHING
+            value = self._get_shared(key, missing, version)
+            if value is missing:
                 return default
             if not layer.hides(cache_key):
                 return value

@@ -338,6 +338,7 @@ class _Elsewhere:
         has cleared the function, its version is its own until the commit.
         """
         start, version = self._start, self._settings.version
+        # With MISSING, a miss is not noted: the random string is no computed value.
         made = yield from self._read_or_delete(here, start)
         if made is not MISSING:
             return made, None
