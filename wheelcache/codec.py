@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import zlib
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -34,6 +35,8 @@ _ZONES: Final = (type(None), timezone, ZoneInfo)
 NOT_DECODED: Final = (
     *(pickle.PickleError, EOFError, ImportError, AttributeError),
     *(TypeError, ValueError, LookupError, ArithmeticError),
+    # Of a damaged file of Django's FileBasedCache, or of values that an earlier serializer did not compress.
+    zlib.error,
 )
 """The exceptions of a deserializer which mean that a stored value cannot be decoded, for example because a deploy has
 moved or changed its class. The value is then deleted, and the look-up is a miss.

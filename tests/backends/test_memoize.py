@@ -171,11 +171,17 @@ def lambda_of(memoize, n):
     return memoize(60)((lambda: [1]) if n == 1 else (lambda: [2]))
 
 
+def named_partial(memoize, n):
+    function = partial(lambda n: [n], n)
+    function.__module__, function.__name__, function.__qualname__ = __name__, "price", "price"
+    return memoize(60)(function)
+
+
 def bound_method(memoize, n):
     return memoize(60)(Bound(n).price)
 
 
-@pytest.mark.parametrize("make", [made_by_factory, of_local_class, lambda_of, bound_method])
+@pytest.mark.parametrize("make", [made_by_factory, of_local_class, lambda_of, named_partial, bound_method])
 def test_functions_of_one_name_have_values_of_their_own(site, make):
     functions = [make(site.memoize, n) for n in (1, 2)]
     for _ in range(2):

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import pickle
 import signal
+import zlib
 
 import pytest
 
@@ -14,11 +15,12 @@ from tests.backends.tiers import TIERS as SYNC
 from tests.backends.tiers import WITH_ASYNC as TIERS
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache.django_backend import memoized_functions
+from wheelcache.near_cache import store_tags
 
 ERRORS = [
     *(pickle.UnpicklingError("truncated"), EOFError(), ModuleNotFoundError("No module named 'shop.old'")),
     *(AttributeError("moved"), TypeError("a new argument"), ValueError("no member"), KeyError("app")),
-    ZeroDivisionError(),
+    *(ZeroDivisionError(), zlib.error("incorrect header")),
 ]
 
 
@@ -33,6 +35,9 @@ class Moved:
 
     def __reduce__(self):
         return _decoded, (self.number,)
+
+    def __str__(self):
+        return "moved"
 
     def __eq__(self, other):
         return type(other) is Moved and other.number == self.number
@@ -262,6 +267,24 @@ def test_the_result_of_a_memoized_function_is_computed_again(site, deploy, lines
     assert len(lines()) == 1
 
 
+@pytest.mark.parametrize("site", [name for name in ALL if "django" in name], indirect=True)
+def test_a_version_of_a_memoized_function_that_cannot_be_decoded_is_made_again(site, deploy, monkeypatch):
+    runs = []
+
+    @site.memoize(60)
+    def value():
+        runs.append(1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(memoized_functions.secrets, "token_hex", lambda size: Moved(1))
+        value()
+    deploy()
+    value()
+    before = len(runs)
+    value()
+    assert len(runs) == before
+
+
 @pytest.mark.parametrize("site", SHARING, indirect=True)
 def test_callers_that_wait_for_such_a_result_compute_their_own(site, deploy, in_thread):
     runs = []
@@ -319,6 +342,33 @@ def test_a_value_that_another_process_has_set_in_its_place_stays_in_the_store(ti
     monkeypatch.setattr(Moved, "meanwhile", lambda: cache.behind.set("key", ["replaced"]))
     assert cache.get("key") == cache.behind.get("key") == ["replaced"]
     assert lines() == []
+
+
+@pytest.mark.parametrize("tier", [TIERS[name] for name in TIERS if "django" in name], indirect=True)
+def test_a_touch_that_decodes_a_value_finds_none(tier, deploy, lines):
+    cache = tier("files")
+    cache.behind.set("key", Moved(1))
+    deploy()
+    assert not cache.touch("key", 10)
+    assert len(lines()) == 1
+    cache.set("key", 1)
+    assert cache.touch("key", 10)
+
+
+@pytest.mark.parametrize("kind", ["memory", "files", "redis"])
+def test_a_tag_whose_token_cannot_be_decoded_counts_as_dropped(tier, deploy, lines, monkeypatch, kind):
+    cache = tier(kind)
+    with monkeypatch.context() as patch:
+        patch.setattr(store_tags, "first_token", lambda: Moved(1))
+        for key in ("key", "other"):
+            cache.backend.set(key, "old", tags=["a"])
+    deploy()
+    assert cache.get("key", "default") == "default"
+    assert cache.get_many(["other"]) == {}
+    assert len(lines()) == 1
+    # Not a key that was missed: its new value may be from before the drop.
+    cache.backend.set("new", "repaired", tags=["a"])
+    assert cache.get("new") == "repaired"
 
 
 @pytest.mark.parametrize("tier", SYNC.values(), ids=SYNC, indirect=True)

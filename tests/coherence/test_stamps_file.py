@@ -229,6 +229,31 @@ def test_the_slot_of_a_key_is_the_same_in_every_process(tmp_path, map_stamps):
         assert process.communicate(timeout=250)[0] == here
 
 
+def test_a_process_that_finds_the_new_stamp_of_a_clear_finds_all_its_invalidation_words(tmp_path, map_stamps):
+    """Otherwise, a page that was outdated together with its list of headers would be kept: see ``Misses.fill``."""
+    stamps = map_stamps()
+    script = f"""
+        import sys
+        from pathlib import Path
+        from wheelcache import Cache
+        from wheelcache.coherence.shared_stamps import SharedStamps
+        cache = Cache(stamps=SharedStamps({NAME!r}, Path(sys.argv[1])))
+        while True:
+            cache.clear()
+    """
+    with start(script, tmp_path) as process:
+        try:
+            before = stamps.table[0]
+            assert until(lambda: stamps.table[0] != before)
+            found = set()
+            while len(found) < 20:
+                newest = stamps.table[0]
+                assert stamps.invalidations[-1] >= newest
+                found.add(newest)
+        finally:
+            process.kill()
+
+
 def test_entries_are_lost_to_writes_of_other_keys_as_often_as_the_docstring_says(map_stamps):
     """Make 100 writes per second to random keys and read entries every 10 seconds; with 1,024 slots for more misses."""
     assert 1 - math.exp(-100 * 10 / 65_536) == pytest.approx(0.015, abs=0.0005)

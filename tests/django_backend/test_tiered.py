@@ -265,7 +265,7 @@ def test_behind_a_dummy_nothing_is_ever_kept(tier):
     assert (tier.get("k"), tier.get_many(["k"]), tier.copies()) == (None, {}, [])
 
 
-# A transaction leaves no copies of its database.
+# Within a transaction of the database, no copies are made.
 @pytest.mark.django_db(transaction=True)
 def test_a_table_of_a_database_may_stand_behind(tier):
     tier = tier(behind={"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "cache_table"})

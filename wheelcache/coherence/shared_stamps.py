@@ -24,7 +24,7 @@ invalidate change, and before the stamp. A touch writes its stamp, and uses it o
 the one that its value was filled under. ``incr`` has no such protection: of two processes that count at the same
 moment, each counts on its own.
 
-**Memory order.** A processor may let a later load pass an earlier store, and many let any access pass any other. Three
+**Memory order.** A processor may let a later load pass an earlier store, and many let any access pass any other. Four
 orders are needed, and both cores keep them:
 
 1. A write changes the invalidation word first, then the stamp (store before store). A reader reads them in the same
@@ -36,6 +36,8 @@ orders are needed, and both cores keep them:
    If the word was written before the read, the touch finds it and gives up. If it is written later, its stamp
    overwrites the stamp of the touch.
 3. A fill reads the stamp before its value is computed and once more when it is stored (load before load).
+4. A clear changes the invalidation words of all slots first, then their stamps. So a process that finds the new stamp
+   of one key finds the new invalidation words of all others: ``Misses.fill`` compares those of another key.
 
 The compiled core uses ``__ATOMIC_SEQ_CST`` for every word, and ``__atomic_thread_fence(__ATOMIC_SEQ_CST)`` in a touch:
 on ARM, a sequentially consistent store alone is no full barrier. In the Python core, the interpreter's own locks order

@@ -117,8 +117,10 @@ def is_marked(commits, Py_ssize_t slot):
 cdef void invalidate_all(Stamps *stamps) noexcept:
     cdef Py_ssize_t slot
     if stamps.written:
+        # All invalidation words first: see the fourth order in ``coherence.shared_stamps``.
         for slot in range(stamps.slots):
             store_word(&stamps.invalidations[slot], stamps.next)
+        for slot in range(stamps.slots):
             store_word(&stamps.table[slot], stamps.next)
         stamps.next += 1
 

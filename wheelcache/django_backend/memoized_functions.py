@@ -48,7 +48,7 @@ from wheelcache.loading.memoize import (
 )
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
 from wheelcache.loading.request import LoadRequest
-from wheelcache.loading.steps import Call, Outcome, PerDriver, Steps, drive, result
+from wheelcache.loading.steps import Call, Outcome, PerDriver, Steps, StepsTo, drive, result
 from wheelcache.loading.undecoded_values import read_or_delete
 from wheelcache.runtime.clock import SystemClock
 
@@ -301,9 +301,7 @@ class _Elsewhere:
         made = result((yield from self._version(backend, here)))
         # Without a version, the value is kept under a name that no other call looks for.
         name = self._key_in_cache(made or secrets.token_hex(8), key)
-        # Other caches than those of this package raise an error if the value cannot be decoded.
-        read, delete = partial(here.get, name, MISSING, version=version), partial(here.delete, name, version=version)
-        found = yield from read_or_delete(read, delete, partial(_undecoded(self._settings.alias).note, name))
+        found = yield from self._read_or_delete(here, name)
         count(found is not MISSING)
         if found is not MISSING:
             return found, None
@@ -341,7 +339,7 @@ class _Elsewhere:
         """
         start, version = self._start, self._settings.version
         # With MISSING, a miss is not noted: the random string is no computed value.
-        made = result((yield Call(lambda: here.get(start, MISSING, version=version))))
+        made = yield from self._read_or_delete(here, start)
         if made is not MISSING:
             return made, None
         new = secrets.token_hex(8)
@@ -352,6 +350,13 @@ class _Elsewhere:
             return new, None
         of_others: Outcome = yield Call(lambda: here.get(start, None, version=version))
         return of_others
+
+    def _read_or_delete(self, here: Any, name: str) -> StepsTo[Any]:
+        """Return a value; MISSING if there is none, or if it was deleted, since it cannot be decoded: then other caches
+        than those of this package raise an error."""
+        version = self._settings.version
+        read, delete = partial(here.get, name, MISSING, version=version), partial(here.delete, name, version=version)
+        return read_or_delete(read, delete, partial(_undecoded(self._settings.alias).note, name))
 
     def _key_in_cache(self, made: Any, key: Any) -> str:
         return f"{self._start}.{made}.{_digest(text_of(key[1:], self._name))}"

@@ -14,7 +14,7 @@ from django.utils.module_loading import import_string
 
 from wheelcache.codec import NOT_DECODED
 from wheelcache.core.contract import MISSING
-from wheelcache.loading.steps import StepsTo, call_now, drive, then
+from wheelcache.loading.steps import Call, Outcome, StepsTo, call_now, drive, result, then
 from wheelcache.loading.undecoded_values import NoteUndecoded, awaited, read_each, read_or_delete
 from wheelcache.near_cache.late_values import remove_own
 from wheelcache.near_cache.socket_options import (
@@ -146,7 +146,14 @@ class DjangoStore:
         return then(lambda failed: failed or [], self.calls.set_many(values, ttl))
 
     def touch(self, key: str, ttl: Any) -> Any:
-        return self.calls.touch(key, ttl)
+        return self.drive(self._touch(key, ttl))
+
+    def _touch(self, key: str, ttl: Any) -> StepsTo[Any]:
+        touched: Outcome = yield Call(partial(self.calls.touch, key, ttl))
+        # FileBasedCache decodes the value, which the look-up deletes.
+        if isinstance(touched[1], NOT_DECODED) and (yield from self._read_again(self.calls, key)) is MISSING:
+            return False
+        return result(touched)
 
     def add_to(self, key: str, delta: Any, is_made: bool) -> Any:
         if is_made:
@@ -179,7 +186,7 @@ class DjangoStore:
         return self.call(remove_own, l2, key, sealed, lambda: drive(self._read_again(l2, key)), partial(l2.delete, key))
 
     def get_tokens(self, keys: list[str]) -> Any:
-        return self.calls.get_many(keys)
+        return self.get_many(keys)
 
     def add_token(self, key: str, token: str) -> Any:
         return self.calls.add(key, token, None)

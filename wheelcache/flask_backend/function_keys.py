@@ -15,6 +15,7 @@ import inspect
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, MutableMapping
+from contextlib import suppress
 from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
@@ -109,20 +110,30 @@ class FunctionNumbers:
 
     def add(self, function: Any) -> str:
         """Return the number of a function as a part of keys; an empty string for the first one of its name."""
-        if type(function) is not FunctionType:
-            # The object of a method is a part of its keys, and other objects have no values to mix up.
+        if type(function) is MethodType or not hasattr(function, "__qualname__"):
+            # The object of a method is a part of its keys, and other objects without a name cannot be memoized.
             return ""
         # As ``function_namespace`` makes it.
         name = f"{function.__module__}.{function.__qualname__}".translate(null_control)
         with self._lock:
-            number = self._by_function.get(function)
+            number = self._known(function)
             if number is None:
-                number = self._by_function[function] = self._number(function, name)
+                number = self._number(function, name)
+                with suppress(TypeError):
+                    self._by_function[function] = number
         return number
 
-    def _number(self, function: FunctionType, name: str) -> str:
+    def _known(self, function: Any) -> str | None:
+        # An object that wraps a function may have no hash or no weak references.
+        with suppress(TypeError):
+            return self._by_function.get(function)
+        return None
+
+    def _number(self, function: Any, name: str) -> str:
+        # Other types have a state that is not seen here: a partial with a name, or a decorator of wrapt.
         is_local = "<locals>" in function.__qualname__
-        if function.__closure__ is not None or (is_local and is_in_class(function)):
+        is_plain = type(function) is FunctionType and function.__closure__ is None
+        if not is_plain or (is_local and is_in_class(function)):
             return self._new(name)
         known: MutableMapping[Any, str] = self._nested
         key: Any = name
@@ -138,8 +149,7 @@ class FunctionNumbers:
 
     def find(self, function: Any) -> str:
         """Return the number of a function, given itself or what a decorator has made of it."""
-        itself = getattr(function, "uncached", function)
-        return self._by_function.get(itself, "") if type(itself) is FunctionType else ""
+        return self._known(getattr(function, "uncached", function)) or ""
 
 
 class MemoKeys:
