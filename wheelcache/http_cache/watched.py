@@ -13,13 +13,14 @@ is not stored. Nothing notices that code in C reads a copy of which a method has
 
 from __future__ import annotations
 
+import copyreg
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 from types import CodeType, FrameType
-from typing import Any, Final
+from typing import Any, Final, SupportsIndex
 
 from wheelcache.http_cache.accesses import asks_whether_it_exists, tests_an_attribute
 from wheelcache.http_cache.notes import PageNotes, Uncalled
@@ -192,9 +193,20 @@ def _copies_of(base: Any, kind: Any) -> Any:
         # The hash of a dict is None.
         methods |= {name: make(method) for name in names if (method := getattr(base, name, None)) is not None}
     # Pickles are objects of the framework.
-    methods["__reduce_ex__"] = _reads_all(lambda data, protocol: (base, (base(data),)))
+    methods["__reduce_ex__"] = _reads_all(partial(_reduced, base))
     watched = type(base.__name__, (base,), methods)
     return type(base.__name__, (kind, watched), {"__doc__": base.__doc__})
+
+
+def _reduced(base: Any, data: Any, protocol: SupportsIndex) -> Any:
+    """Return how to pickle a part as an object of the framework."""
+    plain = base.__new__(base)
+    dict.update(plain, dict(dict.items(data)))
+    if hasattr(plain, "__dict__"):
+        vars(plain).update({name: value for name, value in vars(data).items() if name not in ("_part", "_number")})
+    make, *parts = plain.__reduce_ex__(protocol)
+    # ``pickle`` accepts ``__newobj__`` only from objects of the class itself.
+    return base.__new__ if make is copyreg.__newobj__ else make, *parts  # type: ignore[attr-defined]
 
 
 def _reads_one(method: Callable[..., Any]) -> Callable[..., Any]:
