@@ -156,6 +156,8 @@ class Copy:
 
     _part: WatchedPart | None = None
     _number = 0
+    _accessed: tuple[CodeType, int] | None = None
+    """The code that accessed the attribute, and the place in it; None if a wrapper may have kept the copy."""
 
     def _called(self) -> WatchedPart | None:
         """Return the part, of which a method of this copy reads. Return None if the object is no copy."""
@@ -173,7 +175,7 @@ class CookiesCopy(Copy):
         if isinstance(part, WatchedCookies):
             # Django's ``cache_page`` asks this for every page that it stores.
             part.note_presence()
-            if tests_an_attribute(sys._getframe(1)):
+            if self._accessed is not None and tests_an_attribute(sys._getframe(1), self._accessed):
                 self._called()
             return len(part.data) > 0
         return dict.__len__(self) > 0  # type: ignore[arg-type]
@@ -203,7 +205,7 @@ def _reduced(base: Any, data: Any, protocol: SupportsIndex) -> Any:
     plain = base.__new__(base)
     dict.update(plain, dict(dict.items(data)))
     if hasattr(plain, "__dict__"):
-        vars(plain).update({name: value for name, value in vars(data).items() if name not in ("_part", "_number")})
+        vars(plain).update({name: value for name, value in vars(data).items() if name not in vars(Copy)})
     make, *parts = plain.__reduce_ex__(protocol)
     # ``pickle`` accepts ``__newobj__`` only from objects of the class itself.
     return base.__new__ if make is copyreg.__newobj__ else make, *parts  # type: ignore[attr-defined]
@@ -308,6 +310,7 @@ class WatchedPart:
             name: the name of the attribute.
             frame: the frame that accesses it.
         """
+        accesses = frame
         while frame.f_code.co_name in WRAPPERS and frame.f_back is not None:
             frame = frame.f_back
         if asks_whether_it_exists(frame, name):
@@ -316,6 +319,7 @@ class WatchedPart:
         if not self.watch.passes(self.whole, frame):
             if len(places) < MOST_UNCALLED:
                 copy._number = next(self._numbers)
+                copy._accessed = (frame.f_code, frame.f_lasti) if frame is accesses else None
             place = None if notes.traces is None else read_at(self.whole, frame, self.watch.ends)
             places[copy._number or BEYOND] = place
         return copy
