@@ -45,6 +45,7 @@ STORED = {
         Response(NAME.encode(), USUAL | {"x-depends-on": "seen"}),
     ),
     "a value in the URL": ({"Cookie": "name=/people/ada?a=b"}, Response(b"/people/ada?a=b")),
+    "the address of the site": ({"Cookie": "landing=https%3A%2F%2Fexample.com%2F"}, Response(b"https://example.com/")),
     "an empty cookie": ({"Cookie": ""}, Response(NAME.encode())),
     "a body that only looks compressed": (VISITOR, Response(b"\x1f\x8b no gzip")),
 }

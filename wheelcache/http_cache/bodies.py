@@ -76,7 +76,9 @@ def shown_cookie(page: Page, request: Request) -> Refusal | None:
     if len(others) > MOST_VALUES:
         # Before any search, since the URL may be long, too.
         return TOO_MANY
-    known = b"\n".join([url, unquote_to_bytes(url), *keyed])
+    # With both schemes, since a proxy may hide the visitor's.
+    urls = b"http://%b\nhttps://%b" % (url, url)
+    known = b"\n".join([urls, unquote_to_bytes(urls), *keyed])
     values = {
         form: name for name, value in others for form in _forms(value) if len(form) >= SHORTEST and form not in known
     }
