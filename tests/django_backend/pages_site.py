@@ -4,13 +4,16 @@ import copy
 import json
 import pickle
 from contextlib import suppress
+from io import BytesIO
 from itertools import count
 from threading import Lock
+from urllib.parse import unquote
 
 import orjson
 from django.contrib import messages
 from django.core.handlers.asgi import ASGIRequest
-from django.core.handlers.wsgi import WSGIRequest
+from django.core.handlers.base import BaseHandler
+from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
 from django.http import HttpResponse, StreamingHttpResponse
 from django.middleware.csrf import get_token
 from django.template import loader
@@ -134,6 +137,8 @@ REFUSED = {
     "META of a copy of the request": lambda request: dict(copy.copy(request).META)["HTTP_X_FLAVOR"],
     "cookies of a copy, in C": lambda request: orjson.dumps(copy.copy(request).COOKIES),
     "META": lambda request: [*request.META.values()],
+    "META, by another application": lambda request: run(request),
+    "all cookies, by another handler": lambda request: handled(request, "/reading/all%20cookies"),
     "a copy of META": lambda request: request.META.copy(),
     "the user of the server": lambda request: request.META.get("REMOTE_USER"),
     "an entry that only the server knows": lambda request: request.META.get("SSL_CLIENT_S_DN"),
@@ -152,6 +157,7 @@ ASKED = {
     "whether there is a cookie": lambda request: bool(request.COOKIES) or not request.COOKIES,
     "whether there are cookies": lambda request: "some" if request.COOKIES else "none",
     "a single cookie of a variable": lambda request: single(request.COOKIES),
+    "another page, by another handler": lambda request: handled(request, "/plain"),
     "an item that is set": lambda request: request.META.__setitem__("site.item", "value"),
     "items that are set": lambda request: request.META.update({"site.item": "value"}),
     "an attribute of the site's own class": lambda request: of_own_class(request).tenant,
@@ -194,6 +200,20 @@ def of_own_class(request):
 def mixed(request):
     request.__class__ = type("Mixed", (request.__class__,), {"tenant": "mixed"})
     return copy.copy(request)
+
+
+def handled(request, url):
+    handler = BaseHandler()
+    handler.load_middleware()
+    request.path_info = unquote(url)
+    return handler.get_response(request).content
+
+
+def run(request):
+    """Call another application with the environ of the request."""
+    environ = request.META
+    environ.update({"PATH_INFO": "/plain", "wsgi.input": BytesIO(), "wsgi.url_scheme": "http"})
+    return b"".join(WSGIHandler()(environ, lambda status, headers: status.index("200")))
 
 
 def deleted(meta, name):

@@ -176,6 +176,9 @@ class PageMiddleware:
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        if hasattr(request, "page_notes"):
+            # A view calls another handler with its request, which is watched already.
+            return cast(HttpResponseBase, self._get_response(request))
         if self._is_async:
             return self._answer_async(request)
         watch = _begin(request)
@@ -429,8 +432,6 @@ def _watched_request(request: HttpRequest, notes: PageNotes, issued: IssuedToken
 @lru_cache
 def _class_of(base: Any) -> Any:
     """Return the class for requests that Django's handler makes in the class ``base``."""
-    if issubclass(base, _WatchedRequest):
-        return base
     return type(base.__name__, (_WatchedRequest, base), {"__module__": base.__module__})
 
 

@@ -197,7 +197,7 @@ def _copies_of(base: Any, kind: Any) -> Any:
     # Pickles are objects of the framework.
     methods["__reduce_ex__"] = _reads_all(partial(_reduced, base))
     watched = type(base.__name__, (base,), methods)
-    return type(base.__name__, (kind, watched), {"__doc__": base.__doc__})
+    return type(base.__name__, (kind, watched), {"__doc__": base.__doc__, "_base": base})
 
 
 def _reduced(base: Any, data: Any, protocol: SupportsIndex) -> Any:
@@ -284,7 +284,8 @@ class WatchedPart:
         self.data = data
         self.watch = watch
         self.uncalled = Uncalled(self.whole, self.reason, {})
-        base: Any = type(data)
+        # An application inside the site may get the environ of a request that is watched.
+        base: Any = getattr(data, "_base", type(data))
         self._class = _copies_of(base, self.kind)
         # The items as code in C reads them. ``dict.update`` may call methods of other classes than dict.
         self._items = data if type(data) is dict else dict(dict.items(data))
