@@ -135,6 +135,7 @@ REFUSED = {
     "all headers, pickled": lambda request: pickle.loads(pickle.dumps(with_stream(request).headers))["X-Flavor"],
     "META, pickled": lambda request: pickle.loads(pickle.dumps(request.META))["HTTP_X_FLAVOR"],
     "META of a copy of the request": lambda request: dict(copy.copy(request).META)["HTTP_X_FLAVOR"],
+    "cookies that the request keeps, in C": lambda request: kept(request),
     "cookies of a copy, in C": lambda request: orjson.dumps(copy.copy(request).COOKIES),
     "META": lambda request: [*request.META.values()],
     "META, by another application": lambda request: run(request),
@@ -200,6 +201,11 @@ def of_own_class(request):
 def mixed(request):
     request.__class__ = type("Mixed", (request.__class__,), {"tenant": "mixed"})
     return copy.copy(request)
+
+
+def kept(request):
+    request.kept = request.COOKIES
+    return orjson.dumps(request.kept) if request.kept else None
 
 
 def handled(request, url):
