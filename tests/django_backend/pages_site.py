@@ -4,10 +4,16 @@ import copy
 import json
 import pickle
 from contextlib import suppress
+from io import BytesIO
 from itertools import count
+from threading import Lock
+from urllib.parse import unquote
 
 import orjson
 from django.contrib import messages
+from django.core.handlers.asgi import ASGIRequest
+from django.core.handlers.base import BaseHandler
+from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
 from django.http import HttpResponse, StreamingHttpResponse
 from django.middleware.csrf import get_token
 from django.template import loader
@@ -125,12 +131,15 @@ REFUSED = {
     "all headers": lambda request: [*request.headers.items()],
     "all headers, printed": lambda request: str(request.headers),
     "all headers, copied": lambda request: dict(copy.copy(request.headers)),
-    "all headers, copied deeply": lambda request: copy.deepcopy(request.headers)["X-Flavor"],
-    "all headers, pickled": lambda request: pickle.loads(pickle.dumps(request.headers))["X-Flavor"],
+    "all headers, copied deeply": lambda request: copy.deepcopy(with_stream(request).headers)["X-Flavor"],
+    "all headers, pickled": lambda request: pickle.loads(pickle.dumps(with_stream(request).headers))["X-Flavor"],
     "META, pickled": lambda request: pickle.loads(pickle.dumps(request.META))["HTTP_X_FLAVOR"],
     "META of a copy of the request": lambda request: dict(copy.copy(request).META)["HTTP_X_FLAVOR"],
+    "cookies that the request keeps, in C": lambda request: kept(request),
     "cookies of a copy, in C": lambda request: orjson.dumps(copy.copy(request).COOKIES),
     "META": lambda request: [*request.META.values()],
+    "META, by another application": lambda request: run(request),
+    "all cookies, by another handler": lambda request: handled(request, "/reading/all%20cookies"),
     "a copy of META": lambda request: request.META.copy(),
     "the user of the server": lambda request: request.META.get("REMOTE_USER"),
     "an entry that only the server knows": lambda request: request.META.get("SSL_CLIENT_S_DN"),
@@ -149,8 +158,11 @@ ASKED = {
     "whether there is a cookie": lambda request: bool(request.COOKIES) or not request.COOKIES,
     "whether there are cookies": lambda request: "some" if request.COOKIES else "none",
     "a single cookie of a variable": lambda request: single(request.COOKIES),
+    "another page, by another handler": lambda request: handled(request, "/plain"),
     "an item that is set": lambda request: request.META.__setitem__("site.item", "value"),
     "items that are set": lambda request: request.META.update({"site.item": "value"}),
+    "an attribute of the site's own class": lambda request: of_own_class(request).tenant,
+    "an attribute of a class made for the request": lambda request: mixed(request).tenant,
     "an item of an object of the class": lambda request: (
         type(found := request.COOKIES)({"theme": "dark"}) and found.get("theme")
     ),
@@ -163,6 +175,51 @@ DETAILS = {
     "META": "reads all headers",
     "an entry that only the server knows": "reads SSL_CLIENT_S_DN",
 }
+
+
+def with_stream(request):
+    """Add an entry that cannot be copied, such as the streams of a server."""
+    request.META["wsgi.stream"] = Lock()
+    return request
+
+
+class OwnWsgiRequest(WSGIRequest):
+    tenant = "own"
+
+
+class OwnAsgiRequest(ASGIRequest):
+    tenant = "own"
+
+
+def of_own_class(request):
+    """Assign another class, as some sites do."""
+    assert type(request).__module__.startswith("django.core.handlers.")
+    request.__class__ = OwnAsgiRequest if hasattr(request, "scope") else OwnWsgiRequest
+    return request
+
+
+def mixed(request):
+    request.__class__ = type("Mixed", (request.__class__,), {"tenant": "mixed"})
+    return copy.copy(request)
+
+
+def kept(request):
+    request.kept = request.COOKIES
+    return orjson.dumps(request.kept) if request.kept else None
+
+
+def handled(request, url):
+    handler = BaseHandler()
+    handler.load_middleware()
+    request.path_info = unquote(url)
+    return handler.get_response(request).content
+
+
+def run(request):
+    """Call another application with the environ of the request."""
+    environ = request.META
+    environ.update({"PATH_INFO": "/plain", "wsgi.input": BytesIO(), "wsgi.url_scheme": "http"})
+    return b"".join(WSGIHandler()(environ, lambda status, headers: status.index("200")))
 
 
 def deleted(meta, name):

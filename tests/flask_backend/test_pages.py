@@ -245,6 +245,7 @@ ASKED = {
     "response of Werkzeug": lambda: werkzeug.Response("page"),
     "context": lambda: flask.copy_current_request_context(lambda: "page")(),
     "headers": lambda: str(flask.request.headers == flask.request.headers),
+    "file": lambda: flask.send_file(__file__, max_age=60),
     "set": lambda: flask.request.environ.update({"site.item": "value"}) or "page",
 }
 

@@ -90,6 +90,12 @@ def read_in_function(found):
     return None
 
 
+def read_in_method(visit):
+    if visit.prefs:
+        return orjson.dumps(visit.prefs, default=str)
+    return None
+
+
 def read_after_a_method(found):
     found.get("color")
     return orjson.dumps(found)
@@ -107,6 +113,7 @@ IN_C = {
     "a method of dict": lambda read: dict.__repr__(read()),
     "or": lambda read: orjson.dumps(read() or {}, default=str),
     "if": lambda read: read_in_function(read()),
+    "if, of an object": lambda read: read_in_method(Visit(read())),
     "attribute of an object": lambda read: orjson.dumps(vars(Visit(read())), default=str),
 }
 COOKIES = {

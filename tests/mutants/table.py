@@ -518,6 +518,13 @@ MUTANTS = [
         ("tests/flask_backend/test_c_readers.py",),
     ),
     Mutant(
+        "a test of an attribute that keeps the cookies is no question whether there are any",
+        "http_cache/accesses.py",
+        '("LOAD_ATTR", accessed)',
+        '("LOAD_ATTR", before[0].offset)',
+        ("tests/django_backend/pages/test_keys.py",),
+    ),
+    Mutant(
         "a page that shows a cookie on which it does not depend is not stored",
         "http_cache/bodies.py",
         "        if form in shown:",

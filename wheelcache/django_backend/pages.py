@@ -176,6 +176,9 @@ class PageMiddleware:
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        if hasattr(request, "page_notes"):
+            # A view calls another handler with its request, which is watched already.
+            return cast(HttpResponseBase, self._get_response(request))
         if self._is_async:
             return self._answer_async(request)
         watch = _begin(request)
@@ -388,8 +391,7 @@ class _WatchedRequest(HttpRequest):
         issued_tokens: the tokens that Django has made for the request: see ``csrf_tokens``.
     """
 
-    __slots__ = ("issued_tokens", "page_notes")
-
+    # No slots: some sites assign another class to their requests, which must have the same layout.
     issued_tokens: IssuedTokens
     page_notes: PageNotes
 
@@ -400,8 +402,8 @@ class _WatchedRequest(HttpRequest):
     scope = WatchedAttribute()
 
     def __copy__(self) -> _WatchedRequest:
-        copy = _watched_request(self, self.page_notes, self.issued_tokens)
-        copy.__dict__ = {**self._state()[1]}
+        copy: _WatchedRequest = HttpRequest.__new__(type(self))
+        copy.__dict__ = {**self._state()[1], "page_notes": self.page_notes, "issued_tokens": self.issued_tokens}
         return copy
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -411,9 +413,11 @@ class _WatchedRequest(HttpRequest):
 
     def _state(self) -> tuple[Any, Any]:
         """Return the class of Django's request, and the state that it would copy."""
-        base: Any = type(self).__mro__[2]
+        classes: Any = type(self).__mro__
+        base = next(each for each in classes if issubclass(each, HttpRequest) and not issubclass(each, _WatchedRequest))
         plain = HttpRequest.__new__(base)
-        plain.__dict__ = self.__dict__
+        plain.__dict__ = {**self.__dict__}
+        del plain.page_notes, plain.issued_tokens
         return base, plain.__getstate__()
 
 
@@ -428,7 +432,7 @@ def _watched_request(request: HttpRequest, notes: PageNotes, issued: IssuedToken
 @lru_cache
 def _class_of(base: Any) -> Any:
     """Return the class for requests that Django's handler makes in the class ``base``."""
-    return base if issubclass(base, _WatchedRequest) else type(base.__name__, (_WatchedRequest, base), {})
+    return type(base.__name__, (_WatchedRequest, base), {"__module__": base.__module__})
 
 
 class _MetaCopy(Copy):
@@ -523,7 +527,8 @@ class _Headers(HttpHeaders):
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         """Copy and pickle it as headers of Django."""
         self._meta.note_all()
-        return HttpHeaders, (self._meta.data,)
+        # Without the streams of the server, which nobody can copy.
+        return HttpHeaders, ({name: each for name, each in self._meta.data.items() if self.parse_header_name(name)},)
 
 
 class _Scope(WatchedPart):

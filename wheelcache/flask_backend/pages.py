@@ -61,8 +61,8 @@ SERVER: Final = ("SERVER_NAME", "SERVER_PORT")
 READ_SERVER: Final = frozenset([wsgi.get_host.__module__, sansio_request.__name__])
 """The modules of Werkzeug that read it for requests that name no host."""
 
-PASSING: Final = ("flask.app", "flask.ctx")
-"""The modules of Flask that pass on the environ to functions of Werkzeug and to contexts that do not use it."""
+PASSING: Final = ("flask.app", "flask.ctx", "flask.helpers")
+"""The modules of Flask that pass on the environ to functions of Werkzeug, and to functions that do not use it."""
 
 PAGES: Final = "wheelcache.pages"
 """The key of the HTTP caches of an app in its ``extensions``."""

@@ -24,9 +24,16 @@ def asks_whether_it_exists(frame: FrameType, name: str) -> bool:
     return name in frame.f_code.co_consts and _is_hasattr(frame.f_code, frame.f_lasti, name)
 
 
-def tests_an_attribute(frame: FrameType) -> bool:
-    """Return whether a frame that asks a value whether it is true has just got it from an attribute, and drops it."""
-    return _tests(frame.f_code, frame.f_lasti)
+def tests_an_attribute(frame: FrameType, accessed: tuple[CodeType, int]) -> bool:
+    """Return whether a frame that asks a value whether it is true has just got it from an attribute, and drops it.
+
+    An object may keep the value in an attribute of its own, from which code in C reads it later.
+
+    Args:
+        accessed: the code that got the value from the request, and the place in it.
+    """
+    code, place = accessed
+    return frame.f_code is code and _tests(code, frame.f_lasti, place)
 
 
 @lru_cache(1024)
@@ -37,9 +44,9 @@ def _is_hasattr(code: CodeType, place: int, name: str) -> bool:
 
 
 @lru_cache(1024)
-def _tests(code: CodeType, place: int) -> bool:
+def _tests(code: CodeType, place: int, accessed: int) -> bool:
     test, *before = _before(code, place)
-    if not before or before[0].opname != "LOAD_ATTR":
+    if not before or (before[0].opname, before[0].offset) != ("LOAD_ATTR", accessed):
         return False
     return test.opname.startswith(TESTS) or (test.opname in CALLS and _begins_with("bool", before))
 

@@ -70,16 +70,18 @@ def shown_cookie(page: Page, request: Request) -> Refusal | None:
     url = f"{request.host}{request.path}?{request.query}".encode("latin-1", "replace")
     pairs = [(name.strip(), value) for name, _, value in (each.strip().partition(b"=") for each in header.split(b";"))]
     keyed = [value for name, value in pairs if cookie_field(name) in page.fields]
-    known = b"\n".join([url, unquote_to_bytes(url), *keyed])
-    values = {
-        form: name
-        for name, value in pairs
-        if len(value) >= SHORTEST and cookie_field(name) not in page.fields
-        for form in _forms(value)
-        if len(form) >= SHORTEST and form not in known
-    }
-    if len(values) > MOST_VALUES:
+    others = [
+        (name, value) for name, value in pairs if len(value) >= SHORTEST and cookie_field(name) not in page.fields
+    ]
+    if len(others) > MOST_VALUES:
+        # Before any search, since the URL may be long, too.
         return TOO_MANY
+    # With both schemes, since a proxy may hide the visitor's.
+    urls = b"http://%b\nhttps://%b" % (url, url)
+    known = b"\n".join([urls, unquote_to_bytes(urls), *keyed])
+    values = {
+        form: name for name, value in others for form in _forms(value) if len(form) >= SHORTEST and form not in known
+    }
     # Without the zeros of UTF-16.
     shown = values and b"\n".join([_inflated(page.body).replace(b"\0", b""), *(value for _, value in page.headers)])
     for form, name in values.items():

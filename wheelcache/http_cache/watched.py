@@ -13,13 +13,14 @@ is not stored. Nothing notices that code in C reads a copy of which a method has
 
 from __future__ import annotations
 
+import copyreg
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 from types import CodeType, FrameType
-from typing import Any, Final
+from typing import Any, Final, SupportsIndex
 
 from wheelcache.http_cache.accesses import asks_whether_it_exists, tests_an_attribute
 from wheelcache.http_cache.notes import PageNotes, Uncalled
@@ -155,6 +156,8 @@ class Copy:
 
     _part: WatchedPart | None = None
     _number = 0
+    _accessed: tuple[CodeType, int] | None = None
+    """The code that accessed the attribute, and the place in it; None if a wrapper may have kept the copy."""
 
     def _called(self) -> WatchedPart | None:
         """Return the part, of which a method of this copy reads. Return None if the object is no copy."""
@@ -172,7 +175,7 @@ class CookiesCopy(Copy):
         if isinstance(part, WatchedCookies):
             # Django's ``cache_page`` asks this for every page that it stores.
             part.note_presence()
-            if tests_an_attribute(sys._getframe(1)):
+            if self._accessed is not None and tests_an_attribute(sys._getframe(1), self._accessed):
                 self._called()
             return len(part.data) > 0
         return dict.__len__(self) > 0  # type: ignore[arg-type]
@@ -192,9 +195,20 @@ def _copies_of(base: Any, kind: Any) -> Any:
         # The hash of a dict is None.
         methods |= {name: make(method) for name in names if (method := getattr(base, name, None)) is not None}
     # Pickles are objects of the framework.
-    methods["__reduce_ex__"] = _reads_all(lambda data, protocol: (base, (base(data),)))
+    methods["__reduce_ex__"] = _reads_all(partial(_reduced, base))
     watched = type(base.__name__, (base,), methods)
-    return type(base.__name__, (kind, watched), {"__doc__": base.__doc__})
+    return type(base.__name__, (kind, watched), {"__doc__": base.__doc__, "_base": base})
+
+
+def _reduced(base: Any, data: Any, protocol: SupportsIndex) -> Any:
+    """Return how to pickle a part as an object of the framework."""
+    plain = base.__new__(base)
+    dict.update(plain, dict(dict.items(data)))
+    if hasattr(plain, "__dict__"):
+        vars(plain).update({name: value for name, value in vars(data).items() if name not in vars(Copy)})
+    make, *parts = plain.__reduce_ex__(protocol)
+    # ``pickle`` accepts ``__newobj__`` only from objects of the class itself.
+    return base.__new__ if make is copyreg.__newobj__ else make, *parts  # type: ignore[attr-defined]
 
 
 def _reads_one(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -270,7 +284,8 @@ class WatchedPart:
         self.data = data
         self.watch = watch
         self.uncalled = Uncalled(self.whole, self.reason, {})
-        base: Any = type(data)
+        # An application inside the site may get the environ of a request that is watched.
+        base: Any = getattr(data, "_base", type(data))
         self._class = _copies_of(base, self.kind)
         # The items as code in C reads them. ``dict.update`` may call methods of other classes than dict.
         self._items = data if type(data) is dict else dict(dict.items(data))
@@ -296,6 +311,7 @@ class WatchedPart:
             name: the name of the attribute.
             frame: the frame that accesses it.
         """
+        accesses = frame
         while frame.f_code.co_name in WRAPPERS and frame.f_back is not None:
             frame = frame.f_back
         if asks_whether_it_exists(frame, name):
@@ -304,6 +320,7 @@ class WatchedPart:
         if not self.watch.passes(self.whole, frame):
             if len(places) < MOST_UNCALLED:
                 copy._number = next(self._numbers)
+                copy._accessed = (frame.f_code, frame.f_lasti) if frame is accesses else None
             place = None if notes.traces is None else read_at(self.whole, frame, self.watch.ends)
             places[copy._number or BEYOND] = place
         return copy

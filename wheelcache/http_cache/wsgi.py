@@ -336,10 +336,12 @@ class _Exchange:
         self._has_started = True
         if run.is_recording:
             try:
-                self.reply = run.started(_number(status), status, as_bytes(headers))
+                found = as_bytes(headers)
             except UnicodeEncodeError:
-                # Of a header. The server decides about such a response.
+                # The server decides about such a response.
                 run.give_up(UNREADABLE)
+            else:
+                self.reply = run.started(_number(status), status, found)
         if self.reply is not None:
             return partial(self._write, _discard)
         headers = _sent(headers if run.headers is None else as_text(run.headers), run.announcement)

@@ -1,10 +1,12 @@
 """A rehearsal of a Django site: its views are named, its tokens are blank, and its visitors notice nothing."""
 
+import copy
 import json
+import pickle
 from itertools import count
 
 import pytest
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.urls import path
 from django.views.decorators.cache import cache_control
 
@@ -38,13 +40,21 @@ def says(request):
     return HttpResponse("", headers={"Cache-Control": "no-store"})
 
 
+@for_a_minute
+def parameters(request):
+    pickled = pickle.loads(pickle.dumps(request.GET))
+    assert type(pickled) is QueryDict
+    copies = (copy.copy(request.GET), copy.deepcopy(request.GET), pickled)
+    return HttpResponse(json.dumps([[*each.lists()] for each in (request.GET, *copies)]))
+
+
 urlpatterns = [
     path("login", login),
     path("flashes", flashes, name="flashes"),
     path("says", says),
     path("found/form", found, name="found"),
     path("found/text", found, name="found"),
-    path("parameters", for_a_minute(lambda request: HttpResponse(json.dumps([*request.GET.lists()])))),
+    path("parameters", parameters),
     path("unread", for_a_minute(lambda request: HttpResponse("unread"))),
     path("form", with_forms(1), name="form"),
 ]
