@@ -57,10 +57,15 @@ def idle():
 
 @pytest.fixture
 def make(clock, notes, idle):
-    def make_jobs(*periods, **options):
-        return PeriodicJobs(clock, lambda: idle[0], [Noted(period, clock, notes, **options) for period in periods])
+    # The clock has only weak references to the jobs.
+    made = []
 
-    return make_jobs
+    def make_jobs(*periods, **options):
+        jobs = PeriodicJobs(clock, lambda: idle[0], [Noted(period, clock, notes, **options) for period in periods])
+        made.append(jobs)
+        return jobs
+
+    yield make_jobs
 
 
 def runs(notes, period):

@@ -285,6 +285,8 @@ class SiteFile:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version != VERSION:
                 raise Damaged(f"it has the version {version}")
+            # Otherwise, a damaged page may be read as one without rows, and the counts before the damage are lost.
+            connection.execute("PRAGMA cell_size_check = ON")
             connection.execute("PRAGMA journal_mode = TRUNCATE")
             # Without syncing, a killed process damages nothing; a loss of power may, and then the file is replaced.
             connection.execute("PRAGMA synchronous = OFF")
