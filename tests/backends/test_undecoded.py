@@ -316,7 +316,7 @@ def tier(request, over, tmp_path):
 
 @pytest.mark.pairs(full="call")
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("kind", ["memory", "files", "redis"])
+@pytest.mark.parametrize("kind", ["memory", "files", pytest.param("redis", marks=pytest.mark.servers)])
 @pytest.mark.parametrize("error", ERRORS[2:6], ids=lambda error: type(error).__name__)
 def test_it_is_deleted_from_the_store(tier, deploy, lines, call, kind, error):
     cache = tier(kind)
@@ -355,7 +355,7 @@ def test_a_touch_that_decodes_a_value_finds_none(tier, deploy, lines):
     assert cache.touch("key", 10)
 
 
-@pytest.mark.parametrize("kind", ["memory", "files", "redis"])
+@pytest.mark.parametrize("kind", ["memory", "files", pytest.param("redis", marks=pytest.mark.servers)])
 def test_a_tag_whose_token_cannot_be_decoded_counts_as_dropped(tier, deploy, lines, monkeypatch, kind):
     cache = tier(kind)
     with monkeypatch.context() as patch:
