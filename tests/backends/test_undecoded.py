@@ -190,10 +190,9 @@ def test_the_figures_do_not_decrease_when_a_hit_is_taken_back(make, deploy, monk
 # Values that pickle and do not unpickle. Whoever computes one has the object.
 
 
-@pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_ASYNC, indirect=True)
-def test_callers_that_wait_for_a_value_that_is_not_decoded_load_their_own(make, deploy, in_thread):
-    cache, loads = make(), []
-    deploy()
+def load_while_three_wait(cache, in_thread):
+    """Load a key by four callers, of which three wait for the first. Each must load its own value."""
+    loads = []
 
     def load():
         loads.append(1)
@@ -204,6 +203,13 @@ def test_callers_that_wait_for_a_value_that_is_not_decoded_load_their_own(make, 
     calls = [in_thread(cache.load, "key", load) for _ in range(4)]
     assert [each.result(PATIENCE) for each in calls] == [Moved(1)] * 4
     assert len(loads) == 4
+
+
+@pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_ASYNC, indirect=True)
+def test_callers_that_wait_for_a_value_that_is_not_decoded_load_their_own(make, deploy, in_thread):
+    cache = make()
+    deploy()
+    load_while_three_wait(cache, in_thread)
     assert not cache.has("key")
     stats = cache.engine.stats()
     assert (stats.hits, stats.misses, stats.loads) == (0, 4, 4)
@@ -398,16 +404,7 @@ def test_an_exception_while_the_store_is_read_that_is_not_about_the_value_passes
 
 
 def test_callers_that_wait_for_a_load_of_a_tier_that_is_not_decoded_load_their_own(tier, deploy, in_thread):
-    cache, loads = tier("memory"), []
+    cache = tier("memory")
     deploy()
-
-    def load():
-        loads.append(1)
-        if len(loads) == 1:
-            until_waiting(3)
-        return Moved(1)
-
-    calls = [in_thread(cache.load, "key", load) for _ in range(4)]
-    assert [each.result(PATIENCE) for each in calls] == [Moved(1)] * 4
-    assert len(loads) == 4
+    load_while_three_wait(cache, in_thread)
     assert cache.get("key") is None

@@ -65,7 +65,7 @@ def make(clock, notes, idle):
         made.append(jobs)
         return jobs
 
-    yield make_jobs
+    return make_jobs
 
 
 def runs(notes, period):
