@@ -264,7 +264,7 @@ HEART = {
     "writing",
 }
 IN_DJANGO = """
-import django.db, sqlparse
+import django.db, django.utils.log, sqlparse
 from django.conf import settings
 settings.configure(INSTALLED_APPS=APPS, CACHES={"default": {"BACKEND": "wheelcache.django_backend.WheelCache"}})
 before = set(sys.modules)
