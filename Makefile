@@ -97,7 +97,7 @@ mutants: packages  ## Which small changes of meaning, in copies of the package, 
 test-python-core: export WHEELCACHE_CORE = python
 test-python-core: packages  ## The deep tests, and those with Hypothesis, of code that meets the core directly, on the core in Python
 	@$(MAKE) --no-print-directory $(VENV)/.dev
-	$(call run-tests,--one-deep-case -k "not tier" $(ON_BOTH_CORES), and (deep or hypothesis) and not servers and not browser)
+	$(PYTEST) --numprocesses $(WORKERS) --one-deep-case -k "not tier" $(ON_BOTH_CORES) -m "(deep or hypothesis) and not servers and not browser"
 
 # On the core in Python.
 test-new-user:  ## make test in a clean clone of the last commit, as a user without a compiler and without root

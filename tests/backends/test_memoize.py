@@ -15,8 +15,8 @@ from django.test import override_settings
 from tests.backends.adapter import QUIET, names
 from tests.backends.tiers import LOCMEM
 from tests.waiting import PATIENCE, THREADS, auntil_waiting, until_waiting
+from wheelcache import flask_backend
 from wheelcache.django_backend import memoize
-from wheelcache.flask_backend import Cache
 
 
 class DjangoSite:
@@ -57,7 +57,8 @@ class FlaskSite:
         self.app = flask.Flask(__name__)
         # Otherwise, Flask-Caching logs some exceptions and goes on.
         self.app.debug = self.app.testing = True
-        cache = Cache(self.app, config={"CACHE_TYPE": backend, "CACHE_OPTIONS": {**QUIET, **options}})
+        # Not imported above: it needs a newer Flask-Caching than other modules that use these sites.
+        cache = flask_backend.Cache(self.app, config={"CACHE_TYPE": backend, "CACHE_OPTIONS": {**QUIET, **options}})
         self.active = self.app.app_context()
         self.memoize = cache.memoize
         self.delete = self.clear = self.anywhere(cache.delete_memoized)
