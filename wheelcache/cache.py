@@ -11,11 +11,11 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, Unpack, cast, overload
 
 from wheelcache import options
-from wheelcache.cache_parts import CacheParts, naming
+from wheelcache.cache_parts import CacheParts, core_in_memory, naming
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core import CacheAccess
 from wheelcache.core.access import DEFAULT_TTL, TTL, Lifetime
-from wheelcache.core.contract import ABSENT, MISSING, STORED, Times
+from wheelcache.core.contract import ABSENT, MISSING, STORED, Core, Times
 from wheelcache.engine import Engine
 from wheelcache.errors import MissingKey
 from wheelcache.keys import unwrap
@@ -133,7 +133,7 @@ class Cache(CacheAccess):
         checked = SimpleNamespace(**ENGINE.checked(given))
         if (max_weight is None) != (weigher is None):
             raise TypeError(f"max_weight and weigher must be given together, not {max_weight!r} and {weigher!r}")
-        parts = CacheParts(checked)
+        parts = CacheParts(checked, self._make_core(checked))
         with naming("figures_dir"):
             self._observer = Observer(parts.readable)
         parts.attach(self._observer)
@@ -147,6 +147,9 @@ class Cache(CacheAccess):
         self._gate, self._writer = parts.gate, parts.writer
         parts.start()
         registry.add(self)
+
+    def _make_core(self, options: SimpleNamespace) -> Core:
+        return core_in_memory(options)
 
     # Entries.
 

@@ -42,8 +42,26 @@ MAX_JITTER: Final = 60.0
 """Seconds by which jitter may shorten a TTL: 5% of two weeks would end a session 16 hours early."""
 
 
+def core_in_memory(options: Any) -> Core:
+    """Return the core of a cache in the memory of this process."""
+    return CoreClass(
+        max_entries=options.max_entries,
+        max_weight=options.max_weight,
+        jitter=options.jitter,
+        max_jitter=MAX_JITTER,
+        interval=options.interval,
+        clock=unfrozen(options.clock),
+        stamps=options.stamps,
+        policy=options.policy,
+    )
+
+
 class CacheParts:
     """The parts of one cache.
+
+    Args:
+        options: the arguments of ``Cache``, checked.
+        core: the entries.
 
     Attributes:
         options: the arguments of ``Cache``, checked.
@@ -65,21 +83,12 @@ class CacheParts:
         observer, jobs: the observer of the cache, and the periodic jobs; they exist after ``attach``.
     """
 
-    def __init__(self, options: Any) -> None:
+    def __init__(self, options: Any, core: Core) -> None:
         self.options = options
         self.is_closed = False
         self._closing_thread = 0
         name, stamps = options.name, options.stamps
-        self.core: Core = CoreClass(
-            max_entries=options.max_entries,
-            max_weight=options.max_weight,
-            jitter=options.jitter,
-            max_jitter=MAX_JITTER,
-            interval=options.interval,
-            clock=unfrozen(options.clock),
-            stamps=stamps,
-            policy=options.policy,
-        )
+        self.core = core
         if options.policy == "adaptive" and IMPLEMENTATION == "python":
             logger.warning("Cache %r evicts by LRU: only the compiled core is adaptive. %s", name, HOW_TO_CHANGE)
         self.core.group_by(UP_TO_COLON)

@@ -21,19 +21,23 @@ from wheelcache.runtime.clock import SystemClock
 
 
 class TakenBy(Flag):
-    """The classes that accept an option: ``Cache``, and each framework's in-memory cache and tiered cache."""
+    """The classes that accept an option: ``Cache``, and each framework's cache in memory, of the machine, and tiered."""
 
     ENGINE = auto()
     WHEEL = auto()
+    HOST = auto()
     TIERED = auto()
 
 
 ENGINE_ONLY: Final = TakenBy.ENGINE
 WHEEL: Final = TakenBy.WHEEL
+HOST: Final = TakenBy.HOST
 TIERED: Final = TakenBy.TIERED
-BACKENDS: Final = WHEEL | TIERED
+OWN_ENTRIES: Final = WHEEL | HOST
+BACKENDS: Final = OWN_ENTRIES | TIERED
 ALL: Final = TakenBy.ENGINE | BACKENDS
-NOT_TIERED: Final = TakenBy.ENGINE | WHEEL
+NOT_TIERED: Final = TakenBy.ENGINE | OWN_ENTRIES
+NOT_HOST: Final = TakenBy.ENGINE | WHEEL | TIERED
 
 NOT_GIVEN: Final = object()
 
@@ -127,25 +131,27 @@ TABLE: Final = (
     ),
     # For every cache.
     Option("max_entries", ALL, options.count_or_none, None, "the maximum number of entries"),
+    Option("location", HOST, options.text, "", "an absolute path: the folder of the entries; otherwise a name"),
+    Option("max_size", HOST, options.size, 128 << 20, "the maximum size of all keys and values in bytes"),
     Option(
         "policy",
-        ALL,
+        NOT_HOST,
         options.one_of("lru", "adaptive"),
         "lru",
         'the entries that leave a full cache: `"lru"`, the least recently used; `"adaptive"`, by recency or frequency '
         "(compiled core only)",
     ),
     Option(
-        "cull_frequency", WHEEL, options.as_django_reads(options.whole), None, "a full cache removes 1/n of its entries"
+        "cull_frequency", OWN_ENTRIES, options.as_django_reads(options.whole), None, "a full cache removes 1/n of its entries"
     ),
-    Option("default_timeout", WHEEL, options.timeout, 300, "seconds or a `timedelta`; `0` for never"),
+    Option("default_timeout", OWN_ENTRIES, options.timeout, 300, "seconds or a `timedelta`; `0` for never"),
     Option(
         *("default_timeout", TIERED, options.or_none(options.finite_timeout), None),
         "the default timeout of the other cache",
     ),
     Option("ignore_delete_many_errors", BACKENDS, options.unchecked, False, "has no effect, since deletes cannot fail"),
-    Option("key_prefix", WHEEL, options.text, "", "a prefix of every key"),
-    Option("max_weight", ALL, options.count_or_none, None, "the maximum size of all keys, values and entries in bytes"),
+    Option("key_prefix", OWN_ENTRIES, options.text, "", "a prefix of every key"),
+    Option("max_weight", NOT_HOST, options.count_or_none, None, "the maximum size of all keys, values and entries in bytes"),
     Option("weigher", ENGINE_ONLY, options.function_or_none, None),
     Option("ttl", ENGINE_ONLY, options.ttl, None),
     Option("jitter", ALL, options.fraction, 0.05, "every timeout is shortened by a random fraction of at most this"),
@@ -176,14 +182,14 @@ TABLE: Final = (
     ),
     Option(
         "coherence",
-        BACKENDS,
+        WHEEL | TIERED,
         options.coherence,
         None,
         '`"host"`: all processes of this machine see writes and deletes of one of them immediately',
     ),
     Option(
         "polled_database",
-        BACKENDS,
+        WHEEL | TIERED,
         options.or_none(options.text),
         None,
         'with `COHERENCE="database"`, the alias of the database that is polled: the replica from which the values of '
@@ -214,16 +220,16 @@ TABLE: Final = (
     ),
     Option(
         "snapshot_dir",
-        NOT_TIERED,
+        TakenBy.ENGINE | WHEEL,
         options.path_or_none,
         None,
         "the absolute path of the directory where the entries are saved for the next process",
     ),
     Option("inspect", BACKENDS, options.flag, False, "the dashboard finds, lists and deletes entries for inspectors"),
-    Option("snapshot_interval", NOT_TIERED, options.interval, 300.0, "seconds between two saves of the entries"),
+    Option("snapshot_interval", TakenBy.ENGINE | WHEEL, options.interval, 300.0, "seconds between two saves of the entries"),
     Option(
         "snapshot_key",
-        NOT_TIERED,
+        TakenBy.ENGINE | WHEEL,
         options.secret_or_none,
         None,
         "a string or bytes to sign the snapshots with",
@@ -241,6 +247,7 @@ IN_DJANGO: Final[dict[str, Spelling | None]] = {
     "default_timeout": None,
     "ignore_delete_many_errors": None,
     "key_prefix": None,
+    "location": None,
     "max_weight": Spelling("MAX_BYTES"),
     "name": None,
     "coherence": Spelling(
@@ -351,7 +358,7 @@ class Options(Mapping[str, Option]):
     def for_engine(self, checked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of ``Cache``. Backends weigh entries in bytes."""
         arguments = {option.name: checked[option.name] for option in self.values() if TakenBy.ENGINE in option.taken_by}
-        if arguments["max_weight"] is not None:
+        if arguments.get("max_weight") is not None:
             arguments["weigher"] = size_of
         return arguments
 
@@ -384,6 +391,10 @@ def is_inspectable(settings: Iterable[Setting]) -> bool:
 
 ENGINE: Final = Options(TakenBy.ENGINE, {})
 DJANGO: Final = Options(WHEEL, IN_DJANGO, str.upper)
+DJANGO_HOST: Final = Options(
+    HOST, {**IN_DJANGO, "max_entries": Spelling("MAX_ENTRIES", options.as_django_reads(options.count_or_none))}, str.upper
+)
 DJANGO_TIERED: Final = Options(TIERED, IN_DJANGO, str.upper)
 FLASK: Final = Options(WHEEL, IN_FLASK)
+FLASK_HOST: Final = Options(HOST, {**IN_FLASK, "max_entries": Spelling("max_entries")})
 FLASK_TIERED: Final = Options(TIERED, IN_FLASK)

@@ -93,6 +93,11 @@ def _is_interval(value: float) -> bool:
 _seconds: Final = _number("a number of seconds > 0", Real, _is_duration, float)
 
 
+def size(name: str, value: Any) -> int:
+    """Check a number of bytes, at least one mebibyte."""
+    return _checked(name, value, "a number of bytes, an int >= 1048576", int, lambda number: number >= 1 << 20)  # type: ignore[no-any-return]
+
+
 def seconds(name: str, value: Any) -> float:
     """Check a finite time > 0."""
     # The shortcut saves 0.5 us, for every timer.

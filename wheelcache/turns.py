@@ -41,10 +41,15 @@ from typing import Any, Final, Protocol, cast
 from wheelcache.core.contract import MISSING, Core, Seen, TagName, Watch
 from wheelcache.errors import LoadDeadlock
 from wheelcache.keys import unwrap
+from wheelcache.loading.steps import StepsTo, Wait
 from wheelcache.runtime import threads
 from wheelcache.runtime.alarm import Alarm
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.shared_objects import WeakRegistry, acquiring
+
+NESTED_WAIT: Final = 2.0
+"""Seconds that code with a turn waits for another process, which may wait for that turn. It then computes the value,
+too."""
 
 BLOCKED_LOOP: Final = 30.0
 """The most seconds for which a thread waits while an event loop runs in it. It then computes the value alone."""
@@ -74,6 +79,32 @@ class Scope(Protocol):
     leases: dict[Any, None]
 
 
+class Claim(Protocol):
+    """The right of one caller on the machine to compute a value."""
+
+    def release(self) -> None:
+        """Give the claim back. A second call does nothing."""
+
+
+class Waiting(Protocol):
+    """A wait for a claim, which sets ``alarm``."""
+
+    alarm: Alarm
+
+    def take(self) -> Claim | None:
+        """End the wait. Return the claim if it is there."""
+
+
+class Claims(Protocol):
+    """The claims that the processes of the machine share."""
+
+    def take(self, key: Any) -> Claim | None:
+        """Return the claim on ``key``; None if another caller has it."""
+
+    def wait(self, key: Any) -> Waiting | None:
+        """Begin to wait for the claim on ``key``; None if that is not possible."""
+
+
 class Turn:
     """A caller's turn on one key.
 
@@ -99,6 +130,8 @@ class Turn:
         is_late: whether this turn began to wait after a write of the key.
         blocked_on: for each waiting turn of the leading code, the turn that it waits for.
         loop, thread: the event loop or the thread that the computation needs; None and 0 if it needs none.
+        claim: the claim on the key among all processes; None without one.
+        is_behind: whether another process has the claim: a leader waits for it before it computes the value.
         token: resets the turns that the running code leads to those before ``enter``.
     """
 
@@ -117,6 +150,8 @@ class Turn:
     is_late = False
     loop: asyncio.AbstractEventLoop | None = None
     thread = 0
+    claim: Claim | None = None
+    is_behind = False
     token: Token[tuple[Turn, ...]] | None = None
     _alarm: Alarm | None = None
     _waiting_code: tuple[Turn, ...] = ()
@@ -192,6 +227,8 @@ class Turn:
                 self.watch.close()
             if self.owner is not None:
                 self.leave_scope()
+            if self.claim is not None:
+                self.claim.release()
             if self._alarm is not None:
                 self._alarm.set()
             # Last: if this is interrupted before, the next caller finds the turn, and ends it again.
@@ -211,6 +248,31 @@ class Turn:
             # A coroutine that is closed from outside ends in another context than it began in.
             with suppress(ValueError):
                 _led.reset(token)
+
+    def wait_for_claim(self, until: float | None) -> StepsTo[None]:
+        """Wait until another process has ended its computation of the value, or until ``until``. The leader then looks
+        the key up again."""
+        claims = self.turns.claims
+        waiting = None if claims is None else claims.wait(self.claimed)
+        self.is_behind = False
+        if waiting is None:
+            return
+        if len(led()) > 1 or self.owner is not None and led():
+            latest = SystemClock.steady() + NESTED_WAIT
+            until = latest if until is None else min(until, latest)
+        try:
+            yield Wait(waiting.alarm, until)
+        finally:
+            self.claim = waiting.take()
+        # The computation begins now.
+        if self.watch is not None:
+            self.watch.close()
+        self.watch = self.turns.new_watch(self.watched)
+
+    @property
+    def claimed(self) -> tuple[str, str]:
+        """The name of the claim. A lease and a load are two computations."""
+        return type(self).__name__, repr(self.key)
 
     # For a scope.
 
@@ -289,6 +351,7 @@ class Turns:
         clock: returns seconds, for ``until``; frozen time does not affect it.
 
     Attributes:
+        claims: the claims of a cache that processes share; None if each has its own.
         lock: held for dict operations and comparisons only. Re-entrant, since the garbage collector may at any point
             run a finalizer that begins a turn.
         open: the open turns by key.
@@ -304,7 +367,8 @@ class Turns:
     ) -> None:
         self.clock = clock
         self._core = core
-        self._watch = watch
+        self.claims: Claims | None = None
+        self.new_watch = watch
         self._seen = seen
         self._forget()
         _tables.add(self)
@@ -374,16 +438,22 @@ class Turns:
     def _open(self, turn: Turn) -> bool:
         if not turn.is_queued:
             # Before other callers see the turn: each of them must notice a write that came before it joined.
-            turn.watch = self._watch(turn.watched)
+            turn.watch = self.new_watch(turn.watched)
             turn.state = Is.LEADS
         # One call of C code: a finalizer that the garbage collector runs cannot come between the check and the change.
         if self.open.setdefault(turn.key, turn) is turn:
             if turn.owner is not None:
                 turn.enter_scope()
+            if self.claims is not None and not turn.is_queued:
+                self._claim(self.claims, turn)
             return True
         turn.state = Is.NEW
         turn.watch = None
         return False
+
+    def _claim(self, claims: Claims, turn: Turn) -> None:
+        turn.claim = claims.take(turn.claimed)
+        turn.is_behind = turn.claim is None
 
     def _join(self, turn: Turn, other: Turn, leading: tuple[Turn, ...], *, blocking: bool) -> bool:
         """Wait for ``other``, or stay alone if it may need this thread. Return False if it has ended meanwhile."""
@@ -418,7 +488,13 @@ class Turns:
         """Let the running code compute the value of a turn that was queued or handed over. Return False if the turn has
         ended: the caller that handed it over was interrupted, or another one leads instead of a queued turn."""
         # Without the lock of the turns: this acquires that of the core, inside of which a finalizer may end a turn.
-        watch = self._watch(turn.watched) if turn.is_queued else turn.watch
+        if turn.is_queued and self.claims is not None:
+            self._claim(self.claims, turn)
+            if turn.is_behind:
+                # Another process refreshes the value.
+                turn.end(End.AGAIN)
+                return False
+        watch = self.new_watch(turn.watched) if turn.is_queued else turn.watch
         with self.lock:
             if turn.ended is not None:
                 return False

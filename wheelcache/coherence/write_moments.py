@@ -56,6 +56,12 @@ class WriteMoments:
         """Return the place of the moment of the last write of ``name`` in ``words``."""
         return place_of_writes(hash(name) if words is self.own else self._stamps.slot(name), len(words))
 
+    def last_writes(self, names: Iterable[Hashable]) -> Iterator[tuple[Hashable, int]]:
+        """Yield the places of names, and the moments of their last writes; first those of all names."""
+        words = self.words
+        for place in (ALL_WRITES, *[self.place(name, words) for name in names]):
+            yield place, words[place]
+
     def begin_commit(self, names: Iterable[Hashable] | None) -> Commit | None:
         """See ``KeyStamps.begin_commit``."""
         return self._stamps.begin_commit(names)
@@ -72,7 +78,7 @@ class WriteMoments:
     def _write(self, words: memoryview | array[int], place: int) -> None:
         now = moment()
         before = exchange_word(words, place, now)
-        commit = _applied.get()
+        commit = APPLIED.get()
         if commit is not None and commit.moments is self:
             commit.note(place, before, now)
 
@@ -92,18 +98,18 @@ class WritesSince:
         self.since = since
         # By place, the moment of the write before the first one of the transaction, and that of its last one, unless
         # others have written in between.
-        self._own: dict[int, tuple[int, int]] = {}
+        self._own: dict[Hashable, tuple[int, int]] = {}
 
     @contextmanager
     def apply(self) -> Iterator[None]:
         """Count writes of this cache by the running code in this block as those of the transaction."""
-        token = _applied.set(self)
+        token = APPLIED.set(self)
         try:
             yield
         finally:
-            _applied.reset(token)
+            APPLIED.reset(token)
 
-    def note(self, place: int, before: int, now: int) -> None:
+    def note(self, place: Hashable, before: int, now: int) -> None:
         """Note a write by the transaction, and the moment of the write before it."""
         first, last = self._own.get(place, (before, before))
         if before == last:
@@ -118,9 +124,7 @@ class WritesSince:
 
     def contain(self, names: Iterable[Hashable]) -> bool:
         """Return whether others have written one of the names, or cleared the cache."""
-        moments, words = self.moments, self.moments.words
-        for place in (ALL_WRITES, *[moments.place(name, words) for name in names]):
-            written = words[place]
+        for place, written in self.moments.last_writes(names):
             if written >= self.since:
                 before, last = self._own.get(place, (written, 0))
                 if before >= self.since or written != last:
@@ -128,4 +132,4 @@ class WritesSince:
         return False
 
 
-_applied: Final[ContextVar[WritesSince | None]] = ContextVar("wheelcache_applied", default=None)
+APPLIED: Final[ContextVar[WritesSince | None]] = ContextVar("wheelcacheAPPLIED", default=None)

@@ -12,15 +12,17 @@ from wheelcache.lazy_names import lazy_names
 if TYPE_CHECKING:
     from wheelcache.django_backend.backend import WheelCache
     from wheelcache.django_backend.default_cache import cache
+    from wheelcache.django_backend.host import HostCache
     from wheelcache.django_backend.memoized_functions import memoize
     from wheelcache.django_backend.redis_cluster import RedisClusterCache
     from wheelcache.django_backend.tiered import TieredCache
 
-__all__ = ["RedisClusterCache", "TieredCache", "WheelCache", "cache", "memoize"]
+__all__ = ["HostCache", "RedisClusterCache", "TieredCache", "WheelCache", "cache", "memoize"]
 
 __getattr__ = lazy_names(
     __name__,
     {
+        "HostCache": "wheelcache.django_backend.host",
         "RedisClusterCache": "wheelcache.django_backend.redis_cluster",
         "TieredCache": "wheelcache.django_backend.tiered",
         "WheelCache": "wheelcache.django_backend.backend",

@@ -37,11 +37,16 @@ def figures_directory() -> Path | None:
     of a project on one host may differ only in the last. After a deploy into another base directory, the site has
     another directory for figures.
     """
+    return directory_of(site_identity("figures"))
+
+
+def site_identity(purpose: str) -> str:
+    """Return a text that is the same for all processes of the site, and for no other site."""
     site = f"{site_name()} {_base_directory()}"
     try:
-        return directory_of(salted_hmac("wheelcache.figures", site, algorithm="sha256").hexdigest())
+        return salted_hmac(f"wheelcache.{purpose}", site, algorithm="sha256").hexdigest()
     except ImproperlyConfigured:
-        return directory_of(f"django {site}")
+        return f"django {site}"
 
 
 def _base_directory() -> Path:
@@ -62,11 +67,16 @@ def cache_in_words(location: Any, params: Mapping[str, Any]) -> str:
     Args:
         params: the arguments of a backend: its entry of ``CACHES`` without BACKEND and LOCATION.
     """
-    entries = settings.CACHES if settings.configured else {}
-    named = [alias for alias, entry in entries.items() if _has_settings(entry, location, params)]
+    named = aliases_of(location, params)
     if not named:
         return f"the cache with the LOCATION {location!r}"
     return f"the cache{'s' if len(named) > 1 else ''} {' and '.join(map(repr, named))}"
+
+
+def aliases_of(location: Any, params: Mapping[str, Any]) -> list[str]:
+    """Return the aliases of the caches with these settings. The arguments are those of ``cache_in_words``."""
+    entries = settings.CACHES if settings.configured else {}
+    return [alias for alias, entry in entries.items() if _has_settings(entry, location, params)]
 
 
 def _has_settings(entry: Mapping[str, Any], location: Any, params: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from django.utils.module_loading import import_string
 from wheelcache import options
 from wheelcache.backend_access import ByPrefix
 from wheelcache.cache import Cache
-from wheelcache.codec import Codec, Pickle, is_bare
+from wheelcache.codec import Codec, Pickle, is_bare, is_immutable
 from wheelcache.coherence.notices import Bus
 from wheelcache.coherence.shared_stamps import SharedStamps, Stamps
 from wheelcache.core.contract import GroupRule
@@ -70,9 +70,9 @@ class Store:
         self.cull_frequency: int | None = checked.get("cull_frequency")
         self.fill_waits: ByPrefix = checked["fill_wait"]
         self.fill_graces: ByPrefix = checked["fill_grace"]
-        self.codec = _codec(checked["serializer"])
+        self.codec = self._make_codec(checked["serializer"])
         self.keeps_atoms = checked["serializer"] in ("pickle", "reference")
-        if checked["max_weight"] is not None and checked["serializer"] == "reference":
+        if checked.get("max_weight") is not None and checked["serializer"] == "reference":
             raise ValueError(
                 f"MAX_BYTES must be None with SERIALIZER 'reference', not {options.shown(checked['max_weight'])}: "
                 "the size of an object that is kept by reference is not known"
@@ -82,14 +82,23 @@ class Store:
             arguments["figures_dir"] = figures_directory()
         use_release()
         with self.options.in_errors():
-            self.cache = Cache(**arguments)
-        is_shared = checked["coherence"] is not None
+            self.cache = self._make_cache(arguments)
         self.followed = self._followed(checked, None if stamps is None else stamps.bus)
-        self.locks = MachineLocks(f"django {name}") if is_shared else ProcessLocks(self.cache.engine.now)
+        self.locks = self._make_locks(name, checked)
         self._prefixes: tuple[str, ...] = ()
         # A key of another form, such as one of KEY_FUNCTION, is in no group: it may have the secret key of a session
         # before a colon.
         self.cache.engine.group_by(())
+
+    def _make_cache(self, arguments: dict[str, Any]) -> Cache:
+        return Cache(**arguments)
+
+    def _make_codec(self, serializer: str) -> Codec:
+        return codec_of(serializer)
+
+    def _make_locks(self, name: str, checked: Mapping[str, Any]) -> MachineLocks | ProcessLocks:
+        is_shared = checked["coherence"] is not None
+        return MachineLocks(f"django {name}") if is_shared else ProcessLocks(self.cache.engine.now)
 
     def group_keys(self, prefix: str) -> None:
         """Distinguish groups of the keys that begin with ``prefix``."""
@@ -115,9 +124,9 @@ class Store:
             self.cache,
             partial(open_transactions, followed),
             self.max_entries,
-            checked["max_weight"],
+            checked.get("max_weight", checked.get("max_size")),
             bus,
-            outlives_process=self.cache.engine.reports_writes or "l2" in checked,
+            outlives_process=self.cache.engine.reports_writes or "l2" in checked or "max_size" in checked,
             has_store="l2" in checked,
         )
 
@@ -155,9 +164,9 @@ def check_timeout(location: Any, params: Mapping[str, Any]) -> None:
         options.default_django_timeout("TIMEOUT", params.get("timeout", params.get("TIMEOUT")))
 
 
-def _codec(name: str) -> Codec:
+def codec_of(name: str, keep: Callable[[Any], bool] = is_immutable) -> Codec:
     if name == "pickle":
-        return Codec(Pickle())
+        return Codec(Pickle(), keep)
     if name == "reference":
         return Codec(None)
     try:

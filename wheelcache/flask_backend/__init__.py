@@ -12,16 +12,18 @@ from wheelcache.lazy_names import lazy_names
 if TYPE_CHECKING:
     from wheelcache.flask_backend.backend import WheelCache
     from wheelcache.flask_backend.caching import Cache
+    from wheelcache.flask_backend.host import HostCache
     from wheelcache.flask_backend.pages import HTTPCache
     from wheelcache.flask_backend.tiered import TieredCache
     from wheelcache.transactions.announced import transaction_scope
 
-__all__ = ["Cache", "HTTPCache", "TieredCache", "WheelCache", "transaction_scope"]
+__all__ = ["Cache", "HTTPCache", "HostCache", "TieredCache", "WheelCache", "transaction_scope"]
 
 __getattr__ = lazy_names(
     __name__,
     {
         "Cache": "wheelcache.flask_backend.caching",
+        "HostCache": "wheelcache.flask_backend.host",
         "HTTPCache": "wheelcache.flask_backend.pages",
         "TieredCache": "wheelcache.flask_backend.tiered",
         "WheelCache": "wheelcache.flask_backend.backend",

@@ -30,6 +30,7 @@ from wheelcache.layers.in_memory import InMemory
 from wheelcache.loading.policy import PLAIN, load_policy
 from wheelcache.loading.request import Kept, LoadRequest, Unstored
 from wheelcache.option_table import FLASK as OPTIONS
+from wheelcache.option_table import Options
 from wheelcache.runtime.exit_signals import exit_on_sigterm
 
 R = TypeVar("R")
@@ -73,19 +74,22 @@ class WheelCache(EngineBackend):
         stamps = None if checked["coherence"] is None else SharedStamps(shared)
         with OPTIONS.in_errors():
             engine = Cache(**OPTIONS.for_engine(checked), stamps=stamps)
+        self._use_engine(engine, checked, OPTIONS)
+
+    def _use_engine(self, engine: Cache, checked: dict[str, Any], table: Options) -> None:
         super().__init__(
             engine,
             default_timeout=checked["default_timeout"],
-            ignore_delete_many_errors=ignore_delete_many_errors,
+            ignore_delete_many_errors=checked["ignore_delete_many_errors"],
             fill_waits=checked["fill_wait"],
             fill_graces=checked["fill_grace"],
-            settings=OPTIONS.settings(checked),
+            settings=table.settings(checked),
         )
         # A plain string, even if the option is of a subclass such as an Enum: compiled code accepts no other.
         self._prefix = f"{checked['key_prefix']}"
         self._group_keys()
         self._look_up_in(engine)
-        layer = InMemory(engine, self._codec, checked["max_weight"])
+        layer = InMemory(engine, self._codec, checked.get("max_weight"))
         layer.tag_prefix = self._prefix
         self._use_layer(layer, followed_cache(engine, checked))
 

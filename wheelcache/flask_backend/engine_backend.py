@@ -17,7 +17,7 @@ from flask_caching.backends.base import BaseCache
 from wheelcache import options
 from wheelcache.backend_access import NOTHING, BackendAccess, ByPrefix, checked_tags
 from wheelcache.cache import Cache
-from wheelcache.codec import Codec, Pickle, Serializer, is_bare
+from wheelcache.codec import Codec, Pickle, Serializer, is_bare, is_immutable
 from wheelcache.core.access import MAX_FAST_TTL, NO_TAGS
 from wheelcache.core.contract import MISSING, GroupRule, Record
 from wheelcache.errors import FileUnusable
@@ -85,9 +85,11 @@ class EngineBackend(BackendAccess, BaseCache):
         settings: the options, for operators.
         serializer: in cachelib's form. If it is set on the class or on the object, it replaces pickle and receives
             every value except ints and None.
+        keeps: returns whether a value is stored as it is.
     """
 
     serializer: Serializer = PICKLE
+    keeps: Callable[[Any], bool] = staticmethod(is_immutable)
 
     def __init__(
         self,
@@ -389,7 +391,10 @@ class EngineBackend(BackendAccess, BaseCache):
 
     def _use_serializer(self) -> None:
         is_own = self.serializer is not PICKLE
-        self._use_codec(Codec(self.serializer, keep=is_bare) if is_own else Codec(PICKLE), keeps_atoms=not is_own)
+        self._use_codec(
+            Codec(self.serializer, keep=is_bare) if is_own else Codec(PICKLE, self.keeps),
+            keeps_atoms=not is_own and self.keeps is is_immutable,
+        )
         if hasattr(self, "_shared"):
             self._shared.codec = self._codec
 
@@ -402,8 +407,8 @@ def followed_cache(cache: Cache, checked: Mapping[str, Any], *, has_store: bool 
         cache,
         transaction_scope.open_transactions,
         checked["max_entries"],
-        checked["max_weight"],
-        outlives_process=has_store or cache.engine.reports_writes,
+        checked.get("max_weight", checked.get("max_size")),
+        outlives_process=has_store or cache.engine.reports_writes or "max_size" in checked,
         has_store=has_store,
     )
 

@@ -55,7 +55,8 @@ class FollowedCache:
         changes, end_before = overlay.changes(), overlay.end_commit
         names = [*changes.deleted, *(CALLERS + tag for tag in changes.tags)]
         # With COHERENCE, a pattern clears the cache.
-        commit = self._moments.begin_commit(None if changes.is_cleared or changes.patterns else names)
+        with overlay.writes_by_others.apply():
+            commit = self._moments.begin_commit(None if changes.is_cleared or changes.patterns else names)
         if commit is not None:
             overlay.end_commit = commit.end
         elif self.has_store:
@@ -68,7 +69,8 @@ class FollowedCache:
     def end_commit(self, overlay: Overlay) -> None:
         end, overlay.end_commit = overlay.end_commit, None
         if end is not None:
-            end()
+            with overlay.writes_by_others.apply():
+                end()
 
     def invalidate(self, overlay: Overlay) -> None:
         with collected(self._bus) as notices:

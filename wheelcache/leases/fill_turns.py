@@ -252,6 +252,8 @@ class LeasedReads:
                 if self._writes.records_misses:
                     self._writes.missed(key)
                 yield from self._ask(lease, scope, now, deadline, may_wait)
+                if lease.is_behind and (yield from self._may_wait(lease, scope, now, deadline, may_wait)):
+                    yield from lease.wait_for_claim(SystemClock.steady() + deadline - now)
                 found = self._look_again(key, grace, scope)
                 if found is not MISSING:
                     return found
@@ -294,11 +296,16 @@ class LeasedReads:
         leases.end_overdue(now)
         if leases.is_full(scope, now) or leases.claim(lease):
             return
-        if now >= deadline or scope.is_waited_for(now) or led() or lease.key in leases.unfilled:
-            return
-        # A waiting task does not block its thread.
-        if not (yield BLOCKS) or (may_wait and asyncio._get_running_loop() is None):
+        if (yield from self._may_wait(lease, scope, now, deadline, may_wait)):
             leases.begin(lease)
+
+    def _may_wait(
+        self, lease: Lease, scope: RequestScope, now: float, deadline: float, may_wait: bool
+    ) -> StepsTo[bool]:
+        if now >= deadline or scope.is_waited_for(now) or led() or lease.key in self._leases.unfilled:
+            return False
+        # A waiting task does not block its thread.
+        return not (yield BLOCKS) or (may_wait and asyncio._get_running_loop() is None)
 
     def _look_again(self, key: Any, grace: float, scope: RequestScope) -> Any:
         """Look up a key once more, since it may have been set before the lease began to watch it."""

@@ -366,6 +366,8 @@ class Loads:
         if not self.turns.lead(turn):
             return TAKEN
         found = self._look_again(request)
+        if found is MISSING and turn.is_behind:
+            return TAKEN
         if found is MISSING and not request.is_counted:
             if request.policy.is_at_once and not request.leaves_miss:
                 request.is_counted = True
@@ -429,7 +431,7 @@ class Loads:
         turn = Turn(self.turns, request.key, request.watched, request.names)
         try:
             found = self.begin(turn, request)
-            if found is TAKEN:
+            if found is TAKEN and not turn.is_behind:
                 try:
                     state = self.turns.begin(turn, blocking=background.blocking, may_wait=request.may_wait)
                 except LoadDeadlock as error:
@@ -438,6 +440,10 @@ class Loads:
                     return (yield from self._wait(turn, request, deadline, background))
                 enter((turn,))
                 found = self._look_again(request)
+            if turn.is_behind and (found is TAKEN or found is MISSING):
+                found = yield from self._wait_for_process(turn, request, deadline, background)
+                if found is MISSING and turn.claim is None and deadline is not None and deadline <= SystemClock.steady():
+                    return self._timed_out(request)
             if found is not MISSING:
                 return found, None
             if deadline is not None and not stay_with_callers():
@@ -458,6 +464,16 @@ class Loads:
                 turn.close()
             finally:
                 turn.close()
+
+    def _wait_for_process(
+        self, turn: Turn, request: LoadRequest, deadline: float | None, background: Background
+    ) -> StepsTo[Any]:
+        """Wait for another process that computes the value. Return the value, or MISSING if the caller computes it."""
+        stale = self._stale(request, Receivers.WAITERS)
+        if stale is not MISSING:
+            return stale
+        yield from turn.wait_for_claim(wait_until(deadline, blocking=background.blocking))
+        return self._look_again(request)
 
     def _wait_for_own(self, turn: Turn, request: LoadRequest, deadline: float) -> StepsTo[Outcome | None]:
         """Wait for the turn that the caller has handed over. Return None if it has to look again."""

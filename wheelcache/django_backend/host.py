@@ -1,0 +1,69 @@
+"""One cache for the machine, shared by all workers: ``"BACKEND": "wheelcache.django_backend.HostCache"``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from wheelcache.cache import Cache
+from wheelcache.codec import Codec
+from wheelcache.django_backend.backend import WheelCache
+from wheelcache.django_backend.site_settings import aliases_of, site_identity
+from wheelcache.django_backend.stores import Store, codec_of, store_for
+from wheelcache.host_cache.host_core import is_storable
+from wheelcache.host_cache.hosted_cache import HostedCache, PythonAccess
+from wheelcache.host_cache.place import Place, folder_of, test_process
+from wheelcache.leases.locks import MachineLocks
+from wheelcache.option_table import DJANGO_HOST as OPTIONS
+from wheelcache.option_table import Options
+
+
+class HostStore(Store):
+    """The entries of a host cache, as this process uses them."""
+
+    __slots__ = ("_find_place", "_max_size")
+
+    options: ClassVar[Options] = OPTIONS
+
+    def __init__(self, location: str, checked: Mapping[str, Any], identity: str) -> None:
+        self._find_place = partial(_find_place, location, identity)
+        self._max_size = checked["max_size"]
+        super().__init__(location or "default", checked, None)
+        self.keeps_atoms = False
+
+    def _make_cache(self, arguments: dict[str, Any]) -> Cache:
+        return HostedCache(self._find_place, self._max_size, **arguments)
+
+    def _make_codec(self, serializer: str) -> Codec:
+        if serializer == "reference":
+            raise ValueError("SERIALIZER must be 'pickle' or the dotted path of a serializer, not 'reference': the "
+                "workers share no objects")
+        return codec_of(serializer, is_storable)
+
+    def _make_locks(self, name: str, checked: Mapping[str, Any]) -> MachineLocks:
+        return MachineLocks(f"django {name}")
+
+
+class HostCache(PythonAccess, WheelCache):
+    """Django's cache API on the entries that all workers of the machine share: see ``host_cache``.
+
+    An absolute path as LOCATION is the folder of the entries. Any other LOCATION is a name, as for ``LocMemCache``.
+    Without one, the alias is the name.
+    """
+
+    def _find_store(self, location: str, params: dict[str, Any]) -> HostStore:
+        identity = f"{site_identity('host')} {location or ' '.join(aliases_of(location, params)[:1])}"
+        return store_for(
+            location, params, OPTIONS, lambda location, checked: HostStore(location, checked, identity), identity
+        )
+
+
+def _find_place(location: str, identity: str) -> Place:
+    """Return the folder of a host cache. During tests, each process has its own."""
+    test_state = getattr(sys.modules.get("django.test.utils"), "_TestState", None)
+    tests = test_process(is_testing=hasattr(test_state, "saved_data"))
+    return Place(folder_of(location, identity, tests))

@@ -1,0 +1,308 @@
+"""The database of a host cache, as one process uses it: its connections, reads and writes.
+
+**Reads** are single statements. A statement that stayed open would keep the write-ahead log from being reset, and it
+would grow without a bound.
+
+**Writes** take turns: SQLite's lock, which the kernel releases if its holder is killed. SQLite's own waiting sleeps for
+1 to 100 ms; a process here tries again after 20 to 500 us. If it gets no turn within ``PATIENCE``, the holder was
+stopped, and all processes go on with a new file. So does a write that fails for any other reason, since the old entry
+of its key must not be found any more. After a write, the process looks whether its file is still in use; otherwise it
+writes again to the new one.
+
+**Connections** are taken from a pool and returned to it by each call: one for each call in progress, whether in threads
+or greenlets. Python releases the GIL in each step of SQLite. No connection is used or closed after a fork by the child.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import inf
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from wheelcache.errors import FileUnusable
+from wheelcache.host_cache.place import EPOCH, PATIENCE, Place
+from wheelcache.runtime.clock import SystemClock
+
+logger = logging.getLogger("wheelcache")
+
+T = TypeVar("T")
+
+PAGE_SIZE: Final = 1024
+"""Bytes. A write puts four to six pages into the log: with 4,096 bytes it takes 12% longer, and values of 1 kB take 20%
+more memory."""
+
+MOST_LOG: Final = 64 << 20
+"""Bytes of the write-ahead log from which on a reader must have been stopped inside a read. Usually it has 1 MiB."""
+
+RETRY_INTERVAL: Final = 1.0
+"""Seconds between two attempts to create a file, and between two looks at the folder."""
+
+WARNING_INTERVAL: Final = 60.0
+
+FORK_PATIENCE: Final = 5.0
+"""Seconds that a fork waits for calls in progress."""
+
+NO_FILE: Final = -1
+"""No epoch: 0 and more are in the words."""
+
+_inherited: Final[list[Any]] = []
+"""What a child has from its parent, for as long as it lives: it must not close it."""
+
+
+class HostFile:
+    """The database of one cache.
+
+    Args:
+        place: finds the folder. Called at the first use, so that a master process opens nothing before it forks.
+        schema: the statements that make an empty database.
+        limits: the first row of the table ``state``.
+    """
+
+    def __init__(self, find_place: Callable[[], Place], schema: str, name: str) -> None:
+        self._find_place = find_place
+        self._schema = schema
+        self._name = name
+        self._opening = threading.RLock()
+        self._next_try = self._warned_until = -inf
+        self._held: list[Any] = []
+        self._forget()
+
+    def _forget(self) -> None:
+        self._place: Place | None = None
+        self._words: Sequence[int] = (0,)
+        self._epoch = NO_FILE
+        self._free: deque[Any] = deque()
+        self._count = 0
+
+    # Calls.
+
+    def read(self, statement: str, arguments: Sequence[Any] = ()) -> Any:
+        """Return the first row; None if there is none, or if there is no file."""
+        if self._words[EPOCH] != self._epoch and not self._open():
+            return None
+        epoch, free = self._epoch, self._free
+        cursor = self._cursor(free)
+        try:
+            return cursor.execute(statement, arguments).fetchone()
+        except sqlite3.Error as error:
+            if not is_busy(error):
+                self._replace(epoch, error)
+            return None
+        finally:
+            free.append(cursor)
+
+    def read_all(self, statement: str, arguments: Sequence[Any] = ()) -> list[Any]:
+        """Return all rows, of which the statement limits the number."""
+        if self._words[EPOCH] != self._epoch and not self._open():
+            return []
+        epoch, free = self._epoch, self._free
+        cursor = self._cursor(free)
+        try:
+            return cursor.execute(statement, arguments).fetchall()  # type: ignore[no-any-return]
+        except sqlite3.Error as error:
+            if not is_busy(error):
+                self._replace(epoch, error)
+            return []
+        finally:
+            free.append(cursor)
+
+    def write(self, statement: str, make_arguments: Callable[[], Sequence[Any]]) -> int:
+        """Execute one statement that changes rows. Return the number of rows; -1 if there is no file.
+
+        Args:
+            make_arguments: called for each attempt, since it reads the clock.
+        """
+        return self._in_turn(lambda cursor: cursor.execute(statement, make_arguments()).rowcount, -1)
+
+    def transaction(self, work: Callable[[Any], T], otherwise: T) -> T:
+        """Return the result of ``work(cursor)``, which is called in a transaction, perhaps more than once; without a
+        file, ``otherwise``. ``work`` runs no code of the site."""
+
+        def in_transaction(cursor: Any) -> T:
+            cursor.execute("BEGIN IMMEDIATE")
+            try:
+                found = work(cursor)
+                cursor.execute("COMMIT")
+                return found
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    cursor.execute("ROLLBACK")
+                raise
+
+        return self._in_turn(in_transaction, otherwise)
+
+    def _in_turn(self, work: Callable[[Any], T], otherwise: T) -> T:
+        until = pause = 0.0
+        while self._words[EPOCH] == self._epoch or self._open():
+            epoch, free = self._epoch, self._free
+            cursor = self._cursor(free)
+            try:
+                found = work(cursor)
+                if self._words[EPOCH] == epoch:
+                    return found
+                # Another process has replaced the file during the write.
+                continue
+            except sqlite3.IntegrityError:
+                # Two writes at the same nanosecond.
+                continue
+            except sqlite3.Error as error:
+                now = SystemClock.steady()
+                until = until or now + PATIENCE
+                if not is_busy(error) or now >= until:
+                    self._replace(epoch, error)
+                    until = 0.0
+                    continue
+            finally:
+                free.append(cursor)
+            pause = min(2 * pause, 0.0005) or 0.00002
+            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+        return otherwise
+
+    def clear(self) -> None:
+        """Go on with an empty file."""
+        if self._place is not None or self._open():
+            self._use_new_file(self._words[EPOCH])
+
+    def check(self) -> None:
+        """Look whether the folder was removed, and whether the log has grown too large."""
+        place, epoch = self._place, self._epoch
+        if place is None or epoch == NO_FILE:
+            return
+        if place.is_gone():
+            self._warn("The folder of the host cache %r was removed; it begins empty in a new one.", self._name)
+            with self._opening:
+                if self._place is place:
+                    self._forget()
+            return
+        with suppress(OSError):
+            size = os.stat(f"{place.path(epoch)}-wal").st_size
+            if size > MOST_LOG:
+                self._replace(epoch, f"its log has {size >> 20} MiB, since a reader was stopped")
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the file in use."""
+        if self._words[EPOCH] != self._epoch:
+            self._open()
+        return self._epoch
+
+    @property
+    def place(self) -> Place | None:
+        """The folder, once it was used."""
+        if self._place is None:
+            self._open()
+        return self._place
+
+    # Files.
+
+    def _cursor(self, free: deque[Any]) -> Any:
+        try:
+            return free.pop()
+        except IndexError:
+            return self._connect(free)
+
+    def _connect(self, free: deque[Any]) -> Any:
+        # Waits for a fork, which returns the connections to the pool.
+        with self._opening:
+            if free:
+                return free.pop()
+            place = self._place
+            assert place is not None
+            self._count += 1
+            return connect(place.path(self._epoch)).cursor()
+
+    def _open(self) -> bool:
+        """Use the file that the words name. Return False if there is none."""
+        with self._opening:
+            place = self._place
+            if place is None:
+                try:
+                    place = self._find_place()
+                except FileUnusable as error:
+                    self._warn("The host cache %r cannot be used: %s.", self._name, error)
+                    return False
+                self._place, self._words = place, place.words
+            epoch = self._words[EPOCH]
+            if epoch == 0:
+                now = SystemClock.steady()
+                if now < self._next_try:
+                    return False
+                self._next_try = now + RETRY_INTERVAL
+                epoch = self._use_new_file(0)
+            self._epoch, self._free, self._count = epoch or NO_FILE, deque(), 0
+            return epoch != 0
+
+    def _use_new_file(self, epoch: int) -> int:
+        place = self._place
+        assert place is not None
+        try:
+            return place.replace(epoch, self._create)
+        except (sqlite3.Error, OSError) as error:
+            self._warn("The host cache %r has no file now, so it is empty: %s.", self._name, error)
+            return 0
+
+    def _create(self, path: Path) -> None:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        connection = connect(path)
+        try:
+            connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.executescript(f"BEGIN; {self._schema} COMMIT;")
+        finally:
+            connection.close()
+
+    def _replace(self, epoch: int, reason: object) -> None:
+        self._warn("The host cache %r begins with a new file, without entries: %s.", self._name, reason)
+        self._use_new_file(epoch)
+
+    def _warn(self, message: str, *arguments: object) -> None:
+        now = SystemClock.steady()
+        if now >= self._warned_until:
+            self._warned_until = now + WARNING_INTERVAL
+            logger.warning(message, *arguments)
+
+    # Forks.
+
+    def before_fork(self) -> None:
+        """Return when no call is in progress. Until ``after_fork``, none begins."""
+        self._opening.acquire()
+        held: list[Any] = []
+        until = SystemClock.steady() + FORK_PATIENCE
+        while len(held) < self._count and SystemClock.steady() < until:
+            try:
+                held.append(self._free.pop())
+            except IndexError:
+                time.sleep(0.0001)
+        self._held = held
+
+    def after_fork(self, *, in_child: bool) -> None:
+        if in_child:
+            # Neither used nor closed: closing would release locks of the parent.
+            _inherited.extend([self._free, self._held, self._place])
+            self._opening = threading.RLock()
+            self._forget()
+        else:
+            self._free.extend(self._held)
+            self._opening.release()
+        self._held = []
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{path}?mode=rw", uri=True, isolation_level=None, timeout=0, check_same_thread=False, cached_statements=64
+    )
+    connection.execute("PRAGMA synchronous=OFF")
+    return connection
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)

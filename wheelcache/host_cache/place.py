@@ -1,0 +1,169 @@
+"""The folder of a host cache, and the words that its processes share: see ``host_cache``.
+
+The folder contains ``words``, a mapped file, ``claims``, a file of locks, and ``<epoch>.sqlite3``, the file in use. The
+epoch is the moment at which the file was created. A process that finds another epoch in the words opens that file.
+Epoch 0 means that there is no file, for example because the file system is full: the cache is then empty.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import mmap
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from wheelcache.errors import FileUnusable
+from wheelcache.machine_clock import moment
+from wheelcache.runtime.private_files import NEEDS_UNIX, locked_file, make_private, runtime_directory
+
+logger = logging.getLogger("wheelcache")
+
+EPOCH, BOOT = range(2)
+"""The words: the epoch of the file in use, and a number that stands for the boot of the machine."""
+
+SIZE: Final = 64
+"""Bytes of the file of words."""
+
+PATIENCE: Final = 0.5
+"""Seconds to wait for another process, which needs some 20 us for a write and 0.4 ms for a new file."""
+
+REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "afs", "9p", "fuse.sshfs")
+"""The file systems on which several machines would share a file without sharing its locks or its memory."""
+
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def folder_of(location: str, identity: str, tests: str = "") -> Path:
+    """Return the folder of a cache.
+
+    Args:
+        location: the folder, if it is an absolute path. Otherwise, the folder is in the runtime directory, which is
+            private to the user and in shared memory.
+        identity: distinguishes the caches of the user there.
+        tests: see ``test_process``.
+    """
+    if os.path.isabs(location):
+        return Path(f"{location}{tests and '-'}{tests}")
+    name = hashlib.sha256(f"{identity} {tests}".encode(errors="surrogatepass")).hexdigest()[:24]
+    return runtime_directory() / f"host-{name}"
+
+
+def test_process(*, is_testing: bool) -> str:
+    """Return the name of this process among those that run tests in parallel; empty outside of tests. Each of them has
+    entries of its own."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    return f"{worker}-{os.getpid()}" if is_testing or worker else ""
+
+
+class Place:
+    """The folder of one cache, as one process uses it.
+
+    Args:
+        folder: the folder. Its parent must exist.
+
+    Raises:
+        FileUnusable: if other users can access the folder, or if it is on a network file system.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        if sys.platform == "win32":
+            raise FileUnusable(f"a HostCache {NEEDS_UNIX}")
+        self.folder = folder
+        self._open()
+
+    def _open(self) -> None:
+        make_private(self.folder)
+        kind = file_system_of(self.folder)
+        if kind in REMOTE:
+            raise FileUnusable(f"{self.folder} is on a network file system ({kind}), which has no shared memory")
+        with locked_file(self.folder / "words", PATIENCE) as file:
+            if os.fstat(file).st_size != SIZE:
+                # Written and not only resized: a write to a hole in a full file system would kill the process.
+                os.pwrite(file, bytes(SIZE), 0)
+            found = os.fstat(file)
+            self._identity = found.st_dev, found.st_ino
+            self._map = mmap.mmap(file, SIZE)
+            self.words = memoryview(self._map).cast("q")
+            boot = _boot()
+            if self.words[BOOT] != boot:
+                # The file was not closed: rows that were not yet on the disk are damaged.
+                self.words[BOOT], self.words[EPOCH] = boot, 0
+        for path in self.folder.glob("*.sqlite3*"):
+            # Of processes that were killed between the two steps of ``replace``.
+            if not path.name.startswith(f"{self.words[EPOCH]}.") and int(path.name.partition(".")[0]) < self.words[EPOCH]:
+                path.unlink(missing_ok=True)
+
+    def path(self, epoch: int) -> Path:
+        return self.folder / f"{epoch}.sqlite3"
+
+    @property
+    def claims(self) -> Path:
+        return self.folder / "claims"
+
+    def is_gone(self) -> bool:
+        """Return whether the folder was removed or replaced, so that new processes use another one."""
+        try:
+            found = os.stat(self.folder / "words")
+        except OSError:
+            return True
+        return (found.st_dev, found.st_ino) != self._identity
+
+    def open_again(self) -> None:
+        self._open()
+
+    def replace(self, epoch: int, create: Callable[[Path], object]) -> int:
+        """Let all processes go on with a new file, unless the one in use is no longer that of ``epoch``. Return the
+        epoch of the file in use; 0 if none can be created now.
+
+        Args:
+            create: creates an empty file at a path.
+        """
+        try:
+            with locked_file(self.folder / "words", PATIENCE):
+                if self.words[EPOCH] == epoch:
+                    # From here on, no process finds an old entry, also if the next steps fail.
+                    self.words[EPOCH] = 0
+                    self._remove(epoch)
+                    new = moment()
+                    try:
+                        create(self.path(new))
+                    except BaseException:
+                        self._remove(new)
+                        raise
+                    self.words[EPOCH] = new
+        except FileUnusable as error:
+            # The folder is gone, or a process was stopped while it creates a file.
+            self.words[EPOCH] = 0
+            logger.warning("The host cache in %s has no file now: %s.", self.folder, error)
+        return self.words[EPOCH]
+
+    def _remove(self, epoch: int) -> None:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            with suppress(OSError):
+                os.unlink(f"{self.path(epoch)}{suffix}")
+
+
+def file_system_of(path: Path) -> str:
+    """Return the type of the file system of ``path``; an empty string if it is not known."""
+    try:
+        lines = Path("/proc/self/mounts").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    path = path.resolve()
+    mounts = [line.split(" ")[1:3] for line in lines]
+    # Spaces in the names are written as "\040".
+    found = [(point, kind) for point, kind in mounts if path.is_relative_to(point.replace("\\040", " "))]
+    return max(found, key=lambda mount: len(mount[0]), default=("", ""))[1]
+
+
+def _boot() -> int:
+    """Return a number that stands for the boot of the machine; 1 if the system does not name its boots."""
+    try:
+        return int(BOOT_ID.read_text().replace("-", ""), 16) & (2**63 - 1) or 1
+    except (OSError, ValueError):
+        return 1

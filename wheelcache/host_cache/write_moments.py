@@ -1,0 +1,97 @@
+"""The writes of a host cache since the beginning of a database transaction.
+
+The rows, the floors and the dropped tags have the moments of their writes, so that a write by any process shows. A
+transaction that is being committed raises the floors of its keys into the future, by MARKED at most: a value that
+another process computes before the commit is then not stored. If the process is killed, the floors end by themselves.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Iterable
+from typing import Any, Final
+
+from wheelcache.coherence.write_moments import APPLIED
+from wheelcache.host_cache.host_core import DROPPED, FILL_FLOOR, FLOOR, MOMENT, HostCore, lane_of, name_of
+from wheelcache.keys import CALLERS, GROUP
+from wheelcache.machine_clock import moment
+
+MARKED: Final = 10_000_000_000
+"""Nanoseconds for which a commit is covered."""
+
+LOWER_FLOOR: Final = "UPDATE floors SET moment = ? WHERE lane = ? AND moment = ?"
+LOWER_DROP: Final = "UPDATE drops SET moment = ? WHERE tag = ? AND moment = ?"
+
+
+class Commit:
+    """A commit in progress: ``end`` lets others store computed values again."""
+
+    def __init__(self, core: HostCore, keys: list[Any], tags: list[str]) -> None:
+        self._core, self._keys, self._tags = core, keys, tags
+        self._until = moment() + MARKED
+
+    def begin(self) -> None:
+        def work(cursor: Any) -> None:
+            for key in self._keys:
+                self._core.raise_floor(cursor, key, self._until)
+            for tag in self._tags:
+                self._core.raise_drop(cursor, tag, self._until)
+
+        self._core.file.transaction(work, None)
+
+    def end(self) -> None:
+        until, now, note = self._until, moment(), self._core.note
+
+        def work(cursor: Any) -> None:
+            # Not those that another commit has raised.
+            for places, lower in ((map(lane_of, self._keys), LOWER_FLOOR), (self._tags, LOWER_DROP)):
+                for place in places:
+                    if cursor.execute(lower, (now, place, until)).rowcount and note is not None:
+                        note(place, until, now)
+
+        self._core.file.transaction(work, None)
+
+
+class HostMoments:
+    """The moments of the last writes: see ``WriteMoments``, whose place it takes."""
+
+    def __init__(self, core: HostCore) -> None:
+        self._core = core
+        # The compiled fast paths, which a host cache does not use, write these.
+        self.own = array("Q", bytes(8))
+        core.note = self._note
+
+    def written(self, name: Hashable) -> None:
+        """Do nothing: the write itself has a moment."""
+
+    def cleared(self) -> None:
+        self._core.outdate_fills()
+
+    def _note(self, place: Hashable, before: int, now: int) -> None:
+        commit = APPLIED.get()
+        if commit is not None and commit.moments is self:
+            commit.note(place, before, now)
+
+    def last_writes(self, names: Iterable[Hashable]) -> Iterable[tuple[Hashable, int]]:
+        """Yield the places of names, and the moments of their last writes."""
+        read, epoch = self._core.file.read, self._core.epoch
+        yield "", max(epoch, *(read(FILL_FLOOR) or (0,)))
+        for name in names:
+            if _may_be_tag(name):
+                yield name, (read(DROPPED, (name,)) or (0,))[0]
+            key = name_of(name)
+            lane = lane_of(key)
+            yield lane, max((read(MOMENT, (key,)) or (0,))[0], (read(FLOOR, (lane,)) or (0,))[0])
+
+    def begin_commit(self, names: Iterable[Hashable] | None) -> Commit | None:
+        """Let nobody store computed values of these keys and tags until the end of the commit."""
+        found = list(names or ())
+        if not found:
+            return None
+        commit = Commit(self._core, [*map(name_of, found)], [*filter(_may_be_tag, found)])
+        commit.begin()
+        return commit
+
+
+def _may_be_tag(name: Any) -> bool:
+    return type(name) is str and name[:1] in (CALLERS, GROUP)
