@@ -21,7 +21,7 @@ from wheelcache.runtime.clock import SystemClock
 
 
 class TakenBy(Flag):
-    """The classes that accept an option: ``Cache``, and each framework's cache in memory, of the machine, and tiered."""
+    """The classes that accept an option: ``Cache``, and each framework's cache in memory, of the machine, or tiered."""
 
     ENGINE = auto()
     WHEEL = auto()
@@ -142,7 +142,11 @@ TABLE: Final = (
         "(compiled core only)",
     ),
     Option(
-        "cull_frequency", OWN_ENTRIES, options.as_django_reads(options.whole), None, "a full cache removes 1/n of its entries"
+        "cull_frequency",
+        OWN_ENTRIES,
+        options.as_django_reads(options.whole),
+        None,
+        "a full cache removes 1/n of its entries",
     ),
     Option("default_timeout", OWN_ENTRIES, options.timeout, 300, "seconds or a `timedelta`; `0` for never"),
     Option(
@@ -151,7 +155,9 @@ TABLE: Final = (
     ),
     Option("ignore_delete_many_errors", BACKENDS, options.unchecked, False, "has no effect, since deletes cannot fail"),
     Option("key_prefix", OWN_ENTRIES, options.text, "", "a prefix of every key"),
-    Option("max_weight", NOT_HOST, options.count_or_none, None, "the maximum size of all keys, values and entries in bytes"),
+    Option(
+        "max_weight", NOT_HOST, options.count_or_none, None, "the maximum size of all keys, values and entries in bytes"
+    ),
     Option("weigher", ENGINE_ONLY, options.function_or_none, None),
     Option("ttl", ENGINE_ONLY, options.ttl, None),
     Option("jitter", ALL, options.fraction, 0.05, "every timeout is shortened by a random fraction of at most this"),
@@ -226,7 +232,9 @@ TABLE: Final = (
         "the absolute path of the directory where the entries are saved for the next process",
     ),
     Option("inspect", BACKENDS, options.flag, False, "the dashboard finds, lists and deletes entries for inspectors"),
-    Option("snapshot_interval", TakenBy.ENGINE | WHEEL, options.interval, 300.0, "seconds between two saves of the entries"),
+    Option(
+        "snapshot_interval", TakenBy.ENGINE | WHEEL, options.interval, 300.0, "seconds between two saves of the entries"
+    ),
     Option(
         "snapshot_key",
         TakenBy.ENGINE | WHEEL,
@@ -392,7 +400,9 @@ def is_inspectable(settings: Iterable[Setting]) -> bool:
 ENGINE: Final = Options(TakenBy.ENGINE, {})
 DJANGO: Final = Options(WHEEL, IN_DJANGO, str.upper)
 DJANGO_HOST: Final = Options(
-    HOST, {**IN_DJANGO, "max_entries": Spelling("MAX_ENTRIES", options.as_django_reads(options.count_or_none))}, str.upper
+    HOST,
+    {**IN_DJANGO, "max_entries": Spelling("MAX_ENTRIES", options.as_django_reads(options.count_or_none))},
+    str.upper,
 )
 DJANGO_TIERED: Final = Options(TIERED, IN_DJANGO, str.upper)
 FLASK: Final = Options(WHEEL, IN_FLASK)

@@ -257,7 +257,7 @@ class Turn:
         self.is_behind = False
         if waiting is None:
             return
-        if len(led()) > 1 or self.owner is not None and led():
+        if len(led()) > 1 or (self.owner is not None and led()):
             latest = SystemClock.steady() + NESTED_WAIT
             until = latest if until is None else min(until, latest)
         try:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 from wheelcache.cache import Cache
@@ -40,8 +38,10 @@ class HostStore(Store):
 
     def _make_codec(self, serializer: str) -> Codec:
         if serializer == "reference":
-            raise ValueError("SERIALIZER must be 'pickle' or the dotted path of a serializer, not 'reference': the "
-                "workers share no objects")
+            raise ValueError(
+                "SERIALIZER must be 'pickle' or the dotted path of a serializer, not 'reference': the "
+                "workers share no objects"
+            )
         return codec_of(serializer, is_storable)
 
     def _make_locks(self, name: str, checked: Mapping[str, Any]) -> MachineLocks:

@@ -14,6 +14,7 @@ code of their own. The parts, from below:
 **Time.** All processes read the machine's clock in nanoseconds: a *moment*. A row has the moment of its last write, and
 a number that only grows, the order of use. Most rules compare moments: see ``host_core``.
 
-**Why SQLite.** LMDB reads 1.4 times and writes 2.5 times as fast, but a stopped writer blocks the others forever, a full
-file system kills the worker with SIGBUS, and a ``close`` in the child of a fork frees the reader slots of the parent.
+**Why SQLite.** LMDB reads 1.4 times and writes 2.5 times as fast. But a stopped writer blocks the others forever, a
+full file system kills the worker with SIGBUS, and a ``close`` in the child of a fork frees the reader slots of the
+parent.
 """

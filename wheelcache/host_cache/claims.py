@@ -104,7 +104,7 @@ class Claims:
         return None
 
     def wait(self, key: Any) -> Waiting | None:
-        """Begin to wait for the claim on ``key``; None if too many threads wait, whose claims have not come for long."""
+        """Begin to wait for the claim on ``key``; None if too many threads wait already."""
         if len(self._threads) >= MOST_WAITING:
             return None
         waiting = Waiting()

@@ -24,11 +24,10 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
 from math import inf
-from random import SystemRandom
+from random import Random, SystemRandom
 from sys import maxsize
 from typing import Any, Final
 from zlib import crc32
@@ -51,8 +50,6 @@ from wheelcache.core.contract import (
     TOO_HEAVY,
     WAKE,
     Counts,
-    GroupCounts,
-    GroupRule,
     Record,
     RemovalCause,
     Removals,
@@ -62,6 +59,40 @@ from wheelcache.core.contract import (
 )
 from wheelcache.host_cache.claims import Claim, Claims
 from wheelcache.host_cache.host_file import HostFile
+from wheelcache.host_cache.statements import (
+    ADD,
+    ANY_DROPPED,
+    DELETE,
+    DELETE_VALUE,
+    DROPPED,
+    DUE_STEP,
+    ENTRY,
+    EVICT,
+    FILL,
+    FILL_FLOOR,
+    FILL_UNDROPPED,
+    FIND,
+    FLOOR,
+    KEYS,
+    LAST_TAGGED,
+    MOMENT,
+    NEWEST_DROP,
+    NEXT_ROWS,
+    PUT,
+    PUT_UNDROPPED,
+    RAISE_DROP,
+    RAISE_FLOOR,
+    REMOVE_DROPPED,
+    REMOVE_DUE,
+    REPLACE,
+    REPLACE_WITH_TTL,
+    STATE,
+    TIMES,
+    TOUCH,
+    TOUCH_FOREVER,
+    USE,
+    schema,
+)
 from wheelcache.machine_clock import moment
 
 LANES: Final = 16_384
@@ -88,89 +119,11 @@ and has a tag, is then not stored."""
 
 JANITOR: Final = "\0janitor"
 
-NEVER: Final = 1e300
-"""Times from here on are not in the index."""
-
-SCHEMA: Final = """
-CREATE TABLE entries(
-    id INTEGER PRIMARY KEY, key UNIQUE NOT NULL, value, fresh REAL NOT NULL, gone REAL NOT NULL,
-    moment INTEGER NOT NULL, lane INTEGER NOT NULL, size INTEGER NOT NULL, tags TEXT
-);
-CREATE INDEX due ON entries(gone) WHERE gone < 1e300;
-CREATE INDEX tagged ON entries(id) WHERE tags IS NOT NULL;
-CREATE TABLE floors(lane INTEGER PRIMARY KEY, moment INTEGER NOT NULL);
-CREATE TABLE drops(tag TEXT PRIMARY KEY, moment INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE state(
-    bytes INTEGER, entries INTEGER, evicted INTEGER, drop_floor INTEGER, fill_floor INTEGER, max_bytes INTEGER,
-    max_entries INTEGER
-);
-INSERT INTO state VALUES(0, 0, 0, 0, 0, {max_bytes}, {max_entries});
-CREATE VIEW excess AS SELECT max(entries - max_entries, 20 * (bytes > max_bytes)) AS number FROM state;
-CREATE TRIGGER added AFTER INSERT ON entries BEGIN
-    UPDATE state SET bytes = bytes + new.size, entries = entries + 1;
-END;
-CREATE TRIGGER resized AFTER UPDATE OF size ON entries WHEN new.size <> old.size BEGIN
-    UPDATE state SET bytes = bytes + new.size - old.size;
-END;
-CREATE TRIGGER removed AFTER DELETE ON entries BEGIN
-    UPDATE state SET bytes = bytes - old.size, entries = entries - 1;
-    INSERT INTO floors VALUES(old.lane, old.moment)
-        ON CONFLICT(lane) DO UPDATE SET moment = max(moment, excluded.moment);
-END;
-"""
-
-# After an insert and after an update. The newest row, which was just written, leaves last.
-SCHEMA_OF_BOUND: Final = """
-CREATE TRIGGER {name} AFTER {event} ON entries WHEN (SELECT number FROM excess) > 0 BEGIN
-    UPDATE state SET evicted = evicted + entries;
-    DELETE FROM entries WHERE id IN (SELECT id FROM entries ORDER BY id LIMIT (SELECT number FROM excess));
-    UPDATE state SET evicted = evicted - entries;
-END;
-"""
-
-CURRENT: Final = (
-    "(tags IS NULL OR NOT EXISTS (SELECT 1 FROM json_each(entries.tags) AS tag JOIN drops ON drops.tag = tag.value "
-    "WHERE drops.moment >= entries.moment))"
-)
-LIVE: Final = f"fresh > :now AND {CURRENT}"
-FIND: Final = f"SELECT value, fresh FROM entries WHERE key = ? AND {CURRENT}"
-TIMES: Final = "SELECT fresh, gone FROM entries WHERE key = ? AND " + CURRENT
-ENTRY: Final = "SELECT value, fresh, gone, size, tags FROM entries WHERE key = ? AND " + CURRENT
-MOMENT: Final = "SELECT moment FROM entries WHERE key = ?"
-FLOOR: Final = "SELECT moment FROM floors WHERE lane = ?"
-DROPPED: Final = "SELECT moment FROM drops WHERE tag = ?"
-FILL_FLOOR: Final = "SELECT fill_floor FROM state"
-
-NEW_ROW: Final = "INSERT INTO entries SELECT :id, :key, :value, :fresh, :gone, :id, :lane, :size, :tags WHERE "
-IN_PLACE: Final = (
-    " ON CONFLICT(key) DO UPDATE SET id = excluded.id, value = excluded.value, fresh = excluded.fresh, "
-    "gone = excluded.gone, moment = excluded.moment, size = excluded.size, tags = excluded.tags"
-)
-PUT: Final = f"{NEW_ROW}1{IN_PLACE}"
-# The names of the tags are those of the value that is stored.
-IS_UNDROPPED: Final = (
-    "NOT EXISTS (SELECT 1 FROM json_each(:tags) AS tag JOIN drops ON drops.tag = tag.value "
-    "WHERE drops.moment >= :since) AND (SELECT drop_floor FROM state) <= :since"
-)
-IS_ABSENT: Final = f" WHERE NOT (entries.fresh > :now AND {CURRENT.replace('(tags', '(entries.tags', 1)})"
-FILL: Final = (
-    f"{NEW_ROW}(coalesce((SELECT moment FROM floors WHERE lane = :lane), :epoch) < :since "
-    f"OR EXISTS (SELECT 1 FROM entries WHERE key = :key)) AND ({FILL_FLOOR}) < :since AND {{undropped}}" + IN_PLACE + " WHERE entries.moment = :seen"
-)
-SAME_VALUE: Final = (
-    f"UPDATE entries SET id = :id, value = :value, moment = :id, size = :size, fresh = {{fresh}}, gone = {{gone}} "
-    f"WHERE key = :key AND value IS :expected AND {LIVE}"
-)
-RAISE_FLOOR: Final = "INSERT INTO floors VALUES(?, ?) ON CONFLICT(lane) DO UPDATE SET moment = max(moment, excluded.moment)"
-DROP: Final = "INSERT INTO drops VALUES(?, ?) ON CONFLICT(tag) DO UPDATE SET moment = max(moment, excluded.moment)"
-REMOVE_DUE: Final = "DELETE FROM entries WHERE id IN (SELECT id FROM entries WHERE gone <= ? ORDER BY gone LIMIT ?)"
-REMOVE_DROPPED: Final = f"DELETE FROM entries WHERE tags IS NOT NULL AND id > ? AND id <= ? AND NOT {CURRENT}"
-
 
 class HostWatch:
     """A watch on the writes of a key by all processes: see ``Watch``."""
 
-    __slots__ = ("_core", "epoch", "inner", "key", "moment", "seen", "since", "value")
+    __slots__ = ("_core", "inner", "key", "moment", "seen", "since", "value")
 
     def __init__(self, core: HostCore, key: Any, inner: Any) -> None:
         self.key = key
@@ -179,7 +132,7 @@ class HostWatch:
         self.seen: Seen | None = None
         self.value = MISSING
         self._core = core
-        self.epoch, self.moment = core.epoch, core.written_at(key)
+        self.moment = core.written_at(key)
 
     @property
     def broken(self) -> bool:
@@ -222,24 +175,31 @@ class HostCore:
         interval: float,
         clock: Any,
     ) -> None:
-        limits = SCHEMA.format(max_bytes=max_bytes, max_entries=max_entries or maxsize)
-        bounds = (("too_many", "INSERT"), ("too_large", "UPDATE OF size"))
-        triggers = "".join([SCHEMA_OF_BOUND.format(name=name, event=event) for name, event in bounds])
-        self.file = HostFile(find_place, limits + triggers, name)
+        self.file = HostFile(find_place, schema(max_bytes, max_entries or maxsize), name)
         self.claims = Claims(self.file)
         self.max_bytes = max_bytes
         self._largest = max_bytes // 8
         self._max_entries = max_entries or maxsize
         self._local: Any = CoreClass(
-            max_entries=1, max_weight=None, jitter=0.0, max_jitter=0.0, interval=interval, clock=clock, stamps=None,
+            max_entries=1,
+            max_weight=None,
+            jitter=0.0,
+            max_jitter=0.0,
+            interval=interval,
+            clock=clock,
+            stamps=None,
             policy="lru",
         )
         self._jitter, self._max_jitter, self._interval = jitter, max_jitter, interval
-        self._random = SystemRandom().random
+        self._random = Random(SystemRandom().getrandbits(64)).random
         local = self._local
         self.completed = local.completed
         self.now, self.count_hit = local.now, local.count_hit
-        self.count_stale_hit, self.count_miss, self.count_load = local.count_stale_hit, local.count_miss, local.count_load
+        self.count_stale_hit, self.count_miss, self.count_load = (
+            local.count_stale_hit,
+            local.count_miss,
+            local.count_load,
+        )
         self.miss_cause, self.sample = local.miss_cause, local.sample
         self.group_by, self.group_name, self.groups = local.group_by, local.group_name, local.groups
         self.use_clock, self.use_stamps, self.gate = local.use_clock, local.use_stamps, local.gate
@@ -287,7 +247,7 @@ class HostCore:
         return self._state()[0]
 
     def _state(self) -> tuple[int, int, int]:
-        return self.file.read("SELECT bytes, entries, evicted FROM state") or (0, 0, 0)
+        return self.file.read(STATE) or (0, 0, 0)
 
     # Writing.
 
@@ -310,54 +270,44 @@ class HostCore:
         standing: int = 0,
         group: str | None = None,
     ) -> int:
-        name = name_of(key)
-        stored = storable(value)
+        name = key if type(key) is str and key.isascii() else name_of(key)
+        stored = value if type(value) is Serialized else storable(value)
         text = json.dumps([tag for tag, _ in tags]) if tags else None
         size = ROW_BYTES + 2 * len(name) + (len(stored) if type(stored) in SIZED else 8) + len(text or "")
         if size > self._largest:
             if watch is None:
                 self.delete(key)
             return TOO_HEAVY
-        lane = lane_of(name)
-        keeps_ttl = ttl == KEEP_TTL
-        seconds = self._seconds(ttl, exact=exact)
-        given = {"key": name, "value": stored, "lane": lane, "size": size, "tags": text}
-        refusal = CHANGED
-        if mode == SAME:
-            times = {"fresh": "fresh", "gone": "gone"} if keeps_ttl else {"fresh": ":fresh", "gone": ":gone"}
-            statement = SAME_VALUE.format(**times)
-            given["expected"] = storable(expected)
-        elif watch is not None:
-            if watch.inner.broken or watch.epoch != self.epoch:
-                return CHANGED
-            statement = FILL.format(undropped=IS_UNDROPPED if tags else "1")
-            given |= {"epoch": watch.epoch, "since": watch.since, "seen": watch.moment}
-        elif mode == ABSENT:
-            statement, refusal = PUT + IS_ABSENT, PRESENT
-        elif tags and since:
-            statement, refusal = NEW_ROW + IS_UNDROPPED + IN_PLACE, OUTDATED
-            given["since"] = since
+        now = self.now()
+        if ttl is None or ttl == KEEP_TTL:
+            fresh = gone = inf
+            due = None
         else:
-            statement = PUT
-
-        def arguments() -> dict[str, Any]:
-            given["now"] = now = self.now()
-            given["fresh"], given["gone"] = now + seconds, now + seconds + grace
-            given["id"] = moment()
-            return given
-
-        written = self.file.write(statement, arguments)
+            fresh = now + (ttl if exact else ttl - min(ttl * self._jitter, self._max_jitter) * self._random())
+            gone = fresh + grace
+            due = int(gone) // DUE_STEP
+        row = moment(), name, stored, fresh, gone, due, lane_of(name), size, text
+        refusal = CHANGED
+        if mode == ANY and watch is None and not (tags and since):
+            written = self.file.write(PUT[self._notes_uses], row)
+        elif mode == SAME:
+            statement = REPLACE if ttl == KEEP_TTL else REPLACE_WITH_TTL
+            written = self.file.write(statement, (*row, now, storable(expected)))
+        elif watch is not None:
+            if watch.inner.broken:
+                return CHANGED
+            fill = FILL_UNDROPPED if tags else FILL
+            written = self.file.write(fill, (*row, watch.since, watch.moment))
+        elif mode == ABSENT:
+            written, refusal = self.file.write(ADD, (*row, now)), PRESENT
+        else:
+            written, refusal = self.file.write(PUT_UNDROPPED, (*row, since)), OUTDATED
         if written != 1:
-            return refusal if written == 0 else CHANGED
-        outcome = self._local.set(
+            return refusal
+        outcome: int = self._local.set(
             key, value, None, exact=True, watch=None if watch is None else watch.inner, group=group
         )
         return (outcome & ~WAKE) | self._will_tick()
-
-    def _seconds(self, ttl: float | None, *, exact: bool) -> float:
-        if ttl is None or ttl == KEEP_TTL:
-            return inf
-        return ttl if exact else ttl - min(ttl * self._jitter, self._max_jitter) * self._random()
 
     def _will_tick(self) -> int:
         """Let the wheel thread begin to tick. Return WAKE if it does not tick yet."""
@@ -367,14 +317,11 @@ class HostCore:
         return WAKE
 
     def touch(self, key: Any, ttl: float | None) -> int:
-        name, now = name_of(key), self.now()
-        fresh = inf if ttl is None else now + ttl
-        statement = (
-            "UPDATE entries SET fresh = :fresh, gone = CASE WHEN fresh < 1e300 THEN :fresh + (gone - fresh) ELSE :fresh "
-            f"END WHERE key = :key AND {LIVE}"
-        )
-        written = self.file.write(statement, lambda: {"key": name, "fresh": fresh, "now": now})
-        return STORED | self._will_tick() if written == 1 else 0
+        now = self.now()
+        # Only the numbers that the statement contains are bound: ?2, ?4 and ?10.
+        statement, fresh = (TOUCH_FOREVER, inf) if ttl is None else (TOUCH, now + ttl)
+        row = None, name_of(key), None, fresh, None, None, None, None, None, now
+        return STORED | self._will_tick() if self.file.write(statement, row) == 1 else 0
 
     def delete(
         self,
@@ -391,10 +338,10 @@ class HostCore:
             row = cursor.execute(ENTRY, (name,)).fetchone()
             if only == DEAD:
                 if row is None or row[1] <= now:
-                    cursor.execute("DELETE FROM entries WHERE key = ?", (name,))
+                    cursor.execute(DELETE, (name,))
                 return None
             self.raise_floor(cursor, name)
-            cursor.execute("DELETE FROM entries WHERE key = ?", (name,))
+            cursor.execute(DELETE, (name,))
             return row
 
         row = self.file.transaction(work, None)
@@ -429,7 +376,7 @@ class HostCore:
         now = max(until or moment(), before)
         if self.note is not None:
             self.note(tag, before, now)
-        cursor.execute(DROP, (tag, now))
+        cursor.execute(RAISE_DROP, (tag, now))
 
     def outdate_fills(self) -> None:
         """Refuse all values whose computations have begun."""
@@ -438,14 +385,14 @@ class HostCore:
         def work(cursor: Any) -> None:
             (before,), now = cursor.execute(FILL_FLOOR).fetchone(), moment()
             if note is not None:
-                note("", max(before, self.epoch), now)
+                note("", before, now)
             cursor.execute("UPDATE state SET fill_floor = ?", (now,))
 
         self.file.transaction(work, None)
 
     def remove_value(self, key: Any, value: Any, removed: Removals | None = None, *, was_hit: bool = False) -> None:
         name, stored = name_of(key), storable(value)
-        self.file.write("DELETE FROM entries WHERE key = ? AND value IS ?", lambda: (name, stored))
+        self.file.write(DELETE_VALUE, (name, stored))
 
     def drop_tag(self, name: str, slot: int = 0) -> int:
         self._local.drop_tag(name)
@@ -456,21 +403,13 @@ class HostCore:
         """Do nothing: the janitor looks for dropped tags."""
 
     def dropped_since(self, tags: tuple[TagName, ...], since: int) -> bool:
-        statement = (
-            "SELECT 1 FROM json_each(?) AS tag JOIN drops ON drops.tag = tag.value WHERE drops.moment >= ? "
-            "UNION ALL SELECT 1 FROM state WHERE drop_floor > ?"
-        )
         names = json.dumps([tag for tag, _ in tags])
-        return self.epoch > since or self.file.read(statement, (names, since, since)) is not None
+        return self.file.read(ANY_DROPPED, (names, since)) is not None
 
     def evict(self, budget: int = BATCH, removed: Removals | None = None, *, size: int | None = None) -> bool:
         if size is None:
             return False
-        statement = (
-            "DELETE FROM entries WHERE id IN (SELECT id FROM entries ORDER BY id LIMIT "
-            "(SELECT max(0, min(?, entries - ?)) FROM state))"
-        )
-        self._removals[RemovalCause.EVICTED] += max(0, self.file.write(statement, lambda: (budget, size)))
+        self._removals[RemovalCause.EVICTED] += max(0, self.file.write(EVICT, (budget, size)))
         return len(self) > size
 
     def clear(self, *, invalidate: bool = True) -> int:
@@ -508,7 +447,7 @@ class HostCore:
             return 0
         self._count_evictions(evicted)
         now = self.now()
-        expired = max(0, self.file.write(REMOVE_DUE, lambda: (now, STEP)))
+        expired = max(0, self.file.write(REMOVE_DUE, (now, DUE_STEP, STEP)))
         self._removals[RemovalCause.EXPIRED] += expired
         is_sweeping = self._sweep()
         # Immediately, if more rows are over, after other threads and processes had their turn.
@@ -522,9 +461,7 @@ class HostCore:
 
             def work(cursor: Any, batch: list[Any] = batch) -> None:
                 first = moment()
-                cursor.executemany(
-                    "UPDATE entries SET id = ? WHERE key = ?", [(first + n, name) for n, name in enumerate(batch)]
-                )
+                cursor.executemany(USE, [(first + n, name) for n, name in enumerate(batch)])
 
             self.file.transaction(work, None)
 
@@ -535,21 +472,18 @@ class HostCore:
 
     def _sweep(self) -> bool:
         """Remove some of the entries of dropped tags. Return whether more must be looked at."""
-        (newest,) = self.file.read("SELECT max(moment) FROM drops") or (None,)
+        (newest,) = self.file.read(NEWEST_DROP) or (None,)
         if newest is None or (newest <= self._swept and not self._swept_to):
             return False
         start = self._swept_to
         if start == 0:
             self._sweeps = moment()
-        (last,) = self.file.read(
-            "SELECT max(id) FROM (SELECT id FROM entries WHERE tags IS NOT NULL AND id > ? ORDER BY id LIMIT ?)",
-            (start, STEP),
-        ) or (None,)
+        (last,) = self.file.read(LAST_TAGGED, (start, STEP)) or (None,)
         if last is None:
             self._swept, self._swept_to = self._sweeps, 0
             self._forget_drops(self._sweeps - DROPS_KEPT)
             return False
-        self.file.write(REMOVE_DROPPED, lambda: (start, last))
+        self.file.write(REMOVE_DROPPED, (start, last))
         self._swept_to = last
         return True
 
@@ -568,11 +502,7 @@ class HostCore:
         return HostScan(self.file)
 
     def keys(self, limit: int = maxsize) -> list[Any]:
-        rows = self.file.read_all(
-            f"SELECT key FROM (SELECT id, key FROM entries WHERE fresh > ? AND {CURRENT} ORDER BY id DESC LIMIT ?) "
-            "ORDER BY id",
-            (self.now(), limit),
-        )
+        rows = self.file.read_all(KEYS, (self.now(), limit))
         return [key_of(name) for (name,) in rows]
 
     # Figures: those of the local core.
@@ -592,12 +522,10 @@ class HostCore:
         return None if row is None else row[0]
 
     def was_written_since(self, watch: HostWatch) -> bool:
-        if watch.epoch != self.epoch:
-            return True
         name = name_of(watch.key)
         row = self.file.read(MOMENT, (name,))
-        if row is not None:
-            return bool(row[0] != watch.moment)
+        if row is not None and row[0] != watch.moment:
+            return True
         floor = self.file.read(f"{FLOOR} UNION ALL {FILL_FLOOR} ORDER BY 1 DESC LIMIT 1", (lane_of(name),))
         return floor is not None and floor[0] >= watch.since
 
@@ -616,7 +544,7 @@ class HostCore:
         self.file.after_fork(in_child=in_child)
         if in_child:
             self.claims.after_fork_in_child()
-            self._random = SystemRandom().random
+            self._random = Random(SystemRandom().getrandbits(64)).random
             self._used, self._janitor, self._next_tick = {}, None, inf
             self._removals = dict.fromkeys(RemovalCause, 0)
 
@@ -635,9 +563,7 @@ class HostScan:
         return [key_of(name) for (name,) in self._rows("key", count)]
 
     def _rows(self, columns: str, count: int) -> list[Any]:
-        rows = self._file.read_all(
-            f"SELECT id, {columns} FROM entries WHERE id > ? AND {CURRENT} ORDER BY id LIMIT ?", (self._last, count)
-        )
+        rows = self._file.read_all(NEXT_ROWS.format(columns=columns), (self._last, count))
         if rows:
             self._last = rows[-1][0]
         return [row[1:] for row in rows]
@@ -663,14 +589,15 @@ def name_of(key: Any) -> str | bytes:
 
 
 def key_of(name: str | bytes) -> Any:
-    if type(name) is str:
+    if isinstance(name, str):
         return name
-    text = name.removeprefix(b"\0").removeprefix(b"\1").decode(errors="surrogatepass")  # type: ignore[union-attr]
-    return (text,) if name[:1] in (b"\0", b"\1") else text
+    is_text = name[:1] not in (b"\0", b"\1")
+    text = (name if is_text else name[1:]).decode(errors="surrogatepass")
+    return text if is_text else (text,)
 
 
 def lane_of(name: str | bytes) -> int:
-    return crc32(name.encode() if type(name) is str else name) % LANES  # type: ignore[arg-type, union-attr]
+    return crc32(name.encode() if isinstance(name, str) else name) % LANES
 
 
 SIZED: Final = (str, bytes, Serialized)

@@ -30,6 +30,7 @@ from typing import Any, Final, TypeVar
 
 from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.place import EPOCH, PATIENCE, Place
+from wheelcache.machine_clock import moment
 from wheelcache.runtime.clock import SystemClock
 
 logger = logging.getLogger("wheelcache")
@@ -80,6 +81,7 @@ class HostFile:
         self._place: Place | None = None
         self._words: Sequence[int] = (0,)
         self._epoch = NO_FILE
+        self._path = Path()
         self._free: deque[Any] = deque()
         self._count = 0
 
@@ -115,13 +117,36 @@ class HostFile:
         finally:
             free.append(cursor)
 
-    def write(self, statement: str, make_arguments: Callable[[], Sequence[Any]]) -> int:
+    def write(self, statement: str, arguments: Sequence[Any]) -> int:
         """Execute one statement that changes rows. Return the number of rows; -1 if there is no file.
 
         Args:
-            make_arguments: called for each attempt, since it reads the clock.
+            arguments: the first one is a moment, if the statement adds a row.
         """
-        return self._in_turn(lambda cursor: cursor.execute(statement, make_arguments()).rowcount, -1)
+        if self._words[EPOCH] == self._epoch:
+            # The usual case, without calls: the turn is free.
+            free = self._free
+            try:
+                cursor = free.pop()
+            except IndexError:
+                pass
+            else:
+                try:
+                    number: int = cursor.execute(statement, arguments).rowcount
+                    if self._words[EPOCH] == self._epoch and self._free is free:
+                        return number
+                except sqlite3.Error:
+                    pass
+                finally:
+                    free.append(cursor)
+        return self._in_turn(lambda cursor: self._written(cursor, statement, arguments), -1)
+
+    def _written(self, cursor: Any, statement: str, arguments: Sequence[Any]) -> int:
+        try:
+            return cursor.execute(statement, arguments).rowcount  # type: ignore[no-any-return]
+        except sqlite3.IntegrityError:
+            # Two processes write in the same nanosecond.
+            return cursor.execute(statement, (moment(), *arguments[1:])).rowcount  # type: ignore[no-any-return]
 
     def transaction(self, work: Callable[[Any], T], otherwise: T) -> T:
         """Return the result of ``work(cursor)``, which is called in a transaction, perhaps more than once; without a
@@ -164,7 +189,7 @@ class HostFile:
             finally:
                 free.append(cursor)
             pause = min(2 * pause, 0.0005) or 0.00002
-            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+            time.sleep(pause * random.uniform(0.5, 1.0))
         return otherwise
 
     def clear(self) -> None:
@@ -215,10 +240,8 @@ class HostFile:
         with self._opening:
             if free:
                 return free.pop()
-            place = self._place
-            assert place is not None
             self._count += 1
-            return connect(place.path(self._epoch)).cursor()
+            return connect(self._path).cursor()
 
     def _open(self) -> bool:
         """Use the file that the words name. Return False if there is none."""
@@ -238,14 +261,13 @@ class HostFile:
                     return False
                 self._next_try = now + RETRY_INTERVAL
                 epoch = self._use_new_file(0)
+            self._path = place.path(epoch)
             self._epoch, self._free, self._count = epoch or NO_FILE, deque(), 0
             return epoch != 0
 
     def _use_new_file(self, epoch: int) -> int:
-        place = self._place
-        assert place is not None
         try:
-            return place.replace(epoch, self._create)
+            return self._place.replace(epoch, self._create) if self._place is not None else 0
         except (sqlite3.Error, OSError) as error:
             self._warn("The host cache %r has no file now, so it is empty: %s.", self._name, error)
             return 0
@@ -257,6 +279,8 @@ class HostFile:
             connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
             connection.execute("PRAGMA journal_mode=WAL")
             connection.executescript(f"BEGIN; {self._schema} COMMIT;")
+            # No value whose computation began before the file was made is stored in it.
+            connection.execute("UPDATE state SET fill_floor = ?", (int(path.stem),))
         finally:
             connection.close()
 

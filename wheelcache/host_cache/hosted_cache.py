@@ -68,14 +68,14 @@ class HostedCache(Cache):
 class PythonAccess(access.PrefixAccess):
     """The fast paths of a backend, in Python."""
 
-    _cache: HostedCache
+    _cache: Any
     _fill_waits: Any
     _found_or: Any
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         cache_key = None if version is not None or self._fill_waits else self._usual_key(key)
         if cache_key is None:
-            return super()._get_missed(key, default, version)  # type: ignore[safe-super]
+            return super()._get_missed(key, default, version)
         # The fast path has looked it up. A caller that passes MISSING counts the look-up itself.
         if default is not MISSING:
             self._cache._core.count_miss(cache_key)

@@ -95,7 +95,10 @@ class Place:
                 self.words[BOOT], self.words[EPOCH] = boot, 0
         for path in self.folder.glob("*.sqlite3*"):
             # Of processes that were killed between the two steps of ``replace``.
-            if not path.name.startswith(f"{self.words[EPOCH]}.") and int(path.name.partition(".")[0]) < self.words[EPOCH]:
+            if (
+                not path.name.startswith(f"{self.words[EPOCH]}.")
+                and int(path.name.partition(".")[0]) < self.words[EPOCH]
+            ):
                 path.unlink(missing_ok=True)
 
     def path(self, epoch: int) -> Path:

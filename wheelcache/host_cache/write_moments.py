@@ -8,19 +8,17 @@ another process computes before the commit is then not stored. If the process is
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, Final
 
-from wheelcache.coherence.write_moments import APPLIED
-from wheelcache.host_cache.host_core import DROPPED, FILL_FLOOR, FLOOR, MOMENT, HostCore, lane_of, name_of
+from wheelcache.coherence.write_moments import APPLIED, WriteMoments
+from wheelcache.host_cache.host_core import HostCore, lane_of, name_of
+from wheelcache.host_cache.statements import DROPPED, FILL_FLOOR, FLOOR, LOWER_DROP, LOWER_FLOOR, MOMENT
 from wheelcache.keys import CALLERS, GROUP
 from wheelcache.machine_clock import moment
 
 MARKED: Final = 10_000_000_000
 """Nanoseconds for which a commit is covered."""
-
-LOWER_FLOOR: Final = "UPDATE floors SET moment = ? WHERE lane = ? AND moment = ?"
-LOWER_DROP: Final = "UPDATE drops SET moment = ? WHERE tag = ? AND moment = ?"
 
 
 class Commit:
@@ -52,8 +50,10 @@ class Commit:
         self._core.file.transaction(work, None)
 
 
-class HostMoments:
-    """The moments of the last writes: see ``WriteMoments``, whose place it takes."""
+class HostMoments(WriteMoments):
+    """The moments of the last writes of a host cache. The core itself records them."""
+
+    __slots__ = ("_core",)
 
     def __init__(self, core: HostCore) -> None:
         self._core = core
@@ -72,10 +72,10 @@ class HostMoments:
         if commit is not None and commit.moments is self:
             commit.note(place, before, now)
 
-    def last_writes(self, names: Iterable[Hashable]) -> Iterable[tuple[Hashable, int]]:
+    def last_writes(self, names: Iterable[Hashable]) -> Iterator[tuple[Hashable, int]]:
         """Yield the places of names, and the moments of their last writes."""
-        read, epoch = self._core.file.read, self._core.epoch
-        yield "", max(epoch, *(read(FILL_FLOOR) or (0,)))
+        read = self._core.file.read
+        yield "", (read(FILL_FLOOR) or (0,))[0]
         for name in names:
             if _may_be_tag(name):
                 yield name, (read(DROPPED, (name,)) or (0,))[0]
@@ -83,12 +83,12 @@ class HostMoments:
             lane = lane_of(key)
             yield lane, max((read(MOMENT, (key,)) or (0,))[0], (read(FLOOR, (lane,)) or (0,))[0])
 
-    def begin_commit(self, names: Iterable[Hashable] | None) -> Commit | None:
+    def begin_commit(self, names: Iterable[Hashable] | None) -> Commit | None:  # type: ignore[override]
         """Let nobody store computed values of these keys and tags until the end of the commit."""
         found = list(names or ())
         if not found:
             return None
-        commit = Commit(self._core, [*map(name_of, found)], [*filter(_may_be_tag, found)])
+        commit = Commit(self._core, [*map(name_of, found)], [str(name) for name in found if _may_be_tag(name)])
         commit.begin()
         return commit
 

@@ -1,0 +1,158 @@
+"""The tables of a host cache, and the statements on them.
+
+``entries`` has a row for each entry. ``id`` is the order of use, ``moment`` the moment of the last write. An entry is
+fresh until ``fresh``, and leaves after ``gone``, both in seconds on the machine's clock. ``due`` is ``gone`` in steps
+of ``DUE_STEP`` seconds: a write that moves the end of an entry by less leaves the index as it is, which saves two of
+its four pages. ``tags`` is a JSON array.
+
+A write of an existing key stays at its place in the order of use, and is noted as a use of it. Only while the cache is
+over half full, it moves the row to the end, which costs two more pages.
+
+``floors`` and ``drops`` are explained in ``host_core``. ``state`` has a single row, which triggers keep.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DUE_STEP: Final = 10
+"""Seconds."""
+
+EVICTED_TOGETHER: Final = 20
+"""The entries that leave a cache above ``max_bytes`` with a write."""
+
+SCHEMA: Final = """
+CREATE TABLE entries(
+    id INTEGER PRIMARY KEY, key UNIQUE NOT NULL, value, fresh REAL NOT NULL, gone REAL NOT NULL, due INTEGER,
+    moment INTEGER NOT NULL, lane INTEGER NOT NULL, size INTEGER NOT NULL, tags TEXT
+);
+CREATE INDEX due ON entries(due) WHERE due IS NOT NULL;
+CREATE INDEX tagged ON entries(id) WHERE tags IS NOT NULL;
+CREATE TABLE floors(lane INTEGER PRIMARY KEY, moment INTEGER NOT NULL);
+CREATE TABLE drops(tag TEXT PRIMARY KEY, moment INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE state(
+    bytes INTEGER, entries INTEGER, evicted INTEGER, drop_floor INTEGER, fill_floor INTEGER, max_bytes INTEGER,
+    max_entries INTEGER
+);
+INSERT INTO state VALUES(0, 0, 0, 0, 0, {max_bytes}, {max_entries});
+CREATE VIEW excess AS SELECT max(entries - max_entries, {together} * (bytes > max_bytes)) AS number FROM state;
+CREATE TRIGGER added AFTER INSERT ON entries BEGIN
+    UPDATE state SET bytes = bytes + new.size, entries = entries + 1;
+END;
+CREATE TRIGGER resized AFTER UPDATE OF size ON entries WHEN new.size <> old.size BEGIN
+    UPDATE state SET bytes = bytes + new.size - old.size;
+END;
+CREATE TRIGGER removed AFTER DELETE ON entries BEGIN
+    UPDATE state SET bytes = bytes - old.size, entries = entries - 1;
+    INSERT INTO floors VALUES(old.lane, old.moment)
+        ON CONFLICT(lane) DO UPDATE SET moment = max(moment, excluded.moment);
+END;
+"""
+
+BOUND: Final = """
+CREATE TRIGGER full_after_{name} AFTER {event} ON entries WHEN {condition} (SELECT number FROM excess) > 0 BEGIN
+    UPDATE state SET evicted = evicted + entries;
+    DELETE FROM entries WHERE id IN (SELECT id FROM entries ORDER BY id LIMIT (SELECT number FROM excess));
+    UPDATE state SET evicted = evicted - entries;
+END;
+"""
+
+
+def schema(max_bytes: int, max_entries: int) -> str:
+    """Return the statements that make an empty database."""
+    return (
+        SCHEMA.format(max_bytes=max_bytes, max_entries=max_entries, together=EVICTED_TOGETHER)
+        + BOUND.format(name="insert", event="INSERT", condition="")
+        + BOUND.format(name="update", event="UPDATE OF size", condition="new.size > old.size AND")
+    )
+
+
+# Reading.
+
+CURRENT: Final = (
+    "(entries.tags IS NULL OR NOT EXISTS (SELECT 1 FROM json_each(entries.tags) AS tag "
+    "JOIN drops ON drops.tag = tag.value WHERE drops.moment >= entries.moment))"
+)
+FIND: Final = f"SELECT value, fresh FROM entries WHERE key = ? AND {CURRENT}"
+TIMES: Final = f"SELECT fresh, gone FROM entries WHERE key = ? AND {CURRENT}"
+ENTRY: Final = f"SELECT value, fresh, gone, size, tags FROM entries WHERE key = ? AND {CURRENT}"
+KEYS: Final = (
+    f"SELECT key FROM (SELECT id, key FROM entries WHERE fresh > ? AND {CURRENT} ORDER BY id DESC LIMIT ?) ORDER BY id"
+)
+NEXT_ROWS: Final = f"SELECT id, {{columns}} FROM entries WHERE id > ? AND {CURRENT} ORDER BY id LIMIT ?"
+STATE: Final = "SELECT bytes, entries, evicted FROM state"
+MOMENT: Final = "SELECT moment FROM entries WHERE key = ?"
+FLOOR: Final = "SELECT moment FROM floors WHERE lane = ?"
+FILL_FLOOR: Final = "SELECT fill_floor FROM state"
+DROPPED: Final = "SELECT moment FROM drops WHERE tag = ?"
+ANY_DROPPED: Final = (
+    "SELECT 1 FROM json_each(?1) AS tag JOIN drops ON drops.tag = tag.value WHERE drops.moment >= ?2 "
+    "UNION ALL SELECT 1 FROM state WHERE max(drop_floor, fill_floor) > ?2"
+)
+
+# Writing. ?1: the moment, ?2: the key, ?3: the value, ?4 to ?6: fresh, gone and due, ?7: the lane, ?8: the size,
+# ?9: the tags, ?10: now, in seconds, or the moment at which the computation began, ?11: the moment of the row at that
+# time, or the expected value.
+
+NEW: Final = "INSERT INTO entries SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?1, ?7, ?8, ?9 WHERE {condition} ON CONFLICT(key) DO "
+VALUES: Final = (
+    "value = excluded.value, fresh = excluded.fresh, gone = excluded.gone, due = excluded.due, "
+    "moment = excluded.moment, size = excluded.size, tags = excluded.tags"
+)
+IN_PLACE: Final = f"{NEW}UPDATE SET {VALUES}"
+TO_END: Final = f"{NEW}UPDATE SET id = excluded.id, {VALUES}"
+
+PUT: Final = IN_PLACE.format(condition="1"), TO_END.format(condition="1")
+ADD: Final = f"{TO_END.format(condition='1')} WHERE NOT (entries.fresh > ?10 AND {CURRENT})"
+UNDROPPED: Final = (
+    "NOT EXISTS (SELECT 1 FROM json_each(?9) AS tag JOIN drops ON drops.tag = tag.value WHERE drops.moment >= ?10) "
+    "AND (SELECT max(drop_floor, fill_floor) FROM state) <= ?10"
+)
+PUT_UNDROPPED: Final = TO_END.format(condition=UNDROPPED)
+UNWRITTEN: Final = (
+    "(coalesce((SELECT moment FROM floors WHERE lane = ?7), 0) < ?10 OR EXISTS (SELECT 1 FROM entries WHERE key = ?2))"
+    f" AND ({FILL_FLOOR}) < ?10"
+)
+FILL: Final = f"{TO_END.format(condition=UNWRITTEN)} WHERE entries.moment = ?11"
+FILL_UNDROPPED: Final = f"{TO_END.format(condition=f'{UNWRITTEN} AND {UNDROPPED}')} WHERE entries.moment = ?11"
+"""Without a row, ?11 is NULL, which no moment equals."""
+
+OF_LIVE: Final = f"WHERE key = ?2 AND fresh > ?10 AND {CURRENT}"
+REPLACE: Final = f"UPDATE entries SET value = ?3, moment = ?1, size = ?8 {OF_LIVE} AND value IS ?11"
+REPLACE_WITH_TTL: Final = (
+    f"UPDATE entries SET value = ?3, fresh = ?4, gone = ?5, due = ?6, moment = ?1, size = ?8 {OF_LIVE} AND value IS ?11"
+)
+TOUCH: Final = f"""
+UPDATE entries SET
+    fresh = ?4, gone = ?4 + CASE WHEN fresh < 1e300 THEN gone - fresh ELSE 0 END,
+    due = CAST(?4 + CASE WHEN fresh < 1e300 THEN gone - fresh ELSE 0 END AS INTEGER) / {DUE_STEP}
+{OF_LIVE}
+"""
+TOUCH_FOREVER: Final = f"UPDATE entries SET fresh = ?4, gone = ?4, due = NULL {OF_LIVE}"
+USE: Final = "UPDATE entries SET id = ? WHERE key = ?"
+DELETE: Final = "DELETE FROM entries WHERE key = ?"
+DELETE_VALUE: Final = "DELETE FROM entries WHERE key = ? AND value IS ?"
+RAISE_FLOOR: Final = (
+    "INSERT INTO floors VALUES(?, ?) ON CONFLICT(lane) DO UPDATE SET moment = max(moment, excluded.moment)"
+)
+RAISE_DROP: Final = (
+    "INSERT INTO drops VALUES(?, ?) ON CONFLICT(tag) DO UPDATE SET moment = max(moment, excluded.moment)"
+)
+LOWER_FLOOR: Final = "UPDATE floors SET moment = ? WHERE lane = ? AND moment = ?"
+LOWER_DROP: Final = "UPDATE drops SET moment = ? WHERE tag = ? AND moment = ?"
+
+# The work of the janitor.
+
+EVICT: Final = (
+    "DELETE FROM entries WHERE id IN "
+    "(SELECT id FROM entries ORDER BY id LIMIT (SELECT max(0, min(?, entries - ?)) FROM state))"
+)
+REMOVE_DUE: Final = (
+    "DELETE FROM entries WHERE id IN (SELECT id FROM entries WHERE due IS NOT NULL AND due <= ?1 / ?2 AND gone <= ?1 "
+    "ORDER BY due LIMIT ?3)"
+)
+NEWEST_DROP: Final = "SELECT max(moment) FROM drops"
+LAST_TAGGED: Final = (
+    "SELECT max(id) FROM (SELECT id FROM entries WHERE tags IS NOT NULL AND id > ? ORDER BY id LIMIT ?)"
+)
+REMOVE_DROPPED: Final = f"DELETE FROM entries WHERE tags IS NOT NULL AND id > ? AND id <= ? AND NOT {CURRENT}"
