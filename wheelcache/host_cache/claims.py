@@ -28,28 +28,31 @@ if sys.platform != "win32":
 LOCK: Final = struct.Struct("hhqqi4x")
 """``struct flock``: the type, the origin, the start, the length and the process."""
 
-MOST_IDLE: Final = 32
-"""The descriptors that are kept for later claims."""
-
 MOST_WAITING: Final = 64
 """The threads that wait for claims."""
 
-HAS_CLAIMS: Final = hasattr(fcntl, "F_OFD_SETLK")
+HAS_CLAIMS: Final = sys.platform == "linux"
 """Only Linux has such locks. Elsewhere, each process computes a missing value once."""
 
 
 class Claim:
-    """A claim on a key, until it is released."""
+    """A claim on a key, until it is released.
 
-    __slots__ = ("_claims", "_file", "_place")
+    Args:
+        files: the descriptors of the claims of this process.
+        file: the descriptor that has the lock; None without one.
+    """
 
-    def __init__(self, claims: Claims, file: int | None, place: int) -> None:
-        self._claims, self._file, self._place = claims, file, place
+    __slots__ = ("_file", "_files")
+
+    def __init__(self, files: set[int], file: int | None) -> None:
+        self._files, self._file = files, file
 
     def release(self) -> None:
         file, self._file = self._file, None
-        if file is not None:
-            self._claims.give_back(file, self._place)
+        # The child of a fork has closed it.
+        if file is not None and file in self._files:
+            close(self._files, file)
 
 
 class Waiting:
@@ -91,16 +94,15 @@ class Claims:
         self._forget()
 
     def _forget(self) -> None:
-        self._idle: list[int] = []
+        self._files: set[int] = set()
         self._threads: set[Waiting] = set()
 
     def take(self, key: Any) -> Claim | None:
         """Return the claim on ``key``; None if another caller has it."""
-        place = _place_of(key)
-        file = self._descriptor()
-        if file is None or _lock(file, place, wait=False):
-            return Claim(self, file, place)
-        self._keep(file)
+        file = self._open()
+        if file is None or _lock(file, _place_of(key), wait=False):
+            return Claim(self._files, file)
+        close(self._files, file)
         return None
 
     def wait(self, key: Any) -> Waiting | None:
@@ -116,19 +118,15 @@ class Claims:
     def _wait(self, place: int, waiting: Waiting) -> None:
         self._threads.add(waiting)
         try:
-            file = self._descriptor()
+            file = self._open()
             if file is not None:
                 _lock(file, place, wait=True)
-            waiting.give(Claim(self, file, place))
+            waiting.give(Claim(self._files, file))
         finally:
             self._threads.discard(waiting)
 
-    def _descriptor(self) -> int | None:
-        """Return a descriptor of the file of locks; None if there is no folder."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            pass
+    def _open(self) -> int | None:
+        """Return a new descriptor of the file of locks; None if there is none."""
         place = self._database.place if HAS_CLAIMS else None
         if place is None:
             return None
@@ -137,21 +135,20 @@ class Claims:
         except OSError:
             return None
         not_for_children.add(file)
+        self._files.add(file)
         return file
 
-    def give_back(self, file: int, place: int) -> None:
-        fcntl.fcntl(file, fcntl.F_OFD_SETLK, LOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, place, 1, 0))
-        self._keep(file)
-
-    def _keep(self, file: int) -> None:
-        if len(self._idle) < MOST_IDLE:
-            self._idle.append(file)
-        else:
-            not_for_children.discard(file)
-            os.close(file)
-
     def after_fork_in_child(self) -> None:
+        # Their numbers may belong to other files by the time at which claims of the parent are released.
+        self._files.clear()
         self._forget()
+
+
+def close(files: set[int], file: int) -> None:
+    """Close a descriptor, which releases its lock."""
+    files.discard(file)
+    not_for_children.discard(file)
+    os.close(file)
 
 
 def _place_of(key: Any) -> int:
@@ -163,7 +160,6 @@ def _lock(file: int, place: int, *, wait: bool) -> bool:
     try:
         fcntl.fcntl(file, command, LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0))
     except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EACCES):
-            return False
-        raise
+        # If there are no locks, each process computes the value.
+        return error.errno not in (errno.EAGAIN, errno.EACCES)
     return True

@@ -62,6 +62,7 @@ from wheelcache.host_cache.host_file import HostFile
 from wheelcache.host_cache.statements import (
     ADD,
     ANY_DROPPED,
+    BOUNDS,
     DELETE,
     DELETE_VALUE,
     DROPPED,
@@ -91,7 +92,6 @@ from wheelcache.host_cache.statements import (
     TOUCH,
     TOUCH_FOREVER,
     USE,
-    schema,
 )
 from wheelcache.machine_clock import moment
 
@@ -109,9 +109,6 @@ USES_TOGETHER: Final = 50
 
 MOST_USES: Final = 16_384
 """The used keys that a process keeps until its next tick."""
-
-SLOW_TICK: Final = 10.0
-"""Seconds between two ticks of a process that has nothing to do but to see whether there is a janitor."""
 
 DROPS_KEPT: Final = 60_000_000_000
 """Nanoseconds for which a dropped tag is remembered after its entries are gone. A value that was computed for longer,
@@ -175,11 +172,11 @@ class HostCore:
         interval: float,
         clock: Any,
     ) -> None:
-        self.file = HostFile(find_place, schema(max_bytes, max_entries or maxsize), name)
+        self.file = HostFile(find_place, name, max_bytes, max_entries or maxsize)
+        self.file.opened = self._begin_ticks
         self.claims = Claims(self.file)
-        self.max_bytes = max_bytes
+        self.wake: Callable[[], object] = bool
         self._largest = max_bytes // 8
-        self._max_entries = max_entries or maxsize
         self._local: Any = CoreClass(
             max_entries=1,
             max_weight=None,
@@ -246,8 +243,8 @@ class HostCore:
     def weight(self) -> int:
         return self._state()[0]
 
-    def _state(self) -> tuple[int, int, int]:
-        return self.file.read(STATE) or (0, 0, 0)
+    def _state(self) -> tuple[int, int, int, int, int]:
+        return self.file.read(STATE) or (0, 0, 0, maxsize, maxsize)
 
     # Writing.
 
@@ -307,21 +304,14 @@ class HostCore:
         outcome: int = self._local.set(
             key, value, None, exact=True, watch=None if watch is None else watch.inner, group=group
         )
-        return (outcome & ~WAKE) | self._will_tick()
-
-    def _will_tick(self) -> int:
-        """Let the wheel thread begin to tick. Return WAKE if it does not tick yet."""
-        if self._next_tick < inf:
-            return 0
-        self._next_tick = self.now() + self._interval
-        return WAKE
+        return outcome & ~WAKE
 
     def touch(self, key: Any, ttl: float | None) -> int:
         now = self.now()
         # Only the numbers that the statement contains are bound: ?2, ?4 and ?10.
         statement, fresh = (TOUCH_FOREVER, inf) if ttl is None else (TOUCH, now + ttl)
         row = None, name_of(key), None, fresh, None, None, None, None, None, now
-        return STORED | self._will_tick() if self.file.write(statement, row) == 1 else 0
+        return STORED if self.file.write(statement, row) == 1 else 0
 
     def delete(
         self,
@@ -416,6 +406,10 @@ class HostCore:
         """Go on with a new file. A core that closes leaves the entries to the other processes."""
         self._local.clear()
         if not invalidate:
+            if self._janitor is not None:
+                self._janitor.release()
+            self._janitor, self._next_tick = None, inf
+            self.file.close()
             return 0
         removed, before = len(self), self.epoch
         self.file.clear()
@@ -429,6 +423,12 @@ class HostCore:
 
     # The work of the wheel thread.
 
+    def _begin_ticks(self) -> None:
+        """Let the wheel thread tick, also in a process that only reads: it must notice if the folder is removed."""
+        if self._next_tick == inf:
+            self._next_tick = self.now() + self._interval
+            self.wake()
+
     @property
     def next_due(self) -> float:
         return self._next_tick
@@ -437,21 +437,25 @@ class HostCore:
         """Remove rows that are over, if this process is the janitor, and write the uses of entries."""
         self._local.advance(budget)
         self.file.check()
-        size, entries, evicted = self._state()
-        self._notes_uses = 2 * size > self.max_bytes or 2 * entries > self._max_entries
+        size, entries, evicted, *bounds = self._state()
+        self._notes_uses = 2 * size > bounds[0] or 2 * entries > bounds[1]
         self._write_uses()
+        self._next_tick = self.now() + self._interval
         if self._janitor is None:
             self._janitor = self.claims.take(JANITOR)
         if self._janitor is None:
-            self._next_tick = self.now() + (self._interval if self._notes_uses else SLOW_TICK)
             return 0
+        # The options of the janitor count.
+        if bounds != (wanted := [*self.file.bounds(self.epoch)]):
+            self.file.write(BOUNDS, wanted)
         self._count_evictions(evicted)
         now = self.now()
         expired = max(0, self.file.write(REMOVE_DUE, (now, DUE_STEP, STEP)))
         self._removals[RemovalCause.EXPIRED] += expired
         is_sweeping = self._sweep()
         # Immediately, if more rows are over, after other threads and processes had their turn.
-        self._next_tick = now if expired == STEP or is_sweeping else now + self._interval
+        if expired == STEP or is_sweeping:
+            self._next_tick = now
         return expired
 
     def _write_uses(self) -> None:

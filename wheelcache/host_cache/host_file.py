@@ -10,7 +10,9 @@ of its key must not be found any more. After a write, the process looks whether 
 writes again to the new one.
 
 **Connections** are taken from a pool and returned to it by each call: one for each call in progress, whether in threads
-or greenlets. Python releases the GIL in each step of SQLite. No connection is used or closed after a fork by the child.
+or greenlets. Python releases the GIL in each step of SQLite. All connections are closed before a fork. SQLite counts
+the locks of a process in its memory, so a child that had a copy of these counts would not lock a file that it opens:
+the next process that closes the file would remove its log.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from typing import Any, Final, TypeVar
 
 from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.place import EPOCH, PATIENCE, Place
+from wheelcache.host_cache.statements import BOUNDS, SCHEMA
 from wheelcache.machine_clock import moment
 from wheelcache.runtime.clock import SystemClock
 
@@ -55,67 +58,82 @@ FORK_PATIENCE: Final = 5.0
 NO_FILE: Final = -1
 """No epoch: 0 and more are in the words."""
 
-_inherited: Final[list[Any]] = []
-"""What a child has from its parent, for as long as it lives: it must not close it."""
+class Pool(deque[Any]):
+    """The free connections to a file, as cursors.
+
+    Attributes:
+        path: the file.
+        made: the number of connections, which includes those in use.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.made = 0
+
+    def close(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self.pop().connection.close()
+                self.made -= 1
 
 
 class HostFile:
     """The database of one cache.
 
     Args:
-        place: finds the folder. Called at the first use, so that a master process opens nothing before it forks.
-        schema: the statements that make an empty database.
-        limits: the first row of the table ``state``.
+        find_place: finds the folder. Called at the first use, so that a master process opens nothing before it forks.
+        name: the name of the cache in log lines.
+        max_bytes, max_entries: the bounds of the cache.
+
+    Attributes:
+        opened: called without arguments whenever the process begins to use a file.
     """
 
-    def __init__(self, find_place: Callable[[], Place], schema: str, name: str) -> None:
+    def __init__(self, find_place: Callable[[], Place], name: str, max_bytes: int, max_entries: int) -> None:
         self._find_place = find_place
-        self._schema = schema
         self._name = name
+        self._max_bytes, self._max_entries = max_bytes, max_entries
+        self.opened: Callable[[], object] = bool
         self._opening = threading.RLock()
         self._next_try = self._warned_until = -inf
-        self._held: list[Any] = []
+        self._is_short = False
+        self._free = Pool(Path())
         self._forget()
 
     def _forget(self) -> None:
         self._place: Place | None = None
         self._words: Sequence[int] = (0,)
+        self._leave_file()
+
+    def _leave_file(self) -> None:
+        """Close the connections. Calls in progress leave theirs to the garbage collector."""
+        self._free.close()
         self._epoch = NO_FILE
-        self._path = Path()
-        self._free: deque[Any] = deque()
-        self._count = 0
 
     # Calls.
 
     def read(self, statement: str, arguments: Sequence[Any] = ()) -> Any:
         """Return the first row; None if there is none, or if there is no file."""
-        if self._words[EPOCH] != self._epoch and not self._open():
-            return None
-        epoch, free = self._epoch, self._free
-        cursor = self._cursor(free)
-        try:
-            return cursor.execute(statement, arguments).fetchone()
-        except sqlite3.Error as error:
-            if not is_busy(error):
-                self._replace(epoch, error)
-            return None
-        finally:
-            free.append(cursor)
+        if self._words[EPOCH] == self._epoch:
+            # The usual case, with few calls.
+            free = self._free
+            try:
+                cursor = free.pop()
+            except IndexError:
+                pass
+            else:
+                try:
+                    return cursor.execute(statement, arguments).fetchone()
+                except sqlite3.Error:
+                    pass
+                finally:
+                    free.append(cursor)
+        return self._in_turn(lambda cursor: cursor.execute(statement, arguments).fetchone(), None)
 
     def read_all(self, statement: str, arguments: Sequence[Any] = ()) -> list[Any]:
         """Return all rows, of which the statement limits the number."""
-        if self._words[EPOCH] != self._epoch and not self._open():
-            return []
-        epoch, free = self._epoch, self._free
-        cursor = self._cursor(free)
-        try:
-            return cursor.execute(statement, arguments).fetchall()  # type: ignore[no-any-return]
-        except sqlite3.Error as error:
-            if not is_busy(error):
-                self._replace(epoch, error)
-            return []
-        finally:
-            free.append(cursor)
+        return self._in_turn(lambda cursor: cursor.execute(statement, arguments).fetchall(), [])
 
     def write(self, statement: str, arguments: Sequence[Any]) -> int:
         """Execute one statement that changes rows. Return the number of rows; -1 if there is no file.
@@ -168,9 +186,9 @@ class HostFile:
     def _in_turn(self, work: Callable[[Any], T], otherwise: T) -> T:
         until = pause = 0.0
         while self._words[EPOCH] == self._epoch or self._open():
-            epoch, free = self._epoch, self._free
-            cursor = self._cursor(free)
+            epoch, free, cursor = self._epoch, self._free, None
             try:
+                cursor = self._cursor(free)
                 found = work(cursor)
                 if self._words[EPOCH] == epoch:
                     return found
@@ -187,7 +205,8 @@ class HostFile:
                     until = 0.0
                     continue
             finally:
-                free.append(cursor)
+                if cursor is not None:
+                    free.append(cursor)
             pause = min(2 * pause, 0.0005) or 0.00002
             time.sleep(pause * random.uniform(0.5, 1.0))
         return otherwise
@@ -229,19 +248,18 @@ class HostFile:
 
     # Files.
 
-    def _cursor(self, free: deque[Any]) -> Any:
+    def _cursor(self, free: Pool) -> Any:
         try:
             return free.pop()
         except IndexError:
             return self._connect(free)
 
-    def _connect(self, free: deque[Any]) -> Any:
-        # Waits for a fork, which returns the connections to the pool.
+    def _connect(self, free: Pool) -> Any:
+        # Waits for the end of a fork.
         with self._opening:
-            if free:
-                return free.pop()
-            self._count += 1
-            return connect(self._path).cursor()
+            cursor = connect(free.path).cursor()
+            free.made += 1
+            return cursor
 
     def _open(self) -> bool:
         """Use the file that the words name. Return False if there is none."""
@@ -254,16 +272,20 @@ class HostFile:
                     self._warn("The host cache %r cannot be used: %s.", self._name, error)
                     return False
                 self._place, self._words = place, place.words
+            self._leave_file()
             epoch = self._words[EPOCH]
             if epoch == 0:
-                now = SystemClock.steady()
-                if now < self._next_try:
+                if SystemClock.steady() < self._next_try:
                     return False
-                self._next_try = now + RETRY_INTERVAL
                 epoch = self._use_new_file(0)
-            self._path = place.path(epoch)
-            self._epoch, self._free, self._count = epoch or NO_FILE, deque(), 0
-            return epoch != 0
+                if epoch == 0:
+                    self._next_try = SystemClock.steady() + RETRY_INTERVAL
+                    return False
+            # In this order: other threads then use the new connections.
+            self._free = Pool(place.path(epoch))
+            self._epoch = epoch
+        self.opened()
+        return True
 
     def _use_new_file(self, epoch: int) -> int:
         try:
@@ -278,13 +300,33 @@ class HostFile:
         try:
             connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
             connection.execute("PRAGMA journal_mode=WAL")
-            connection.executescript(f"BEGIN; {self._schema} COMMIT;")
+            connection.executescript(f"BEGIN; {SCHEMA} COMMIT;")
             # No value whose computation began before the file was made is stored in it.
-            connection.execute("UPDATE state SET fill_floor = ?", (int(path.stem),))
+            epoch = int(path.stem)
+            connection.execute("UPDATE state SET fill_floor = ?", (epoch,))
+            connection.execute(BOUNDS, self.bounds(epoch))
         finally:
             connection.close()
 
+    def bounds(self, epoch: int) -> tuple[int, int]:
+        """Return the bounds of a file: ``max_bytes``, or three quarters of the room of its file system if that is less,
+        and ``max_entries``. The log and the indexes need the rest."""
+        if self._place is None:
+            return self._max_bytes, self._max_entries
+        room = self._place.room(epoch)
+        most = min(self._max_bytes, room * 3 // 4)
+        was_short, self._is_short = self._is_short, most < self._max_bytes
+        if self._is_short and not was_short:
+            logger.warning(
+                "The host cache %r may have %d MiB (MAX_SIZE), but %s has room for %d MiB; it is limited to %d MiB.",
+                *(self._name, self._max_bytes >> 20, self._place.folder, room >> 20, most >> 20),
+            )
+        return most, self._max_entries
+
     def _replace(self, epoch: int, reason: object) -> None:
+        if self._words[EPOCH] != epoch:
+            # Another process has replaced it.
+            return
         self._warn("The host cache %r begins with a new file, without entries: %s.", self._name, reason)
         self._use_new_file(epoch)
 
@@ -296,28 +338,28 @@ class HostFile:
 
     # Forks.
 
+    def close(self) -> None:
+        """Close all connections. A later call opens the file again."""
+        with self._opening:
+            self._leave_file()
+
     def before_fork(self) -> None:
-        """Return when no call is in progress. Until ``after_fork``, none begins."""
+        """Return when no call is in progress and no connection is open. Until ``after_fork``, none begins."""
         self._opening.acquire()
-        held: list[Any] = []
+        # Calls find no connection in the new pool, and wait for the end of the fork.
+        free, self._free = self._free, Pool(self._free.path)
         until = SystemClock.steady() + FORK_PATIENCE
-        while len(held) < self._count and SystemClock.steady() < until:
-            try:
-                held.append(self._free.pop())
-            except IndexError:
-                time.sleep(0.0001)
-        self._held = held
+        free.close()
+        while free.made and SystemClock.steady() < until:
+            time.sleep(0.0001)
+            free.close()
 
     def after_fork(self, *, in_child: bool) -> None:
         if in_child:
-            # Neither used nor closed: closing would release locks of the parent.
-            _inherited.extend([self._free, self._held, self._place])
             self._opening = threading.RLock()
-            self._forget()
+            self._leave_file()
         else:
-            self._free.extend(self._held)
             self._opening.release()
-        self._held = []
 
 
 def connect(path: Path) -> sqlite3.Connection:

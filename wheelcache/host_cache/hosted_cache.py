@@ -29,6 +29,7 @@ class HostedCache(Cache):
         self._find_place, self._max_bytes = find_place, max_bytes
         super().__init__(**given)
         core, parts = self._host, self._parts
+        core.wake = parts.driver.wake
         parts.writer.moments = HostMoments(core)
         parts.loads.turns.claims = parts.leases.claims = core.claims
 

@@ -26,6 +26,9 @@ logger = logging.getLogger("wheelcache")
 EPOCH, BOOT = range(2)
 """The words: the epoch of the file in use, and a number that stands for the boot of the machine."""
 
+SUFFIXES: Final = ("", "-wal")
+"""The files of an epoch that take room."""
+
 SIZE: Final = 64
 """Bytes of the file of words."""
 
@@ -93,13 +96,14 @@ class Place:
             if self.words[BOOT] != boot:
                 # The file was not closed: rows that were not yet on the disk are damaged.
                 self.words[BOOT], self.words[EPOCH] = boot, 0
+            self._remove_others()
+
+    def _remove_others(self) -> None:
+        """Remove the files of other epochs. The words are locked."""
         for path in self.folder.glob("*.sqlite3*"):
-            # Of processes that were killed between the two steps of ``replace``.
-            if (
-                not path.name.startswith(f"{self.words[EPOCH]}.")
-                and int(path.name.partition(".")[0]) < self.words[EPOCH]
-            ):
-                path.unlink(missing_ok=True)
+            if not path.name.startswith(f"{self.words[EPOCH]}."):
+                with suppress(OSError):
+                    path.unlink()
 
     def path(self, epoch: int) -> Path:
         return self.folder / f"{epoch}.sqlite3"
@@ -116,8 +120,14 @@ class Place:
             return True
         return (found.st_dev, found.st_ino) != self._identity
 
-    def open_again(self) -> None:
-        self._open()
+    def room(self, epoch: int) -> int:
+        """Return the bytes that the file system has for the file of ``epoch``, including those that it already has."""
+        found = os.statvfs(self.folder)
+        room = found.f_bavail * found.f_frsize
+        for suffix in SUFFIXES:
+            with suppress(OSError):
+                room += os.stat(f"{self.path(epoch)}{suffix}").st_blocks * 512
+        return room
 
     def replace(self, epoch: int, create: Callable[[Path], object]) -> int:
         """Let all processes go on with a new file, unless the one in use is no longer that of ``epoch``. Return the
@@ -131,24 +141,15 @@ class Place:
                 if self.words[EPOCH] == epoch:
                     # From here on, no process finds an old entry, also if the next steps fail.
                     self.words[EPOCH] = 0
-                    self._remove(epoch)
+                    self._remove_others()
                     new = moment()
-                    try:
-                        create(self.path(new))
-                    except BaseException:
-                        self._remove(new)
-                        raise
+                    create(self.path(new))
                     self.words[EPOCH] = new
         except FileUnusable as error:
             # The folder is gone, or a process was stopped while it creates a file.
             self.words[EPOCH] = 0
             logger.warning("The host cache in %s has no file now: %s.", self.folder, error)
         return self.words[EPOCH]
-
-    def _remove(self, epoch: int) -> None:
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            with suppress(OSError):
-                os.unlink(f"{self.path(epoch)}{suffix}")
 
 
 def file_system_of(path: Path) -> str:
