@@ -78,6 +78,7 @@ class Worker:
 
     def __init__(self, pid, connection):
         self.pid = pid
+        self._process = os.pidfd_open(pid)
         self._connection = connection
 
     def __call__(self, code):
@@ -101,19 +102,18 @@ class Worker:
 
     def end(self):
         """Let the worker end as a process does that has nothing more to do."""
-        with suppress(OSError):
-            self._connection.send(None)
-            wait([self._connection], PATIENCE)
-        self.kill()
+        self._connection.send(None)
+        self.kill(0)
 
-    def kill(self):
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        with suppress(OSError, EOFError):
-            # The end of the process closes its connection.
-            while wait([self._connection], PATIENCE):
-                self._connection.recv()
-        self._connection.close()
+    def kill(self, number=signal.SIGKILL):
+        """Return when the worker has ended. Its children may hold its end of the connection, and live on."""
+        if self._process >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._process, number)
+            assert wait([self._process], PATIENCE), "the worker has not ended"
+            os.close(self._process)
+            self._process = -1
+            self._connection.close()
 
 
 def serve(connection, folder, options):

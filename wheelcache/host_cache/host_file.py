@@ -186,9 +186,9 @@ class HostFile:
     def _in_turn(self, work: Callable[[Any], T], otherwise: T) -> T:
         until = pause = 0.0
         while self._words[EPOCH] == self._epoch or self._open():
-            epoch, free, cursor = self._epoch, self._free, None
+            epoch, cursor = self._epoch, None
             try:
-                cursor = self._cursor(free)
+                cursor, free = self._cursor()
                 found = work(cursor)
                 if self._words[EPOCH] == epoch:
                     return found
@@ -248,23 +248,26 @@ class HostFile:
 
     # Files.
 
-    def _cursor(self, free: Pool) -> Any:
+    def _cursor(self) -> tuple[Any, Pool]:
+        """Return a connection, and the pool to which it belongs."""
+        free = self._free
         try:
-            return free.pop()
+            return free.pop(), free
         except IndexError:
-            return self._connect(free)
-
-    def _connect(self, free: Pool) -> Any:
-        # Waits for the end of a fork.
-        with self._opening:
-            cursor = connect(free.path).cursor()
-            free.made += 1
-            return cursor
+            # Waits for the end of a fork, which has replaced the pool.
+            with self._opening:
+                free = self._free
+                cursor = connect(free.path).cursor()
+                free.made += 1
+                return cursor, free
 
     def _open(self) -> bool:
         """Use the file that the words name. Return False if there is none."""
         with self._opening:
             place = self._place
+            if self._words[EPOCH] == self._epoch:
+                # Another thread has opened it.
+                return True
             if place is None:
                 try:
                     place = self._find_place()
@@ -366,7 +369,12 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{path}?mode=rw", uri=True, isolation_level=None, timeout=0, check_same_thread=False, cached_statements=64
     )
-    connection.execute("PRAGMA synchronous=OFF")
+    try:
+        connection.execute("PRAGMA synchronous=OFF")
+    except BaseException:
+        # Now, and not by the garbage collector, which may do so during a fork.
+        connection.close()
+        raise
     return connection
 
 
