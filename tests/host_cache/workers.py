@@ -33,6 +33,20 @@ def make_cache(folder, *, max_bytes=MAX_BYTES, **options):
     return HostedCache(lambda: Place(Path(folder)), max_bytes, **{**quiet, **options})
 
 
+def database(folder):
+    """Return the path of the database in use."""
+    (path,) = folder.glob("*.sqlite3")
+    return path
+
+
+def damage(folder):
+    """Overwrite the database and its log, but keep their sizes, so that maps of the files stay valid."""
+    path = database(folder)
+    for name in (path, path.with_name(f"{path.name}-wal")):
+        with name.open("r+b") as file:
+            file.write(b"\xa5" * name.stat().st_size)
+
+
 class Master:
     """``with Master() as master: worker = master.start(folder)``"""
 

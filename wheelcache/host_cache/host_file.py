@@ -74,7 +74,10 @@ class Pool(deque[Any]):
     def close(self) -> None:
         with suppress(IndexError):
             while True:
-                self.pop().connection.close()
+                cursor = self.pop()
+                # First: a statement that a cursor keeps after an error would keep the connection open.
+                cursor.close()
+                cursor.connection.close()
                 self.made -= 1
 
 
@@ -141,8 +144,9 @@ class HostFile:
         Args:
             arguments: the first one is a moment, if the statement adds a row.
         """
-        if self._words[EPOCH] == self._epoch:
-            # The usual case, without calls: the turn is free.
+        epoch = self._epoch
+        if self._words[EPOCH] == epoch:
+            # The usual case, with few calls: the turn is free.
             free = self._free
             try:
                 cursor = free.pop()
@@ -151,7 +155,7 @@ class HostFile:
             else:
                 try:
                     number: int = cursor.execute(statement, arguments).rowcount
-                    if self._words[EPOCH] == self._epoch and self._free is free:
+                    if self._words[EPOCH] == epoch:
                         return number
                 except sqlite3.Error:
                     pass
