@@ -266,10 +266,14 @@ def check(done):
         for number in range(COUNTERS):
             before = {}
             for _, _, result, start, end, _, _ in sorted(of_kind[kind, number], key=lambda call: call[3]):
-                if result >= 0 and end < inf:
-                    if result in before and not new_file(before[result], end):
-                        faults.append(f"{name} {number}: {result} from {before[result]} to {end}")
-                    before[result] = start
+                if result < 0 or end == inf:
+                    continue
+                if result in before:
+                    first, last = before[result]
+                    # Any of the two may have come first.
+                    if not new_file(first, max(last, end)):
+                        faults.append(f"{name} {number}: {result} from {first} to {last} and from {start} to {end}")
+                before[result] = start, end
     longest = 0
     stops = defaultdict(list)
     for number, start, end in done.stops:
