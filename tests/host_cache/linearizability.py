@@ -251,7 +251,9 @@ def check(done):
         of_kind[call[0], call[1]].append(call)
     clears = of_kind[OTHER, KEYS]
     # The file of a clear that was followed by another one may be in no record.
-    new = sorted([(epoch, epoch) for epoch in done.epochs] + [(start, effect) for _, _, _, start, _, effect, _ in clears])
+    new = sorted(
+        [(epoch, epoch) for epoch in done.epochs] + [(start, effect) for _, _, _, start, _, effect, _ in clears]
+    )
     began, ended = [start for start, _ in new], [*accumulate((effect for _, effect in new), max)]
 
     def new_file(start, end):
@@ -320,7 +322,9 @@ def _check_lost(key, sets, removals, reads, new_file, faults):
 def main(seconds):
     done = run(float(seconds), 30)
     calls, faults, longest = check(done)
-    kinds = {kind: sum(fault.startswith(kind) for fault in faults) for kind in ("outdated", "lost", "incr", "add", "a wait")}
+    kinds = {
+        kind: sum(fault.startswith(kind) for fault in faults) for kind in ("outdated", "lost", "incr", "add", "a wait")
+    }
     figures = {"calls": calls, "kills": done.kills, "stops": len(done.stops), "files": len(done.epochs)}
     print(json.dumps({**figures, "faults": kinds, "longest wait in s": round(longest, 3)}))
     print(*faults[:20], *sorted(set(done.events)), sep="\n")

@@ -68,7 +68,9 @@ def test_parent_and_child_have_different_connections(forking, folder):
 def test_a_child_shares_the_file_with_later_processes_after_its_parent_has_ended(forking, worker):
     parent = forking()
     parent("cache.set('of parent', 1)")
-    parent("""in_child(lambda: (cache.set('begun', 1), wait_for('go on'), cache.set('of child', 2), wait_for('end')))""")
+    parent(
+        """in_child(lambda: (cache.set('begun', 1), wait_for('go on'), cache.set('of child', 2), wait_for('end')))"""
+    )
     parent("wait_for('begun')")
     parent.end()
     # The last one that closes a file removes its log. The child still uses it.

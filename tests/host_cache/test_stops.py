@@ -1,5 +1,7 @@
 """Processes that are stopped or killed at the worst moment: the others go on."""
 
+import time
+
 import pytest
 
 from tests.host_cache.workers import database
@@ -54,7 +56,7 @@ def test_others_go_on_with_a_new_file_beside_a_stopped_writer(timed, folder):
     (event,) = other("events")
     assert "begins with a new file, without entries: database is locked" in event
     stopped.go_on()
-    stopped("connection.execute('COMMIT')")
+    stopped("_ = connection.execute('COMMIT')")
     assert stopped("cache.get('key')") == "new"
     stopped("cache.set('key', 'newer')")
     assert other("cache.get('key')") == "newer"
@@ -97,9 +99,8 @@ def test_the_log_is_bounded_beside_a_stopped_reader(timed, folder):
     stopped.stop()
     other(
         """
-        path = None
         for number in range(40_000):
-            cache.set(f"key {number % 200}", "x" * 4000)
+            cache.set(f"key {number % 200}", f"{number:04000}")
             if events:
                 break
         cache.set("key", "new")
@@ -110,7 +111,7 @@ def test_the_log_is_bounded_beside_a_stopped_reader(timed, folder):
     assert database(folder) != before
     assert sum(path.stat().st_size for path in folder.iterdir()) < 64 * MIB
     stopped.go_on()
-    stopped("connection.execute('COMMIT')")
+    stopped("_ = connection.execute('COMMIT')")
     assert stopped("cache.get('key')") == "new"
 
 
@@ -120,7 +121,7 @@ def test_a_killed_writer_leaves_a_whole_file_and_delays_no_write(timed, folder):
     for _ in range(3):
         killed = timed()
         killed(IN_A_TRANSACTION.format(path=str(database(folder))))
-        killed("connection.execute(\"UPDATE entries SET value = 'torn'\")")
+        killed("_ = connection.execute(\"UPDATE entries SET value = 'torn'\")")
         killed.kill()
         assert other("timed(cache.set, 'other', 1)") < 0.3
         assert other("cache.get('key')") == "old"
@@ -139,9 +140,11 @@ def test_a_waiter_computes_the_value_soon_after_the_holder_of_the_claim_is_kille
         """
     )
     waiter("while cache.get('begun') is None: time.sleep(0.001)")
-    waiter.send("found = cache.get_or_load('key', lambda: time.monotonic())")
+    waiter.send("found = cache.get_or_load('key', lambda: time.monotonic_ns())")
     with pytest.raises(AssertionError, match="not answered"):
         waiter.answer(0.1)
+    killed = time.monotonic_ns()
     holder.kill()
     waiter.answer()
-    assert waiter("cache.get('key') == found")
+    # 0.001 s on an idle machine.
+    assert (waiter("found") - killed) / 10**9 < 1

@@ -4,10 +4,10 @@
 would grow without a bound.
 
 **Writes** take turns: SQLite's lock, which the kernel releases if its holder is killed. SQLite's own waiting sleeps for
-1 to 100 ms; a process here tries again after 20 to 500 us. If it gets no turn within ``PATIENCE``, the holder was
-stopped, and all processes go on with a new file. So does a write that fails for any other reason, since the old entry
-of its key must not be found any more. After a write, the process looks whether its file is still in use; otherwise it
-writes again to the new one.
+1 to 100 ms; a process here tries again after 20 to 500 us. If no process gets a turn within ``PATIENCE``, the holder
+was stopped, and all processes go on with a new file. So does a write that fails for any other reason, since the old
+entry of its key must not be found any more. After a write, the process looks whether its file is still in use;
+otherwise it writes again to the new one.
 
 **Connections** are taken from a pool and returned to it by each call: one for each call in progress, whether in threads
 or greenlets. Python releases the GIL in each step of SQLite. All connections are closed before a fork. SQLite counts
@@ -57,6 +57,7 @@ FORK_PATIENCE: Final = 5.0
 
 NO_FILE: Final = -1
 """No epoch: 0 and more are in the words."""
+
 
 class Pool(deque[Any]):
     """The free connections to a file, as cursors.
@@ -189,6 +190,7 @@ class HostFile:
 
     def _in_turn(self, work: Callable[[Any], T], otherwise: T) -> T:
         until = pause = 0.0
+        version = None
         while self._words[EPOCH] == self._epoch or self._open():
             epoch, cursor = self._epoch, None
             try:
@@ -203,11 +205,12 @@ class HostFile:
                 continue
             except sqlite3.Error as error:
                 now = SystemClock.steady()
-                until = until or now + PATIENCE
-                if not is_busy(error) or now >= until:
+                if not is_busy(error) or (until and now >= until and _version(cursor) == version):
                     self._replace(epoch, error)
                     until = 0.0
                     continue
+                if now >= until:
+                    until, version = now + PATIENCE, _version(cursor)
             finally:
                 if cursor is not None:
                     free.append(cursor)
@@ -380,6 +383,14 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _version(cursor: Any) -> Any:
+    """Return a number that changes if another connection has written; None if this one could not be opened."""
+    try:
+        return None if cursor is None else cursor.execute("PRAGMA data_version").fetchone()
+    except sqlite3.Error:
+        return None
 
 
 def is_busy(error: sqlite3.Error) -> bool:
