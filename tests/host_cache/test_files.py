@@ -2,10 +2,12 @@
 
 import os
 import subprocess
+from contextlib import suppress
 
 import pytest
 
 from tests.host_cache.workers import damage, database, make_cache
+from tests.waiting import until
 
 TICK = 1
 MIB = 1 << 20
@@ -126,7 +128,7 @@ def test_in_a_full_file_system_the_cache_is_empty_until_there_is_room(small_disk
     cache.set("key", "old")
     assert other.get("key") == "old"
     other_file = small_disk / "other file"
-    with other_file.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+    with suppress(OSError), other_file.open("wb", buffering=0) as file:
         while True:
             file.write(bytes(4096))
     for number in range(100):
@@ -138,6 +140,4 @@ def test_in_a_full_file_system_the_cache_is_empty_until_there_is_room(small_disk
     assert other.get_or_load("key", lambda: "computed") == "computed"
     assert 1 <= len(events(caplog)) <= 4
     other_file.unlink()
-    cache.clear()
-    cache.set("key", "again")
-    assert other.get("key") == "again"
+    until(lambda: cache.set("key", "again") and other.get("key") == "again")

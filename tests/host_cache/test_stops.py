@@ -99,8 +99,8 @@ def test_the_log_is_bounded_beside_a_stopped_reader(timed, folder):
     stopped.stop()
     other(
         """
-        for number in range(40_000):
-            cache.set(f"key {number % 200}", f"{number:04000}")
+        for number in range(20_000):
+            cache.set(f"key {number % 200}", os.urandom(4000).hex())
             if events:
                 break
         cache.set("key", "new")
@@ -148,3 +148,28 @@ def test_a_waiter_computes_the_value_soon_after_the_holder_of_the_claim_is_kille
     waiter.answer()
     # 0.001 s on an idle machine.
     assert (waiter("found") - killed) / 10**9 < 1
+
+
+def test_others_go_on_without_a_file_while_a_process_is_stopped_that_creates_one(timed, folder):
+    stopped, other = timed(), timed()
+    stopped("cache.set('key', 'old')")
+    other("cache.get('key')")
+    stopped.send(
+        f"""
+        from wheelcache.runtime.private_files import locked_file
+        from pathlib import Path
+        with locked_file(Path({str(folder)!r}) / "words"):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        """
+    )
+    with pytest.raises(AssertionError, match="not answered"):
+        stopped.answer(0.2)
+    assert other("timed(cache.clear)") < 1
+    assert other("cache.get('key')") is None
+    assert other("timed(cache.set, 'key', 1)") < 1
+    (event,) = other("events")
+    assert "has no file now" in event
+    stopped.go_on()
+    stopped.answer()
+    other("while not cache.set('key', 'new') or cache.get('key') is None: time.sleep(0.01)")
+    assert stopped("cache.get('key')") == "new"

@@ -289,7 +289,6 @@ class HostFile:
                     return False
                 epoch = self._use_new_file(0)
                 if epoch == 0:
-                    self._next_try = SystemClock.steady() + RETRY_INTERVAL
                     return False
             # In this order: other threads then use the new connections.
             self._free = Pool(place.path(epoch))
@@ -298,11 +297,14 @@ class HostFile:
         return True
 
     def _use_new_file(self, epoch: int) -> int:
+        new = 0
         try:
-            return self._place.replace(epoch, self._create) if self._place is not None else 0
-        except (sqlite3.Error, OSError) as error:
+            new = self._place.replace(epoch, self._create) if self._place is not None else 0
+        except (sqlite3.Error, OSError, FileUnusable) as error:
             self._warn("The host cache %r has no file now, so it is empty: %s.", self._name, error)
-            return 0
+        if new == 0:
+            self._next_try = SystemClock.steady() + RETRY_INTERVAL
+        return new
 
     def _create(self, path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

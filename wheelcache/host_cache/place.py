@@ -19,7 +19,8 @@ from typing import Final
 
 from wheelcache.errors import FileUnusable
 from wheelcache.machine_clock import moment
-from wheelcache.runtime.private_files import NEEDS_UNIX, locked_file, make_private, runtime_directory
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.private_files import NEEDS_UNIX, FileLocked, locked_file, make_private, pause, runtime_directory
 
 logger = logging.getLogger("wheelcache")
 
@@ -136,19 +137,27 @@ class Place:
         Args:
             create: creates an empty file at a path.
         """
-        try:
-            with locked_file(self.folder / "words", PATIENCE):
-                if self.words[EPOCH] == epoch:
-                    # From here on, no process finds an old entry, also if the next steps fail.
-                    self.words[EPOCH] = 0
-                    self._remove_others()
-                    new = moment()
-                    create(self.path(new))
-                    self.words[EPOCH] = new
-        except FileUnusable as error:
-            # The folder is gone, or a process was stopped while it creates a file.
-            self.words[EPOCH] = 0
-            logger.warning("The host cache in %s has no file now: %s.", self.folder, error)
+        until = SystemClock.steady() + PATIENCE
+        while self.words[EPOCH] == epoch:
+            try:
+                with locked_file(self.folder / "words", 0.0):
+                    if self.words[EPOCH] == epoch:
+                        # From here on, no process finds an old entry, also if the next steps fail.
+                        self.words[EPOCH] = 0
+                        self._remove_others()
+                        new = moment()
+                        create(self.path(new))
+                        self.words[EPOCH] = new
+                        break
+            except FileLocked as error:
+                if SystemClock.steady() < until:
+                    # Another process creates a file, which takes 0.4 ms.
+                    pause()
+                    continue
+                # That process was stopped.
+                self.words[EPOCH] = 0
+                logger.warning("The host cache in %s has no file now: %s.", self.folder, error)
+                break
         return self.words[EPOCH]
 
 
