@@ -14,7 +14,7 @@ from wheelcache.django_backend.site_settings import aliases_of, site_identity
 from wheelcache.django_backend.stores import Store, codec_of, store_for
 from wheelcache.host_cache.host_core import is_storable
 from wheelcache.host_cache.hosted_cache import HostedCache, PythonAccess
-from wheelcache.host_cache.place import Place, folder_of, test_process
+from wheelcache.host_cache.place import Place, folder_of, is_test_process
 from wheelcache.leases.locks import MachineLocks
 from wheelcache.option_table import DJANGO_HOST as OPTIONS
 from wheelcache.option_table import Options
@@ -65,5 +65,5 @@ class HostCache(PythonAccess, WheelCache):
 def _find_place(location: str, identity: str) -> Place:
     """Return the folder of a host cache. During tests, each process has its own."""
     test_state = getattr(sys.modules.get("django.test.utils"), "_TestState", None)
-    tests = test_process(is_testing=hasattr(test_state, "saved_data"))
-    return Place(folder_of(location, identity, tests))
+    is_test = is_test_process(is_testing=hasattr(test_state, "saved_data"))
+    return Place(folder_of(location, identity, is_test=is_test))

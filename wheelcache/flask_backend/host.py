@@ -15,7 +15,7 @@ from wheelcache.flask_backend.backend import WheelCache
 from wheelcache.flask_backend.engine_backend import check_known, checked_options, naming
 from wheelcache.host_cache.host_core import is_storable
 from wheelcache.host_cache.hosted_cache import HostedCache, PythonAccess
-from wheelcache.host_cache.place import Place, folder_of, test_process
+from wheelcache.host_cache.place import Place, folder_of, is_test_process
 from wheelcache.option_table import FLASK_HOST as OPTIONS
 
 POSITIONAL = ("max_entries", "default_timeout", "ignore_delete_many_errors")
@@ -69,4 +69,4 @@ class HostCache(PythonAccess, WheelCache):
 
 
 def _find_place(location: str, identity: str, is_testing: bool) -> Place:
-    return Place(folder_of(location, identity, test_process(is_testing=is_testing)))
+    return Place(folder_of(location, identity, is_test=is_test_process(is_testing=is_testing)))

@@ -3,6 +3,9 @@
 The folder contains ``words``, a mapped file, ``claims``, a file of locks, and ``<epoch>.sqlite3``, the file in use. The
 epoch is the moment at which the file was created. A process that finds another epoch in the words opens that file.
 Epoch 0 means that there is no file, for example because the file system is full: the cache is then empty.
+
+After a restart of the machine, a cache on a disk begins empty, also if it was closed cleanly: its moments and the ends
+of its entries count from the boot, and rows that were not yet on the disk are damaged.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ import hashlib
 import logging
 import mmap
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +24,9 @@ from typing import Final
 
 from wheelcache.errors import FileUnusable
 from wheelcache.machine_clock import moment
+from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.held_file import HeldFile
 from wheelcache.runtime.private_files import NEEDS_UNIX, FileLocked, locked_file, make_private, pause, runtime_directory
 
 logger = logging.getLogger("wheelcache")
@@ -39,29 +46,60 @@ PATIENCE: Final = 0.5
 REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "afs", "9p", "fuse.sshfs")
 """The file systems on which several machines would share a file without sharing its locks or its memory."""
 
+TEST_PREFIX: Final = "host-test-"
+
+MINUTE: Final = 60
+
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
-def folder_of(location: str, identity: str, tests: str = "") -> Path:
+def folder_of(location: str, identity: str, *, is_test: bool = False) -> Path:
     """Return the folder of a cache.
 
     Args:
         location: the folder, if it is an absolute path. Otherwise, the folder is in the runtime directory, which is
             private to the user and in shared memory.
         identity: distinguishes the caches of the user there.
-        tests: see ``test_process``.
+        is_test: whether this process runs tests. It then has a folder of its own in the runtime directory, which is
+            removed at its end, or by a later test process if it is killed.
     """
+    if is_test:
+        return _test_folder(f"{location} {identity}")
     if os.path.isabs(location):
-        return Path(f"{location}{tests and '-'}{tests}")
-    name = hashlib.sha256(f"{identity} {tests}".encode(errors="surrogatepass")).hexdigest()[:24]
-    return runtime_directory() / f"host-{name}"
+        return Path(location)
+    return runtime_directory() / f"host-{hashlib.sha256(identity.encode(errors='surrogatepass')).hexdigest()[:24]}"
 
 
-def test_process(*, is_testing: bool) -> str:
-    """Return the name of this process among those that run tests in parallel; empty outside of tests. Each of them has
-    entries of its own."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    return f"{worker}-{os.getpid()}" if is_testing or worker else ""
+def is_test_process(*, is_testing: bool) -> bool:
+    """Return whether this process runs tests: the framework says so, or it is a worker of pytest-xdist."""
+    return is_testing or "PYTEST_XDIST_WORKER" in os.environ
+
+
+_test_folders: Final[dict[str, tuple[Path, HeldFile]]] = {}
+"""The folders of this test process, with files that are locked while it lives. A child of a fork shares them."""
+
+
+def _test_folder(identity: str) -> Path:
+    if identity not in _test_folders:
+        parent = runtime_directory()
+        for old in parent.glob(f"{TEST_PREFIX}*"):
+            # Not a new one, which is not locked yet.
+            if SystemClock.time() - old.stat().st_mtime > MINUTE and HeldFile().hold(old / "alive"):
+                shutil.rmtree(old, ignore_errors=True)
+        folder, held = Path(tempfile.mkdtemp(prefix=TEST_PREFIX, dir=parent)), HeldFile()
+        held.hold(folder / "alive")
+        _test_folders[identity] = folder, held
+    return _test_folders[identity][0]
+
+
+def _remove_test_folders() -> None:
+    for folder, held in _test_folders.values():
+        # Not in a child of a fork.
+        if held.is_at(folder / "alive"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+lifecycle.STOP_TRACKING.add(_remove_test_folders)
 
 
 class Place:
