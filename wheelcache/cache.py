@@ -394,6 +394,11 @@ class Cache(CacheAccess):
         return self._parts.keeper
 
     @property
+    def has_shared_entries(self) -> bool:
+        """Whether other processes of the machine use the same entries."""
+        return False
+
+    @property
     def is_closed(self) -> bool:
         """Whether ``close`` was called."""
         return self._gate.is_closed

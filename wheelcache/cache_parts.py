@@ -169,6 +169,7 @@ class CacheParts:
             self.delete_tags,
             tuple if self.stamps.bus is None else self.stamps.bus.take_restored,
             self.gate.is_in_use,
+            self.gate.open,
         )
         self.idle_check = IdleCheck(self.stats.activity, self.writer.expect_first_write, lambda: not self.loads.is_idle)
 

@@ -94,7 +94,7 @@ def test_an_empty_cache_takes_nothing_and_one_that_was_not_looked_at_is_not_know
 
 def test_while_a_snapshot_is_loaded_nothing_is_looked_at():
     core = CoreClass()
-    memory_use = MemoryUse(core, PERIOD, is_weighed=bool)
+    memory_use = MemoryUse(core, lambda: (len(core), core.weight), PERIOD, is_weighed=bool)
     core.set("key", 1, None)
     core.gate(Unloaded)
     memory_use.run()
@@ -124,7 +124,7 @@ def test_values_that_take_long_to_weigh_do_not_take_more_of_the_time(monkeypatch
                 yield Record("key", 1, Times(0.0, 0.0, True), 0, None)
 
     monkeypatch.setattr(time, "thread_time", lambda: now[0])
-    memory_use = MemoryUse(Core(), PERIOD, is_weighed=bool)
+    memory_use = MemoryUse(Core(), lambda: (1000, 0), PERIOD, is_weighed=bool)
     for _ in range(20_000):
         memory_use.run()
         now[0] += PERIOD

@@ -29,6 +29,7 @@ from itertools import islice
 from math import inf
 from random import Random, SystemRandom
 from sys import maxsize
+from threading import get_ident
 from typing import Any, Final
 from zlib import crc32
 
@@ -66,6 +67,7 @@ from wheelcache.host_cache.statements import (
     DELETE_VALUE,
     DROPPED,
     DUE_STEP,
+    ENDS,
     ENTRY,
     EVICT,
     FILL,
@@ -175,7 +177,9 @@ class HostCore:
         interval: float,
         clock: Any,
     ) -> None:
-        self.file = HostFile(find_place, schema(max_bytes, max_entries or maxsize), name)
+        self.file = HostFile(find_place, schema(max_bytes, max_entries or maxsize), name, self._check_gate)
+        self._gate_error: Callable[[], Exception] | None = None
+        self._gate_thread = 0
         self.claims = Claims(self.file)
         self.max_bytes = max_bytes
         self._largest = max_bytes // 8
@@ -202,7 +206,7 @@ class HostCore:
         )
         self.miss_cause, self.sample = local.miss_cause, local.sample
         self.group_by, self.group_name, self.groups = local.group_by, local.group_name, local.groups
-        self.use_clock, self.use_stamps, self.gate = local.use_clock, local.use_stamps, local.gate
+        self.use_clock, self.use_stamps = local.use_clock, local.use_stamps
         # Called with the name of a write, the moment of the write before it, and its own: for transactions.
         self.note: Callable[[Any, int, int], object] | None = None
         self._notes_uses = False
@@ -247,7 +251,28 @@ class HostCore:
         return self._state()[0]
 
     def _state(self) -> tuple[int, int, int]:
-        return self.file.read(STATE) or (0, 0, 0)
+        # Never an error: a ``repr`` needs it.
+        return (self.file.read(STATE) if self._gate_error is None else None) or (0, 0, 0)
+
+    def own_part(self) -> tuple[int, int]:
+        """Return the entries and their weight that count among the figures of this process: all, if it is the janitor,
+        so that the sums over all processes are true."""
+        size, entries, _ = (0, 0, 0) if self._janitor is None else self._state()
+        return entries, size
+
+    # The gate.
+
+    def gate(self, error: Callable[[], Exception] | None, thread: int = 0) -> None:
+        self._gate_error, self._gate_thread = error, thread
+        self._local.gate(error, thread)
+        if error is not None:
+            # An open file is used without a check.
+            self.file.close()
+
+    def _check_gate(self) -> None:
+        error = self._gate_error
+        if error is not None and get_ident() != self._gate_thread:
+            raise error()
 
     # Writing.
 
@@ -436,6 +461,9 @@ class HostCore:
     def advance(self, budget: int = BATCH, removed: Removals | None = None) -> int:
         """Remove rows that are over, if this process is the janitor, and write the uses of entries."""
         self._local.advance(budget)
+        if self._gate_error is not None:
+            self._next_tick = inf
+            return 0
         self.file.check()
         size, entries, evicted = self._state()
         self._notes_uses = 2 * size > self.max_bytes or 2 * entries > self._max_entries
@@ -499,7 +527,8 @@ class HostCore:
     # Walks.
 
     def scan(self, *, ordered: bool = False, start: float = 0.0) -> HostScan:
-        return HostScan(self.file)
+        first, last = self.file.read(ENDS) or (0, 0)
+        return HostScan(self.file, int(first + start * (last - first)) - 1 if start > 0.0 else 0)
 
     def keys(self, limit: int = maxsize) -> list[Any]:
         rows = self.file.read_all(KEYS, (self.now(), limit))
@@ -550,11 +579,15 @@ class HostCore:
 
 
 class HostScan:
-    """A walk over the entries in the order of use. An entry that is used meanwhile comes again."""
+    """A walk over the entries in the order of use. An entry that is used meanwhile comes again.
 
-    def __init__(self, file: HostFile) -> None:
+    Args:
+        last: the place after which it begins.
+    """
+
+    def __init__(self, file: HostFile, last: int) -> None:
         self._file = file
-        self._last = 0
+        self._last = last
 
     def step(self, count: int) -> list[Record]:
         return [_record(key_of(name), *row) for name, *row in self._rows("key, value, fresh, gone, size, tags", count)]

@@ -63,13 +63,15 @@ class HostFile:
     """The database of one cache.
 
     Args:
-        place: finds the folder. Called at the first use, so that a master process opens nothing before it forks.
+        find_place: finds the folder. Called at the first use, so that a master process opens nothing before it forks.
         schema: the statements that make an empty database.
-        limits: the first row of the table ``state``.
+        name: the name of the cache, for the log.
+        check: raises the error of each use, if there is one: see ``Core.gate``.
     """
 
-    def __init__(self, find_place: Callable[[], Place], schema: str, name: str) -> None:
+    def __init__(self, find_place: Callable[[], Place], schema: str, name: str, check: Callable[[], object]) -> None:
         self._find_place = find_place
+        self._check = check
         self._schema = schema
         self._name = name
         self._opening = threading.RLock()
@@ -213,6 +215,11 @@ class HostFile:
             if size > MOST_LOG:
                 self._replace(epoch, f"its log has {size >> 20} MiB, since a reader was stopped")
 
+    def close(self) -> None:
+        """Let the next use open the file again."""
+        with self._opening:
+            self._forget()
+
     @property
     def epoch(self) -> int:
         """The epoch of the file in use."""
@@ -245,6 +252,7 @@ class HostFile:
 
     def _open(self) -> bool:
         """Use the file that the words name. Return False if there is none."""
+        self._check()
         with self._opening:
             place = self._place
             if place is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from wheelcache.host_cache.host_core import HostCore
 from wheelcache.host_cache.place import Place
 from wheelcache.host_cache.write_moments import HostMoments
 from wheelcache.runtime.clock import unfrozen
+from wheelcache.stats import Stats
 
 
 class HostedCache(Cache):
@@ -29,10 +31,21 @@ class HostedCache(Cache):
         self._find_place, self._max_bytes = find_place, max_bytes
         super().__init__(**given)
         core, parts = self._host, self._parts
+        parts.stats.own_part = core.own_part
         parts.writer.moments = HostMoments(core)
         parts.loads.turns.claims = parts.leases.claims = core.claims
 
+    @property
+    def has_shared_entries(self) -> bool:
+        return True
+
+    def stats(self) -> Stats:
+        """Return the statistics of this process, with the number and the weight of all entries."""
+        return replace(super().stats(), size=len(self._core), weight=self._core.weight)
+
     def _make_core(self, options: SimpleNamespace) -> Core:
+        # For the figures.
+        options.max_weight = self._max_bytes
         self._host = HostCore(
             self._find_place,
             options.name,

@@ -80,6 +80,7 @@ KEYS: Final = (
     f"SELECT key FROM (SELECT id, key FROM entries WHERE fresh > ? AND {CURRENT} ORDER BY id DESC LIMIT ?) ORDER BY id"
 )
 NEXT_ROWS: Final = f"SELECT id, {{columns}} FROM entries WHERE id > ? AND {CURRENT} ORDER BY id LIMIT ?"
+ENDS: Final = "SELECT min(id), max(id) FROM entries WHERE (SELECT entries FROM state) > 0"
 STATE: Final = "SELECT bytes, entries, evicted FROM state"
 MOMENT: Final = "SELECT moment FROM entries WHERE key = ?"
 FLOOR: Final = "SELECT moment FROM floors WHERE lane = ?"

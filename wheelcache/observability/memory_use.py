@@ -47,6 +47,7 @@ class MemoryUse(PeriodicJob):
 
     Args:
         core: the entries.
+        own_part: see ``StatsReader``.
         period: seconds between two samples.
 
     Attributes:
@@ -55,24 +56,32 @@ class MemoryUse(PeriodicJob):
 
     matters = SAMPLES
 
-    def __init__(self, core: Core, period: float, *, is_weighed: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        own_part: Callable[[], tuple[int, int]],
+        period: float,
+        *,
+        is_weighed: Callable[[], bool],
+    ) -> None:
         self.period = period
         self._core = core
+        self._own_part = own_part
         self.is_weighed = is_weighed
         self.start_over()
 
     def __call__(self) -> int | None:
         """Return the number of bytes; None if there is no sample yet, or if objects are kept by reference."""
+        entries, weight = self._own_part()
         if self.is_weighed():
-            return self._core.weight
-        entries = len(self._core)
+            return weight
         return _estimate(entries, self._sampled().values()) if entries else 0
 
     def by_group(self) -> dict[str, int | None]:
         """Return the number of bytes of each group of keys in the samples; None as for all entries."""
         groups = self._sampled()
         number = sum(each.entries for each in groups.values())
-        share = len(self._core) / number if number else 0.0
+        share = self._own_part()[0] / number if number else 0.0
         return {name: _estimate(share * each.entries, [each]) for name, each in groups.items()}
 
     def begin(self) -> None:
