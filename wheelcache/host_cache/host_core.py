@@ -80,6 +80,7 @@ from wheelcache.host_cache.statements import (
     MOMENT,
     NEWEST_DROP,
     NEXT_ROWS,
+    POSTPONE,
     PUT,
     PUT_UNDROPPED,
     RAISE_DROP,
@@ -310,7 +311,8 @@ class HostCore:
         else:
             fresh = now + (ttl if exact else ttl - min(ttl * self._jitter, self._max_jitter) * self._random())
             gone = fresh + grace
-            due = int(gone) // DUE_STEP
+            # Without the jitter: the next write, if its jitter is larger, does not have to move the row in the index.
+            due = int(now + ttl + grace) // DUE_STEP
         row = moment(), name, stored, fresh, gone, due, lane_of(name), size, text
         refusal = CHANGED
         if mode == ANY and watch is None and not (tags and since):
@@ -474,12 +476,14 @@ class HostCore:
             self._next_tick = self.now() + (self._interval if self._notes_uses else SLOW_TICK)
             return 0
         self._count_evictions(evicted)
-        now = self.now()
-        expired = max(0, self.file.write(REMOVE_DUE, (now, DUE_STEP, STEP)))
+        now = int(self.now())
+        postponed, expired = self.file.transaction(
+            lambda cursor: [cursor.execute(each, (now, STEP)).rowcount for each in (POSTPONE, REMOVE_DUE)], [0, 0]
+        )
         self._removals[RemovalCause.EXPIRED] += expired
-        is_sweeping = self._sweep()
-        # Immediately, if more rows are over, after other threads and processes had their turn.
-        self._next_tick = now if expired == STEP or is_sweeping else now + self._interval
+        # Immediately, if there is more to do, after other threads and processes had their turn.
+        is_done = expired + postponed < STEP and not self._sweep()
+        self._next_tick = self.now() + (self._interval if is_done else 0.0)
         return expired
 
     def _write_uses(self) -> None:

@@ -4,8 +4,8 @@
 would grow without a bound.
 
 **Writes** take turns: SQLite's lock, which the kernel releases if its holder is killed. SQLite's own waiting sleeps for
-1 to 100 ms; a process here tries again after 20 to 500 us. If it gets no turn within ``PATIENCE``, the holder was
-stopped, and all processes go on with a new file. So does a write that fails for any other reason, since the old entry
+1 to 100 ms; a process here tries again after 20 to 500 us. If it gets no turn within ``PATIENCE``, and nobody has
+written meanwhile, the holder was stopped, and all processes go on with a new file. So does a write that fails for any other reason, since the old entry
 of its key must not be found any more. After a write, the process looks whether its file is still in use; otherwise it
 writes again to the new one.
 
@@ -169,6 +169,7 @@ class HostFile:
 
     def _in_turn(self, work: Callable[[Any], T], otherwise: T) -> T:
         until = pause = 0.0
+        version = -1
         while self._words[EPOCH] == self._epoch or self._open():
             epoch, free = self._epoch, self._free
             cursor = self._cursor(free)
@@ -183,11 +184,13 @@ class HostFile:
                 continue
             except sqlite3.Error as error:
                 now = SystemClock.steady()
-                until = until or now + PATIENCE
-                if not is_busy(error) or now >= until:
-                    self._replace(epoch, error)
-                    until = 0.0
-                    continue
+                if now >= until or not is_busy(error):
+                    before, version = version, _version(cursor)
+                    until = now + PATIENCE
+                    if version == before or not is_busy(error):
+                        self._replace(epoch, error)
+                        until, version = 0.0, -1
+                        continue
             finally:
                 free.append(cursor)
             pause = min(2 * pause, 0.0005) or 0.00002
@@ -334,6 +337,14 @@ def connect(path: Path) -> sqlite3.Connection:
     )
     connection.execute("PRAGMA synchronous=OFF")
     return connection
+
+
+def _version(cursor: Any) -> int:
+    """Return a number that changes when another connection writes."""
+    try:
+        return cursor.execute("PRAGMA data_version").fetchone()[0]  # type: ignore[no-any-return]
+    except sqlite3.Error:
+        return 0
 
 
 def is_busy(error: sqlite3.Error) -> bool:

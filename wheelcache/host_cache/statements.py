@@ -2,8 +2,8 @@
 
 ``entries`` has a row for each entry. ``id`` is the order of use, ``moment`` the moment of the last write. An entry is
 fresh until ``fresh``, and leaves after ``gone``, both in seconds on the machine's clock. ``due`` is ``gone`` in steps
-of ``DUE_STEP`` seconds: a write that moves the end of an entry by less leaves the index as it is, which saves two of
-its four pages. ``tags`` is a JSON array.
+of ``DUE_STEP`` seconds, later by the jitter at most. It may be earlier: a write that postpones the end of an entry
+leaves its place in the index, which saves one or two of its pages, and the janitor moves the entry when it is due. ``tags`` is a JSON array.
 
 A write of an existing key stays at its place in the order of use, and is noted as a use of it. Only while the cache is
 over half full, it moves the row to the end, which costs two more pages.
@@ -13,10 +13,11 @@ over half full, it moves the row to the end, which costs two more pages.
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
-DUE_STEP: Final = 10
-"""Seconds."""
+DUE_STEP: Final = 2
+"""Seconds. The janitor removes a row when the step after its end has begun."""
 
 EVICTED_TOGETHER: Final = 20
 """The entries that leave a cache above ``max_bytes`` with a write."""
@@ -97,7 +98,8 @@ ANY_DROPPED: Final = (
 
 NEW: Final = "INSERT INTO entries SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?1, ?7, ?8, ?9 WHERE {condition} ON CONFLICT(key) DO "
 VALUES: Final = (
-    "value = excluded.value, fresh = excluded.fresh, gone = excluded.gone, due = excluded.due, "
+    "value = excluded.value, fresh = excluded.fresh, gone = excluded.gone, "
+    "due = iif(entries.due <= excluded.due, entries.due, excluded.due), "
     "moment = excluded.moment, size = excluded.size, tags = excluded.tags"
 )
 IN_PLACE: Final = f"{NEW}UPDATE SET {VALUES}"
@@ -121,12 +123,14 @@ FILL_UNDROPPED: Final = f"{TO_END.format(condition=f'{UNWRITTEN} AND {UNDROPPED}
 OF_LIVE: Final = f"WHERE key = ?2 AND fresh > ?10 AND {CURRENT}"
 REPLACE: Final = f"UPDATE entries SET value = ?3, moment = ?1, size = ?8 {OF_LIVE} AND value IS ?11"
 REPLACE_WITH_TTL: Final = (
-    f"UPDATE entries SET value = ?3, fresh = ?4, gone = ?5, due = ?6, moment = ?1, size = ?8 {OF_LIVE} AND value IS ?11"
+    "UPDATE entries SET value = ?3, fresh = ?4, gone = ?5, due = iif(due <= ?6, due, ?6), moment = ?1, size = ?8 "
+    f"{OF_LIVE} AND value IS ?11"
 )
+GRACE: Final = "iif(fresh < 1e300, gone - fresh, 0)"
 TOUCH: Final = f"""
 UPDATE entries SET
-    fresh = ?4, gone = ?4 + CASE WHEN fresh < 1e300 THEN gone - fresh ELSE 0 END,
-    due = CAST(?4 + CASE WHEN fresh < 1e300 THEN gone - fresh ELSE 0 END AS INTEGER) / {DUE_STEP}
+    fresh = ?4, gone = ?4 + {GRACE},
+    due = min(coalesce(due, {sys.maxsize}), CAST(?4 + {GRACE} AS INTEGER) / {DUE_STEP})
 {OF_LIVE}
 """
 TOUCH_FOREVER: Final = f"UPDATE entries SET fresh = ?4, gone = ?4, due = NULL {OF_LIVE}"
@@ -148,10 +152,9 @@ EVICT: Final = (
     "DELETE FROM entries WHERE id IN "
     "(SELECT id FROM entries ORDER BY id LIMIT (SELECT max(0, min(?, entries - ?)) FROM state))"
 )
-REMOVE_DUE: Final = (
-    "DELETE FROM entries WHERE id IN (SELECT id FROM entries WHERE due IS NOT NULL AND due <= ?1 / ?2 AND gone <= ?1 "
-    "ORDER BY due LIMIT ?3)"
-)
+DUE: Final = f"SELECT id FROM entries WHERE due < ?1 / {DUE_STEP} AND due IS NOT NULL ORDER BY due LIMIT ?2"
+REMOVE_DUE: Final = f"DELETE FROM entries WHERE id IN ({DUE}) AND gone <= ?1"
+POSTPONE: Final = f"UPDATE entries SET due = CAST(gone AS INTEGER) / {DUE_STEP} WHERE id IN ({DUE}) AND gone > ?1"
 NEWEST_DROP: Final = "SELECT max(moment) FROM drops"
 LAST_TAGGED: Final = (
     "SELECT max(id) FROM (SELECT id FROM entries WHERE tags IS NOT NULL AND id > ? ORDER BY id LIMIT ?)"
