@@ -58,44 +58,9 @@ from wheelcache.core.contract import (
     TagName,
     Times,
 )
+from wheelcache.host_cache import statements as sql
 from wheelcache.host_cache.claims import Claim, Claims
 from wheelcache.host_cache.host_file import HostFile
-from wheelcache.host_cache.statements import (
-    ADD,
-    ANY_DROPPED,
-    DELETE,
-    DELETE_VALUE,
-    DROPPED,
-    DUE_STEP,
-    ENDS,
-    ENTRY,
-    EVICT,
-    FILL,
-    FILL_FLOOR,
-    FILL_UNDROPPED,
-    FIND,
-    FLOOR,
-    KEYS,
-    LAST_TAGGED,
-    MOMENT,
-    NEWEST_DROP,
-    NEXT_ROWS,
-    POSTPONE,
-    PUT,
-    PUT_UNDROPPED,
-    RAISE_DROP,
-    RAISE_FLOOR,
-    REMOVE_DROPPED,
-    REMOVE_DUE,
-    REPLACE,
-    REPLACE_WITH_TTL,
-    STATE,
-    TIMES,
-    TOUCH,
-    TOUCH_FOREVER,
-    USE,
-    schema,
-)
 from wheelcache.machine_clock import moment
 
 LANES: Final = 16_384
@@ -178,7 +143,7 @@ class HostCore:
         interval: float,
         clock: Any,
     ) -> None:
-        self.file = HostFile(find_place, schema(max_bytes, max_entries or maxsize), name, self._check_gate)
+        self.file = HostFile(find_place, sql.schema(max_bytes, max_entries or maxsize), name, self._check_gate)
         self._gate_error: Callable[[], Exception] | None = None
         self._gate_thread = 0
         self.claims = Claims(self.file)
@@ -222,7 +187,7 @@ class HostCore:
 
     def find(self, key: Any, default: Any = None) -> Any:
         name = key if type(key) is str and key.isascii() else name_of(key)
-        row = self.file.read(FIND, (name,))
+        row = self.file.read(sql.FIND, (name,))
         if row is None or row[1] <= self.now():
             return default
         self.count_hit(key)
@@ -232,12 +197,12 @@ class HostCore:
         return Serialized(value) if type(value) is bytes else value
 
     def times(self, key: Any) -> Times | None:
-        row = self.file.read(TIMES, (name_of(key),))
+        row = self.file.read(sql.TIMES, (name_of(key),))
         return None if row is None else Times(row[0], row[1], True)
 
     def peek(self, key: Any, *, use: bool = False) -> Record | None:
         name = name_of(key)
-        row = self.file.read(ENTRY, (name,))
+        row = self.file.read(sql.ENTRY, (name,))
         if row is None:
             return None
         if use and self._notes_uses and len(self._used) < MOST_USES:
@@ -253,7 +218,7 @@ class HostCore:
 
     def _state(self) -> tuple[int, int, int]:
         # Never an error: a ``repr`` needs it.
-        return (self.file.read(STATE) if self._gate_error is None else None) or (0, 0, 0)
+        return (self.file.read(sql.STATE) if self._gate_error is None else None) or (0, 0, 0)
 
     def own_part(self) -> tuple[int, int]:
         """Return the entries and their weight that count among the figures of this process: all, if it is the janitor,
@@ -312,23 +277,23 @@ class HostCore:
             fresh = now + (ttl if exact else ttl - min(ttl * self._jitter, self._max_jitter) * self._random())
             gone = fresh + grace
             # Without the jitter: the next write, if its jitter is larger, does not have to move the row in the index.
-            due = int(now + ttl + grace) // DUE_STEP
+            due = int(now + ttl + grace) // sql.DUE_STEP
         row = moment(), name, stored, fresh, gone, due, lane_of(name), size, text
         refusal = CHANGED
         if mode == ANY and watch is None and not (tags and since):
-            written = self.file.write(PUT[self._notes_uses], row)
+            written = self.file.write(sql.PUT[self._notes_uses], row)
         elif mode == SAME:
-            statement = REPLACE if ttl == KEEP_TTL else REPLACE_WITH_TTL
+            statement = sql.REPLACE if ttl == KEEP_TTL else sql.REPLACE_WITH_TTL
             written = self.file.write(statement, (*row, now, storable(expected)))
         elif watch is not None:
             if watch.inner.broken:
                 return CHANGED
-            fill = FILL_UNDROPPED if tags else FILL
+            fill = sql.FILL_UNDROPPED if tags else sql.FILL
             written = self.file.write(fill, (*row, watch.since, watch.moment))
         elif mode == ABSENT:
-            written, refusal = self.file.write(ADD, (*row, now)), PRESENT
+            written, refusal = self.file.write(sql.ADD, (*row, now)), PRESENT
         else:
-            written, refusal = self.file.write(PUT_UNDROPPED, (*row, since)), OUTDATED
+            written, refusal = self.file.write(sql.PUT_UNDROPPED, (*row, since)), OUTDATED
         if written != 1:
             return refusal
         outcome: int = self._local.set(
@@ -346,7 +311,7 @@ class HostCore:
     def touch(self, key: Any, ttl: float | None) -> int:
         now = self.now()
         # Only the numbers that the statement contains are bound: ?2, ?4 and ?10.
-        statement, fresh = (TOUCH_FOREVER, inf) if ttl is None else (TOUCH, now + ttl)
+        statement, fresh = (sql.TOUCH_FOREVER, inf) if ttl is None else (sql.TOUCH, now + ttl)
         row = None, name_of(key), None, fresh, None, None, None, None, None, now
         return STORED | self._will_tick() if self.file.write(statement, row) == 1 else 0
 
@@ -362,13 +327,13 @@ class HostCore:
         name, now = name_of(key), self.now()
 
         def work(cursor: Any) -> Any:
-            row = cursor.execute(ENTRY, (name,)).fetchone()
+            row = cursor.execute(sql.ENTRY, (name,)).fetchone()
             if only == DEAD:
                 if row is None or row[1] <= now:
-                    cursor.execute(DELETE, (name,))
+                    cursor.execute(sql.DELETE, (name,))
                 return None
             self.raise_floor(cursor, name)
-            cursor.execute(DELETE, (name,))
+            cursor.execute(sql.DELETE, (name,))
             return row
 
         row = self.file.transaction(work, None)
@@ -389,28 +354,28 @@ class HostCore:
         transaction."""
         lane = lane_of(name)
         if self.note is None:
-            cursor.execute(RAISE_FLOOR, (lane, until or moment()))
+            cursor.execute(sql.RAISE_FLOOR, (lane, until or moment()))
             return
-        (row,) = cursor.execute(MOMENT, (name,)).fetchone() or (0,)
-        (floor,) = cursor.execute(FLOOR, (lane,)).fetchone() or (0,)
+        (row,) = cursor.execute(sql.MOMENT, (name,)).fetchone() or (0,)
+        (floor,) = cursor.execute(sql.FLOOR, (lane,)).fetchone() or (0,)
         now = max(until or moment(), floor)
         self.note(lane, max(row, floor), now)
-        cursor.execute(RAISE_FLOOR, (lane, now))
+        cursor.execute(sql.RAISE_FLOOR, (lane, now))
 
     def raise_drop(self, cursor: Any, tag: str, until: int = 0) -> None:
         """Do the same for a tag, whose entries are no longer current."""
-        (before,) = cursor.execute(DROPPED, (tag,)).fetchone() or (0,)
+        (before,) = cursor.execute(sql.DROPPED, (tag,)).fetchone() or (0,)
         now = max(until or moment(), before)
         if self.note is not None:
             self.note(tag, before, now)
-        cursor.execute(RAISE_DROP, (tag, now))
+        cursor.execute(sql.RAISE_DROP, (tag, now))
 
     def outdate_fills(self) -> None:
         """Refuse all values whose computations have begun."""
         note = self.note
 
         def work(cursor: Any) -> None:
-            (before,), now = cursor.execute(FILL_FLOOR).fetchone(), moment()
+            (before,), now = cursor.execute(sql.FILL_FLOOR).fetchone(), moment()
             if note is not None:
                 note("", before, now)
             cursor.execute("UPDATE state SET fill_floor = ?", (now,))
@@ -419,7 +384,7 @@ class HostCore:
 
     def remove_value(self, key: Any, value: Any, removed: Removals | None = None, *, was_hit: bool = False) -> None:
         name, stored = name_of(key), storable(value)
-        self.file.write(DELETE_VALUE, (name, stored))
+        self.file.write(sql.DELETE_VALUE, (name, stored))
 
     def drop_tag(self, name: str, slot: int = 0) -> int:
         self._local.drop_tag(name)
@@ -431,12 +396,12 @@ class HostCore:
 
     def dropped_since(self, tags: tuple[TagName, ...], since: int) -> bool:
         names = json.dumps([tag for tag, _ in tags])
-        return self.file.read(ANY_DROPPED, (names, since)) is not None
+        return self.file.read(sql.ANY_DROPPED, (names, since)) is not None
 
     def evict(self, budget: int = BATCH, removed: Removals | None = None, *, size: int | None = None) -> bool:
         if size is None:
             return False
-        self._removals[RemovalCause.EVICTED] += max(0, self.file.write(EVICT, (budget, size)))
+        self._removals[RemovalCause.EVICTED] += max(0, self.file.write(sql.EVICT, (budget, size)))
         return len(self) > size
 
     def clear(self, *, invalidate: bool = True) -> int:
@@ -478,7 +443,8 @@ class HostCore:
         self._count_evictions(evicted)
         now = int(self.now())
         postponed, expired = self.file.transaction(
-            lambda cursor: [cursor.execute(each, (now, STEP)).rowcount for each in (POSTPONE, REMOVE_DUE)], [0, 0]
+            lambda cursor: [cursor.execute(each, (now, STEP)).rowcount for each in (sql.POSTPONE, sql.REMOVE_DUE)],
+            [0, 0],
         )
         self._removals[RemovalCause.EXPIRED] += expired
         # Immediately, if there is more to do, after other threads and processes had their turn.
@@ -493,7 +459,7 @@ class HostCore:
 
             def work(cursor: Any, batch: list[Any] = batch) -> None:
                 first = moment()
-                cursor.executemany(USE, [(first + n, name) for n, name in enumerate(batch)])
+                cursor.executemany(sql.USE, [(first + n, name) for n, name in enumerate(batch)])
 
             self.file.transaction(work, None)
 
@@ -504,18 +470,18 @@ class HostCore:
 
     def _sweep(self) -> bool:
         """Remove some of the entries of dropped tags. Return whether more must be looked at."""
-        (newest,) = self.file.read(NEWEST_DROP) or (None,)
+        (newest,) = self.file.read(sql.NEWEST_DROP) or (None,)
         if newest is None or (newest <= self._swept and not self._swept_to):
             return False
         start = self._swept_to
         if start == 0:
             self._sweeps = moment()
-        (last,) = self.file.read(LAST_TAGGED, (start, STEP)) or (None,)
+        (last,) = self.file.read(sql.LAST_TAGGED, (start, STEP)) or (None,)
         if last is None:
             self._swept, self._swept_to = self._sweeps, 0
             self._forget_drops(self._sweeps - DROPS_KEPT)
             return False
-        self.file.write(REMOVE_DROPPED, (start, last))
+        self.file.write(sql.REMOVE_DROPPED, (start, last))
         self._swept_to = last
         return True
 
@@ -531,11 +497,11 @@ class HostCore:
     # Walks.
 
     def scan(self, *, ordered: bool = False, start: float = 0.0) -> HostScan:
-        first, last = self.file.read(ENDS) or (0, 0)
+        first, last = self.file.read(sql.ENDS) or (0, 0)
         return HostScan(self.file, int(first + start * (last - first)) - 1 if start > 0.0 else 0)
 
     def keys(self, limit: int = maxsize) -> list[Any]:
-        rows = self.file.read_all(KEYS, (self.now(), limit))
+        rows = self.file.read_all(sql.KEYS, (self.now(), limit))
         return [key_of(name) for (name,) in rows]
 
     # Figures: those of the local core.
@@ -551,15 +517,15 @@ class HostCore:
 
     def written_at(self, key: Any) -> int | None:
         """Return the moment of the row of a key; None if there is none."""
-        row = self.file.read(MOMENT, (name_of(key),))
+        row = self.file.read(sql.MOMENT, (name_of(key),))
         return None if row is None else row[0]
 
     def was_written_since(self, watch: HostWatch) -> bool:
         name = name_of(watch.key)
-        row = self.file.read(MOMENT, (name,))
+        row = self.file.read(sql.MOMENT, (name,))
         if row is not None and row[0] != watch.moment:
             return True
-        floor = self.file.read(f"{FLOOR} UNION ALL {FILL_FLOOR} ORDER BY 1 DESC LIMIT 1", (lane_of(name),))
+        floor = self.file.read(f"{sql.FLOOR} UNION ALL {sql.FILL_FLOOR} ORDER BY 1 DESC LIMIT 1", (lane_of(name),))
         return floor is not None and floor[0] >= watch.since
 
     def watch(self, key: Any, *, slot: int = 0, wants_value: bool = False) -> Any:
@@ -600,7 +566,7 @@ class HostScan:
         return [key_of(name) for (name,) in self._rows("key", count)]
 
     def _rows(self, columns: str, count: int) -> list[Any]:
-        rows = self._file.read_all(NEXT_ROWS.format(columns=columns), (self._last, count))
+        rows = self._file.read_all(sql.NEXT_ROWS.format(columns=columns), (self._last, count))
         if rows:
             self._last = rows[-1][0]
         return [row[1:] for row in rows]

@@ -5,9 +5,9 @@ would grow without a bound.
 
 **Writes** take turns: SQLite's lock, which the kernel releases if its holder is killed. SQLite's own waiting sleeps for
 1 to 100 ms; a process here tries again after 20 to 500 us. If it gets no turn within ``PATIENCE``, and nobody has
-written meanwhile, the holder was stopped, and all processes go on with a new file. So does a write that fails for any other reason, since the old entry
-of its key must not be found any more. After a write, the process looks whether its file is still in use; otherwise it
-writes again to the new one.
+written meanwhile, the holder was stopped, and all processes go on with a new file. So does a write that fails for any
+other reason, since the old entry of its key must not be found any more. After a write, the process looks whether its
+file is still in use; otherwise it writes again to the new one.
 
 **Connections** are taken from a pool and returned to it by each call: one for each call in progress, whether in threads
 or greenlets. Python releases the GIL in each step of SQLite. No connection is used or closed after a fork by the child.

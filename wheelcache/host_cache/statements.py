@@ -3,7 +3,8 @@
 ``entries`` has a row for each entry. ``id`` is the order of use, ``moment`` the moment of the last write. An entry is
 fresh until ``fresh``, and leaves after ``gone``, both in seconds on the machine's clock. ``due`` is ``gone`` in steps
 of ``DUE_STEP`` seconds, later by the jitter at most. It may be earlier: a write that postpones the end of an entry
-leaves its place in the index, which saves one or two of its pages, and the janitor moves the entry when it is due. ``tags`` is a JSON array.
+leaves its place in the index, which saves one or two of its pages, and the janitor moves the entry when it is due.
+``tags`` is a JSON array.
 
 A write of an existing key stays at its place in the order of use, and is noted as a use of it. Only while the cache is
 over half full, it moves the row to the end, which costs two more pages.
