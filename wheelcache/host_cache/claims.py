@@ -5,17 +5,21 @@ locks of Unix belong to the process and know no threads. The kernel releases it 
 has it 0.2 ms later. Each claim has a descriptor of its own. The child of a fork closes all of them: it would hold the
 claims of its parent even after the parent was killed.
 
-The wait for a lock has no time limit, so it is in a daemon thread, one for each key.
+The wait for a lock has no time limit, so it is in a daemon thread, one for each key. If gevent or eventlet has replaced
+threads by greenlets, of which one that waits would block all others, it asks again and again instead.
 """
 
 from __future__ import annotations
 
+import _thread
 import errno
 import os
 import struct
 import sys
 import threading
+import time
 from hashlib import blake2b
+from types import BuiltinFunctionType
 from typing import Any, Final
 
 from wheelcache.host_cache.host_file import HostFile
@@ -33,6 +37,9 @@ MOST_IDLE: Final = 32
 
 MOST_WAITING: Final = 64
 """The threads that wait for claims."""
+
+POLL_INTERVAL: Final = 0.005
+"""Seconds between two attempts of a greenlet."""
 
 HAS_CLAIMS: Final = hasattr(fcntl, "F_OFD_SETLK")
 """Only Linux has such locks. Elsewhere, each process computes a missing value once."""
@@ -118,7 +125,8 @@ class Claims:
         try:
             file = self._descriptor()
             if file is not None:
-                _lock(file, place, wait=True)
+                while not _lock(file, place, wait=not _are_greenlets()):
+                    time.sleep(POLL_INTERVAL)
             waiting.give(Claim(self, file, place))
         finally:
             self._threads.discard(waiting)
@@ -152,6 +160,10 @@ class Claims:
 
     def after_fork_in_child(self) -> None:
         self._forget()
+
+
+def _are_greenlets() -> bool:
+    return not isinstance(_thread.start_new_thread, BuiltinFunctionType)
 
 
 def _place_of(key: Any) -> int:

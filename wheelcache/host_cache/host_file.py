@@ -32,6 +32,7 @@ from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.place import EPOCH, PATIENCE, Place
 from wheelcache.machine_clock import moment
 from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.shared_objects import Lazy
 
 logger = logging.getLogger("wheelcache")
 
@@ -74,7 +75,7 @@ class HostFile:
         self._check = check
         self._schema = schema
         self._name = name
-        self._opening = threading.RLock()
+        self._opening = Lazy(lambda: threading.RLock())
         self._next_try = self._warned_until = -inf
         self._held: list[Any] = []
         self._forget()
@@ -209,7 +210,7 @@ class HostFile:
             return
         if place.is_gone():
             self._warn("The folder of the host cache %r was removed; it begins empty in a new one.", self._name)
-            with self._opening:
+            with self._opening.get():
                 if self._place is place:
                     self._forget()
             return
@@ -220,7 +221,7 @@ class HostFile:
 
     def close(self) -> None:
         """Let the next use open the file again."""
-        with self._opening:
+        with self._opening.get():
             self._forget()
 
     @property
@@ -247,7 +248,7 @@ class HostFile:
 
     def _connect(self, free: deque[Any]) -> Any:
         # Waits for a fork, which returns the connections to the pool.
-        with self._opening:
+        with self._opening.get():
             if free:
                 return free.pop()
             self._count += 1
@@ -256,7 +257,7 @@ class HostFile:
     def _open(self) -> bool:
         """Use the file that the words name. Return False if there is none."""
         self._check()
-        with self._opening:
+        with self._opening.get():
             place = self._place
             if place is None:
                 try:
@@ -309,7 +310,7 @@ class HostFile:
 
     def before_fork(self) -> None:
         """Return when no call is in progress. Until ``after_fork``, none begins."""
-        self._opening.acquire()
+        self._opening.get().acquire()
         held: list[Any] = []
         until = SystemClock.steady() + FORK_PATIENCE
         while len(held) < self._count and SystemClock.steady() < until:
@@ -323,11 +324,11 @@ class HostFile:
         if in_child:
             # Neither used nor closed: closing would release locks of the parent.
             _inherited.extend([self._free, self._held, self._place])
-            self._opening = threading.RLock()
+            self._opening.forget()
             self._forget()
         else:
             self._free.extend(self._held)
-            self._opening.release()
+            self._opening.get().release()
         self._held = []
 
 
