@@ -222,13 +222,13 @@ def test_a_caller_does_not_join_a_turn_whose_end_is_interrupted_at_that_moment(t
 
 
 def test_no_watch_begins_under_the_lock_since_a_finalizer_in_a_step_of_the_core_may_end_a_turn(turns, monkeypatch):
-    begin_watch, is_held = turns._watch, []
+    begin_watch, is_held = turns.new_watch, []
 
     def watch(key):
         is_held.append(turns.lock._is_owned())
         return begin_watch(key)
 
-    monkeypatch.setattr(turns, "_watch", watch)
+    monkeypatch.setattr(turns, "new_watch", watch)
     turns.begin(Turn(turns, "led"))
     queued = Turn(turns, "queued")
     queued.is_queued = True
