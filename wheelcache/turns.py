@@ -41,15 +41,10 @@ from typing import Any, Final, Protocol, cast
 from wheelcache.core.contract import MISSING, Core, Seen, TagName, Watch
 from wheelcache.errors import LoadDeadlock
 from wheelcache.keys import unwrap
-from wheelcache.loading.steps import StepsTo, Wait
 from wheelcache.runtime import threads
 from wheelcache.runtime.alarm import Alarm
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.shared_objects import WeakRegistry, acquiring
-
-NESTED_WAIT: Final = 2.0
-"""Seconds that code with a turn waits for another process, which may wait for that turn. It then computes the value,
-too."""
 
 BLOCKED_LOOP: Final = 30.0
 """The most seconds for which a thread waits while an event loop runs in it. It then computes the value alone."""
@@ -248,26 +243,6 @@ class Turn:
             # A coroutine that is closed from outside ends in another context than it began in.
             with suppress(ValueError):
                 _led.reset(token)
-
-    def wait_for_claim(self, until: float | None) -> StepsTo[None]:
-        """Wait until another process has ended its computation of the value, or until ``until``. The leader then looks
-        the key up again."""
-        claims = self.turns.claims
-        waiting = None if claims is None else claims.wait(self.claimed)
-        self.is_behind = False
-        if waiting is None:
-            return
-        if len(led()) > 1 or (self.owner is not None and led()):
-            latest = SystemClock.steady() + NESTED_WAIT
-            until = latest if until is None else min(until, latest)
-        try:
-            yield Wait(waiting.alarm, until)
-        finally:
-            self.claim = waiting.take()
-        # The computation begins now.
-        if self.watch is not None:
-            self.watch.close()
-        self.watch = self.turns.new_watch(self.watched)
 
     @property
     def claimed(self) -> tuple[str, str]:

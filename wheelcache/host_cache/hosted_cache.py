@@ -7,12 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from wheelcache.cache import Cache
-from wheelcache.cache_parts import MAX_JITTER
 from wheelcache.core import access
 from wheelcache.core.contract import MISSING, Core
+from wheelcache.host_cache.claims import Claims
 from wheelcache.host_cache.host_core import HostCore
 from wheelcache.host_cache.place import Place
 from wheelcache.host_cache.write_moments import HostMoments
+from wheelcache.options import MAX_JITTER
 from wheelcache.runtime.clock import unfrozen
 
 
@@ -28,12 +29,9 @@ class HostedCache(Cache):
     def __init__(self, find_place: Callable[[], Place], max_bytes: int, **given: Any) -> None:
         self._find_place, self._max_bytes = find_place, max_bytes
         super().__init__(**given)
-        core, parts = self._host, self._parts
-        parts.writer.moments = HostMoments(core)
-        parts.loads.turns.claims = parts.leases.claims = core.claims
 
-    def _make_core(self, options: SimpleNamespace) -> Core:
-        self._host = HostCore(
+    def _make_core(self, options: SimpleNamespace) -> tuple[Core, HostMoments, Claims]:
+        self._host = core = HostCore(
             self._find_place,
             options.name,
             max_bytes=self._max_bytes,
@@ -43,7 +41,7 @@ class HostedCache(Cache):
             interval=options.interval,
             clock=unfrozen(options.clock),
         )
-        return self._host
+        return core, HostMoments(core), core.claims
 
     # The calls in Python: the compiled ones know the compiled core only.
 

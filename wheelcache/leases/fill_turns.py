@@ -42,7 +42,7 @@ from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.misses import Misses
 from wheelcache.core import WriteState
 from wheelcache.core.contract import MISSING, Core, TagName, Watch
-from wheelcache.loading.loads import stale_record
+from wheelcache.loading.loads import stale_record, wait_for_claim
 from wheelcache.loading.steps import BLOCKS, StepsTo, Wait
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.request_scope import RequestScope, current_scope, running_scope
@@ -253,7 +253,7 @@ class LeasedReads:
                     self._writes.missed(key)
                 yield from self._ask(lease, scope, now, deadline, may_wait)
                 if lease.is_behind and (yield from self._may_wait(lease, scope, now, deadline, may_wait)):
-                    yield from lease.wait_for_claim(SystemClock.steady() + deadline - now)
+                    yield from wait_for_claim(lease, SystemClock.steady() + deadline - now)
                 found = self._look_again(key, grace, scope)
                 if found is not MISSING:
                     return found

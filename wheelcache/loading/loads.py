@@ -56,6 +56,10 @@ from wheelcache.turns import End, Is, Turn, Turns, enter, led, wait_until
 TAKEN: Final = object()
 """The result of ``Loads.begin`` if the caller must wait."""
 
+NESTED_WAIT: Final = 2.0
+"""Seconds that code with a turn waits for another process, which may wait for that turn. It then computes the value,
+too."""
+
 
 def stale_record(core: Core, key: Hashable, grace: float) -> Record | None:
     """Return the entry of ``key`` if it is stale since less than ``grace`` seconds, which counts as a use of it."""
@@ -477,7 +481,7 @@ class Loads:
         stale = self._stale(request, Receivers.WAITERS)
         if stale is not MISSING:
             return stale
-        yield from turn.wait_for_claim(wait_until(deadline, blocking=background.blocking))
+        yield from wait_for_claim(turn, wait_until(deadline, blocking=background.blocking))
         return self._look_again(request)
 
     def _wait_for_own(self, turn: Turn, request: LoadRequest, deadline: float) -> StepsTo[Outcome | None]:
@@ -651,6 +655,27 @@ class Loads:
         """Let the loads in progress fail quietly with the error of the core's gate, which is shut for good."""
         self._in_background.is_closed = True
         self.forget_failures()
+
+
+def wait_for_claim(turn: Turn, until: float | None) -> StepsTo[None]:
+    """Wait until another process has ended its computation of the value, or until ``until``. The leader then looks the
+    key up again."""
+    claims = turn.turns.claims
+    waiting = None if claims is None else claims.wait(turn.claimed)
+    turn.is_behind = False
+    if waiting is None:
+        return
+    if len(led()) > 1 or (turn.owner is not None and led()):
+        latest = SystemClock.steady() + NESTED_WAIT
+        until = latest if until is None else min(until, latest)
+    try:
+        yield Wait(waiting.alarm, until)
+    finally:
+        turn.claim = waiting.take()
+    # The computation begins now.
+    if turn.watch is not None:
+        turn.watch.close()
+    turn.watch = turn.turns.new_watch(turn.watched)
 
 
 def _close_all(turns: list[Turn]) -> None:
