@@ -57,7 +57,7 @@ from wheelcache.core.contract import (
     TagName,
     Times,
 )
-from wheelcache.host_cache.claims import Claim, Claims
+from wheelcache.host_cache.claims import Claims
 from wheelcache.host_cache.host_file import HostFile
 from wheelcache.host_cache.statements import (
     ADD,
@@ -207,7 +207,7 @@ class HostCore:
         self.note: Callable[[Any, int, int], object] | None = None
         self._notes_uses = False
         self._used: dict[Any, None] = {}
-        self._janitor: Claim | None = None
+        self._janitor = self.claims.on(JANITOR)
         self._next_tick = inf
         self._swept = self._sweeps = self._swept_to = 0
         self._evicted_before: int | None = None
@@ -440,9 +440,7 @@ class HostCore:
         size, entries, evicted = self._state()
         self._notes_uses = 2 * size > self.max_bytes or 2 * entries > self._max_entries
         self._write_uses()
-        if self._janitor is None:
-            self._janitor = self.claims.take(JANITOR)
-        if self._janitor is None:
+        if not self._janitor.take():
             self._next_tick = self.now() + (self._interval if self._notes_uses else SLOW_TICK)
             return 0
         self._count_evictions(evicted)
@@ -545,7 +543,7 @@ class HostCore:
         if in_child:
             self.claims.after_fork_in_child()
             self._random = Random(SystemRandom().getrandbits(64)).random
-            self._used, self._janitor, self._next_tick = {}, None, inf
+            self._used, self._janitor, self._next_tick = {}, self.claims.on(JANITOR), inf
             self._removals = dict.fromkeys(RemovalCause, 0)
 
 

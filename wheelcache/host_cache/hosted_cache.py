@@ -9,12 +9,12 @@ from typing import Any
 from wheelcache.cache import Cache
 from wheelcache.core import access
 from wheelcache.core.contract import MISSING, Core
-from wheelcache.host_cache.claims import Claims
 from wheelcache.host_cache.host_core import HostCore
 from wheelcache.host_cache.place import Place
 from wheelcache.host_cache.write_moments import HostMoments
 from wheelcache.options import MAX_JITTER
 from wheelcache.runtime.clock import unfrozen
+from wheelcache.turns import Claims
 
 
 class HostedCache(Cache):
@@ -41,7 +41,7 @@ class HostedCache(Cache):
             interval=options.interval,
             clock=unfrozen(options.clock),
         )
-        return core, HostMoments(core), core.claims
+        return core, HostMoments(core), core.claims.on
 
     # The calls in Python: the compiled ones know the compiled core only.
 

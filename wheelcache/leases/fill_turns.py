@@ -252,8 +252,6 @@ class LeasedReads:
                 if self._writes.records_misses:
                     self._writes.missed(key)
                 yield from self._ask(lease, scope, now, deadline, may_wait)
-                if lease.is_behind and (yield from self._may_wait(lease, scope, now, deadline, may_wait)):
-                    yield from wait_for_claim(lease, SystemClock.steady() + deadline - now)
                 found = self._look_again(key, grace, scope)
                 if found is not MISSING:
                     return found
@@ -291,18 +289,21 @@ class LeasedReads:
         return partial(self._leases.fill, self._stamps.watch(key)) if key in self._leases.open else _discard
 
     def _ask(self, lease: Lease, scope: RequestScope, now: float, deadline: float, may_wait: bool) -> StepsTo[None]:
-        """Let ``scope`` have ``lease``, or let ``lease`` wait for that of another scope, or neither of them."""
+        """Let ``scope`` have ``lease``, after a wait for another process, or let ``lease`` wait for that of another
+        scope, or neither of them."""
         leases = self._leases
         leases.end_overdue(now)
-        if leases.is_full(scope, now) or leases.claim(lease):
+        if leases.is_full(scope, now):
             return
-        if (yield from self._may_wait(lease, scope, now, deadline, may_wait)):
+        if not leases.claim(lease) and (yield from self._may_wait(lease, scope, now, deadline, may_wait)):
             leases.begin(lease)
+        if lease.is_behind and (yield from self._may_wait(lease, scope, now, deadline, may_wait)):
+            yield from wait_for_claim(lease, SystemClock.steady() + deadline - now)
 
     def _may_wait(
         self, lease: Lease, scope: RequestScope, now: float, deadline: float, may_wait: bool
     ) -> StepsTo[bool]:
-        if now >= deadline or scope.is_waited_for(now) or led() or lease.key in self._leases.unfilled:
+        if now >= deadline or scope.is_waited_for(now, lease) or led() or lease.key in self._leases.unfilled:
             return False
         # A waiting task does not block its thread.
         return not (yield BLOCKS) or (may_wait and asyncio._get_running_loop() is None)

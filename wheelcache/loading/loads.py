@@ -56,10 +56,6 @@ from wheelcache.turns import End, Is, Turn, Turns, enter, led, wait_until
 TAKEN: Final = object()
 """The result of ``Loads.begin`` if the caller must wait."""
 
-NESTED_WAIT: Final = 2.0
-"""Seconds that code with a turn waits for another process, which may wait for that turn. It then computes the value,
-too."""
-
 
 def stale_record(core: Core, key: Hashable, grace: float) -> Record | None:
     """Return the entry of ``key`` if it is stale since less than ``grace`` seconds, which counts as a use of it."""
@@ -481,7 +477,7 @@ class Loads:
         stale = self._stale(request, Receivers.WAITERS)
         if stale is not MISSING:
             return stale
-        yield from wait_for_claim(turn, wait_until(deadline, blocking=background.blocking))
+        yield from wait_for_claim(turn, wait_until(turn, deadline, blocking=background.blocking))
         return self._look_again(request)
 
     def _wait_for_own(self, turn: Turn, request: LoadRequest, deadline: float) -> StepsTo[Outcome | None]:
@@ -505,14 +501,15 @@ class Loads:
             found = self._look_again(request)
             if found is not MISSING:
                 return found, None
-        yield Wait(cast("Turn", turn.waits_on).alarm, wait_until(deadline, blocking=background.blocking))
+        alarm = cast("Turn", turn.waits_on).alarm
+        yield Wait(alarm, wait_until(turn, deadline, blocking=background.blocking))
         how, value = turn.result
         # Before the next steps, which may run a log handler of the site.
         turn.leave()
         if how is None:
             if deadline is not None and deadline <= SystemClock.steady():
                 return self._timed_out(request)
-            # A thread that blocks an event loop has waited too long.
+            # The turn may never end before that of this caller.
             request.may_wait = False
         elif how is End.VALUE:
             self.counts.add("coalesced")
@@ -660,22 +657,10 @@ class Loads:
 def wait_for_claim(turn: Turn, until: float | None) -> StepsTo[None]:
     """Wait until another process has ended its computation of the value, or until ``until``. The leader then looks the
     key up again."""
-    claims = turn.turns.claims
-    waiting = None if claims is None else claims.wait(turn.claimed)
-    turn.is_behind = False
-    if waiting is None:
-        return
-    if len(led()) > 1 or (turn.owner is not None and led()):
-        latest = SystemClock.steady() + NESTED_WAIT
-        until = latest if until is None else min(until, latest)
-    try:
-        yield Wait(waiting.alarm, until)
-    finally:
-        turn.claim = waiting.take()
-    # The computation begins now.
-    if turn.watch is not None:
-        turn.watch.close()
-    turn.watch = turn.turns.new_watch(turn.watched)
+    claim = turn.claim
+    if claim is not None and claim.wait():
+        yield Wait(claim.alarm, until)
+    turn.stop_waiting()
 
 
 def _close_all(turns: list[Turn]) -> None:
