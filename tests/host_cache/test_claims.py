@@ -3,17 +3,25 @@
 import json
 import os
 import select
+import shutil
+import signal
 
 import pytest
 
 from tests.scripts import start
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 LONG = 100.0
 """Seconds of a wait whose end no test sees."""
 
+PATCHED = """
+import gevent.monkey
+gevent.monkey.patch_all()
+"""
+
 SITE = """
-import json, os, sys, threading
+import json, os, signal, sys, threading
+from collections import defaultdict
 import django
 from django.conf import settings
 from django.core.signals import request_finished
@@ -30,8 +38,9 @@ settings.configure(
 )
 django.setup()
 from django.core.cache import cache
-from tests.waiting import PATIENCE, start, until, until_waiting
-from wheelcache.loading import loads
+from tests.waiting import PATIENCE, until, until_waiting
+from wheelcache import turns
+from wheelcache.runtime.alarm import AlarmEvent
 
 answers = {}
 
@@ -45,6 +54,20 @@ def begin(name, work):
 def answer(name):
     until(lambda: name in answers)
     return answers.pop(name)
+
+told = defaultdict(AlarmEvent)
+values = {}
+
+def tell(name, value=None):
+    values[name] = value
+    told[name].set()
+
+def wait_for(name):
+    assert told[name].wait(PATIENCE)
+    return values[name]
+
+def set_nested_wait(seconds):
+    turns.NESTED_WAIT = seconds
 
 def end_request():
     request_finished.send(None)
@@ -64,10 +87,10 @@ for line in sys.stdin:
 class Site:
     """A process of a Django site: ``site("cache.get('key')")`` runs there, and returns its result."""
 
-    def __init__(self, location, options):
+    def __init__(self, location, options, is_patched=False):
         # With the name of a worker of the tests, each process would have entries of its own.
         env = {name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
-        self.process = start(SITE, json.dumps([str(location), options]), stderr=None, env=env)
+        self.process = start(PATCHED * is_patched + SITE, json.dumps([str(location), options]), stderr=None, env=env)
 
     def __call__(self, code):
         self.process.stdin.write(f"{json.dumps(code)}\n")
@@ -75,10 +98,10 @@ class Site:
         assert select.select([self.process.stdout], [], [], 2 * PATIENCE)[0], f"no answer to {code}"
         return json.loads(self.process.stdout.readline())
 
-    def begins(self, code, name="it"):
-        """Run code in a thread until it waits."""
+    def begins(self, code, name="it", count=1):
+        """Run code in a thread until it waits, and ``count`` threads do."""
         self(f"begin({name!r}, lambda: {code})")
-        self("until_waiting()")
+        self(f"until_waiting({count})")
 
     def kill(self):
         self.process.kill()
@@ -89,8 +112,8 @@ class Site:
 def make_site(tmp_path):
     made = []
 
-    def make(**options):
-        made.append(Site(tmp_path / "host", options))
+    def make(*, is_patched=False, **options):
+        made.append(Site(tmp_path / "host", options, is_patched))
         return made[-1]
 
     yield make
@@ -160,3 +183,133 @@ def test_a_get_goes_on_when_its_own_process_sets_the_key_and_leaves_no_claim(sit
         assert site("cache.get('key')") is None
         site("end_request()")
         site("cache.set('key', 1)")
+
+
+# Loads.
+
+
+def test_a_load_waits_for_that_of_another_process_and_returns_its_value(sites):
+    holder, waiter = sites
+    holder.begins("cache.get_or_set('key', lambda: wait_for('value'))")
+    waiter.begins("cache.get_or_set('key', lambda: 'computed twice')")
+    holder("tell('value', 7)")
+    assert [site("answer('it')") for site in sites] == [7, 7]
+
+
+def test_of_the_loads_that_wait_for_a_killed_process_one_computes(make_site):
+    holder, *others = [make_site() for _ in range(3)]
+    holder.begins("cache.get_or_set('key', lambda: wait_for('value'))")
+    for number, site in enumerate(others):
+        site.begins(f"cache.get_or_set('key', lambda: {number})")
+    holder.kill()
+    first, second = (site("answer('it')") for site in others)
+    assert first == second
+
+
+def test_loads_of_two_processes_that_wait_for_each_other_through_other_threads_end(sites):
+    """In each process, one load waits for a key that another thread of it waits for, since the other process has it."""
+    for site, own, other in zip(sites, ["one", "other"], ["other", "one"], strict=True):
+        site("set_nested_wait(0.1)")
+        site.begins(f"cache.get_or_set({own!r}, lambda: (wait_for('go'), cache.get_or_set({other!r}, lambda: 2))[1])")
+    for site, other in zip(sites, ["other", "one"], strict=True):
+        site.begins(f"cache.get_or_set({other!r}, lambda: 3)", "waiter", count=2)
+    for site in sites:
+        site("tell('go')")
+    for site in sites:
+        assert site("answer('it')") == 2
+        assert site("answer('waiter')") == 2
+
+
+def test_a_load_with_a_time_limit_waits_no_longer_for_another_process(sites):
+    holder, waiter = sites
+    holder.begins("cache.get_or_set('key', lambda: wait_for('value'))")
+    assert (
+        waiter(r"""
+from wheelcache import LoadTimeout
+loads = []
+try:
+    cache.get_or_set("key", lambda: loads.append(1), load_timeout=0.05)
+except LoadTimeout:
+    loads.append("too late")
+""")
+        is None
+    )
+    assert waiter("loads") == ["too late"]
+    holder("tell('value', 7)")
+    assert holder("answer('it')") == waiter("cache.get('key')") == 7
+
+
+# Descriptors.
+
+
+def test_a_thousand_fills_need_no_more_descriptors_than_one(sites):
+    site, other = sites
+    count = "len(os.listdir('/proc/self/fd'))"
+    assert site("cache.get('key-0')") is None
+    before = site(count)
+    assert site("cache.get_many([f'key-{number}' for number in range(1000)])") == {}
+    assert site("[cache.get(f'key-{number}') for number in range(1000)]") == [None] * 1000
+    assert site(count) == before
+    other.begins("cache.get('key-999')")
+    site("cache.set('key-999', 1)")
+    assert other("answer('it')") == 1
+
+
+FORK = """
+def load():
+    pid = os.fork()
+    if pid == 0:
+        return "the child"
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+value = cache.get_or_set("key", load)
+if value == "the child":
+    # Its parent has the claim, and stores its value.
+    assert cache.get("key") is None
+    assert cache.get_or_set("another", lambda: 1) == 1
+    os._exit(0)
+"""
+
+
+def test_a_loader_that_forks_ends_in_both_processes(sites):
+    site, other = sites
+    site(FORK)
+    assert site("value") == 0
+    assert other("cache.get('key')") == 0
+
+
+def test_the_child_of_a_killed_process_keeps_no_claim(sites):
+    holder, waiter = sites
+    holder("pipe = os.pipe()")
+    holder.begins("""cache.get_or_set('key', lambda: wait_for('value'))""")
+    child = holder("os.fork() or (signal.alarm(3 * PATIENCE), os.read(pipe[0], 1))")
+    try:
+        waiter.begins("cache.get_or_set('key', lambda: 2)")
+        holder.kill()
+        assert waiter("answer('it')") == 2
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_processes_that_use_a_new_folder_wait_for_each_other(make_site, tmp_path):
+    one = make_site(FILL_WAIT=LONG, INTERVAL=0.05)
+    one("cache.set('of-the-old-folder', 1)")
+    shutil.rmtree(tmp_path / "host")
+    other = make_site(FILL_WAIT=LONG)
+    other("cache.set('of-the-new-folder', 1)")
+    until(lambda: one("cache.get('of-the-new-folder')") == 1)
+    assert other("cache.get('key')") is None
+    one("end_request()")
+    one.begins("cache.get('key')")
+    other("cache.set('key', 1)")
+    assert one("answer('it')") == 1
+
+
+def test_a_greenlet_that_waits_for_another_process_does_not_stop_the_others(make_site):
+    pytest.importorskip("gevent")
+    holder, waiter = make_site(FILL_WAIT=LONG), make_site(is_patched=True, FILL_WAIT=LONG)
+    assert holder("cache.get('key')") is None
+    waiter("it, other = gevent.spawn(cache.get, 'key'), gevent.spawn(cache.get, 'another')")
+    assert waiter("other.get(timeout=PATIENCE)") is None
+    holder("cache.set('key', 1)")
+    assert waiter("it.get(timeout=PATIENCE)") == 1

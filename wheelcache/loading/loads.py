@@ -442,12 +442,7 @@ class Loads:
                 found = self._look_again(request)
             if turn.is_behind and (found is TAKEN or found is MISSING):
                 found = yield from self._wait_for_process(turn, request, deadline, background)
-                if (
-                    found is MISSING
-                    and turn.claim is None
-                    and deadline is not None
-                    and deadline <= SystemClock.steady()
-                ):
+                if found is MISSING and deadline is not None and deadline <= SystemClock.steady():
                     return self._timed_out(request)
             if found is not MISSING:
                 return found, None
