@@ -22,6 +22,11 @@ although an event loop runs in it may block the very task that it waits for: see
 with the turn that they are for. Each turn ends: by its leader, by ``until``, or, if the leader was a task of an event
 loop that has stopped, by the next caller.
 
+**Processes.** If processes share the values, a leader has a *claim* on its key, so that one process computes the value,
+or is *behind* the process that has it. Such a leader waits for the claim, for its own waiters as well, and looks the
+key up again. No process knows for which turns another one waits. Therefore, a turn that is behind is waited for by code
+with another turn for NESTED_WAIT at most, whether that code leads the turn or joined it.
+
 **Asynchronous exceptions.** A time limit or Ctrl-C may interrupt any of these calls. The ``finally`` of a caller calls
 ``close`` twice, since the exception may arrive on entry of the first call.
 """

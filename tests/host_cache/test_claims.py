@@ -5,11 +5,14 @@ import os
 import select
 import shutil
 import signal
+import sys
 
 import pytest
 
 from tests.scripts import start
 from tests.waiting import PATIENCE, until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these locks")
 
 LONG = 100.0
 """Seconds of a wait whose end no test sees."""

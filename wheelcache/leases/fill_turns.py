@@ -20,6 +20,9 @@ of a lease on any key of any cache, and a loader under single flight: where othe
 immediately. There is one exception: several threads that act for one task at the same time, or tasks that it started
 before, could wait for each other, for as long as a lease lasts.
 
+**If processes share the entries**, a caller that gets a lease waits, by the same rules, for a process that missed the
+key before. Its own lease keeps only other callers from waiting for it.
+
 **A caller never receives a value that was overwritten before the caller asked for it.** A key is set at one moment, the
 waiting callers receive the value at a later moment, and another write may come in between. Therefore a lease watches
 its key in the core, and the ``set`` that completes the watch also ends the lease, in the same step. Only callers that
