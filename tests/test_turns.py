@@ -242,7 +242,6 @@ class ClaimNoted:
     """A claim that is free, or that another process has until the end of the wait."""
 
     def __init__(self, is_free=True):
-        self.alarm = Alarm()
         self.is_free = is_free
         self.is_held = False
 

@@ -83,19 +83,14 @@ class Scope(Protocol):
 
 
 class Claim(Protocol):
-    """The right of one process of the machine to compute a value.
-
-    Attributes:
-        alarm: set at the end of ``wait``, when the claim is there or was released.
-    """
-
-    alarm: Alarm
+    """The right of one process of the machine to compute a value."""
 
     def take(self) -> bool:
         """Take the claim, unless another process has it. Return whether it is there."""
 
-    def wait(self) -> bool:
-        """Begin to wait for the claim. Return False if that is not possible."""
+    def wait(self) -> Alarm | None:
+        """Begin to wait for the claim. Return an alarm that is set when the claim is there, or was released; None if no
+        wait is possible."""
 
     def release(self) -> None:
         """Give the claim back, or stop waiting for it."""

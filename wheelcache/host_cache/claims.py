@@ -15,7 +15,6 @@ import struct
 import sys
 import threading
 import time
-from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -81,10 +80,10 @@ class LockFile:
 class Claim:
     """The claim of one caller on a key: see ``turns.Claim``."""
 
-    __slots__ = ("_claims", "_held", "_is_over", "_place", "alarm")
+    __slots__ = ("_alarm", "_claims", "_held", "_is_over", "_place")
 
     def __init__(self, claims: Claims, place: int) -> None:
-        self.alarm = Alarm()
+        self._alarm: Alarm | None = None
         self._claims, self._place = claims, place
         # The descriptors with the lock: at most one.
         self._held: list[LockFile] = []
@@ -93,7 +92,7 @@ class Claim:
     def take(self) -> bool:
         """Take the claim, unless another process has it. Return whether it is there."""
         file = self._claims.file()
-        if file is None or any(each.is_open for each in self._held):
+        if file is None or (self._held and self._held[-1].is_open):
             return True
         # First: ``release`` undoes this after an interruption.
         self._held.append(file)
@@ -101,17 +100,19 @@ class Claim:
             self._held.remove(file)
         return self._is_kept()
 
-    def wait(self) -> bool:
-        """Begin to wait for the claim. Return False if too many threads wait."""
-        if len(self._claims.waiting) >= MOST_WAITING:
-            return False
+    def wait(self) -> Alarm | None:
+        """Begin to wait for the claim. Return the alarm that is set when it is there, or was released; None if too many
+        threads wait."""
+        self._alarm = alarm = Alarm()
+        if len(self._claims.waiting) >= MOST_WAITING or self._is_over:
+            return None
         try:
-            threads.start(threads.make("wheelcache-claim", self._wait, threading.get_native_id()))
+            threads.start(threads.make("wheelcache-claim", self._wait, alarm, threading.get_native_id()))
         except RuntimeError:
-            return False
-        return True
+            return None
+        return alarm
 
-    def _wait(self, waiter: int) -> None:
+    def _wait(self, alarm: Alarm, waiter: int) -> None:
         waiting = self._claims.waiting
         waiting.add(self)
         try:
@@ -125,7 +126,7 @@ class Claim:
                 self._is_kept()
         finally:
             waiting.discard(self)
-            self.alarm.set()
+            alarm.set()
 
     def _is_kept(self) -> bool:
         if self._is_over:
@@ -135,12 +136,16 @@ class Claim:
     def release(self) -> None:
         """Give the claim back, or stop waiting for it. It cannot be taken any longer."""
         self._is_over = True
-        with suppress(IndexError):
-            while True:
+        while self._held:
+            try:
                 # In this order, so that a second call completes an interrupted one.
                 self._held[-1].unlock(self._place)
                 self._claims.give_back(self._held.pop())
-        self.alarm.set()
+            except IndexError:
+                # Another thread does the same.
+                break
+        if self._alarm is not None:
+            self._alarm.set()
 
 
 class Claims:

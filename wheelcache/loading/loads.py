@@ -652,9 +652,9 @@ class Loads:
 def wait_for_claim(turn: Turn, until: float | None) -> StepsTo[None]:
     """Wait until another process has ended its computation of the value, or until ``until``. The leader then looks the
     key up again."""
-    claim = turn.claim
-    if claim is not None and claim.wait():
-        yield Wait(claim.alarm, until)
+    alarm = None if turn.claim is None else turn.claim.wait()
+    if alarm is not None:
+        yield Wait(alarm, until)
     turn.stop_waiting()
 
 
