@@ -12,6 +12,7 @@ from typing import Any, Final
 from wheelcache.codec import size_of
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.misses import Misses
+from wheelcache.coherence.write_moments import WriteMoments
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, CoreClass
 from wheelcache.core.contract import BATCH, Core, GroupRule
 from wheelcache.errors import DirectoryUnusable, FileUnusable
@@ -20,7 +21,7 @@ from wheelcache.leases.fill_turns import FillTurns, LeasedReads
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.memoize import Group, Groups
 from wheelcache.machine_clock import now
-from wheelcache.options import tag
+from wheelcache.options import MAX_JITTER, tag
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.persistence.gate import Gate
 from wheelcache.persistence.snapshots import Snapshots
@@ -30,6 +31,7 @@ from wheelcache.runtime.clock import unfrozen
 from wheelcache.runtime.frozen_time import follow
 from wheelcache.runtime.periodic_jobs import IdleCheck, PeriodicJobs
 from wheelcache.runtime.wheel_driver import WheelDriver
+from wheelcache.turns import Claims
 from wheelcache.writing.entry_writer import EntryWriter
 from wheelcache.writing.removal_listener import RemovalListener
 
@@ -37,9 +39,6 @@ logger = logging.getLogger("wheelcache")
 
 UP_TO_COLON: Final = (GroupRule("", "", ":"),)
 """The groups of keys: the texts up to the first colon."""
-
-MAX_JITTER: Final = 60.0
-"""Seconds by which jitter may shorten a TTL: 5% of two weeks would end a session 16 hours early."""
 
 
 def core_in_memory(options: Any) -> Core:
@@ -62,6 +61,8 @@ class CacheParts:
     Args:
         options: the arguments of ``Cache``, checked.
         core: the entries.
+        moments: see ``EntryWriter``.
+        claims: see ``Turns``.
 
     Attributes:
         options: the arguments of ``Cache``, checked.
@@ -83,7 +84,9 @@ class CacheParts:
         observer, jobs: the observer of the cache, and the periodic jobs; they exist after ``attach``.
     """
 
-    def __init__(self, options: Any, core: Core) -> None:
+    def __init__(
+        self, options: Any, core: Core, moments: WriteMoments | None = None, claims: Claims | None = None
+    ) -> None:
         self.options = options
         self.is_closed = False
         self._closing_thread = 0
@@ -101,6 +104,7 @@ class CacheParts:
         self.driver = WheelDriver(listener, options.interval, options.clock)
         self.stamps = KeyStamps(name, self.core, self.driver.clock, stamps)
         self.leases = FillTurns(self.core, self.stamps, self.driver.clock)
+        self.leases.claims = claims
         self.gate = Gate(name, self.core)
 
         def start_jobs() -> None:
@@ -124,6 +128,7 @@ class CacheParts:
             gate=self.gate,
             start_jobs=start_jobs,
         )
+        self.writer.moments = moments
         self.loads = Loads(
             self.core,
             self.writer,
@@ -132,6 +137,7 @@ class CacheParts:
             start_jobs,
             options.background_context,
         )
+        self.loads.turns.claims = claims
         self.misses.loads = self.loads
         self.groups = Groups()
         self.leased_reads = LeasedReads(

@@ -8,14 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from wheelcache.cache import Cache
-from wheelcache.cache_parts import MAX_JITTER
 from wheelcache.core import access
 from wheelcache.core.contract import MISSING, Core
 from wheelcache.host_cache.host_core import HostCore
 from wheelcache.host_cache.place import Place
 from wheelcache.host_cache.write_moments import HostMoments
+from wheelcache.options import MAX_JITTER
 from wheelcache.runtime.clock import unfrozen
 from wheelcache.stats import Stats
+from wheelcache.turns import Claims
 
 
 class HostedCache(Cache):
@@ -30,10 +31,7 @@ class HostedCache(Cache):
     def __init__(self, find_place: Callable[[], Place], max_bytes: int, **given: Any) -> None:
         self._find_place, self._max_bytes = find_place, max_bytes
         super().__init__(**given)
-        core, parts = self._host, self._parts
-        parts.stats.own_part = core.own_part
-        parts.writer.moments = HostMoments(core)
-        parts.loads.turns.claims = parts.leases.claims = core.claims
+        self._parts.stats.own_part = self._host.own_part
 
     @property
     def has_shared_entries(self) -> bool:
@@ -43,10 +41,10 @@ class HostedCache(Cache):
         """Return the statistics of this process, with the number and the weight of all entries."""
         return replace(super().stats(), size=len(self._core), weight=self._core.weight)
 
-    def _make_core(self, options: SimpleNamespace) -> Core:
+    def _make_core(self, options: SimpleNamespace) -> tuple[Core, HostMoments, Claims]:
         # For the figures.
         options.max_weight = self._max_bytes
-        self._host = HostCore(
+        self._host = core = HostCore(
             self._find_place,
             options.name,
             max_bytes=self._max_bytes,
@@ -56,7 +54,7 @@ class HostedCache(Cache):
             interval=options.interval,
             clock=unfrozen(options.clock),
         )
-        return self._host
+        return core, HostMoments(core), core.claims.on
 
     # The calls in Python: the compiled ones know the compiled core only.
 
