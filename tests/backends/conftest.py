@@ -12,9 +12,12 @@ from tests.backends.on_django import OnDjangoAsync
 from tests.backends.tiers import made_tiers
 from tests.flask_backend.conftest import BEFORE_2_5
 from wheelcache import Cache, ManualClock
+from wheelcache.django_backend import host as django_host
 from wheelcache.django_backend import stores
 from wheelcache.flask_backend import backend as flask_backend
+from wheelcache.flask_backend import host as flask_host
 from wheelcache.flask_backend import tiered as flask_tiered
+from wheelcache.host_cache.hosted_cache import HostedCache
 from wheelcache.runtime.request_scope import end_request
 
 # ``wheelcache.flask_backend.Cache``, which these tests import, needs Flask-Caching 2.5.
@@ -38,6 +41,8 @@ def clock(monkeypatch):
     manual = ManualClock(1_000_000.0)
     for module in (stores, flask_backend, flask_tiered):
         monkeypatch.setattr(module, "Cache", partial(Cache, clock=manual, sample_interval=None))
+    for module in (django_host, flask_host):
+        monkeypatch.setattr(module, "HostedCache", partial(HostedCache, clock=manual, sample_interval=None))
     return manual
 
 

@@ -7,7 +7,7 @@ from django.core.cache.backends.locmem import LocMemCache
 from django.core.exceptions import ImproperlyConfigured
 
 from tests.backends.adapter import DEFAULT, QUIET, Adapter, given, names
-from wheelcache.django_backend import WheelCache
+from wheelcache.django_backend import HostCache, WheelCache
 
 
 class DocumentedLocMemCache(LocMemCache):
@@ -18,13 +18,14 @@ class DocumentedLocMemCache(LocMemCache):
 
 
 class OnDjango(Adapter):
+    backend_class = WheelCache
     refused = ImproperlyConfigured
 
     @classmethod
     def make(cls, name=None, timeout=DEFAULT, **options):
         name = name or next(names)
         spelled = {option.upper(): value for option, value in {**QUIET, **options}.items()}
-        return cls(WheelCache(name, {"OPTIONS": spelled, **given(TIMEOUT=timeout)}), name)
+        return cls(cls.backend_class(name, {"OPTIONS": spelled, **given(TIMEOUT=timeout)}), name)
 
     @classmethod
     def beside(cls):
@@ -75,6 +76,10 @@ class OnDjango(Adapter):
 
     def load(self, key, loader, ttl=DEFAULT, **policy):
         return self.backend.get_or_set(key, loader, **self.timeout(ttl), **policy)
+
+
+class OnDjangoHost(OnDjango):
+    backend_class = HostCache
 
 
 class OnDjangoAsync(OnDjango):
