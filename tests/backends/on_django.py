@@ -6,7 +6,7 @@ import threading
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.exceptions import ImproperlyConfigured
 
-from tests.backends.adapter import DEFAULT, QUIET, Adapter, given, names
+from tests.backends.adapter import DEFAULT, QUIET, Adapter, check_has, given, names
 from wheelcache.django_backend import HostCache, WheelCache
 
 
@@ -18,14 +18,14 @@ class DocumentedLocMemCache(LocMemCache):
 
 
 class OnDjango(Adapter):
-    backend_class = WheelCache
+    made = WheelCache
     refused = ImproperlyConfigured
 
     @classmethod
     def make(cls, name=None, timeout=DEFAULT, **options):
         name = name or next(names)
         spelled = {option.upper(): value for option, value in {**QUIET, **options}.items()}
-        return cls(cls.backend_class(name, {"OPTIONS": spelled, **given(TIMEOUT=timeout)}), name)
+        return cls(cls.made(name, {"OPTIONS": spelled, **given(TIMEOUT=timeout)}), name)
 
     @classmethod
     def beside(cls):
@@ -79,7 +79,13 @@ class OnDjango(Adapter):
 
 
 class OnDjangoHost(OnDjango):
-    backend_class = HostCache
+    made = HostCache
+    lag, has_exact_order = 4, False
+
+    @classmethod
+    def make(cls, *args, **options):
+        check_has(options)
+        return super().make(*args, **options)
 
 
 class OnDjangoAsync(OnDjango):

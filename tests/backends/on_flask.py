@@ -3,7 +3,7 @@
 import cachelib.simple
 from cachelib import BaseCache, SimpleCache
 
-from tests.backends.adapter import DEFAULT, QUIET, Adapter, given, names
+from tests.backends.adapter import DEFAULT, QUIET, Adapter, check_has, given, names
 from tests.engines import noted
 from wheelcache.flask_backend import HostCache, WheelCache
 from wheelcache.runtime.request_scope import forget_misses
@@ -89,8 +89,9 @@ class OnFlask(Adapter):
 
 
 class OnFlaskHost(OnFlask):
-    bound = "max_entries"
+    bound, lag, has_exact_order = "max_entries", 4, False
 
     @staticmethod
     def made(name, **options):
+        check_has(options)
         return HostCache(name, name=name, **options)
