@@ -196,12 +196,12 @@ class CacheParts:
 
     def add_group(self, name: str) -> Group:
         """Add a group of keys named ``name``: see ``Groups.add``."""
+        return Group(self.groups.add(name), self.drop_group)
 
-        def drop(name: str) -> int:
-            self.gate.open()
-            return self.writer.drop_tag(GROUP + name)
-
-        return Group(self.groups.add(name), drop)
+    def drop_group(self, name: str) -> int:
+        """Delete every key of a group: see ``Group``."""
+        self.gate.open()
+        return self.writer.drop_tag(GROUP + name)
 
     def delete_tags(self, tags: Iterable[str], prefix: str = "") -> int:
         """Do the same as ``Cache.delete_tags``, for tags that begin with ``prefix`` in the cache. Return the number of

@@ -39,7 +39,7 @@ class Engine:
         record_writes: returns the moments of all later writes: see ``EntryWriter.record_writes``.
         renew: gives an entry a new TTL without notifying other processes: see ``EntryWriter.renew``.
         peek: returns the entry that a loader would replace: see ``Loads.previous``.
-        key_batches, deletions, delete_tags, add_group: see ``CacheParts``.
+        key_batches, deletions, delete_tags, add_group, drop_group: see ``CacheParts``.
         group_by: sets the rules for groups of keys: see ``Core.group_by``.
         start_jobs: starts the periodic jobs, at any use of the cache that is neither a look-up nor a write.
     """
@@ -58,7 +58,7 @@ class Engine:
         self.key_batches = parts.key_batches
         self.deletions = parts.deletions
         self.delete_tags = parts.delete_tags
-        self.add_group = parts.add_group
+        self.add_group, self.drop_group = parts.add_group, parts.drop_group
         self.peek = parts.loads.previous
         self.group_by = parts.core.group_by
         self.start_jobs = parts.jobs.start_jobs

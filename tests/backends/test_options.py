@@ -78,11 +78,11 @@ def test_log_interval_is_the_time_between_lines_of_figures_which_name_the_cache(
 
 @pytest.mark.parametrize("kind", [str, lambda path: path])
 def test_figures_dir_is_where_figures_are_published(make, clock, tmp_path, kind):
-    cache = make("published", figures_dir=kind(tmp_path / "figures"))
+    cache = make(figures_dir=kind(tmp_path / "figures"))
     cache.set("a", 1)
     clock.advance(10)
     found = only(tmp_path / "figures")
-    assert (found.name, found.stats.size) == ("published", 1)
+    assert (found.name, found.stats.size) == (cache.name, 1)
 
 
 @pytest.mark.parametrize("wrong", ["", 54321])

@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from tests.backends.adapters import WITH_ASYNC
+from tests.backends.adapters import IN_PROCESS, WITH_ASYNC
 from tests.engines import save_and_close
 
 pytestmark = pytest.mark.usefixtures("own_stamps")
@@ -12,6 +12,11 @@ pytestmark = pytest.mark.usefixtures("own_stamps")
 VALUES = {"list": [1, {"a": (2, 3)}], "text": "text", "number": 7, "none": None, "bytes": b"\0"}
 
 _names = map("kept {}".format, count())
+
+
+@pytest.fixture(params=IN_PROCESS.values(), ids=IN_PROCESS)
+def adapter(request):
+    return request.param
 
 
 @pytest.fixture

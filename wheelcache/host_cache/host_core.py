@@ -150,6 +150,7 @@ class HostCore:
         self.max_bytes = max_bytes
         self._largest = max_bytes // 8
         self._max_entries = max_entries or maxsize
+        self._bounds = [max_bytes, self._max_entries]
         self._local: Any = CoreClass(
             max_entries=1,
             max_weight=None,
@@ -216,14 +217,14 @@ class HostCore:
     def weight(self) -> int:
         return self._state()[0]
 
-    def _state(self) -> tuple[int, int, int]:
+    def _state(self) -> tuple[int, int, int, int, int]:
         # Never an error: a ``repr`` needs it.
-        return (self.file.read(sql.STATE) if self._gate_error is None else None) or (0, 0, 0)
+        return (self.file.read(sql.STATE) if self._gate_error is None else None) or (0, 0, 0, *self._bounds)
 
     def own_part(self) -> tuple[int, int]:
         """Return the entries and their weight that count among the figures of this process: all, if it is the janitor,
         so that the sums over all processes are true."""
-        size, entries, _ = self._state() if self._is_janitor else (0, 0, 0)
+        size, entries, *_ = self._state() if self._is_janitor else (0, 0)
         return entries, size
 
     # The gate.
@@ -265,11 +266,11 @@ class HostCore:
         stored = value if type(value) is Serialized else storable(value)
         text = json.dumps([tag for tag, _ in tags]) if tags else None
         size = ROW_BYTES + 2 * len(name) + (len(stored) if type(stored) in SIZED else 8) + len(text or "")
-        if size > self._largest:
-            if watch is None:
-                self.delete(key)
-            return TOO_HEAVY
         now = self.now()
+        if size > self._largest:
+            return self._without_older(key, name, now, mode, expected, watch)
+        if size > sql.EVICTED_TOGETHER * ROW_BYTES:
+            self._make_room(size)
         if ttl is None or ttl == KEEP_TTL:
             fresh = gone = inf
             due = None
@@ -291,7 +292,8 @@ class HostCore:
             fill = sql.FILL_UNDROPPED if tags else sql.FILL
             written = self.file.write(fill, (*row, watch.since, watch.moment))
         elif mode == ABSENT:
-            written, refusal = self.file.write(sql.ADD, (*row, now)), PRESENT
+            adding = (sql.ADD_UNDROPPED, (*row, now, since)) if tags and since else (sql.ADD, (*row, now))
+            written, refusal = self.file.write(*adding), PRESENT
         else:
             written, refusal = self.file.write(sql.PUT_UNDROPPED, (*row, since)), OUTDATED
         if written != 1:
@@ -300,6 +302,30 @@ class HostCore:
             key, value, None, exact=True, watch=None if watch is None else watch.inner, group=group
         )
         return (outcome & ~WAKE) | self._will_tick()
+
+    def _without_older(self, key: Any, name: Any, now: float, mode: int, expected: Any, watch: Any) -> int:
+        """Remove the value that one which is too heavy would replace. Return the outcome."""
+        if watch is not None:
+            return TOO_HEAVY if self.file.write(sql.DELETE_UNWRITTEN, (name, watch.moment)) >= 0 else CHANGED
+        if mode == SAME:
+            return TOO_HEAVY if self.file.write(sql.DELETE_VALUE, (name, storable(expected))) == 1 else CHANGED
+        if mode == ABSENT:
+            times = self.times(key)
+            return TOO_HEAVY if times is None or times.fresh_until <= now else PRESENT
+        self.delete(key)
+        return TOO_HEAVY
+
+    def _make_room(self, size: int) -> None:
+        """Remove the oldest entries in several transactions. That of a write would be too long for small entries."""
+
+        def work(cursor: Any) -> int:
+            cursor.execute(sql.MORE_BYTES, (size, 0))
+            removed: int = cursor.execute(sql.REMOVE_SURPLUS).rowcount
+            cursor.execute(sql.MORE_BYTES, (0, removed))
+            return removed
+
+        while self.file.transaction(work, 0) >= sql.EVICTED_TOGETHER:
+            pass
 
     def _will_tick(self) -> int:
         """Let the wheel thread begin to tick. Return WAKE if it does not tick yet."""
@@ -384,7 +410,9 @@ class HostCore:
 
     def remove_value(self, key: Any, value: Any, removed: Removals | None = None, *, was_hit: bool = False) -> None:
         name, stored = name_of(key), storable(value)
-        self.file.write(sql.DELETE_VALUE, (name, stored))
+        self._removals[RemovalCause.DELETED] += max(0, self.file.write(sql.DELETE_VALUE, (name, stored)))
+        # Counts the look-up.
+        self._local.remove_value(key, value, was_hit=was_hit)
 
     def drop_tag(self, name: str, slot: int = 0) -> int:
         self._local.drop_tag(name)
@@ -432,7 +460,7 @@ class HostCore:
             self._next_tick = inf
             return 0
         self.file.check()
-        size, entries, evicted = self._state()
+        size, entries, evicted, *bounds = self._state()
         self._notes_uses = 2 * size > self.max_bytes or 2 * entries > self._max_entries
         self._write_uses()
         self._is_janitor = self._janitor.take()
@@ -440,6 +468,9 @@ class HostCore:
             self._next_tick = self.now() + (self._interval if self._notes_uses else SLOW_TICK)
             return 0
         self._count_evictions(evicted)
+        if bounds != self._bounds:
+            # Those of an older release of the site.
+            self.file.write(sql.SET_BOUNDS, self._bounds)
         now = int(self.now())
         postponed, expired = self.file.transaction(
             lambda cursor: [cursor.execute(each, (now, STEP)).rowcount for each in (sql.POSTPONE, sql.REMOVE_DUE)],

@@ -20,8 +20,8 @@ from typing import Final
 DUE_STEP: Final = 2
 """Seconds. The janitor removes a row when the step after its end has begun."""
 
-EVICTED_TOGETHER: Final = 20
-"""The entries that leave a cache above ``max_bytes`` with a write."""
+EVICTED_TOGETHER: Final = 2_000
+"""The most entries that leave a full cache with a write, in some 10 ms."""
 
 SCHEMA: Final = """
 CREATE TABLE entries(
@@ -34,10 +34,19 @@ CREATE TABLE floors(lane INTEGER PRIMARY KEY, moment INTEGER NOT NULL);
 CREATE TABLE drops(tag TEXT PRIMARY KEY, moment INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE state(
     bytes INTEGER, entries INTEGER, evicted INTEGER, drop_floor INTEGER, fill_floor INTEGER, max_bytes INTEGER,
-    max_entries INTEGER
+    max_entries INTEGER, more_bytes INTEGER, more_entries INTEGER
 );
-INSERT INTO state VALUES(0, 0, 0, 0, 0, {max_bytes}, {max_entries});
-CREATE VIEW excess AS SELECT max(entries - max_entries, {together} * (bytes > max_bytes)) AS number FROM state;
+INSERT INTO state VALUES(0, 0, 0, 0, 0, {max_bytes}, {max_entries}, 0, 0);
+CREATE VIEW surplus AS WITH RECURSIVE oldest(id, bytes, entries) AS (
+    SELECT entries.id, bytes + more_bytes - max_bytes * 4095 / 4096 - size, entries + more_entries - max_entries - 1
+    FROM state, entries
+    WHERE entries.id = (SELECT min(id) FROM entries)
+        AND (bytes + more_bytes > max_bytes OR entries + more_entries > max_entries)
+    UNION ALL
+    SELECT next.id, bytes - size, entries - 1 FROM oldest, entries AS next
+    WHERE (bytes > 0 OR entries > 0) AND next.id = (SELECT min(id) FROM entries WHERE id > oldest.id)
+    LIMIT {together}
+) SELECT id FROM oldest;
 CREATE TRIGGER added AFTER INSERT ON entries BEGIN
     UPDATE state SET bytes = bytes + new.size, entries = entries + 1;
 END;
@@ -52,20 +61,24 @@ END;
 """
 
 BOUND: Final = """
-CREATE TRIGGER full_after_{name} AFTER {event} ON entries WHEN {condition} (SELECT number FROM excess) > 0 BEGIN
-    UPDATE state SET evicted = evicted + entries;
-    DELETE FROM entries WHERE id IN (SELECT id FROM entries ORDER BY id LIMIT (SELECT number FROM excess));
-    UPDATE state SET evicted = evicted - entries;
+CREATE TRIGGER full_after_{name} AFTER {event} ON entries
+WHEN (SELECT bytes + {bytes} > max_bytes OR entries + {entries} > max_entries FROM state) BEGIN
+    UPDATE state SET evicted = evicted + entries, more_bytes = {bytes}, more_entries = {entries};
+    DELETE FROM entries WHERE id IN (SELECT id FROM surplus);
+    UPDATE state SET evicted = evicted - entries, more_bytes = 0, more_entries = 0;
 END;
 """
+"""Removes the oldest entries, and a few more: most writes to a full cache remove none. SQLite does not define the order
+of two triggers. This one must be the first, so it adds the new entry. If it were the second, it would remove one entry
+too many."""
 
 
 def schema(max_bytes: int, max_entries: int) -> str:
     """Return the statements that make an empty database."""
     return (
         SCHEMA.format(max_bytes=max_bytes, max_entries=max_entries, together=EVICTED_TOGETHER)
-        + BOUND.format(name="insert", event="INSERT", condition="")
-        + BOUND.format(name="update", event="UPDATE OF size", condition="new.size > old.size AND")
+        + BOUND.format(name="insert", event="INSERT", bytes="new.size", entries="1")
+        + BOUND.format(name="update", event="UPDATE OF size", bytes="new.size - old.size", entries="0")
     )
 
 
@@ -83,7 +96,7 @@ KEYS: Final = (
 )
 NEXT_ROWS: Final = f"SELECT id, {{columns}} FROM entries WHERE id > ? AND {CURRENT} ORDER BY id LIMIT ?"
 ENDS: Final = "SELECT min(id), max(id) FROM entries WHERE (SELECT entries FROM state) > 0"
-STATE: Final = "SELECT bytes, entries, evicted FROM state"
+STATE: Final = "SELECT bytes, entries, evicted, max_bytes, max_entries FROM state"
 MOMENT: Final = "SELECT moment FROM entries WHERE key = ?"
 FLOOR: Final = "SELECT moment FROM floors WHERE lane = ?"
 FILL_FLOOR: Final = "SELECT fill_floor FROM state"
@@ -113,6 +126,7 @@ UNDROPPED: Final = (
     "AND (SELECT max(drop_floor, fill_floor) FROM state) <= ?10"
 )
 PUT_UNDROPPED: Final = TO_END.format(condition=UNDROPPED)
+ADD_UNDROPPED: Final = ADD.replace(" WHERE 1 ", f" WHERE {UNDROPPED.replace('?10', '?11')} ")
 UNWRITTEN: Final = (
     "(coalesce((SELECT moment FROM floors WHERE lane = ?7), 0) < ?10 OR EXISTS (SELECT 1 FROM entries WHERE key = ?2))"
     f" AND ({FILL_FLOOR}) < ?10"
@@ -137,6 +151,7 @@ UPDATE entries SET
 TOUCH_FOREVER: Final = f"UPDATE entries SET fresh = ?4, gone = ?4, due = NULL {OF_LIVE}"
 USE: Final = "UPDATE entries SET id = ? WHERE key = ?"
 DELETE: Final = "DELETE FROM entries WHERE key = ?"
+DELETE_UNWRITTEN: Final = "DELETE FROM entries WHERE key = ? AND moment = ?"
 DELETE_VALUE: Final = "DELETE FROM entries WHERE key = ? AND value IS ?"
 RAISE_FLOOR: Final = (
     "INSERT INTO floors VALUES(?, ?) ON CONFLICT(lane) DO UPDATE SET moment = max(moment, excluded.moment)"
@@ -149,6 +164,9 @@ LOWER_DROP: Final = "UPDATE drops SET moment = ? WHERE tag = ? AND moment = ?"
 
 # The work of the janitor.
 
+MORE_BYTES: Final = "UPDATE state SET more_bytes = ?, evicted = evicted + ?"
+REMOVE_SURPLUS: Final = "DELETE FROM entries WHERE id IN (SELECT id FROM surplus)"
+SET_BOUNDS: Final = "UPDATE state SET max_bytes = ?, max_entries = ?"
 EVICT: Final = (
     "DELETE FROM entries WHERE id IN "
     "(SELECT id FROM entries ORDER BY id LIMIT (SELECT max(0, min(?, entries - ?)) FROM state))"

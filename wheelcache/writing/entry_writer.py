@@ -393,9 +393,6 @@ class EntryWriter(WriteState):
         outcome = self._store(
             key, value, ttl, grace, exact, mode, expected, None, miss_seen, removed, names, standing, group
         )
-        if tags and outcome == OUTDATED and mode == ANY:
-            # Readers must not receive the older value after this call.
-            self._core.delete(key, slot=self.stamps.slot(key), removed=removed)
         if outcome != self.usual_outcome or self._driver.calls_for_thread:
             self.announce(outcome, removed)
         elif not self.is_plain:
@@ -460,6 +457,9 @@ class EntryWriter(WriteState):
         written = key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, names, since
         outcome = self._core.set(*written, standing, group)
         if outcome == OUTDATED:
+            if names and mode == ANY and watch is None:
+                # Readers must not receive the older value after this call. A waiter may then set a newer one.
+                self._core.delete(key, slot=slot, removed=removed)
             # The value may be outdated, so no waiter receives it.
             self.leases.refuse(key)
         if outcome in (OUTDATED, CHANGED):
