@@ -21,11 +21,12 @@ from wheelcache.django_backend import shared_state
 from wheelcache.django_backend.aliases import wheel_caches
 from wheelcache.django_backend.csrf_tokens import record_tokens
 from wheelcache.django_backend.database_bus import TABLE, written_alias
+from wheelcache.django_backend.host import HostCache
 from wheelcache.django_backend.pages import COMPANION
 from wheelcache.django_backend.site_settings import GUARD, dashboard_guard
 from wheelcache.django_backend.tiered import TieredCache
 from wheelcache.observability.stats_log import report_core
-from wheelcache.option_table import DJANGO, DJANGO_TIERED
+from wheelcache.option_table import DJANGO_TIERED
 
 READS_EVERY_SESSION: Final = "django.contrib.auth.middleware.LoginRequiredMiddleware"
 L1_TIMEOUT: Final = DJANGO_TIERED["L1_TIMEOUT"].default
@@ -36,7 +37,7 @@ def check_locations(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     stores: defaultdict[str, dict[Any, list[str]]] = defaultdict(dict)
     for alias, cache in wheel_caches():
         # The entries of a TieredCache are those of its L2.
-        if not isinstance(cache, TieredCache):
+        if not isinstance(cache, TieredCache | HostCache):
             stores[cache.location].setdefault(cache.store, []).append(alias)
     return [
         checks.Warning(
@@ -54,7 +55,7 @@ def check_unnamed(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Report aliases without LOCATION that have the same OPTIONS: they share one store, probably by mistake."""
     stores: defaultdict[Any, list[str]] = defaultdict(list)
     for alias, cache in wheel_caches():
-        if not cache.location and not isinstance(cache, TieredCache):
+        if not cache.location and not isinstance(cache, TieredCache | HostCache):
             stores[cache.store].append(alias)
     return [
         checks.Warning(
@@ -111,7 +112,7 @@ def check_misplaced_options(app_configs: Any, **kwargs: Any) -> list[CheckMessag
         )
         for alias, cache in wheel_caches()
         for option in settings.CACHES[alias]
-        if option in (DJANGO_TIERED if isinstance(cache, TieredCache) else DJANGO)
+        if option in cache.store.options
     ]
 
 

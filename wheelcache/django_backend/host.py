@@ -14,7 +14,7 @@ from wheelcache.django_backend.site_settings import aliases_of, site_identity
 from wheelcache.django_backend.stores import Store, codec_of, store_for
 from wheelcache.host_cache.host_core import is_storable
 from wheelcache.host_cache.hosted_cache import HostedCache, PythonAccess
-from wheelcache.host_cache.place import Place, folder_of, test_process
+from wheelcache.host_cache.place import Place, check_location, folder_of, test_process
 from wheelcache.leases.locks import MachineLocks
 from wheelcache.option_table import DJANGO_HOST as OPTIONS
 from wheelcache.option_table import Options
@@ -28,6 +28,7 @@ class HostStore(Store):
     options: ClassVar[Options] = OPTIONS
 
     def __init__(self, location: str, checked: Mapping[str, Any], identity: str) -> None:
+        check_location(location, checked["max_size"])
         self._find_place = partial(_find_place, location, identity)
         self._max_size = checked["max_size"]
         super().__init__(location or "default", checked, None)
