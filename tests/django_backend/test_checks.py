@@ -61,7 +61,7 @@ def warnings_for(**configured):
         {"default": LOCMEM, "redis": {**REDIS, "BACKEND": "django_redis.cache.RedisCache"}, "front": tiered()},
         {"default": LOCMEM, "front": tiered(l2="default", COHERENCE="host")},
         # Each has a folder of its own.
-        {"default": host(), "other": host(), "small": host(MAX_SIZE=1 << 20), "named": host("n", MAX_ENTRIES=5)},
+        {"default": host(), "small": host(MAX_SIZE=1 << 20), "named": host("n"), "other": host("o")},
         # An option of a WheelCache is none of a HostCache's.
         {"default": {**host(), "COHERENCE": "host"}},
         # Their entries are behind.
@@ -91,9 +91,9 @@ def test_each_location_with_different_options_is_one_warning_however_many_aliase
     assert ("'y'" in second.msg, "LOCATION ''" in unnamed.msg) == (True, True)
 
 
-@pytest.mark.parametrize("other", [alias(), {"BACKEND": BACKEND}])
-def test_aliases_without_a_location_that_share_one_store_are_a_warning_that_names_them(other):
-    (warning,) = warnings_for(default=alias(), other=other, apart=alias("apart"), named=alias("apart"))
+@pytest.mark.parametrize(("one", "other"), [(alias(), alias()), (alias(), {"BACKEND": BACKEND}), (host(), host())])
+def test_aliases_without_a_location_that_share_one_store_are_a_warning_that_names_them(one, other):
+    (warning,) = warnings_for(default=one, other=other, apart=alias("apart"), named=alias("apart"))
     assert warning.id == "wheelcache.W004"
     for part in ("'default' and 'other'", "no LOCATION", "share one store"):
         assert part in warning.msg

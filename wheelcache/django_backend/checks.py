@@ -36,7 +36,7 @@ def check_locations(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Report aliases that have one LOCATION but different OPTIONS: they look as if they shared entries, but do not."""
     stores: defaultdict[str, dict[Any, list[str]]] = defaultdict(dict)
     for alias, cache in wheel_caches():
-        # The entries of a TieredCache are those of its L2.
+        # The entries of a TieredCache are those of its L2. The caches of the machine share theirs by LOCATION.
         if not isinstance(cache, TieredCache | HostCache):
             stores[cache.location].setdefault(cache.store, []).append(alias)
     return [
@@ -55,7 +55,7 @@ def check_unnamed(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Report aliases without LOCATION that have the same OPTIONS: they share one store, probably by mistake."""
     stores: defaultdict[Any, list[str]] = defaultdict(list)
     for alias, cache in wheel_caches():
-        if not cache.location and not isinstance(cache, TieredCache | HostCache):
+        if not cache.location and not isinstance(cache, TieredCache):
             stores[cache.store].append(alias)
     return [
         checks.Warning(
