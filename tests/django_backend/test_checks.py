@@ -275,7 +275,14 @@ def test_a_login_url_that_is_no_page_is_a_warning_if_the_site_has_the_dashboard(
     assert found(ROOT_URLCONF="tests.django_backend.pages_site") == []
 
 
-ALIASES = {"default": False, "coherent": False, "machine": True, "over redis": True, "over locmem": False, "redis": True}
+ALIASES = {
+    "default": False,
+    "coherent": False,
+    "machine": True,
+    "over redis": True,
+    "over locmem": False,
+    "redis": True,
+}
 
 
 @pytest.mark.parametrize(("name", "is_right"), ALIASES.items())

@@ -12,18 +12,20 @@ from django.test import override_settings
 from wheelcache.errors import FileUnusable
 
 
-def in_django(location, size):
-    options = {"FIGURES_DIR": None, "MAX_SIZE": size}
+def in_django(location, size, figures=None):
+    options = {"FIGURES_DIR": figures, "MAX_SIZE": size}
     alias = {"BACKEND": "wheelcache.django_backend.HostCache", "LOCATION": location, "OPTIONS": options}
     with override_settings(CACHES={"default": alias}):
         return caches["default"]
 
 
-def in_flask(location, size):
+def in_flask(location, size, figures=None):
     app = flask.Flask("shop")
     app.config["CACHE_TYPE"] = "wheelcache.flask_backend.HostCache"
-    app.config["CACHE_OPTIONS"] = {"figures_dir": None, "location": location, "max_size": size}
-    return flask_caching.Cache(app)
+    app.config["CACHE_OPTIONS"] = {"figures_dir": figures, "location": location, "max_size": size}
+    cache = flask_caching.Cache(app)
+    with app.app_context():
+        return cache.cache
 
 
 FRAMEWORKS = pytest.mark.parametrize(
@@ -52,3 +54,13 @@ def test_a_file_system_that_is_smaller_than_the_cache_is_a_warning_with_both_fig
 def test_nothing_is_created_before_the_first_use(start, error, tmp_path):
     start(str(tmp_path / "cache"), 1 << 20)
     assert [*tmp_path.iterdir()] == []
+
+
+@FRAMEWORKS
+def test_the_first_call_of_a_process_may_be_a_read_of_a_value_that_another_one_has_written(start, error, tmp_path):
+    def process(size):
+        # A cache with figures starts its jobs at the first use. Another size makes it another cache.
+        return start(str(tmp_path / "cache"), size, str(tmp_path / "figures"))
+
+    process(1 << 20).set("key", "value")
+    assert process(1 << 21).get("key") == "value"
