@@ -6,7 +6,7 @@ import flask_caching
 import pytest
 
 from tests.flask_backend.conftest import BACKEND
-from wheelcache.flask_backend import TieredCache, WheelCache
+from wheelcache.flask_backend import HostCache, TieredCache, WheelCache
 
 
 class Shared(cachelib.FileSystemCache):
@@ -36,7 +36,7 @@ def test_sessions_in_a_cache_of_each_process_are_a_warning_at_init_app(caplog, t
         options = {**options, "CACHE_OPTIONS": {"l2": "SimpleCache"}}
     (message,) = messages(caplog, SESSION_TYPE="cachelib", SESSION_CACHELIB=made(tmp_path), **options)
     assert "the app 'shop'" in message
-    assert "TieredCache over Redis" in message
+    assert "a HostCache, if all workers are on this machine, or to a TieredCache over Redis" in message
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,7 @@ def test_sessions_in_a_cache_of_each_process_are_a_warning_at_init_app(caplog, t
     [
         lambda path: {"SESSION_TYPE": "cachelib", "SESSION_CACHELIB": TieredCache(Shared(str(path)))},
         lambda path: {"SESSION_TYPE": "cachelib", "SESSION_CACHELIB": Shared(str(path))},
+        lambda path: {"SESSION_TYPE": "cachelib", "SESSION_CACHELIB": HostCache("sessions", location=str(path / "s"))},
         lambda path: {"SESSION_TYPE": "cachelib"},
         lambda path: {"SESSION_TYPE": "redis", "SESSION_CACHELIB": WheelCache()},
         lambda path: {},

@@ -11,8 +11,8 @@ from django.utils.module_loading import import_string
 
 from wheelcache.runtime.exit_signals import exit_on_sigterm
 
-IN_MEMORY: Final = "wheelcache.django_backend.WheelCache"
-"""The backend that has no client, so that a site with it alone loads no part of ``near_cache``."""
+WITHOUT_CLIENT: Final = ("wheelcache.django_backend.WheelCache", "wheelcache.django_backend.HostCache")
+"""The backends that have no client, so that a site with them alone loads no part of ``near_cache``."""
 
 PARTS_OF_DJANGO_REDIS: Final = (
     *("django_redis.client", "django_redis.pool"),
@@ -65,7 +65,7 @@ def _import_backend(path: str) -> None:
     # An error is reported at the first use.
     with suppress(ImportError):
         import_string(path)
-        if path == IN_MEMORY:
+        if path in WITHOUT_CLIENT:
             return
         from wheelcache.near_cache.outage_rule import CLIENT_PACKAGES
         from wheelcache.near_cache.socket_options import DJANGO_REDIS

@@ -21,11 +21,12 @@ from wheelcache.django_backend import shared_state
 from wheelcache.django_backend.aliases import wheel_caches
 from wheelcache.django_backend.csrf_tokens import record_tokens
 from wheelcache.django_backend.database_bus import TABLE, written_alias
+from wheelcache.django_backend.host import HostCache
 from wheelcache.django_backend.pages import COMPANION
 from wheelcache.django_backend.site_settings import GUARD, dashboard_guard
 from wheelcache.django_backend.tiered import TieredCache
 from wheelcache.observability.stats_log import report_core
-from wheelcache.option_table import DJANGO, DJANGO_TIERED
+from wheelcache.option_table import DJANGO_TIERED
 
 READS_EVERY_SESSION: Final = "django.contrib.auth.middleware.LoginRequiredMiddleware"
 L1_TIMEOUT: Final = DJANGO_TIERED["L1_TIMEOUT"].default
@@ -35,8 +36,8 @@ def check_locations(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Report aliases that have one LOCATION but different OPTIONS: they look as if they shared entries, but do not."""
     stores: defaultdict[str, dict[Any, list[str]]] = defaultdict(dict)
     for alias, cache in wheel_caches():
-        # The entries of a TieredCache are those of its L2.
-        if not isinstance(cache, TieredCache):
+        # The entries of a TieredCache are those of its L2. The caches of the machine share theirs by LOCATION.
+        if not isinstance(cache, TieredCache | HostCache):
             stores[cache.location].setdefault(cache.store, []).append(alias)
     return [
         checks.Warning(
@@ -111,7 +112,7 @@ def check_misplaced_options(app_configs: Any, **kwargs: Any) -> list[CheckMessag
         )
         for alias, cache in wheel_caches()
         for option in settings.CACHES[alias]
-        if option in (DJANGO_TIERED if isinstance(cache, TieredCache) else DJANGO)
+        if option in cache.store.options
     ]
 
 

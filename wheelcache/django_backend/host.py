@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from functools import partial
+from os.path import isabs
 from typing import Any, ClassVar
 
 from wheelcache.cache import Cache
@@ -14,7 +15,7 @@ from wheelcache.django_backend.site_settings import aliases_of, site_identity
 from wheelcache.django_backend.stores import Store, codec_of, store_for
 from wheelcache.host_cache.host_core import is_storable
 from wheelcache.host_cache.hosted_cache import HostedCache, PythonAccess
-from wheelcache.host_cache.place import Place, folder_of, test_process
+from wheelcache.host_cache.place import Place, check_location, folder_of, test_process
 from wheelcache.leases.locks import MachineLocks
 from wheelcache.option_table import DJANGO_HOST as OPTIONS
 from wheelcache.option_table import Options
@@ -23,14 +24,16 @@ from wheelcache.option_table import Options
 class HostStore(Store):
     """The entries of a host cache, as this process uses them."""
 
-    __slots__ = ("_find_place", "_max_size")
+    __slots__ = ("_find_place", "_identity", "_max_size")
 
     options: ClassVar[Options] = OPTIONS
 
-    def __init__(self, location: str, checked: Mapping[str, Any], identity: str) -> None:
+    def __init__(self, location: str, name: str, checked: Mapping[str, Any], identity: str) -> None:
+        check_location(location, checked["max_size"])
+        self._identity = identity
         self._find_place = partial(_find_place, location, identity)
         self._max_size = checked["max_size"]
-        super().__init__(location or "default", checked, None)
+        super().__init__(name, checked, None)
         self.keeps_atoms = False
 
     def _make_cache(self, arguments: dict[str, Any]) -> Cache:
@@ -45,21 +48,26 @@ class HostStore(Store):
         return codec_of(serializer, is_storable)
 
     def _make_locks(self, name: str, checked: Mapping[str, Any]) -> MachineLocks:
-        return MachineLocks(f"django {name}")
+        # The LOCATION of another site may have the same name.
+        return MachineLocks(self._identity)
 
 
 class HostCache(PythonAccess, WheelCache):
     """Django's cache API on the entries that all workers of the machine share: see ``host_cache``.
 
     An absolute path as LOCATION is the folder of the entries. Any other LOCATION is a name, as for ``LocMemCache``.
-    Without one, the alias is the name.
+    Otherwise, the alias is the name.
     """
 
     def _find_store(self, location: str, params: dict[str, Any]) -> HostStore:
-        identity = f"{site_identity('host')} {location or ' '.join(aliases_of(location, params)[:1])}"
-        return store_for(
-            location, params, OPTIONS, lambda location, checked: HostStore(location, checked, identity), identity
-        )
+        alias = next(iter(aliases_of(location, params)), "default")
+        identity = f"{site_identity('host')} {location or alias}"
+        name = location if location and not isabs(location) else alias
+
+        def make(location: str, checked: Mapping[str, Any]) -> HostStore:
+            return HostStore(location, name, checked, identity)
+
+        return store_for(location, params, OPTIONS, make, identity)
 
 
 def _find_place(location: str, identity: str) -> Place:

@@ -15,7 +15,7 @@ from wheelcache.flask_backend.backend import WheelCache
 from wheelcache.flask_backend.engine_backend import check_known, checked_options, naming
 from wheelcache.host_cache.host_core import is_storable
 from wheelcache.host_cache.hosted_cache import HostedCache, PythonAccess
-from wheelcache.host_cache.place import Place, folder_of, test_process
+from wheelcache.host_cache.place import Place, check_location, folder_of, test_process
 from wheelcache.option_table import FLASK_HOST as OPTIONS
 
 POSITIONAL = ("max_entries", "default_timeout", "ignore_delete_many_errors")
@@ -39,6 +39,7 @@ class HostCache(PythonAccess, WheelCache):
 
     def __init__(self, identity: str = "", *, is_testing: bool = False, **given: Any) -> None:
         checked = checked_options(OPTIONS, given)
+        check_location(checked["location"], checked["max_size"])
         find_place = partial(_find_place, checked["location"], f"flask {identity} {checked['location']}", is_testing)
         with OPTIONS.in_errors():
             engine = HostedCache(find_place, checked["max_size"], **OPTIONS.for_engine(checked))

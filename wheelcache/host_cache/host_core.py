@@ -236,6 +236,10 @@ class HostCore:
             # An open file is used without a check.
             self.file.close()
 
+    @property
+    def is_shut(self) -> bool:
+        return self._gate_error is not None
+
     def _check_gate(self) -> None:
         error = self._gate_error
         if error is not None and get_ident() != self._gate_thread:

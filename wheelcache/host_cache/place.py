@@ -19,7 +19,7 @@ from typing import Final
 
 from wheelcache.errors import FileUnusable
 from wheelcache.machine_clock import moment
-from wheelcache.runtime.private_files import NEEDS_UNIX, locked_file, make_private, runtime_directory
+from wheelcache.runtime.private_files import NEEDS_UNIX, locked_file, make_private, runtime_directory, shared_memory
 
 logger = logging.getLogger("wheelcache")
 
@@ -60,6 +60,41 @@ def test_process(*, is_testing: bool) -> str:
     return f"{worker}-{os.getpid()}" if is_testing or worker else ""
 
 
+def check_location(location: str, max_bytes: int) -> None:
+    """Check at start-up that a cache can be at a LOCATION, and log a warning if it has not enough room there.
+
+    Creates nothing: a server may load the site before it changes to the user of its workers.
+
+    Raises:
+        FileUnusable: as in ``check_folder``, and on Windows.
+    """
+    if sys.platform == "win32":
+        raise FileUnusable(f"a HostCache {NEEDS_UNIX}")
+    folder = Path(location) if os.path.isabs(location) else shared_memory()
+    check_folder(folder)
+    found = os.statvfs(folder.parent)
+    room = found.f_blocks * found.f_frsize
+    if room < 1.1 * max_bytes:
+        logger.warning(
+            "The host cache may have %d MiB (MAX_SIZE), but the file system of %s has %d MiB in all: it will begin "
+            "empty whenever that is full. Lower MAX_SIZE, or give the file system more room.",
+            *(max_bytes >> 20, folder, room >> 20),
+        )
+
+
+def check_folder(folder: Path) -> None:
+    """Check that a folder can be created, and that the processes that use it have memory in common there.
+
+    Raises:
+        FileUnusable: if not. The message contains the cause.
+    """
+    if not folder.parent.is_dir():
+        raise FileUnusable(f"{folder} cannot be created, since {folder.parent} is no folder")
+    kind = file_system_of(folder)
+    if kind in REMOTE:
+        raise FileUnusable(f"{folder} is on a network file system ({kind}), which has no shared memory")
+
+
 class Place:
     """The folder of one cache, as one process uses it.
 
@@ -67,20 +102,16 @@ class Place:
         folder: the folder. Its parent must exist.
 
     Raises:
-        FileUnusable: if other users can access the folder, or if it is on a network file system.
+        FileUnusable: if other users can access the folder, and as in ``check_folder``.
     """
 
     def __init__(self, folder: Path) -> None:
-        if sys.platform == "win32":
-            raise FileUnusable(f"a HostCache {NEEDS_UNIX}")
+        check_folder(folder)
         self.folder = folder
         self._open()
 
     def _open(self) -> None:
         make_private(self.folder)
-        kind = file_system_of(self.folder)
-        if kind in REMOTE:
-            raise FileUnusable(f"{self.folder} is on a network file system ({kind}), which has no shared memory")
         with locked_file(self.folder / "words", PATIENCE) as file:
             if os.fstat(file).st_size != SIZE:
                 # Written and not only resized: a write to a hole in a full file system would kill the process.
@@ -115,9 +146,6 @@ class Place:
         except OSError:
             return True
         return (found.st_dev, found.st_ino) != self._identity
-
-    def open_again(self) -> None:
-        self._open()
 
     def replace(self, epoch: int, create: Callable[[Path], object]) -> int:
         """Let all processes go on with a new file, unless the one in use is no longer that of ``epoch``. Return the
