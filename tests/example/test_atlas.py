@@ -187,49 +187,6 @@ def test_visit_prints_how_a_cold_cache_compares_with_a_warm_one(atlas):
     assert float(rows["warm"]) > float(rows["cold"])
 
 
-def test_with_a_snapshot_the_first_second_after_a_restart_is_warm(atlas):
-    done = atlas.manage("restart", "--seconds", "3", "--pages", "100")
-    assert done.returncode == 0, done.stderr
-    cells = r"│ (without|with) +│ +([\d.]+)% │ +([\d.]+)\+([\d.]+) │ +([\d.]+)% │ +([\d,]+) │"
-    rows = re.findall(cells, done.stdout)
-    assert {name: int(warm) > 0 for name, *_, warm in rows} == {"without": False, "with": True}
-    assert all(float(seconds) > 0 for _, _, stop, start, *_ in rows for seconds in (stop, start))
-
-
-def test_visitors_that_no_server_answers_leave_the_processors_to_the_one_that_starts(atlas):
-    """A TLS context took up to 160 ms of processor time. When every try made one, eight visitors kept two processors
-    busy."""
-    script = """
-        import ssl
-        from atlas.management.commands.restart import Mix, Visitors
-        from atlas.management.visiting import free_address
-
-        made = []
-        new = ssl.SSLContext.__new__
-        ssl.SSLContext.__new__ = lambda *args: made.append(args) or new(*args)
-
-        tries = []
-
-        def tried():
-            tries.append(1)
-            if len(tries) == 3:
-                visitors.stop()
-
-        visitors = Visitors(f"http://{free_address()}", Mix(["/"], 1), tried)
-        visitors.run(1)
-        print(len(tries), len(made))
-        """
-    done = atlas.manage("shell", "--verbosity", "0", "--command", textwrap.dedent(script))
-    assert done.stdout.split() == ["3", "0"], done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("command", [["check"], ["wheelcache"]])
-def test_commands_that_do_not_use_the_cache_save_nothing(atlas, tmp_path, command):
-    saving = Atlas(atlas.database, atlas.python, ATLAS_SNAPSHOT=str(tmp_path / "snapshots"))
-    assert saving.manage(*command).returncode == 0
-    assert not [*tmp_path.glob("snapshots/*")]
-
-
 def test_the_figures_of_the_cache_are_for_users_that_log_in(atlas, url):
     assert atlas.manage("demo_user").stdout.count("http://localhost:8000/wheelcache/, user demo, password demo") == 1
     assert atlas.manage("demo_user", "--port", "81").stdout.count("http://localhost:81/wheelcache/") == 1
