@@ -196,8 +196,9 @@ class Engine:
     # For copies of values in a store behind.
 
     def keep_copies_of(self, store: ObservedStore) -> None:
-        """Include the statistics of ``store``, of whose values the entries are copies."""
+        """Include the statistics of ``store``, of whose values the entries are copies. The layer calls ``start_jobs``."""
         self._parts.stats.store = store
+        self._parts.gate.open_early()
 
     def lease_fill(self, key: Any) -> Callable[[Any, tuple[str, ...]], None]:
         """Return a function that passes a value, with its tags, to the callers that wait for a lease on ``key``.

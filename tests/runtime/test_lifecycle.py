@@ -171,10 +171,10 @@ def test_stages_of_the_exit_run_in_order_and_what_raises_keeps_no_other_from_run
             name = next(name for name, value in vars(lifecycle).items() if value is stage)
             stage.add(lambda name=name: print(name, end=" ", flush=True))
             stage.add(lambda: 1 / 0)
-            stage.add(sys.exit if name == "SAVE" else lambda: print("too", end=" ", flush=True))
+            stage.add(sys.exit if name == "STOP_WHEEL" else lambda: print("too", end=" ", flush=True))
         """,
         "ZeroDivisionError",
     )
     assert order == [
-        *("PUBLISH", "too", "SAVE", "STOP_WHEEL", "too", "STOP_POOLS", "too", "STOP_TRACKING", "too"),
+        *("PUBLISH", "too", "STOP_WHEEL", "STOP_POOLS", "too", "STOP_TRACKING", "too"),
     ]

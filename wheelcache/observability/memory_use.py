@@ -90,6 +90,7 @@ class MemoryUse(PeriodicJob):
         if self._to_skip > 0:
             self._to_skip -= 1
             return
+        self._take_sample()
 
     def start_over(self) -> None:
         self._samples: deque[dict[str, _Weighed]] = deque(maxlen=SAMPLES)

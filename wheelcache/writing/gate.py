@@ -51,11 +51,15 @@ class Gate:
             CacheClosed: if the cache was closed.
         """
         if self.is_shut and not self.is_closed:
-            self._set(None)
-            self.is_shut = False
+            self.open_early()
             self._begin()
         if self.is_closed:
             self.check()
+
+    def open_early(self) -> None:
+        """Open the gate before the first use, since the layer in front of the cache starts the jobs itself."""
+        self._set(None)
+        self.is_shut = False
 
     def check(self) -> None:
         """Raise CacheClosed if the cache was closed."""
