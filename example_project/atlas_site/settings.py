@@ -32,9 +32,6 @@ CACHES = {
             "FILL_WAIT": {"template.cache.": 5},
             # With several workers, "host" lets all of them see the changes of one: see atlas/apps.py.
             "COHERENCE": os.environ.get("ATLAS_COHERENCE") or None,
-            # A directory where the entries survive a restart, if there is one: make restart shows the effect. The
-            # sessions below have none, since a session that was logged out might come back after a crash.
-            "SNAPSHOT": os.environ.get("ATLAS_SNAPSHOT") or None,
             # The dashboard finds and deletes single entries. The keys of the sessions below are secrets.
             "INSPECT": True,
         },
