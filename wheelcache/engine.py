@@ -196,7 +196,7 @@ class Engine:
     # For copies of values in a store behind.
 
     def keep_copies_of(self, store: ObservedStore) -> None:
-        """Include the statistics of ``store``, of whose values the entries are copies. The layer calls ``start_jobs``."""
+        """Include the statistics of ``store``, whose copies are here. The layer in front calls ``start_jobs``."""
         self._parts.stats.store = store
         self._parts.gate.open_early()
 
