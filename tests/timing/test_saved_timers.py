@@ -97,8 +97,7 @@ def test_what_is_due_fires_at_once_and_in_order(make, path, wall, monkeypatch):
     for number in range(50, 0, -1):
         timers.set_timer(number, "value", number)
     timers.set_timer("later", "value", 1000)
-    # Set again, with the time of another timer: it comes after that one.
-    timers.set_timer(25, "value", 7)
+    timers.set_timer(25, "value", 7.5)
     assert timers.save(path) == 51
     wall.now += 60
     submitted = []
