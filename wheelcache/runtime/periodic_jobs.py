@@ -1,4 +1,4 @@
-"""Runs the periodic jobs of a cache: the log line, the samples of its figures, their publication, the saves."""
+"""Runs the periodic jobs of a cache: the log line, the samples of its figures, and their publication."""
 
 from __future__ import annotations
 
