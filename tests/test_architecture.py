@@ -261,7 +261,7 @@ HEART = {
     *("backend_access", "busiest", "cache", "cache_parts", "codec", "coherence", "core", "engine", "errors"),
     *("glob_pattern", "keys", "layers", "lazy_names", "leases", "loading", "machine_clock", "observability"),
     *("option_table", "options"),
-    *("persistence", "readable", "runtime", "saved_timers", "stats", "timer_wheel", "timers", "transactions", "turns"),
+    *("readable", "runtime", "saved_timers", "stats", "timer_wheel", "timers", "transactions", "turns"),
     "writing",
 }
 IN_DJANGO = """

@@ -22,9 +22,6 @@ from wheelcache.loading.loads import Loads
 from wheelcache.loading.memoize import Group, Groups
 from wheelcache.machine_clock import now
 from wheelcache.options import MAX_JITTER, tag
-from wheelcache.persistence.autosave import Autosave
-from wheelcache.persistence.gate import Gate
-from wheelcache.persistence.snapshots import Snapshots
 from wheelcache.readable import CLEAR, CacheObserver, Readable, StatsReader
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import unfrozen
@@ -33,6 +30,7 @@ from wheelcache.runtime.periodic_jobs import IdleCheck, PeriodicJobs
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.turns import Claims
 from wheelcache.writing.entry_writer import EntryWriter
+from wheelcache.writing.gate import Gate
 from wheelcache.writing.removal_listener import RemovalListener
 
 logger = logging.getLogger("wheelcache")
@@ -73,8 +71,7 @@ class CacheParts:
         stamps, writer: the reports of writes by other processes, and the path of a write.
         loads: the loads, by the callers' keys.
         groups: the groups of keys of memoized functions.
-        gate: whether the cache is unloaded, open or closed.
-        snapshots, keeper: save and load the entries on request and, if there is a ``snapshot_dir``, periodically.
+        gate: whether the cache is unused, open or closed.
         is_closed: whether ``close`` has finished.
         actions: the functions that run the requests of operators, by action.
         before_clear: called by ``clear`` before it removes the entries; None unless an HTTP cache sets it.
@@ -143,22 +140,6 @@ class CacheParts:
         self.leased_reads = LeasedReads(
             self.core, self.gate.check, self.leases, self.stamps, self.misses, self.writer, self.loads.counts
         )
-        self.snapshots = Snapshots(
-            name,
-            self.core,
-            self.writer,
-            self.keys,
-            max_entries=options.max_entries,
-            is_coherent=stamps is not None,
-            is_portable=self.groups.is_portable,
-            is_in_use=self.gate.is_in_use,
-        )
-        self.keeper: Autosave | None = None
-        if options.snapshot_dir is not None:
-            with naming("snapshot_dir"):
-                self.keeper = Autosave(
-                    options.snapshot_dir, options.snapshot_interval, options.snapshot_key, self.snapshots
-                )
         self.stats = StatsReader(self.core, self.loads.counts, self.loads.computed)
         self.actions: dict[str, Callable[..., Any]] = {CLEAR: self.clear}
         self.before_clear: Callable[[], object] | None = None
@@ -181,11 +162,10 @@ class CacheParts:
 
     def attach(self, observer: CacheObserver) -> None:
         """Let ``observer`` run its jobs while the cache is used. Called once, before the first use."""
-        jobs = observer.jobs if self.keeper is None else [*observer.jobs, self.keeper]
         self.observer = observer
-        self.jobs = PeriodicJobs(self.driver.clock, self.idle_check, jobs)
-        if self.keeper is not None or observer.publishes:
-            self.gate.load_first(self._begin_use)
+        self.jobs = PeriodicJobs(self.driver.clock, self.idle_check, observer.jobs)
+        if observer.publishes:
+            self.gate.begin_with(self.jobs.start_jobs)
 
     def start(self) -> None:
         """Register with the wheel thread, the fork hooks and the frozen-time support."""
@@ -238,7 +218,7 @@ class CacheParts:
 
     def clear(self) -> None:
         """Remove every entry, and forget the failed loads."""
-        self.gate.skip_load()
+        self.gate.open()
         if self.before_clear is not None:
             self.before_clear()
         self.writer.clear()
@@ -280,14 +260,6 @@ class CacheParts:
         self.writer.after_fork_in_child()
         self.gate.after_fork_in_child()
         self.jobs.start_over()
-
-    def _begin_use(self) -> None:
-        """Load the snapshot, if the cache has any, and start the jobs: a process that only misses is a worker, too."""
-        try:
-            if self.keeper is not None:
-                self.keeper.load()
-        finally:
-            self.jobs.start_jobs()
 
 
 @contextmanager

@@ -7,7 +7,6 @@ change without the layers. Keys are those of the callers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from math import inf
 from typing import Any, Final
 
@@ -15,7 +14,6 @@ from wheelcache.cache_parts import CacheParts
 from wheelcache.coherence.misses import Misses
 from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.contract import STORED, Seen, Watch
-from wheelcache.errors import Unloaded
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.steps import StepsTo
 from wheelcache.options import seconds, whole
@@ -89,12 +87,12 @@ class Engine:
 
     def evict_to(self, size: int, *, weight: float = inf) -> None:
         """Evict the least recently used entries until at most ``size``, an int >= 0, are left, and their weights are at
-        most ``weight`` together. Load no snapshot."""
+        most ``weight`` together."""
         core, writer = self._parts.core, self._parts.writer
-        with suppress(Unloaded):
-            writer.evict_to(whole("size", size))
-            while core.weight > weight and len(core):
-                writer.evict_to(len(core) - 1)
+        self._parts.gate.open()
+        writer.evict_to(whole("size", size))
+        while core.weight > weight and len(core):
+            writer.evict_to(len(core) - 1)
 
     def clear_for(self, by: str | None) -> None:
         """Clear the cache, and record the clear among the recent events.
@@ -198,9 +196,9 @@ class Engine:
     # For copies of values in a store behind.
 
     def keep_copies_of(self, store: ObservedStore) -> None:
-        """Include the statistics of ``store``, and load no snapshot, since the entries are copies of its values."""
+        """Include the statistics of ``store``, whose copies are here. The layer in front calls ``start_jobs``."""
         self._parts.stats.store = store
-        self._parts.gate.skip_load()
+        self._parts.gate.open_early()
 
     def lease_fill(self, key: Any) -> Callable[[Any, tuple[str, ...]], None]:
         """Return a function that passes a value, with its tags, to the callers that wait for a lease on ``key``.

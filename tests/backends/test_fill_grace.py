@@ -333,20 +333,3 @@ def test_old_values_stay_in_memory_for_the_grace_and_no_longer(cache, clock):
     assert len(cache.engine) == 1
     clock.advance(1 + cache.lag)
     assert len(cache.engine) == 0
-
-
-@in_process
-def test_an_old_value_is_saved_with_the_rest_of_its_grace(make, clock, in_thread, tmp_path):
-    options = {"fill_wait": LONG, "fill_grace": GRACE}
-    before = make(**options)
-    expired(before, clock)
-    before.engine.save(tmp_path / "entries")
-    after = make(**options)
-    assert after.engine.load(tmp_path / "entries") == 1
-    assert after.get("key") is None
-    assert in_thread(after.get, "key").result(PATIENCE) == OLD
-    clock.advance(GRACE)
-    asking = in_thread(after.get, "key")
-    until_waiting()
-    after.set("key", NEW)
-    assert asking.result(PATIENCE) == NEW

@@ -35,7 +35,7 @@ FRAMEWORKS = pytest.mark.parametrize(
 
 @FRAMEWORKS
 def test_a_location_without_a_folder_around_it_is_an_error_that_names_both(start, error, tmp_path):
-    with pytest.raises(error, match="Wrong setting of .*/missing/cache cannot be created, since .*/missing is no"):
+    with pytest.raises(error, match=r"Wrong setting of .*/missing/cache cannot be created, since .*/missing is no"):
         start(str(tmp_path / "missing" / "cache"), 1 << 20)
 
 

@@ -61,13 +61,6 @@ MUTANTS = [
         CORE,
     ),
     Mutant(
-        "a restored entry evicts no other",
-        "core/map.pxi",
-        "if index == 0 and is_full(map):\n        return False",
-        "if index == 0 and is_full(map):\n        return True",
-        CORE,
-    ),
-    Mutant(
         "jitter makes no TTL longer",
         "core/jitter.pxi",
         "jitter.most) * drawn(jitter)",

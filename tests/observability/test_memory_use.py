@@ -8,9 +8,7 @@ import pytest
 from tests.observability.published import steps_of
 from wheelcache import Cache
 from wheelcache.codec import Codec, Pickle, size_of
-from wheelcache.core import CoreClass
 from wheelcache.core.contract import Record, Times
-from wheelcache.errors import Unloaded
 from wheelcache.observability.memory_use import MemoryUse
 from wheelcache.observability.site import Site
 
@@ -90,18 +88,6 @@ def test_an_empty_cache_takes_nothing_and_one_that_was_not_looked_at_is_not_know
     assert memory(cache) == 0
     cache.set("key", "x" * 1000)
     assert memory(Cache(log_interval=None)) == 0
-
-
-def test_while_a_snapshot_is_loaded_nothing_is_looked_at():
-    core = CoreClass()
-    memory_use = MemoryUse(core, lambda: (len(core), core.weight), PERIOD, is_weighed=bool)
-    core.set("key", 1, None)
-    core.gate(Unloaded)
-    memory_use.run()
-    assert memory_use() is None
-    core.gate(None)
-    memory_use.run()
-    assert memory_use() > 0
 
 
 @pytest.mark.parametrize("seconds", [0.001, 0.05, 10.0])

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -8,8 +8,6 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core import checks
 from django.utils.module_loading import import_string
-
-from wheelcache.runtime.exit_signals import exit_on_sigterm
 
 WITHOUT_CLIENT: Final = ("wheelcache.django_backend.WheelCache", "wheelcache.django_backend.HostCache")
 """The backends that have no client, so that a site with them alone loads no part of ``near_cache``."""
@@ -22,7 +20,7 @@ PARTS_OF_DJANGO_REDIS: Final = (
 
 
 class WheelCacheConfig(AppConfig):
-    """The system checks, the permissions of the dashboard, and the handlers that only the main thread can install.
+    """The system checks and the permissions of the dashboard.
 
     The cache backend and the dashboard also work without this app.
     """
@@ -39,8 +37,6 @@ class WheelCacheConfig(AppConfig):
         checks.register(_check("check_table"), checks.Tags.database)
         for alias in settings.CACHES.values():
             _import_backend(alias["BACKEND"])
-        if any(_snapshots(alias.get("OPTIONS")) for alias in settings.CACHES.values()):
-            exit_on_sigterm()
 
 
 @cache
@@ -72,7 +68,3 @@ def _import_backend(path: str) -> None:
 
         for package in (*CLIENT_PACKAGES.get(path, ()), *(PARTS_OF_DJANGO_REDIS if path == DJANGO_REDIS else ())):
             import_module(package)
-
-
-def _snapshots(options: object) -> bool:
-    return isinstance(options, Mapping) and options.get("SNAPSHOT") is not None

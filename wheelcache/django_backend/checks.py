@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -80,25 +79,6 @@ def check_shared_state(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         )
         for use in shared_state.uses()
         if not use.is_right()
-    ]
-
-
-def check_snapshots(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report caches that would load each other's snapshots, which are distinguished by the names of the caches."""
-    stores: defaultdict[tuple[str, Path], dict[Any, list[str]]] = defaultdict(dict)
-    for alias, cache in wheel_caches():
-        engine = cache.store.cache
-        if engine.keeper is not None:
-            stores[engine.name, engine.keeper.directory].setdefault(cache.store, []).append(alias)
-    return [
-        checks.Error(
-            f"The caches {' and '.join(repr(names[0]) for names in by_store.values())} do not share their entries, but "
-            f"would load each other's from {directory}, since both are called {name!r}.",
-            hint="Give them different LOCATIONs, or different SNAPSHOT directories.",
-            id="wheelcache.E001",
-        )
-        for (name, directory), by_store in stores.items()
-        if len(by_store) > 1
     ]
 
 
@@ -308,7 +288,6 @@ def check_transactions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 CHECKS: Final = (
     check_locations,
-    check_snapshots,
     check_misplaced_options,
     check_coherence,
     check_unnamed,

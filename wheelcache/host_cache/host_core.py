@@ -29,7 +29,6 @@ from itertools import islice
 from math import inf
 from random import Random, SystemRandom
 from sys import maxsize
-from threading import get_ident
 from typing import Any, Final
 from zlib import crc32
 
@@ -145,7 +144,6 @@ class HostCore:
     ) -> None:
         self.file = HostFile(find_place, sql.schema(max_bytes, max_entries or maxsize), name, self._check_gate)
         self._gate_error: Callable[[], Exception] | None = None
-        self._gate_thread = 0
         self.claims = Claims(self.file)
         self.max_bytes = max_bytes
         self._largest = max_bytes // 8
@@ -229,9 +227,9 @@ class HostCore:
 
     # The gate.
 
-    def gate(self, error: Callable[[], Exception] | None, thread: int = 0) -> None:
-        self._gate_error, self._gate_thread = error, thread
-        self._local.gate(error, thread)
+    def gate(self, error: Callable[[], Exception] | None) -> None:
+        self._gate_error = error
+        self._local.gate(error)
         if error is not None:
             # An open file is used without a check.
             self.file.close()
@@ -242,7 +240,7 @@ class HostCore:
 
     def _check_gate(self) -> None:
         error = self._gate_error
-        if error is not None and get_ident() != self._gate_thread:
+        if error is not None:
             raise error()
 
     # Writing.
@@ -263,7 +261,6 @@ class HostCore:
         removed: Removals | None = None,
         tags: tuple[TagName, ...] = (),
         since: int = 0,
-        standing: int = 0,
         group: str | None = None,
     ) -> int:
         name = key if type(key) is str and key.isascii() else name_of(key)
@@ -530,7 +527,7 @@ class HostCore:
 
     # Walks.
 
-    def scan(self, *, ordered: bool = False, start: float = 0.0) -> HostScan:
+    def scan(self, *, start: float = 0.0) -> HostScan:
         first, last = self.file.read(sql.ENDS) or (0, 0)
         return HostScan(self.file, int(first + start * (last - first)) - 1 if start > 0.0 else 0)
 
@@ -605,9 +602,6 @@ class HostScan:
         if rows:
             self._last = rows[-1][0]
         return [row[1:] for row in rows]
-
-    def close(self) -> None:
-        """Do nothing: no statement stays open."""
 
 
 def _record(key: Any, value: Any, fresh: float, gone: float, size: int, tags: str | None) -> Record:

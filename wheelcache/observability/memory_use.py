@@ -6,14 +6,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from random import SystemRandom
 from typing import Final, NamedTuple
 
 from wheelcache.codec import is_immutable, size_of
 from wheelcache.core.access import Serialized
 from wheelcache.core.contract import Core, Record
-from wheelcache.errors import Unloaded
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 
 SAMPLE: Final = 64
@@ -92,9 +90,7 @@ class MemoryUse(PeriodicJob):
         if self._to_skip > 0:
             self._to_skip -= 1
             return
-        # The entries cannot be read while a snapshot is being loaded.
-        with suppress(Unloaded):
-            self._take_sample()
+        self._take_sample()
 
     def start_over(self) -> None:
         self._samples: deque[dict[str, _Weighed]] = deque(maxlen=SAMPLES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from wheelcache.observability.observers import Observer
-from wheelcache.persistence.autosave import Autosave
 from wheelcache.runtime.shared_objects import WeakRegistry
 
 
@@ -16,8 +15,6 @@ class ObservedCache(Protocol):
     def name(self) -> str: ...
     @property
     def observer(self) -> Observer: ...
-    @property
-    def keeper(self) -> Autosave | None: ...
     @property
     def is_closed(self) -> bool: ...
     @property

@@ -352,17 +352,6 @@ class Site:
         shared = self.shared(name)
         return None if shared is None else shared.observer.inspector
 
-    def saved_at(self, name: str) -> float | None:
-        """Return when a process last saved the cache ``name``, in seconds since 1970; None if none has."""
-        keepers = {each.keeper.directory: each.keeper for each in self.own if each.name == name and each.keeper}
-        times = []
-        for keeper in keepers.values():
-            for path in keeper.snapshots()[:1]:
-                # Another process may have replaced the file since it was listed.
-                with suppress(OSError):
-                    times.append(path.lstat().st_mtime)
-        return max(times, default=None)
-
     def events(self, most: int) -> list[Event]:
         """Return the recent events, newest first."""
         found = [event for file in self.files for event in file.read(partial(events_in, most=most), list[Event])]
