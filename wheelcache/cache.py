@@ -12,10 +12,9 @@ from typing import Any, TypeVar, Unpack, cast, overload
 from wheelcache import options
 from wheelcache.cache_parts import CacheParts, core_in_memory, naming
 from wheelcache.coherence.shared_stamps import Stamps
-from wheelcache.coherence.write_moments import WriteMoments
 from wheelcache.core import CacheAccess
 from wheelcache.core.access import DEFAULT_TTL, TTL, Lifetime
-from wheelcache.core.contract import ABSENT, MISSING, STORED, Core, Times
+from wheelcache.core.contract import ABSENT, MISSING, STORED, Times
 from wheelcache.engine import Engine
 from wheelcache.errors import MissingKey
 from wheelcache.keys import unwrap
@@ -28,7 +27,6 @@ from wheelcache.observability.observers import Observer
 from wheelcache.option_table import ENGINE
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
-from wheelcache.turns import Claims
 from wheelcache.writing.entry_writer import Weigher
 from wheelcache.writing.removal_listener import Listener
 
@@ -125,7 +123,7 @@ class Cache(CacheAccess):
         checked = SimpleNamespace(**ENGINE.checked(given))
         if (max_weight is None) != (weigher is None):
             raise TypeError(f"max_weight and weigher must be given together, not {max_weight!r} and {weigher!r}")
-        parts = CacheParts(checked, *self._make_core(checked))
+        parts = CacheParts(checked, **self._make_entries(checked))
         with naming("figures_dir"):
             self._observer = Observer(parts.readable)
         parts.attach(self._observer)
@@ -140,9 +138,9 @@ class Cache(CacheAccess):
         parts.start()
         registry.add(self)
 
-    def _make_core(self, options: SimpleNamespace) -> tuple[Core, WriteMoments | None, Claims | None]:
+    def _make_entries(self, options: SimpleNamespace) -> dict[str, Any]:
         """Return the arguments of ``CacheParts`` after the options."""
-        return core_in_memory(options), None, None
+        return {"core": core_in_memory(options)}
 
     # Entries.
 

@@ -59,8 +59,7 @@ class CacheParts:
     Args:
         options: the arguments of ``Cache``, checked.
         core: the entries.
-        moments: see ``EntryWriter``.
-        claims: see ``Turns``.
+        moments, claims, own_part: if processes share the entries: see ``EntryWriter``, ``Turns`` and ``StatsReader``.
 
     Attributes:
         options: the arguments of ``Cache``, checked.
@@ -82,7 +81,13 @@ class CacheParts:
     """
 
     def __init__(
-        self, options: Any, core: Core, moments: WriteMoments | None = None, claims: Claims | None = None
+        self,
+        options: Any,
+        core: Core,
+        *,
+        moments: WriteMoments | None = None,
+        claims: Claims | None = None,
+        own_part: Callable[[], tuple[int, int]] | None = None,
     ) -> None:
         self.options = options
         self.is_closed = False
@@ -141,6 +146,8 @@ class CacheParts:
             self.core, self.gate.check, self.leases, self.stamps, self.misses, self.writer, self.loads.counts
         )
         self.stats = StatsReader(self.core, self.loads.counts, self.loads.computed)
+        if own_part is not None:
+            self.stats.own_part = own_part
         self.actions: dict[str, Callable[..., Any]] = {CLEAR: self.clear}
         self.before_clear: Callable[[], object] | None = None
         self.readable = Readable(

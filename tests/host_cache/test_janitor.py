@@ -55,3 +55,17 @@ def test_more_rows_than_a_step_removes_leave_while_others_were_postponed(cache, 
     assert until(lambda: cache.stats().size == 450, note=lambda: cache.stats().size)
     clock.advance(100)
     assert until(lambda: cache.stats().size == 0)
+
+
+def test_after_the_janitor_has_closed_its_cache_another_process_takes_its_place(cache, clock, tmp_path):
+    other = make(tmp_path, clock=clock, figures_dir=None, jitter=0.0)
+    for each in (cache, other):
+        each.set(f"{each is cache}", 1, ttl=10)
+    clock.advance(15)
+    janitor, successor = sorted((cache, other), key=lambda each: each.stats().removals["expired"], reverse=True)
+    assert janitor.stats().removals["expired"] == 2
+    janitor.close()
+    successor.set("c", 1, ttl=10)
+    clock.advance(30)
+    assert until(lambda: rows(successor) == set(), note=lambda: rows(successor))
+    other.close()

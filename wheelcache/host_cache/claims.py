@@ -89,10 +89,14 @@ class Claim:
         self._held: list[LockFile] = []
         self._is_over = False
 
+    @property
+    def is_there(self) -> bool:
+        return bool(self._held) and self._held[-1].is_open
+
     def take(self) -> bool:
         """Take the claim, unless another process has it. Return whether it is there."""
         file = self._claims.file()
-        if file is None or (self._held and self._held[-1].is_open):
+        if file is None or self.is_there:
             return True
         # First: ``release`` undoes this after an interruption.
         self._held.append(file)
@@ -179,9 +183,15 @@ class Claims:
             if file is not new:
                 # Another thread was faster.
                 new.close()
-            for removed in [other for other in self._files if other is not place]:
-                self._files.pop(removed).close()
+            self.close(place)
         return file
+
+    def close(self, but: Place | None = None) -> None:
+        """Give all claims back, except those in the folder ``but``, since others were removed."""
+        for place, file in list(self._files.items()):
+            if place is not but:
+                file.close()
+                self._files.pop(place, None)
 
     def open(self) -> LockFile | None:
         """Return a new descriptor; None if there is no folder."""

@@ -9,14 +9,13 @@ from typing import Any
 
 from wheelcache.cache import Cache
 from wheelcache.core import access
-from wheelcache.core.contract import MISSING, Core
+from wheelcache.core.contract import MISSING
 from wheelcache.host_cache.host_core import HostCore
 from wheelcache.host_cache.place import Place
 from wheelcache.host_cache.write_moments import HostMoments
 from wheelcache.options import MAX_JITTER
 from wheelcache.runtime.clock import unfrozen
 from wheelcache.stats import Stats
-from wheelcache.turns import Claims
 
 
 class HostedCache(Cache):
@@ -31,7 +30,6 @@ class HostedCache(Cache):
     def __init__(self, find_place: Callable[[], Place], max_bytes: int, **given: Any) -> None:
         self._find_place, self._max_bytes = find_place, max_bytes
         super().__init__(**given)
-        self._parts.stats.own_part = self._host.own_part
 
     @property
     def has_shared_entries(self) -> bool:
@@ -41,7 +39,7 @@ class HostedCache(Cache):
         """Return the statistics of this process, with the number and the weight of all entries."""
         return replace(super().stats(), size=len(self._core), weight=self._core.weight)
 
-    def _make_core(self, options: SimpleNamespace) -> tuple[Core, HostMoments, Claims]:
+    def _make_entries(self, options: SimpleNamespace) -> dict[str, Any]:
         # For the figures.
         options.max_weight = self._max_bytes
         self._host = core = HostCore(
@@ -54,7 +52,7 @@ class HostedCache(Cache):
             interval=options.interval,
             clock=unfrozen(options.clock),
         )
-        return core, HostMoments(core), core.claims.on
+        return {"core": core, "moments": HostMoments(core), "claims": core.claims.on, "own_part": core.own_part}
 
     # The calls in Python: the compiled ones know the compiled core only.
 
