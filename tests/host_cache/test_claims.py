@@ -9,13 +9,14 @@ import sys
 
 import pytest
 
+from tests.host_cache.test_operators import make
+from tests.leases.callers import LONG, MISS, ThreadCaller
 from tests.scripts import start
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, until, until_waiting
+from wheelcache import ManualClock
+from wheelcache.runtime.request_scope import end_request
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these locks")
-
-LONG = 100.0
-"""Seconds of a wait whose end no test sees."""
 
 PATCHED = """
 import gevent.monkey
@@ -316,3 +317,26 @@ def test_a_greenlet_that_waits_for_another_process_does_not_stop_the_others(make
     assert waiter("other.get(timeout=PATIENCE)") is None
     holder("cache.set('key', 1)")
     assert waiter("it.get(timeout=PATIENCE)") == 1
+
+
+def test_a_lease_that_was_waited_for_lasts_as_long_as_any_other(tmp_path):
+    clock = ManualClock()
+    there, here = make(tmp_path, figures_dir=None), make(tmp_path, figures_dir=None, clock=clock)
+    holder, first, second = ThreadCaller(there), ThreadCaller(here), ThreadCaller(here)
+    try:
+        assert holder.gets("key") == MISS
+        asked = first.asks("key")
+        until_waiting()
+        clock.advance(LONG - 1)
+        holder.does(end_request)
+        assert asked.result(PATIENCE) == MISS
+        clock.advance(LONG - 1)
+        asked = second.asks("key")
+        until_waiting()
+        first.does(here.set, "key", 1)
+        assert asked.result(PATIENCE) == 1
+    finally:
+        for each in (holder, first, second):
+            each.ends()
+        there.close()
+        here.close()

@@ -302,6 +302,8 @@ class LeasedReads:
             leases.begin(lease)
         if lease.is_behind and (yield from self._may_wait(lease, scope, now, deadline, may_wait)):
             yield from wait_for_claim(lease, SystemClock.steady() + deadline - now)
+            # The time of the lease begins now.
+            lease.until += leases.clock() - now
 
     def _may_wait(
         self, lease: Lease, scope: RequestScope, now: float, deadline: float, may_wait: bool
