@@ -27,11 +27,14 @@ MANAGE = Path(__file__).resolve().parents[2] / "example_project" / "manage.py"
 
 
 class Atlas:
-    """The site with a database of its own."""
+    """The site with a database and a cache of its own."""
 
-    def __init__(self, database: Path, python: PreparedPython, **variables: str) -> None:
+    def __init__(self, database: Path, python: PreparedPython) -> None:
         self.database = database
-        self.variables = {"ATLAS_DATABASE": str(database), **variables}
+        run = database.with_name("run")
+        run.mkdir()
+        # In a process of pytest-xdist, each process of the site would have entries of its own.
+        self.variables = {"ATLAS_DATABASE": str(database), "ATLAS_RUN_DIR": str(run), "PYTEST_XDIST_WORKER": ""}
         self.environment = {**os.environ, **self.variables}
         self.python = python
 
@@ -124,14 +127,12 @@ def test_the_summaries_of_cities_are_those_of_the_known_ids(visitor):
 
 
 def test_a_city_that_is_renamed_in_the_admin_has_its_new_name_in_all_workers_immediately(atlas):
-    sessions = "django.contrib.sessions.backends.signed_cookies"
-    site = Atlas(atlas.database, atlas.python, ATLAS_COHERENCE="host", ATLAS_SESSION_ENGINE=sessions)
     code = "from django.contrib.auth.models import User; User.objects.create_superuser('chief', password='chief')"
-    assert site.manage("shell", "--command", code).returncode == 0
+    assert atlas.manage("shell", "--command", code).returncode == 0
     with ExitStack() as stack:
         visitors = []
         for _ in range(2):
-            server, url = site.serve()
+            server, url = atlas.serve()
             stack.enter_context(server)
             stack.callback(server.terminate)
             visitors.append(stack.enter_context(httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE)))
@@ -151,8 +152,9 @@ def test_a_city_that_is_renamed_in_the_admin_has_its_new_name_in_all_workers_imm
             fields.pop("_save", None)
             answer = editor.post(path, data={**fields, **changes})
         assert "was changed successfully" in answer.text
-        for visitor in visitors:
-            assert [served(visitor.get(path)) for path in paths] == ["MISS"] * len(paths)
+        for visitor, outcome in zip(visitors, ("MISS", "HIT"), strict=True):
+            # The first one computes the pages for both.
+            assert [served(visitor.get(path)) for path in paths] == [outcome] * len(paths)
             assert served(visitor.get("/country/JP/")) == "HIT"
             assert [name_of_paris(visitor.get(path)) for path in paths[:2]] == ["Lutetia", "Lutetia"]
             assert visitor.get(SUMMARY_OF_PARIS).json()["cities"][0]["name"] == "Lutetia"
@@ -203,7 +205,7 @@ def test_the_figures_of_the_cache_are_for_users_that_log_in(atlas, url):
         assert (page.url.path, page.status_code) == ("/wheelcache/", 200)
         assert '"may_operate": true' in page.text
         figures = stranger.get("/wheelcache/figures.json").json()
-        assert {"atlas", "sessions"} <= {each["name"] for each in figures["caches"]}
+        assert {"default", "sessions"} <= {each["name"] for each in figures["caches"]}
         # A user that empties the cache does not have to log in again.
         stranger.post("/cache/empty/")
         assert stranger.get("/wheelcache/figures.json").status_code == 200
@@ -236,7 +238,7 @@ def test_the_demo_ends_with_the_figures_of_its_workers_the_speed_of_pages_and_wh
     assert int(requests) > 0
     # The bar counts visits.
     assert f"{requests}/?" in done.stderr
-    (shown,) = re.findall(r"^atlas .*\n(?:  \d+ .* (?:running|parked) .*\n){2}", done.stdout, re.MULTILINE)
+    (shown,) = re.findall(r"^default .*\n(?:  \d+ .* (?:running|parked) .*\n){2}", done.stdout, re.MULTILINE)
     # Only this run: the requests, and the one that found that the site answers. A page makes one look-up or two.
     total, *workers = (int(row.split()[3].replace(",", "")) for row in shown.splitlines())
     assert total == sum(workers)
@@ -247,6 +249,7 @@ def test_the_demo_ends_with_the_figures_of_its_workers_the_speed_of_pages_and_wh
     # On a busy machine, the client limits the other two.
     assert speeds[0] == min(speeds)
     assert "make run, then http://localhost:8000/wheelcache/, user demo, password demo" in done.stdout
+    assert "Both workers share one cache: 80 of 80 visits of pages that one of them had made were hits." in done.stdout
     assert "visits" in done.stderr
 
 

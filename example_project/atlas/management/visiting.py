@@ -59,6 +59,12 @@ def zipf_mix(pages: Sequence[str], count: int, generator: random.Random) -> list
     return generator.choices(pages, [1 / rank for rank in range(1, len(pages) + 1)], k=count)
 
 
+def run_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder for the entries and figures of one run, as a context. It is in memory if the system allows it."""
+    memory = "/dev/shm"
+    return tempfile.TemporaryDirectory(prefix="atlas-", dir=memory if os.access(memory, os.W_OK | os.X_OK) else None)
+
+
 @contextmanager
 def own_site(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[str]:
     """Run a server of this site, and yield its URL when it answers.
