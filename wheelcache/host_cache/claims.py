@@ -89,14 +89,10 @@ class Claim:
         self._held: list[LockFile] = []
         self._is_over = False
 
-    @property
-    def is_there(self) -> bool:
-        return bool(self._held) and self._held[-1].is_open
-
     def take(self) -> bool:
         """Take the claim, unless another process has it. Return whether it is there."""
         file = self._claims.file()
-        if file is None or self.is_there:
+        if file is None or (self._held and self._held[-1].is_open):
             return True
         # First: ``release`` undoes this after an interruption.
         self._held.append(file)

@@ -176,7 +176,7 @@ class HostCore:
         self.note: Callable[[Any, int, int], object] | None = None
         self._notes_uses = False
         self._used: dict[Any, None] = {}
-        self._janitor = self.claims.on(JANITOR)
+        self._janitor, self._is_janitor = self.claims.on(JANITOR), False
         self._next_tick = inf
         self._swept = self._sweeps = self._swept_to = 0
         self._evicted_before: int | None = None
@@ -222,7 +222,7 @@ class HostCore:
     def own_part(self) -> tuple[int, int]:
         """Return the entries and their weight that count among the figures of this process: all, if it is the janitor,
         so that the sums over all processes are true."""
-        size, entries, *_ = self._state() if self._janitor.is_there else (0, 0)
+        size, entries, *_ = self._state() if self._is_janitor else (0, 0)
         return entries, size
 
     # The gate.
@@ -465,7 +465,8 @@ class HostCore:
         size, entries, evicted, *bounds = self._state()
         self._notes_uses = 2 * size > self.max_bytes or 2 * entries > self._max_entries
         self._write_uses()
-        if not self._janitor.take():
+        self._is_janitor = self._janitor.take()
+        if not self._is_janitor:
             self._next_tick = self.now() + (self._interval if self._notes_uses else SLOW_TICK)
             return 0
         self._count_evictions(evicted)
@@ -575,7 +576,8 @@ class HostCore:
         if in_child:
             self.claims.after_fork_in_child()
             self._random = Random(SystemRandom().getrandbits(64)).random
-            self._used, self._janitor, self._next_tick = {}, self.claims.on(JANITOR), inf
+            self._janitor, self._is_janitor = self.claims.on(JANITOR), False
+            self._used, self._next_tick = {}, inf
             self._removals = dict.fromkeys(RemovalCause, 0)
 
 
