@@ -213,8 +213,8 @@ MUTANTS = [
     Mutant(
         "a set that is outdated leaves no older value",
         "writing/entry_writer.py",
-        "if tags and outcome == OUTDATED and mode == ANY:",
-        "if not tags and outcome == OUTDATED and mode == ANY:",
+        "if names and mode == ANY and watch is None:",
+        "if not names and mode == ANY and watch is None:",
         WRITING,
     ),
     Mutant(
