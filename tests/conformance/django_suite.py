@@ -2,10 +2,10 @@
 Django's source distribution: ``python -m tests.conformance.django_suite <Django's tests folder> <a backend>``, or
 ``<the backend of L2> <Redis's URL>`` at the end.
 
-For WheelCache and HostCache, these are the contract ``BaseCacheTests`` and every test that uses LocMemCache (middleware,
-``cache_page``, fragments, i18n, sessions), with our class in the place of LocMemCache. TieredCache stands in front of
-Django's own RedisCache or our RedisClusterCache, which report writes, or of LocMemCache, with shared stamps.
-RedisClusterCache itself has to keep the contract, too.
+For WheelCache and HostCache, these are the contract ``BaseCacheTests`` and every test that uses LocMemCache
+(middleware, ``cache_page``, fragments, i18n, sessions), with our class in the place of LocMemCache. TieredCache stands
+in front of Django's own RedisCache or our RedisClusterCache, which report writes, or of LocMemCache, with shared
+stamps. RedisClusterCache itself has to keep the contract, too.
 """
 
 from __future__ import annotations
