@@ -9,10 +9,11 @@ from tests.host_cache.site_process import SiteProcess
 def processes(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     folder.chmod(0o700)
-    both = [SiteProcess(request.param, folder, transactions=True) for _ in range(2)]
-    for each in both:
+    both = []
+    for _ in range(2):
+        both.append(SiteProcess(request.param, folder, transactions=True))
         # Django's tables are made by one process after the other.
-        each.clear()
+        both[-1].clear()
     yield both
     for each in both:
         each.close()
