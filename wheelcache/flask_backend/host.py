@@ -13,7 +13,7 @@ from flask import Flask
 from wheelcache import options
 from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.flask_backend.backend import WheelCache
-from wheelcache.flask_backend.engine_backend import check_known, checked_options, naming
+from wheelcache.flask_backend.engine_backend import check_known, checked_options, naming, warn_of_sessions
 from wheelcache.host_cache.host_core import is_storable
 from wheelcache.host_cache.hosted_cache import HostedCache, PythonAccess
 from wheelcache.host_cache.place import Place, check_location, folder_of, test_process
@@ -69,6 +69,7 @@ class HostCache(PythonAccess, WheelCache):
         with naming(given["name"]):
             backend = cls(identity, is_testing=app.testing, **given)
         backend.register_teardowns(app)
+        warn_of_sessions(app)
         return backend
 
     def is_of_this_process(self) -> bool:
