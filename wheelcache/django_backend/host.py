@@ -73,5 +73,5 @@ class HostCache(PythonAccess, WheelCache):
 def _find_place(location: str, identity: str) -> Place:
     """Return the folder of a host cache. During tests, each process has its own."""
     test_state = getattr(sys.modules.get("django.test.utils"), "_TestState", None)
-    tests = test_process(is_testing=hasattr(test_state, "saved_data"))
+    tests = test_process(is_testing=hasattr(test_state, "saved_data"), number=0)
     return Place(folder_of(location, identity, tests))

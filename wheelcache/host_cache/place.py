@@ -14,7 +14,9 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from glob import escape
 from pathlib import Path
+from shutil import rmtree
 from typing import Final
 
 from wheelcache.errors import FileUnusable
@@ -48,16 +50,36 @@ def folder_of(location: str, identity: str, tests: str = "") -> Path:
         tests: see ``test_process``.
     """
     if os.path.isabs(location):
-        return Path(f"{location}{tests and '-'}{tests}")
-    name = hashlib.sha256(f"{identity} {tests}".encode(errors="surrogatepass")).hexdigest()[:24]
-    return runtime_directory() / f"host-{name}"
+        folder = Path(location)
+    else:
+        name = hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:24]
+        folder = runtime_directory() / f"host-{name}"
+    if not tests:
+        return folder
+    for other in folder.parent.glob(f"{escape(folder.name)}-tests-*"):
+        if not _is_running(int(other.name.rpartition("-")[2])):
+            rmtree(other, ignore_errors=True)
+    return folder.with_name(f"{folder.name}-tests-{tests}")
 
 
-def test_process(*, is_testing: bool) -> str:
+def test_process(*, is_testing: bool, number: int) -> str:
     """Return the name of this process among those that run tests in parallel; empty outside of tests. Each of them has
-    entries of its own."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    return f"{worker}-{os.getpid()}" if is_testing or worker else ""
+    entries of its own, until another process runs tests of the site after its end.
+
+    Args:
+        number: distinguishes apps in one process.
+    """
+    return f"{number}-{os.getpid()}" if is_testing or "PYTEST_XDIST_WORKER" in os.environ else ""
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def check_location(location: str, max_bytes: int) -> None:

@@ -490,7 +490,7 @@ class EntryWriter(WriteState):
         if invalidate:
             self.any_will_be_written()
             self.leases.cleared()
-            if self.stamps.reports_writes:
+            if self.misses.scopes:
                 self.misses.outdate_all()
         self._drain(self._core.clear(invalidate=invalidate))
         if invalidate:
