@@ -4,6 +4,8 @@ import pytest
 
 from tests.host_cache.test_operators import SIZE, make
 from wheelcache import ManualClock
+from wheelcache.core.contract import MISSING
+from wheelcache.loading.policy import PLAIN
 
 KEYS = [
     *(
@@ -89,3 +91,17 @@ def test_the_bound_holds_after_each_write_and_the_newest_value_is_there(cache, s
         assert cache.stats().weight <= SIZE
         assert cache.get(f"key-{number % 200}") is not None
     assert len(cache) > SIZE / (size + 200) / 2
+
+
+FIRST_USES = {
+    "load": lambda cache: cache.get_or_load("k", lambda: 1),
+    "load that bypasses the look-up": lambda cache: cache.engine.loads().get(
+        cache.engine.loads().request("k", lambda: 1, None, PLAIN), MISSING
+    ),
+}
+
+
+@pytest.mark.parametrize("use", FIRST_USES.values(), ids=FIRST_USES)
+def test_the_first_value_that_is_computed_is_kept(cache, use):
+    assert use(cache) == 1
+    assert cache.get("k") == 1

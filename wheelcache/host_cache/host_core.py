@@ -95,6 +95,8 @@ class HostWatch:
     def __init__(self, core: HostCore, key: Any, inner: Any) -> None:
         self.key = key
         self.inner = inner
+        # The first use may create the file, which holds no value of an earlier computation.
+        core.file.open()
         self.since = moment()
         self.seen: Seen | None = None
         self.value = MISSING
