@@ -95,6 +95,8 @@ class HostWatch:
     def __init__(self, core: HostCore, key: Any, inner: Any) -> None:
         self.key = key
         self.inner = inner
+        # The first use may create the file, which holds no value of an earlier computation.
+        core.file.open()
         self.since = moment()
         self.seen: Seen | None = None
         self.value = MISSING
@@ -615,7 +617,10 @@ def _record(key: Any, value: Any, fresh: float, gone: float, size: int, tags: st
 def name_of(key: Any) -> str | bytes:
     """Return the key of a row: text, or bytes for keys that are not ASCII, and for tuples of one text."""
     if type(key) is str:
-        return key if key.isascii() else key.encode(errors="surrogatepass")
+        if key.isascii():
+            return key
+        name = key.encode(errors="surrogatepass")
+        return name if name > b"\3" else b"\2" + name
     if type(key) is tuple and len(key) == 1 and type(key[0]) is str:
         return b"\0" + key[0].encode(errors="surrogatepass")
     return b"\1" + repr(key).encode(errors="surrogatepass")
@@ -624,9 +629,9 @@ def name_of(key: Any) -> str | bytes:
 def key_of(name: str | bytes) -> Any:
     if isinstance(name, str):
         return name
-    is_text = name[:1] not in (b"\0", b"\1")
-    text = (name if is_text else name[1:]).decode(errors="surrogatepass")
-    return text if is_text else (text,)
+    kind = name[0]
+    text = (name if kind > 2 else name[1:]).decode(errors="surrogatepass")
+    return text if kind > 1 else (text,)
 
 
 def lane_of(name: str | bytes) -> int:

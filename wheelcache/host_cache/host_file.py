@@ -224,11 +224,15 @@ class HostFile:
         with self._opening.get():
             self._forget()
 
+    def open(self) -> None:
+        """Use the file that the words name, as each call does."""
+        if self._words[EPOCH] != self._epoch:
+            self._open()
+
     @property
     def epoch(self) -> int:
         """The epoch of the file in use."""
-        if self._words[EPOCH] != self._epoch:
-            self._open()
+        self.open()
         return self._epoch
 
     @property
