@@ -138,6 +138,19 @@ def test_a_tiered_cache_that_nothing_tells_of_writes_is_a_warning_that_says_how_
         assert part in warning.hint
 
 
+def test_a_folder_that_others_can_access_is_a_warning_with_the_cause(monkeypatch, tmp_path):
+    # Tests have other folders.
+    monkeypatch.setattr("wheelcache.django_backend.host.test_process", lambda **_: "")
+    folder = tmp_path / "cache"
+    assert warnings_for(default=host(str(folder))) == []
+    folder.mkdir(0o700)
+    assert warnings_for(default=host(str(folder))) == []
+    folder.chmod(0o750)
+    (warning,) = warnings_for(default=host(str(folder)))
+    assert warning.id == "wheelcache.W011"
+    assert f"The cache 'default' is empty for this user: {folder} must be accessible to its owner only" in warning.msg
+
+
 SITE = f"""
 from django.conf import settings
 settings.configure(

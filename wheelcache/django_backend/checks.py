@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from stat import S_ISDIR
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -24,8 +25,10 @@ from wheelcache.django_backend.host import HostCache
 from wheelcache.django_backend.pages import COMPANION
 from wheelcache.django_backend.site_settings import GUARD, dashboard_guard
 from wheelcache.django_backend.tiered import TieredCache
+from wheelcache.errors import FileUnusable
 from wheelcache.observability.stats_log import report_core
 from wheelcache.option_table import DJANGO_TIERED
+from wheelcache.runtime.private_files import check_private
 
 READS_EVERY_SESSION: Final = "django.contrib.auth.middleware.LoginRequiredMiddleware"
 L1_TIMEOUT: Final = DJANGO_TIERED["L1_TIMEOUT"].default
@@ -80,6 +83,27 @@ def check_shared_state(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         for use in shared_state.uses()
         if not use.is_right()
     ]
+
+
+def check_host_folders(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report folders of host caches that this user cannot use. Creates none: the command may run as another user."""
+    found: list[CheckMessage] = []
+    for alias, cache in wheel_caches():
+        if isinstance(cache, HostCache):
+            try:
+                folder = cache.store.find_folder()
+                check_private(folder, folder.lstat(), S_ISDIR, "a directory, not a link to one")
+            except FileNotFoundError:
+                continue
+            except FileUnusable as error:
+                found.append(
+                    checks.Warning(
+                        f"The cache {alias!r} is empty for this user: {error}.",
+                        hint="Run all processes of the site as one user, or set another LOCATION.",
+                        id="wheelcache.W011",
+                    )
+                )
+    return found
 
 
 def check_misplaced_options(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -288,6 +312,7 @@ def check_transactions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 CHECKS: Final = (
     check_locations,
+    check_host_folders,
     check_misplaced_options,
     check_coherence,
     check_unnamed,

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from os.path import isabs
+from pathlib import Path
 from typing import Any, ClassVar
 
 from wheelcache.cache import Cache
@@ -22,22 +23,26 @@ from wheelcache.option_table import Options
 
 
 class HostStore(Store):
-    """The entries of a host cache, as this process uses them."""
+    """The entries of a host cache, as this process uses them.
 
-    __slots__ = ("_find_place", "_identity", "_max_size")
+    Attributes:
+        find_folder: returns the folder of the entries.
+    """
+
+    __slots__ = ("_identity", "_max_size", "find_folder")
 
     options: ClassVar[Options] = OPTIONS
 
     def __init__(self, location: str, name: str, checked: Mapping[str, Any], identity: str) -> None:
         check_location(location, checked["max_size"])
         self._identity = identity
-        self._find_place = partial(_find_place, location, identity)
+        self.find_folder = partial(_folder, location, identity)
         self._max_size = checked["max_size"]
         super().__init__(name, checked, None)
         self.keeps_atoms = False
 
     def _make_cache(self, arguments: dict[str, Any]) -> Cache:
-        return HostedCache(self._find_place, self._max_size, **arguments)
+        return HostedCache(lambda: Place(self.find_folder()), self._max_size, **arguments)
 
     def _make_codec(self, serializer: str) -> Codec:
         if serializer == "reference":
@@ -59,6 +64,8 @@ class HostCache(PythonAccess, WheelCache):
     Otherwise, the alias is the name.
     """
 
+    store: HostStore
+
     def _find_store(self, location: str, params: dict[str, Any]) -> HostStore:
         alias = next(iter(aliases_of(location, params)), "default")
         identity = f"{site_identity('host')} {location or alias}"
@@ -70,8 +77,8 @@ class HostCache(PythonAccess, WheelCache):
         return store_for(location, params, OPTIONS, make, identity)
 
 
-def _find_place(location: str, identity: str) -> Place:
+def _folder(location: str, identity: str) -> Path:
     """Return the folder of a host cache. During tests, each process has its own."""
     test_state = getattr(sys.modules.get("django.test.utils"), "_TestState", None)
     tests = test_process(is_testing=hasattr(test_state, "saved_data"), number=0)
-    return Place(folder_of(location, identity, tests))
+    return folder_of(location, identity, tests)

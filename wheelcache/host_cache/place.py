@@ -96,7 +96,7 @@ def check_location(location: str, max_bytes: int) -> None:
     check_folder(folder)
     found = os.statvfs(folder.parent)
     room = found.f_blocks * found.f_frsize
-    if room < 1.1 * max_bytes:
+    if room < 1.2 * max_bytes:
         logger.warning(
             "The host cache may have %d MiB (MAX_SIZE), but the file system of %s has %d MiB in all: it will begin "
             "empty whenever that is full. Lower MAX_SIZE, or give the file system more room.",
