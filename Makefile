@@ -25,7 +25,7 @@ ifeq ($(and $(shell command -v cc),$(if $(wildcard wheelcache/core/_core*.so),,m
 CORE += compiler-found
 endif
 
-.PHONY: help run run-flask demo restart cluster free-port data test check deep mutants test-python-core test-new-user oldest docs lint packages reference bench advise wheel sanitize clean compiler-found
+.PHONY: help run run-flask demo cluster free-port data test check deep mutants test-python-core test-new-user oldest docs lint packages reference bench advise wheel sanitize clean compiler-found
 
 help:  ## List the commands
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,9 +58,6 @@ run-flask: free-port data  ## Serve the Flask app over the same data
 
 demo: data  ## Visit the example site for 20 seconds; print the figures of its cache, and pages per second with and without it
 	$(MANAGE) demo
-
-restart: data  ## Restart the example site under load, without and with a snapshot of its cache
-	$(MANAGE) restart
 
 cluster: $(VENV)/.dev  ## Two "machines" with Redis, Redis Cluster, a database or nothing in common: delay of writes, speed of reads, wrong reads
 	@cd example_project && PYTHONPATH=.. $(abspath $(BIN))/python -m cluster

@@ -14,6 +14,7 @@ from benchmarks import (
     django_rows,
     engine_rows,
     flask_rows,
+    host_rows,
     memoize_rows,
     memory_rows,
     million_rows,
@@ -40,6 +41,7 @@ def measurements(executor: Executor) -> dict[str, tuple[int, Measurement]]:
     return {
         "django": (django_rows.STEPS, django_rows.measure),
         "flask": (flask_rows.STEPS, flask_rows.measure),
+        "host": (host_rows.STEPS, host_rows.measure),
         "sites": (site_rows.STEPS, site_rows.measure),
         "engine": (engine_rows.STEPS, engine_rows.measure),
         "policies": (policy_rows.STEPS, policy_rows.measure),

@@ -1,4 +1,4 @@
-"""A reader's longest pause: while 500,000 entries expire in one tick, 1,000,000 are saved, and as many are scanned.
+"""A reader's longest pause: while 500,000 entries expire in one tick, and while 1,000,000 are scanned.
 
 The measurement uses a real cache and wheel thread, with jitter 0, so that every entry expires at the same instant. One
 thread reads all the time, alternating between an existing and a missing key. It records the longest time between two of
@@ -8,10 +8,6 @@ This is compared with two other figures. For the first, the budget is unlimited,
 500,000 entries while it holds the lock once. The second is the longest pause of the same reader before any entry
 expires, while another thread computes for 0.5 ms at a time and then yields: the interpreter and the machine cause such
 a pause for any two threads.
-
-The million entries that are saved were set in order, and some of them were then used at random, so that they are in no
-order in memory. The same reader runs from the beginning of the save to its end. Also measured are the time to save the
-entries, with and without that reader, and the time to load them, with and without a secret.
 
 The scans of a million keys are those of Django's backend. Each takes turns with a thread that only computes for the
 same time: a reader waits for either until the interpreter switches threads.
@@ -29,9 +25,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
@@ -44,17 +37,15 @@ from wheelcache import Cache
 from wheelcache.runtime.wheel_driver import WheelDriver
 
 EXPIRING = 500_000
-SAVED = 1_000_000
+SCANNED = 1_000_000
 TRIALS = 5
-SAVE_TRIALS = 3
-STEPS = 2 * TRIALS + 2 * SAVE_TRIALS + 1
+STEPS = 2 * TRIALS + 1
 FILL_SECONDS = 3.0
 CONTROL_SECONDS = 1.5
 
 COMPUTING = "in parallel with a thread that only computes"
 HITS, MISSES = "the longest pause of its hits, which need no lock", "misses, which need it"
 WORST = "the same, worst trial"
-SECRET = "with a secret"
 
 BATCH_SECONDS = 0.0005
 """The approximate duration of a batch of the wheel thread."""
@@ -84,25 +75,6 @@ class Pauses:
     longest_hit: float
     longest_miss: float
     expiry: float
-
-
-@dataclass(frozen=True, slots=True)
-class Saving:
-    """The figures of one trial.
-
-    Attributes:
-        longest: the longest pause of the reader while the entries were saved, in milliseconds.
-        longest_hit, longest_miss: the same, by kind of call.
-        with_reader, alone, load: the seconds to save the entries with the reader, to save them without it, and to load
-            them.
-    """
-
-    longest: float
-    longest_hit: float
-    longest_miss: float
-    with_reader: float
-    alone: float
-    load: float
 
 
 class Reader(threading.Thread):
@@ -140,17 +112,8 @@ def measure(executor: Executor, step: Step) -> Section:
             each.append(executor.submit(mass_expiry, batched=name == "batched").result())
             step()
 
-    savings: dict[str, list[Saving]] = {"unsigned": [], "signed": []}
-    for _ in range(SAVE_TRIALS):
-        for name, saving in savings.items():
-            saving.append(executor.submit(save_and_load, signed=name == "signed").result())
-            step()
-
     scans = executor.submit(scan_pauses).result()
     step()
-
-    def of_saving(name: str, figure: str) -> float:
-        return statistics.median(getattr(trial, figure) for trial in savings[name])
 
     def median(name: str, figure: str) -> float:
         milliseconds: list[float] = [getattr(trial, figure) for trial in trials[name]]
@@ -158,13 +121,10 @@ def measure(executor: Executor, step: Step) -> Section:
 
     operation = f"a reader's longest pause while {EXPIRING:,} entries expire in one tick"
     ours = median("batched", "longest")
-    while_saving = f"a reader's longest pause while {SAVED:,} entries are saved"
-    saved = of_saving("unsigned", "longest")
-    worst = max(trial.longest for trials in savings.values() for trial in trials)
     return Section(
-        "Mass expiry, saving, and scans",
-        f"Median of {TRIALS} trials of each, {SAVE_TRIALS} of saving, in turns, each in a process of its own. Garbage "
-        "is collected and frozen before the reader starts; the interpreter's switch interval has its default.",
+        "Mass expiry and scans",
+        f"Median of {TRIALS} trials of each, in turns, each in a process of its own. Garbage is collected and frozen "
+        "before the reader starts; the interpreter's switch interval has its default.",
         [
             bounded(operation, ours, "without batching", median("unbatched", "longest"), "ms", 10),
             Row(operation, ours, WORST, max(t.longest for t in trials["batched"]), "ms"),
@@ -177,20 +137,9 @@ def measure(executor: Executor, step: Step) -> Section:
                 median("unbatched", "expiry"),
                 "ms",
             ),
-            bounded(while_saving, saved, SECRET, of_saving("signed", "longest"), "ms", 10),
-            Row(while_saving, saved, WORST, worst, "ms"),
-            Row(HITS, of_saving("unsigned", "longest_hit"), MISSES, of_saving("unsigned", "longest_miss"), "ms"),
-            *(
-                Row(operation, of_saving("unsigned", figure), SECRET, of_saving("signed", figure), "s")
-                for operation, figure in (
-                    (f"the time to save {SAVED:,} entries", "alone"),
-                    ("the time to save them in parallel with that reader", "with_reader"),
-                    ("the time to load them", "load"),
-                )
-            ),
             *(
                 Row(
-                    f"a reader's longest pause during {name} over {SAVED:,} keys",
+                    f"a reader's longest pause during {name} over {SCANNED:,} keys",
                     longest,
                     COMPUTING,
                     computing,
@@ -202,7 +151,7 @@ def measure(executor: Executor, step: Step) -> Section:
                 for name, (longest, computing) in scans.items()
             ),
         ],
-        {"scans": scans, **trials, **{f"saving, {name}": each for name, each in savings.items()}},
+        {"scans": scans, **trials},
     )
 
 
@@ -244,48 +193,13 @@ def _mass_expiry() -> Pauses:
     )
 
 
-def save_and_load(*, signed: bool) -> Saving:
-    """Run one trial of saving and loading. Run this in a new process."""
-    secret = "a secret" if signed else None
-    cache = Cache("saved", log_interval=None, sample_interval=None)
-    cache.set("there", "value", None)
-    for number in range(SAVED - 1):
-        cache.set(f"user:{number}:profile", f"the profile of {number}", 86_400)
-    order = Random(7)
-    for _ in range(SAVED):
-        cache.get(f"user:{order.randrange(SAVED - 1)}:profile")
-    gc.collect()
-    gc.freeze()
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "a.snapshot"
-        reader = Reader(cache)
-        reader.start()
-        time.sleep(0.2)
-        with_reader = _seconds(lambda: cache.save(path, secret=secret))
-        time.sleep(0.2)
-        reader.stop()
-        alone = _seconds(lambda: cache.save(path, secret=secret))
-        other = Cache("loaded", log_interval=None, sample_interval=None)
-        load = _seconds(lambda: other.load(path, secret=secret))
-    if len(other) != SAVED:
-        raise AssertionError(f"{len(other)} entries were loaded, of {SAVED}")
-    return Saving(
-        longest=1_000 * max(reader.longest_hit, reader.longest_miss),
-        longest_hit=1_000 * reader.longest_hit,
-        longest_miss=1_000 * reader.longest_miss,
-        with_reader=with_reader,
-        alone=alone,
-        load=load,
-    )
-
-
 def scan_pauses() -> dict[str, tuple[float, float]]:
     """Return, by the name of the scan, the longest pauses of a reader during the scan and during a computation that
     takes as long: the medians, in milliseconds. Run this in a new process."""
-    configure_django(default=wheel_alias("scanned", 2 * SAVED))
+    configure_django(default=wheel_alias("scanned", 2 * SCANNED))
     scanned = caches["default"]
     scanned.set("there", "value", None)
-    for number in range(SAVED - 1):
+    for number in range(SCANNED - 1):
         scanned.set(f"user:{number}:profile", number, None)
     gc.collect()
     gc.freeze()

@@ -24,6 +24,7 @@ PEERS = (
     "cachelib",
     "cachetools",
     "cachebox",
+    "diskcache",
     "dogpile.cache",
     "granian",
     "gunicorn",

@@ -51,7 +51,7 @@ def measure(step: Step) -> Section:
     # redis-py refuses servers before 7.4, although 6.0 has all features that are used here.
     CacheProxyConnection.MIN_ALLOWED_VERSION = "6.0.0"
     with ExitStack() as stack:
-        port = stack.enter_context(_redis_server())
+        port = stack.enter_context(redis_server())
         stack.enter_context(override_settings(CACHES=_aliases(port)))
         client = stack.enter_context(redis.Redis(port=port, protocol=3, cache_config=CacheConfig(max_size=10 * KEYS)))
         tiered = caches["tiered"]
@@ -147,7 +147,7 @@ def _aliases(port: int) -> dict[str, dict[str, Any]]:
 
 
 @contextmanager
-def _redis_server() -> Iterator[int]:
+def redis_server() -> Iterator[int]:
     """Run a redis-server, and yield its port."""
     with tempfile.TemporaryDirectory() as directory:
         with socket.socket() as free:
@@ -157,7 +157,7 @@ def _redis_server() -> Iterator[int]:
         process = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL)
         try:
             with redis.Redis(port=port) as client:
-                _wait_until(lambda: _answers(client), f"redis-server on port {port} answers")
+                wait_until(lambda: _answers(client), f"redis-server on port {port} answers")
             yield port
         finally:
             process.terminate()
@@ -174,10 +174,10 @@ def _answers(client: redis.Redis) -> bool:
 def _wait_until_trusted(tiered: Any) -> None:
     # The first read starts the tracking.
     tiered.get("first")
-    _wait_until(lambda: tiered.store.level.trusted, "Redis reports writes")
+    wait_until(lambda: tiered.store.level.trusted, "Redis reports writes")
 
 
-def _wait_until(condition: Callable[[], bool], event: str) -> None:
+def wait_until(condition: Callable[[], bool], event: str) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline:

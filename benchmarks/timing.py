@@ -55,28 +55,39 @@ class Timing:
 
 def calling(call: Callable[[Any], object]) -> Round:
     """Return rounds of ``call(argument)``."""
-    return partial(_own_bytecode(_call_each), call)
+    return partial(own_bytecode(_call_each), call)
 
 
 def calling_with_two(call: Callable[[Any, Any], object]) -> Round:
     """Return rounds of ``call(first, second)``; the arguments are pairs."""
-    return partial(_own_bytecode(_call_each_with_two), call)
+    return partial(own_bytecode(_call_each_with_two), call)
 
 
 def getting(cache: Any) -> Round:
     """Return rounds of ``cache.get(argument)``, which look the attribute up at every call, as a site does."""
-    return partial(_own_bytecode(_get_each), cache)
+    return partial(own_bytecode(_get_each), cache)
 
 
 def getting_by_alias(caches: Any, alias: str) -> Round:
     """Return rounds of ``caches[alias].get(argument)``."""
-    return partial(_own_bytecode(_get_each_by_alias), caches, alias)
+    return partial(own_bytecode(_get_each_by_alias), caches, alias)
 
 
 def awaiting(call: Callable[[Any], Awaitable[object]], runner: asyncio.Runner) -> Round:
     """Return rounds of ``await call(argument)``. Each round is one coroutine, which measures the time."""
-    await_each = _own_bytecode(_await_each)
+    await_each = own_bytecode(_await_each)
     return lambda arguments: runner.run(await_each(call, arguments))
+
+
+def timed(calls: Callable[[Any, Sequence[Any]], object], cache: Any) -> Round:
+    """Return rounds of ``calls(cache, arguments)``, which makes one call for each argument."""
+
+    def time_round(arguments: Sequence[Any]) -> int:
+        started = thread_time_ns()
+        calls(cache, arguments)
+        return thread_time_ns() - started
+
+    return time_round
 
 
 def interleaved(contenders: Sequence[Contender], rounds: int, step: Step) -> dict[str, Timing]:
@@ -108,7 +119,7 @@ def _timing(nanoseconds: list[float]) -> Timing:
     return Timing(median, statistics.fmean(nanoseconds), lower, upper)
 
 
-def _own_bytecode(function: F) -> F:
+def own_bytecode(function: F) -> F:
     """Return a copy of ``function``. CPython specializes the bytecode of a loop for the first contender, which slows
     down the others."""
     assert isinstance(function, FunctionType)

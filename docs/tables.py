@@ -14,7 +14,7 @@ from wheelcache.stats import BYPASSING, REASONS
 
 REFERENCE = Path(__file__).with_name("reference")
 RESULTS = REFERENCE / "figures.json"
-BY_NOTICE = ("Pages", "Calls of a site", "Django", "Flask", "Memoize", "Stampede", "Tags", "Tiers")
+BY_NOTICE = ("Pages", "Calls of a site", "Host", "Django", "Flask", "Memoize", "Stampede", "Tags", "Tiers")
 """The subjects of the measurements that users notice, in this order. All others follow."""
 
 PLACE = re.compile(

@@ -31,6 +31,7 @@ from wheelcache import ManualClock, caches
 from wheelcache.core import ASKED
 from wheelcache.core.contract import VIEW
 from wheelcache.django_backend import stores
+from wheelcache.host_cache import place
 from wheelcache.observability.stats_log import report_core
 from wheelcache.runtime.alarm import Alarm
 
@@ -188,6 +189,15 @@ def _close_caches():
         for key in [key for key, store in known.items() if store.cache.is_closed]:
             del known[key]
     clear_cache_handlers(setting="CACHES")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_host_caches(tmp_path_factory):
+    """Keep the host caches of this process out of the folder in which those of the user's sites are."""
+    folder = tmp_path_factory.mktemp("host caches")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, "runtime_directory", lambda: folder)
+        yield
 
 
 @pytest.fixture(autouse=True)

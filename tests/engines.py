@@ -18,10 +18,3 @@ def engine(backend):
     if backend in _engines:
         return _engines[backend]
     return [each for each in caches() if each.name == (backend.location or "default")][-1]
-
-
-def save_and_close(cache):
-    """Save a cache with snapshots if it was used, and close it, as the end of its process does."""
-    if cache.keeper is not None:
-        cache.keeper.save()
-        cache.close()

@@ -178,6 +178,12 @@ MEASURED = {
     "aget, LocMemCache": ("aget, hit, str", "LocMemCache", "theirs"),
     "get of a copy": ("get, str, with a copy", REDIS, "ours"),
     "get of a copy of a dict": ("get, dict, with a copy", REDIS, "ours"),
+    "get of a host": ("get, small dict, by django.core.cache.cache", "diskcache", "ours"),
+    "get, diskcache": ("get, small dict, by django.core.cache.cache", "diskcache", "theirs"),
+    "set of a host": ("set, small dict, by django.core.cache.cache", "diskcache", "ours"),
+    "set, diskcache": ("set, small dict, by django.core.cache.cache", "diskcache", "theirs"),
+    "memory of a host": ("memory of 4 workers", "4 WheelCaches", "ours"),
+    "memory of WheelCaches": ("memory of 4 workers", "4 WheelCaches", "theirs"),
     "get, Redis": ("get, str, with a copy", REDIS, "theirs"),
 }
 SHOWN = [
@@ -193,6 +199,12 @@ SHOWN = [
     ("README.md", "`@memoize`: {memoized, Flask-Caching} µs | `wheelcache.flask_backend.Cache`: {memoized} µs"),
     ("README.md", "`cache.get`, hit | `LocMemCache`: {get, LocMemCache} µs | {get} µs"),
     ("README.md", "a `set` into a full cache, by the backend object | `LocMemCache`: {set, LocMemCache} µs | {set} µs"),
+    (
+        "README.md",
+        "share | diskcache: {get, diskcache} µs | [`HostCache`](docs/host-cache.md): {get of a host} µs | | a",
+    ),
+    ("README.md", "a `set` of it | diskcache: {set, diskcache} µs | `HostCache`: {set of a host} µs"),
+    ("README.md", "of 1 kB | `WheelCache`: {memory of WheelCaches} MB | `HostCache`: {memory of a host} MB"),
     (
         "README.md",
         "that Redis has, by the backend object | `RedisCache`: {get, Redis} µs | `TieredCache`: {get of a copy} µs",

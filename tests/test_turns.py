@@ -222,13 +222,13 @@ def test_a_caller_does_not_join_a_turn_whose_end_is_interrupted_at_that_moment(t
 
 
 def test_no_watch_begins_under_the_lock_since_a_finalizer_in_a_step_of_the_core_may_end_a_turn(turns, monkeypatch):
-    begin_watch, is_held = turns._watch, []
+    begin_watch, is_held = turns.new_watch, []
 
     def watch(key):
         is_held.append(turns.lock._is_owned())
         return begin_watch(key)
 
-    monkeypatch.setattr(turns, "_watch", watch)
+    monkeypatch.setattr(turns, "new_watch", watch)
     turns.begin(Turn(turns, "led"))
     queued = Turn(turns, "queued")
     queued.is_queued = True
@@ -236,6 +236,48 @@ def test_no_watch_begins_under_the_lock_since_a_finalizer_in_a_step_of_the_core_
     assert turns.starts(queued)
     assert queued.watch is not None
     assert is_held == [False, False]
+
+
+class ClaimNoted:
+    """A claim that is free, or that another process has until the end of the wait."""
+
+    def __init__(self, is_free=True):
+        self.is_free = is_free
+        self.is_held = False
+
+    def take(self):
+        self.is_held |= self.is_free
+        return self.is_held
+
+    def release(self):
+        self.is_held = False
+
+
+def test_a_turn_that_ends_while_it_starts_holds_no_claim(turns):
+    claim = ClaimNoted()
+
+    def another_caller_leads(key):
+        assert queued.withdraw()
+        return claim
+
+    queued = Turn(turns, "k")
+    queued.is_queued = True
+    assert turns.claim(queued)
+    turns.claims = another_caller_leads
+    assert not turns.starts(queued)
+    assert not claim.is_held
+
+
+def test_a_turn_that_ended_while_it_waited_for_another_process_holds_no_claim_and_begins_nothing(turns, monkeypatch):
+    claim = ClaimNoted(is_free=False)
+    turns.claims = lambda key: claim
+    turn = Turn(turns, "k")
+    assert turns.claim(turn)
+    assert turn.is_behind
+    turn.end(End.AGAIN)
+    monkeypatch.setattr(turns, "new_watch", None)
+    turn.stop_waiting()
+    assert not claim.is_held
 
 
 def test_turns_whose_time_is_over_are_found_in_one_pass(turns):

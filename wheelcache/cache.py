@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from enum import Enum
 from math import inf
@@ -15,7 +14,7 @@ from wheelcache.cache_parts import CacheParts, core_in_memory, naming
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core import CacheAccess
 from wheelcache.core.access import DEFAULT_TTL, TTL, Lifetime
-from wheelcache.core.contract import ABSENT, MISSING, STORED, Core, Times
+from wheelcache.core.contract import ABSENT, MISSING, STORED, Times
 from wheelcache.engine import Engine
 from wheelcache.errors import MissingKey
 from wheelcache.keys import unwrap
@@ -26,7 +25,6 @@ from wheelcache.loading.request import LoadRequest
 from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.observers import Observer
 from wheelcache.option_table import ENGINE
-from wheelcache.persistence.autosave import Autosave
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
 from wheelcache.writing.entry_writer import Weigher
@@ -67,7 +65,7 @@ class Cache(CacheAccess):
         name: the name of the cache in log lines and statistics.
         max_entries: the maximum number of entries; None for no bound. The least recently used ones are evicted first.
         policy: "lru", or "adaptive" for a cache that also evicts rarely used entries first, if this gives more hits.
-            Then ``keys`` and saves are in the order of this policy. Requires ``max_entries`` and the compiled core;
+            Then ``keys`` are in the order of this policy. Requires ``max_entries`` and the compiled core;
             the core in Python logs a warning and is "lru".
         max_weight: the maximum sum of the weights of all entries; requires ``weigher``.
         weigher: ``weigher(key, value)`` returns the weight of an entry, an int >= 0.
@@ -79,11 +77,6 @@ class Cache(CacheAccess):
         sample_interval: seconds between estimates of the memory that the entries take, if nothing is published; None
             for no estimates, and no data points for charts.
         figures_dir: the directory in which the processes of a site publish their statistics; None not to publish.
-        snapshot_dir: the directory in which the entries are saved for the next process; None not to save. They are
-            loaded by the first call that reads, writes or counts entries (``stats``), but not by ``len``, ``clear`` or
-            decorating a function.
-        snapshot_interval: seconds between two saves of the entries.
-        snapshot_key: signs the snapshots; None for no signature.
         on_removal: ``on_removal(key, value, cause)`` is called for every removed entry, without a lock, in the thread
             that removed it. Exceptions in it are logged with the key. It is also an attribute, which may be set at any
             time.
@@ -120,9 +113,6 @@ class Cache(CacheAccess):
         log_interval: float | None = ENGINE["log_interval"].default,
         sample_interval: float | None = ENGINE["sample_interval"].default,
         figures_dir: Path | None = ENGINE["figures_dir"].default,
-        snapshot_dir: Path | None = ENGINE["snapshot_dir"].default,
-        snapshot_interval: float = ENGINE["snapshot_interval"].default,
-        snapshot_key: str | bytes | None = ENGINE["snapshot_key"].default,
         on_removal: Listener | None = ENGINE["on_removal"].default,
         background_context: MakeContext | None = ENGINE["background_context"].default,
         stamps: Stamps | None = ENGINE["stamps"].default,
@@ -133,7 +123,7 @@ class Cache(CacheAccess):
         checked = SimpleNamespace(**ENGINE.checked(given))
         if (max_weight is None) != (weigher is None):
             raise TypeError(f"max_weight and weigher must be given together, not {max_weight!r} and {weigher!r}")
-        parts = CacheParts(checked, self._make_core(checked))
+        parts = CacheParts(checked, **self._make_entries(checked))
         with naming("figures_dir"):
             self._observer = Observer(parts.readable)
         parts.attach(self._observer)
@@ -148,8 +138,9 @@ class Cache(CacheAccess):
         parts.start()
         registry.add(self)
 
-    def _make_core(self, options: SimpleNamespace) -> Core:
-        return core_in_memory(options)
+    def _make_entries(self, options: SimpleNamespace) -> dict[str, Any]:
+        """Return the arguments of ``CacheParts`` after the options."""
+        return {"core": core_in_memory(options)}
 
     # Entries.
 
@@ -327,55 +318,6 @@ class Cache(CacheAccess):
         tags_of = None if tags == () else options.tags_by_arguments("tags", tags)
         return memoizer(self, parts.loads, parts.add_group, ttl, key, policy, tags_of)
 
-    # Files.
-
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        secret: str | bytes | None = None,
-        seconds: float | None = None,
-    ) -> int:
-        """Write all entries to a file, in order of use, with their remaining time. Return their number.
-
-        No lock is held while values are pickled. Entries that are written during the save may be in the file or not.
-        Values that cannot be pickled are left out and logged. Results of memoized functions are left out if the name of
-        the function may stand for another function in another process.
-
-        Args:
-            path: the path of the file, which is replaced after everything was written and synced.
-            secret: signs the file.
-            seconds: the longest time that the call may take.
-
-        Raises:
-            OSError: if the file cannot be written, or (a TimeoutError) ``seconds`` have passed. The incomplete file is
-                removed.
-            RuntimeError: if another save of this cache is in progress.
-            CacheClosed: if the cache was closed before or during the save. The incomplete file is removed.
-            SnapshotRefused: on Windows.
-        """
-        self._gate.open()
-        return self._parts.snapshots.save(path, secret=secret, seconds=seconds)
-
-    def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
-        """Restore the entries of a file that ``save`` wrote, except expired ones. Return their number.
-
-        Entries are restored in order of use. Existing entries stay. If there is not enough room, only the most recently
-        used entries are restored. A coherent cache restores only entries that no process has written since the save. A
-        file that is damaged, is not a snapshot of a cache, or is writable by another user is renamed to
-        ``<name>.refused``, and one warning gives the reason. A missing file is not an error.
-
-        Args:
-            secret: the secret that the file must be signed with.
-
-        Raises:
-            TypeError, ValueError: if an argument is invalid. The message names it.
-            CacheClosed: if the cache was closed.
-        """
-        self._gate.open()
-        path, secret = options.encodable_path("path", path), options.secret_or_none("secret", secret)
-        return self._parts.snapshots.load(path, secret)
-
     # Figures.
 
     def stats(self) -> Stats:
@@ -389,9 +331,9 @@ class Cache(CacheAccess):
         return self._observer
 
     @property
-    def keeper(self) -> Autosave | None:
-        """The part that saves and loads the entries; None without a ``snapshot_dir``."""
-        return self._parts.keeper
+    def has_shared_entries(self) -> bool:
+        """Whether other processes of the machine use the same entries."""
+        return False
 
     @property
     def is_closed(self) -> bool:
@@ -466,7 +408,7 @@ class Cache(CacheAccess):
     def _incr(self, key: Any, delta: Any) -> Any:
         return self.update(key, lambda value: value + delta)
 
-    def _load_snapshot(self) -> None:
+    def _begin_use(self) -> None:
         self._gate.open()
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from wheelcache.codec import size_of
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.misses import Misses
+from wheelcache.coherence.write_moments import WriteMoments
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, CoreClass
 from wheelcache.core.contract import BATCH, Core, GroupRule
 from wheelcache.errors import DirectoryUnusable, FileUnusable
@@ -20,26 +21,22 @@ from wheelcache.leases.fill_turns import FillTurns, LeasedReads
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.memoize import Group, Groups
 from wheelcache.machine_clock import now
-from wheelcache.options import tag
-from wheelcache.persistence.autosave import Autosave
-from wheelcache.persistence.gate import Gate
-from wheelcache.persistence.snapshots import Snapshots
+from wheelcache.options import MAX_JITTER, tag
 from wheelcache.readable import CLEAR, CacheObserver, Readable, StatsReader
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import unfrozen
 from wheelcache.runtime.frozen_time import follow
 from wheelcache.runtime.periodic_jobs import IdleCheck, PeriodicJobs
 from wheelcache.runtime.wheel_driver import WheelDriver
+from wheelcache.turns import Claims
 from wheelcache.writing.entry_writer import EntryWriter
+from wheelcache.writing.gate import Gate
 from wheelcache.writing.removal_listener import RemovalListener
 
 logger = logging.getLogger("wheelcache")
 
 UP_TO_COLON: Final = (GroupRule("", "", ":"),)
 """The groups of keys: the texts up to the first colon."""
-
-MAX_JITTER: Final = 60.0
-"""Seconds by which jitter may shorten a TTL: 5% of two weeks would end a session 16 hours early."""
 
 
 def core_in_memory(options: Any) -> Core:
@@ -62,6 +59,7 @@ class CacheParts:
     Args:
         options: the arguments of ``Cache``, checked.
         core: the entries.
+        moments, claims, own_part: if processes share the entries: see ``EntryWriter``, ``Turns`` and ``StatsReader``.
 
     Attributes:
         options: the arguments of ``Cache``, checked.
@@ -72,8 +70,7 @@ class CacheParts:
         stamps, writer: the reports of writes by other processes, and the path of a write.
         loads: the loads, by the callers' keys.
         groups: the groups of keys of memoized functions.
-        gate: whether the cache is unloaded, open or closed.
-        snapshots, keeper: save and load the entries on request and, if there is a ``snapshot_dir``, periodically.
+        gate: whether the cache is unused, open or closed.
         is_closed: whether ``close`` has finished.
         actions: the functions that run the requests of operators, by action.
         before_clear: called by ``clear`` before it removes the entries; None unless an HTTP cache sets it.
@@ -83,7 +80,15 @@ class CacheParts:
         observer, jobs: the observer of the cache, and the periodic jobs; they exist after ``attach``.
     """
 
-    def __init__(self, options: Any, core: Core) -> None:
+    def __init__(
+        self,
+        options: Any,
+        core: Core,
+        *,
+        moments: WriteMoments | None = None,
+        claims: Claims | None = None,
+        own_part: Callable[[], tuple[int, int]] | None = None,
+    ) -> None:
         self.options = options
         self.is_closed = False
         self._closing_thread = 0
@@ -101,6 +106,7 @@ class CacheParts:
         self.driver = WheelDriver(listener, options.interval, options.clock)
         self.stamps = KeyStamps(name, self.core, self.driver.clock, stamps)
         self.leases = FillTurns(self.core, self.stamps, self.driver.clock)
+        self.leases.claims = claims
         self.gate = Gate(name, self.core)
 
         def start_jobs() -> None:
@@ -124,6 +130,7 @@ class CacheParts:
             gate=self.gate,
             start_jobs=start_jobs,
         )
+        self.writer.moments = moments
         self.loads = Loads(
             self.core,
             self.writer,
@@ -132,28 +139,15 @@ class CacheParts:
             start_jobs,
             options.background_context,
         )
+        self.loads.turns.claims = claims
         self.misses.loads = self.loads
         self.groups = Groups()
         self.leased_reads = LeasedReads(
             self.core, self.gate.check, self.leases, self.stamps, self.misses, self.writer, self.loads.counts
         )
-        self.snapshots = Snapshots(
-            name,
-            self.core,
-            self.writer,
-            self.keys,
-            max_entries=options.max_entries,
-            is_coherent=stamps is not None,
-            is_portable=self.groups.is_portable,
-            is_in_use=self.gate.is_in_use,
-        )
-        self.keeper: Autosave | None = None
-        if options.snapshot_dir is not None:
-            with naming("snapshot_dir"):
-                self.keeper = Autosave(
-                    options.snapshot_dir, options.snapshot_interval, options.snapshot_key, self.snapshots
-                )
         self.stats = StatsReader(self.core, self.loads.counts, self.loads.computed)
+        if own_part is not None:
+            self.stats.own_part = own_part
         self.actions: dict[str, Callable[..., Any]] = {CLEAR: self.clear}
         self.before_clear: Callable[[], object] | None = None
         self.readable = Readable(
@@ -169,16 +163,16 @@ class CacheParts:
             self.delete_tags,
             tuple if self.stamps.bus is None else self.stamps.bus.take_restored,
             self.gate.is_in_use,
+            self.gate.open,
         )
         self.idle_check = IdleCheck(self.stats.activity, self.writer.expect_first_write, lambda: not self.loads.is_idle)
 
     def attach(self, observer: CacheObserver) -> None:
         """Let ``observer`` run its jobs while the cache is used. Called once, before the first use."""
-        jobs = observer.jobs if self.keeper is None else [*observer.jobs, self.keeper]
         self.observer = observer
-        self.jobs = PeriodicJobs(self.driver.clock, self.idle_check, jobs)
-        if self.keeper is not None or observer.publishes:
-            self.gate.load_first(self._begin_use)
+        self.jobs = PeriodicJobs(self.driver.clock, self.idle_check, observer.jobs)
+        if observer.publishes:
+            self.gate.begin_with(self.jobs.start_jobs)
 
     def start(self) -> None:
         """Register with the wheel thread, the fork hooks and the frozen-time support."""
@@ -189,12 +183,12 @@ class CacheParts:
 
     def add_group(self, name: str) -> Group:
         """Add a group of keys named ``name``: see ``Groups.add``."""
+        return Group(self.groups.add(name), self.drop_group)
 
-        def drop(name: str) -> int:
-            self.gate.open()
-            return self.writer.drop_tag(GROUP + name)
-
-        return Group(self.groups.add(name), drop)
+    def drop_group(self, name: str) -> int:
+        """Delete every key of a group: see ``Group``."""
+        self.gate.open()
+        return self.writer.drop_tag(GROUP + name)
 
     def delete_tags(self, tags: Iterable[str], prefix: str = "") -> int:
         """Do the same as ``Cache.delete_tags``, for tags that begin with ``prefix`` in the cache. Return the number of
@@ -231,7 +225,7 @@ class CacheParts:
 
     def clear(self) -> None:
         """Remove every entry, and forget the failed loads."""
-        self.gate.skip_load()
+        self.gate.open()
         if self.before_clear is not None:
             self.before_clear()
         self.writer.clear()
@@ -273,14 +267,6 @@ class CacheParts:
         self.writer.after_fork_in_child()
         self.gate.after_fork_in_child()
         self.jobs.start_over()
-
-    def _begin_use(self) -> None:
-        """Load the snapshot, if the cache has any, and start the jobs: a process that only misses is a worker, too."""
-        try:
-            if self.keeper is not None:
-                self.keeper.load()
-        finally:
-            self.jobs.start_jobs()
 
 
 @contextmanager

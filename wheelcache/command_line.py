@@ -15,7 +15,7 @@ from math import isfinite
 from typing import Any, Final, TextIO
 
 from wheelcache.errors import FileUnusable
-from wheelcache.observability import console, entry_commands, page_commands, site_commands, snapshot_commands
+from wheelcache.observability import console, entry_commands, page_commands, site_commands
 from wheelcache.observability.console import CommandFailed, Report
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
@@ -46,13 +46,11 @@ class Framework:
     Attributes:
         caches: returns the caches of the site. It raises ``CommandFailed`` if there are none.
         name_of: returns the name of the cache that ``--cache`` gives.
-        snapshot_option: the name of the option that sets the directory of snapshots, as the user writes it.
         explain: runs ``why`` for a path and the lines of ``--header``, or rehearses the path.
     """
 
     caches: Callable[[], Iterable[ObservedCache]]
     name_of: Callable[[str | None], str | None]
-    snapshot_option: str
     explain: Callable[..., Report]
 
 
@@ -106,7 +104,6 @@ def add_commands(parser: ArgumentParser) -> None:
     )
     add("advise", "print the changes of the options that would clearly help, and their effect", cache)
     add("reset", "reset the figures to zero, here and on the dashboard", cache)
-    add("inspect", "list the snapshots, their age, and whether they are whole")
     keys = add("keys", "list the keys that match a pattern, in all workers", cache)
     tags = add("tags", "list the tags that match a pattern, with the number of their entries", cache)
     for command in (keys, tags):
@@ -172,8 +169,6 @@ def _report(action: str | None, options: Mapping[str, Any], framework: Framework
         return site_commands.figures(caches)
     if action in entry_commands.ACTIONS:
         return entry_commands.run(action, options, caches, name)
-    if action == "inspect":
-        return snapshot_commands.inspect(caches, framework.snapshot_option)
     if action == "rehearsal":
         return page_commands.rehearsal(caches, name)
     if action == "pages":

@@ -7,7 +7,6 @@ change without the layers. Keys are those of the callers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from math import inf
 from typing import Any, Final
 
@@ -15,7 +14,6 @@ from wheelcache.cache_parts import CacheParts
 from wheelcache.coherence.misses import Misses
 from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.contract import STORED, Seen, Watch
-from wheelcache.errors import Unloaded
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.steps import StepsTo
 from wheelcache.options import seconds, whole
@@ -39,7 +37,7 @@ class Engine:
         record_writes: returns the moments of all later writes: see ``EntryWriter.record_writes``.
         renew: gives an entry a new TTL without notifying other processes: see ``EntryWriter.renew``.
         peek: returns the entry that a loader would replace: see ``Loads.previous``.
-        key_batches, deletions, delete_tags, add_group: see ``CacheParts``.
+        key_batches, deletions, delete_tags, add_group, drop_group: see ``CacheParts``.
         group_by: sets the rules for groups of keys: see ``Core.group_by``.
         start_jobs: starts the periodic jobs, at any use of the cache that is neither a look-up nor a write.
     """
@@ -58,7 +56,7 @@ class Engine:
         self.key_batches = parts.key_batches
         self.deletions = parts.deletions
         self.delete_tags = parts.delete_tags
-        self.add_group = parts.add_group
+        self.add_group, self.drop_group = parts.add_group, parts.drop_group
         self.peek = parts.loads.previous
         self.group_by = parts.core.group_by
         self.start_jobs = parts.jobs.start_jobs
@@ -89,12 +87,12 @@ class Engine:
 
     def evict_to(self, size: int, *, weight: float = inf) -> None:
         """Evict the least recently used entries until at most ``size``, an int >= 0, are left, and their weights are at
-        most ``weight`` together. Load no snapshot."""
+        most ``weight`` together."""
         core, writer = self._parts.core, self._parts.writer
-        with suppress(Unloaded):
-            writer.evict_to(whole("size", size))
-            while core.weight > weight and len(core):
-                writer.evict_to(len(core) - 1)
+        self._parts.gate.open()
+        writer.evict_to(whole("size", size))
+        while core.weight > weight and len(core):
+            writer.evict_to(len(core) - 1)
 
     def clear_for(self, by: str | None) -> None:
         """Clear the cache, and record the clear among the recent events.
@@ -198,9 +196,9 @@ class Engine:
     # For copies of values in a store behind.
 
     def keep_copies_of(self, store: ObservedStore) -> None:
-        """Include the statistics of ``store``, and load no snapshot, since the entries are copies of its values."""
+        """Include the statistics of ``store``, whose copies are here. The layer in front calls ``start_jobs``."""
         self._parts.stats.store = store
-        self._parts.gate.skip_load()
+        self._parts.gate.open_early()
 
     def lease_fill(self, key: Any) -> Callable[[Any, tuple[str, ...]], None]:
         """Return a function that passes a value, with its tags, to the callers that wait for a lease on ``key``.

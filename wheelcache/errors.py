@@ -11,10 +11,10 @@ class CacheClosed(RuntimeError):
     """The cache was closed."""
 
 
-class Unloaded(Exception):
-    """The snapshot of the cache is not loaded yet.
+class Unused(Exception):
+    """The cache was not used yet.
 
-    The core's gate raises this exception. The cache catches it, loads the snapshot, and repeats the call.
+    The core's gate raises this exception. The cache catches it, starts its periodic jobs, and repeats the call.
     """
 
 
@@ -83,24 +83,6 @@ class DirectoryUnusable(FileUnusable):
 
 class StoreUnavailable(ConnectionError):
     """The store behind a near cache failed recently, and is not called until the next attempt is due."""
-
-
-class SnapshotRefused(Exception):
-    """A snapshot is not loaded, or only partly. The message names the file and the reason.
-
-    Attributes:
-        loaded: the number of entries that were loaded before.
-    """
-
-    loaded = 0
-
-
-class SnapshotDamaged(SnapshotRefused):
-    """The rest of a snapshot is damaged or missing. The records that were read before are undamaged."""
-
-
-class UnknownFormat(SnapshotRefused):
-    """Another version of wheelcache wrote the snapshot, in another format. It is not loaded, and the file stays."""
 
 
 class TagsUnsupported(NotImplementedError):

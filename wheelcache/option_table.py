@@ -224,25 +224,7 @@ TABLE: Final = (
         None,
         "the directory in which the workers publish their figures for each other",
     ),
-    Option(
-        "snapshot_dir",
-        TakenBy.ENGINE | WHEEL,
-        options.path_or_none,
-        None,
-        "the absolute path of the directory where the entries are saved for the next process",
-    ),
     Option("inspect", BACKENDS, options.flag, False, "the dashboard finds, lists and deletes entries for inspectors"),
-    Option(
-        "snapshot_interval", TakenBy.ENGINE | WHEEL, options.interval, 300.0, "seconds between two saves of the entries"
-    ),
-    Option(
-        "snapshot_key",
-        TakenBy.ENGINE | WHEEL,
-        options.secret_or_none,
-        None,
-        "a string or bytes to sign the snapshots with",
-        is_secret=True,
-    ),
     Option("on_removal", ENGINE_ONLY, options.function_or_none, None),
     Option("clock", ENGINE_ONLY, options.function, SystemClock.steady),
 )
@@ -266,7 +248,6 @@ IN_DJANGO: Final[dict[str, Spelling | None]] = {
     ),
     "background_context": Spelling("BACKGROUND_CONTEXT", options.function_by_path_or_none),
     "figures_dir": Spelling("FIGURES_DIR", default=OF_THE_SITE),
-    "snapshot_dir": Spelling("SNAPSHOT"),
 }
 """The options with another name, check or default in Django's settings; None for options that do not exist there."""
 
@@ -283,7 +264,6 @@ IN_FLASK: Final[dict[str, Spelling | None]] = {
         "committed",
     ),
     "background_context": Spelling("background_context", options.function_by_path_or_none),
-    "snapshot_dir": Spelling("snapshot"),
 }
 """The same for Flask's configuration."""
 

@@ -26,6 +26,9 @@ Check = Callable[[str, Any], Any]
 
 LONGEST_SHOWN: Final = 200
 
+MAX_JITTER: Final = 60.0
+"""Seconds by which jitter may shorten a TTL: 5% of two weeks would end a session 16 hours early."""
+
 
 def shown(value: Any) -> str:
     """Return ``repr(value)`` for an error message, cut after 200 characters."""

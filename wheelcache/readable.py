@@ -72,6 +72,8 @@ class StatsReader:
         computed: a sample of the keys that were loaded recently.
         store: the store behind, or None.
         pages: the pages of an HTTP cache, or None.
+        own_part: returns the number and the weight of the entries that count among the figures of this process. Only
+            some of the entries that processes share do.
     """
 
     def __init__(self, core: Core, loads: Meter, computed: ComputedKeys) -> None:
@@ -80,6 +82,7 @@ class StatsReader:
         self.computed = computed
         self.store: ObservedStore | None = None
         self.pages: ObservedPages | None = None
+        self.own_part: Callable[[], tuple[int, int]] = lambda: (len(core), core.weight)
         # By group, at the last reading.
         self._hits: dict[str, int] = {}
 
@@ -124,8 +127,8 @@ class StatsReader:
         of_pages = NO_PAGES if self.pages is None else self.pages.row()
         counts = (*_counters(values), *buckets, *(NO_STORE if store is None else store.counts()), *of_pages)
         of_store = NO_STORE_GAUGES if store is None else store.gauges()
-        weight = self._core.weight + self.unsent
-        gauges = (len(self._core), weight, *self._core.sample(), *of_store)
+        size, weight = self.own_part()
+        gauges = (size, weight + self.unsent, *self._core.sample(), *of_store)
         return with_groups(counts, groups.values()), gauges, groups
 
     def after_fork_in_child(self) -> None:
@@ -157,6 +160,7 @@ class Readable:
         delete_tags: deletes the entries of tags.
         take_restored: returns the removals of restored notices since the last call: see ``coherence.notices.Bus``.
         is_in_use: returns whether the cache was used and not closed since.
+        begin_use: does what the first use of an entry does.
     """
 
     options: Any
@@ -171,6 +175,7 @@ class Readable:
     delete_tags: Callable[[Iterable[str]], object]
     take_restored: Callable[[], Sequence[tuple[float, int]]]
     is_in_use: Callable[[], bool]
+    begin_use: Callable[[], object]
 
 
 class CacheObserver(Protocol):

@@ -696,7 +696,7 @@ class Stats:
         hits, misses: look-ups by ``get``, ``get_many``, ``get_or_load`` and ``aget_or_load`` that
             found a value within its TTL, or found none.
         stale_hits: look-ups that returned a value past its TTL, within its grace. They are neither hits nor misses.
-        puts: values that were stored, including loaded ones, but not values restored from a snapshot.
+        puts: values that were stored, including loaded ones.
         loads, load_failures: computations of values that returned, and that raised, each of which counts once: calls of
             a loader, and the time between a miss of a backend's ``get`` or ``get_many`` and the first ``set``, ``add``
             or ``set_many`` of the key that follows within 60 seconds in the same thread, task or request. Reads of the

@@ -168,16 +168,11 @@ class TimerWheel:
         return removed
 
     def pending(self) -> list[Record]:
-        """Return the keyed timers, ordered by time, and by the order in which they were set."""
+        """Return the keyed timers, ordered by time."""
         records: dict[Any, Record] = {}
-        # A core allows one ordered scan at a time.
-        with self._save_lock:
-            scan = self.timers.scan(ordered=True)
-            try:
-                while batch := scan.step(BATCH):
-                    records.update((record.key, record) for record in batch)
-            finally:
-                scan.close()
+        scan = self.timers.scan()
+        while batch := scan.step(BATCH):
+            records.update((record.key, record) for record in batch)
         return sorted(records.values(), key=lambda record: record.times.expires_at)
 
     def stop(self) -> None:
@@ -261,7 +256,6 @@ class TimerWheel:
 
     def _start_empty(self) -> None:
         self._lock = threading.RLock()
-        self._save_lock = threading.RLock()
         self.timers = self._new_core()
         self.events = self._new_core()
 

@@ -130,7 +130,7 @@ class Timers:
             TypeError: if a key or value cannot be pickled. The message names the key. No file is written.
             OSError: if the file cannot be written. The incomplete file is removed.
             WheelClosed: after ``stop``.
-            SnapshotRefused: on Windows.
+            FileUnusable: on Windows.
         """
         now, saved_at = self.clock(), time.time()
         timers = ((unwrap(each.key), each.value, each.times.expires_at - now) for each in self._wheel.pending())
@@ -139,9 +139,9 @@ class Timers:
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
         """Set the timers of a file that ``save`` wrote. Return their number. Overdue timers fire immediately, in order.
 
-        The time between save and load counts. A key that has a timer keeps it. A damaged file is loaded up to the
-        damage. A file that is not a file of timers, or that other users can write to, is not loaded. In these cases,
-        the file is renamed to ``<name>.refused``, and one warning gives the reason. A missing file is not an error.
+        The time between save and load counts. A key that has a timer keeps it. A file that is damaged, was saved with
+        another secret, or can be accessed by other users is not loaded, but renamed to ``<name>.refused``, and one
+        warning gives the reason. A missing file is not an error.
 
         Args:
             secret: the secret that the file must be signed with.

@@ -22,6 +22,11 @@ although an event loop runs in it may block the very task that it waits for: see
 with the turn that they are for. Each turn ends: by its leader, by ``until``, or, if the leader was a task of an event
 loop that has stopped, by the next caller.
 
+**Processes.** If processes share the values, a leader has a *claim* on its key, so that one process computes the value,
+or is *behind* the process that has it. Such a leader waits for the claim, for its own waiters as well, and looks the
+key up again. No process knows for which turns another one waits. Therefore, a turn that is behind is waited for by code
+with another turn for NESTED_WAIT at most, whether that code leads the turn or joined it.
+
 **Asynchronous exceptions.** A time limit or Ctrl-C may interrupt any of these calls. The ``finally`` of a caller calls
 ``close`` twice, since the exception may arrive on entry of the first call.
 """
@@ -41,18 +46,16 @@ from typing import Any, Final, Protocol, cast
 from wheelcache.core.contract import MISSING, Core, Seen, TagName, Watch
 from wheelcache.errors import LoadDeadlock
 from wheelcache.keys import unwrap
-from wheelcache.loading.steps import StepsTo, Wait
 from wheelcache.runtime import threads
 from wheelcache.runtime.alarm import Alarm
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.shared_objects import WeakRegistry, acquiring
 
-NESTED_WAIT: Final = 2.0
-"""Seconds that code with a turn waits for another process, which may wait for that turn. It then computes the value,
-too."""
-
 BLOCKED_LOOP: Final = 30.0
 """The most seconds for which a thread waits while an event loop runs in it. It then computes the value alone."""
+
+NESTED_WAIT: Final = 2.0
+"""The most seconds for which code with a turn waits for another process, which may wait for that turn."""
 
 
 class Is(Enum):
@@ -80,29 +83,21 @@ class Scope(Protocol):
 
 
 class Claim(Protocol):
-    """The right of one caller on the machine to compute a value."""
+    """The right of one process of the machine to compute a value."""
+
+    def take(self) -> bool:
+        """Take the claim, unless another process has it. Return whether it is there."""
+
+    def wait(self) -> Alarm | None:
+        """Begin to wait for the claim. Return an alarm that is set when the claim is there, or was released; None if no
+        wait is possible."""
 
     def release(self) -> None:
-        """Give the claim back. A second call does nothing."""
+        """Give the claim back, or stop waiting for it."""
 
 
-class Waiting(Protocol):
-    """A wait for a claim, which sets ``alarm``."""
-
-    alarm: Alarm
-
-    def take(self) -> Claim | None:
-        """End the wait. Return the claim if it is there."""
-
-
-class Claims(Protocol):
-    """The claims that the processes of the machine share."""
-
-    def take(self, key: Any) -> Claim | None:
-        """Return the claim on ``key``; None if another caller has it."""
-
-    def wait(self, key: Any) -> Waiting | None:
-        """Begin to wait for the claim on ``key``; None if that is not possible."""
+Claims = Callable[[Any], Claim]
+"""Returns a new claim on the value that a key names. It is not taken yet."""
 
 
 class Turn:
@@ -130,8 +125,8 @@ class Turn:
         is_late: whether this turn began to wait after a write of the key.
         blocked_on: for each waiting turn of the leading code, the turn that it waits for.
         loop, thread: the event loop or the thread that the computation needs; None and 0 if it needs none.
-        claim: the claim on the key among all processes; None without one.
-        is_behind: whether another process has the claim: a leader waits for it before it computes the value.
+        claim: the claim on the key among all processes; None if they share none.
+        is_behind: whether another process has the claim, for which the leader may wait before it computes the value.
         token: resets the turns that the running code leads to those before ``enter``.
     """
 
@@ -249,30 +244,15 @@ class Turn:
             with suppress(ValueError):
                 _led.reset(token)
 
-    def wait_for_claim(self, until: float | None) -> StepsTo[None]:
-        """Wait until another process has ended its computation of the value, or until ``until``. The leader then looks
-        the key up again."""
-        claims = self.turns.claims
-        waiting = None if claims is None else claims.wait(self.claimed)
+    def stop_waiting(self) -> None:
+        """End the wait for another process, with the claim or without it. The computation begins now."""
+        if self.claim is not None and not self.claim.take():
+            self.claim.release()
         self.is_behind = False
-        if waiting is None:
-            return
-        if len(led()) > 1 or (self.owner is not None and led()):
-            latest = SystemClock.steady() + NESTED_WAIT
-            until = latest if until is None else min(until, latest)
-        try:
-            yield Wait(waiting.alarm, until)
-        finally:
-            self.claim = waiting.take()
-        # The computation begins now.
-        if self.watch is not None:
-            self.watch.close()
-        self.watch = self.turns.new_watch(self.watched)
-
-    @property
-    def claimed(self) -> tuple[str, str]:
-        """The name of the claim. A lease and a load are two computations."""
-        return type(self).__name__, repr(self.key)
+        if self.ended is None:
+            if self.watch is not None:
+                self.watch.close()
+            self.watch = self.turns.new_watch(self.watched)
 
     # For a scope.
 
@@ -440,6 +420,8 @@ class Turns:
             # Before other callers see the turn: each of them must notice a write that came before it joined.
             turn.watch = self.new_watch(turn.watched)
             turn.state = Is.LEADS
+            # Until the claim is taken.
+            turn.is_behind = self.claims is not None
         # One call of C code: a finalizer that the garbage collector runs cannot come between the check and the change.
         if self.open.setdefault(turn.key, turn) is turn:
             if turn.owner is not None:
@@ -449,11 +431,13 @@ class Turns:
             return True
         turn.state = Is.NEW
         turn.watch = None
+        turn.is_behind = False
         return False
 
     def _claim(self, claims: Claims, turn: Turn) -> None:
-        turn.claim = claims.take(turn.claimed)
-        turn.is_behind = turn.claim is None
+        # A lease and a load are two computations.
+        turn.claim = claims((type(turn).__name__, turn.key))
+        turn.is_behind = not turn.claim.take()
 
     def _join(self, turn: Turn, other: Turn, leading: tuple[Turn, ...], *, blocking: bool) -> bool:
         """Wait for ``other``, or stay alone if it may need this thread. Return False if it has ended meanwhile."""
@@ -497,6 +481,8 @@ class Turns:
         watch = self.new_watch(turn.watched) if turn.is_queued else turn.watch
         with self.lock:
             if turn.ended is not None:
+                if turn.claim is not None:
+                    turn.claim.release()
                 return False
             if turn.is_queued:
                 turn.watch = watch
@@ -598,15 +584,22 @@ def _needs_this_thread(needed: set[Turn]) -> bool:
     return any(each.thread == me or (loop is not None and each.loop is loop) for each in needed)
 
 
-def wait_until(deadline: float | None, *, blocking: bool) -> float | None:
-    """Return ``deadline``, or an earlier one for a thread that blocks an event loop. Both are on the system's clock.
+def wait_until(turn: Turn, deadline: float | None, *, blocking: bool) -> float | None:
+    """Return ``deadline``, or an earlier one if the wait of ``turn`` may be one for itself. Both are on the system's
+    clock.
 
-    A task of that loop may be needed to end the turn that the thread waits for, and there is no cheap way to know it.
+    If a thread blocks an event loop, a task of that loop may be needed to end the turn that the thread waits for. If
+    the running code leads another turn, a process that it waits for, itself or by another turn, may wait for that one.
+    There is no cheap way to know either.
     """
-    if not blocking or asyncio._get_running_loop() is None:
+    latest = inf
+    if (turn.waits_on or turn).is_behind and any(each is not turn for each in led()):
+        latest = NESTED_WAIT
+    elif blocking and asyncio._get_running_loop() is not None:
+        latest = BLOCKED_LOOP
+    if latest == inf:
         return deadline
-    latest = SystemClock.steady() + BLOCKED_LOOP
-    return latest if deadline is None else min(deadline, latest)
+    return min(inf if deadline is None else deadline, SystemClock.steady() + latest)
 
 
 # The running code.

@@ -20,9 +20,10 @@ INSTALLED_APPS = [
     "atlas",
 ]
 
+# The cache of the machine: all workers share its entries, as those of demo do.
 CACHES = {
     "default": {
-        "BACKEND": "wheelcache.django_backend.WheelCache",
+        "BACKEND": "wheelcache.django_backend.HostCache",
         "LOCATION": "atlas",
         "TIMEOUT": 300,
         "OPTIONS": {
@@ -30,34 +31,29 @@ CACHES = {
             # Of concurrent requests for an expired fragment, one computes it. The others wait for it, at most this many
             # seconds. Other keys have no wait: get_or_set computes a value once in any case.
             "FILL_WAIT": {"template.cache.": 5},
-            # With several workers, "host" lets all of them see the changes of one: see atlas/apps.py.
-            "COHERENCE": os.environ.get("ATLAS_COHERENCE") or None,
-            # A directory where the entries survive a restart, if there is one: make restart shows the effect. The
-            # sessions below have none, since a session that was logged out might come back after a crash.
-            "SNAPSHOT": os.environ.get("ATLAS_SNAPSHOT") or None,
             # The dashboard finds and deletes single entries. The keys of the sessions below are secrets.
             "INSPECT": True,
         },
     },
     # A cache of their own, so that an operator who empties the other cache on the dashboard stays logged in.
     "sessions": {
-        "BACKEND": "wheelcache.django_backend.WheelCache",
+        "BACKEND": "wheelcache.django_backend.HostCache",
         "LOCATION": "sessions",
         "OPTIONS": {"MAX_ENTRIES": 1000},
     },
 }
 
-# A directory for the figures of one run, which demo shows without those of other runs, if there is one.
-if "ATLAS_FIGURES_DIR" in os.environ:
-    for each in CACHES.values():
-        each["OPTIONS"]["FIGURES_DIR"] = os.environ["ATLAS_FIGURES_DIR"]
+# A folder for the entries and figures of one run, which demo and the tests keep apart from other runs.
+if "ATLAS_RUN_DIR" in os.environ:
+    for alias, each in CACHES.items():
+        each["LOCATION"] = os.path.join(os.environ["ATLAS_RUN_DIR"], alias)
+        each["OPTIONS"]["FIGURES_DIR"] = os.path.join(os.environ["ATLAS_RUN_DIR"], "figures")
 
 # Seconds that a page is kept. ``demo`` has fewer seconds and fewer entries, so that some entries leave.
 PAGE_SECONDS = int(os.environ.get("ATLAS_PAGE_SECONDS", "300"))
 
-# Sessions are in the cache only, so the app that would make a table for them is not installed. This works for one
-# process: ``demo``, which starts two, keeps sessions in signed cookies.
-SESSION_ENGINE = os.environ.get("ATLAS_SESSION_ENGINE", "django.contrib.sessions.backends.cache")
+# Sessions are in the cache only, so the app that would make a table for them is not installed.
+SESSION_ENGINE = "django.contrib.sessions.backends.cache"
 SESSION_CACHE_ALIAS = "sessions"
 
 # The login for the dashboard of the cache, for which make run creates a user.

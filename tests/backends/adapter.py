@@ -5,6 +5,8 @@
 
 from itertools import count
 
+import pytest
+
 from tests.engines import engine
 
 DEFAULT = object()
@@ -12,7 +14,16 @@ DEFAULT = object()
 
 QUIET = {"jitter": 0, "log_interval": None, "figures_dir": None}
 
+LACKED_BY_HOST = {"coherence", "max_bytes", "policy"}
+"""The options of WheelCache that HostCache does not have."""
+
 names = map("contract {}".format, count())
+
+
+def check_has(options):
+    """Leave out the case of a test that has an option which HostCache lacks."""
+    if lacks := LACKED_BY_HOST & options.keys():
+        pytest.skip(f"HostCache has no {', '.join(lacks)}")
 
 
 def given(**arguments):
@@ -25,7 +36,13 @@ class Adapter:
     Attributes:
         backend: the object that the framework has.
         name: its name. To others, two backends with the same name and options except ``max_entries`` are one cache.
+        lag: the seconds after which an entry that is over has left the memory.
+        has_exact_order: whether each look-up is known as a use immediately. Otherwise, the next tick of the wheel is
+            awaited, and it is known in a cache that is over half full.
     """
+
+    lag = 1
+    has_exact_order = True
 
     def __init__(self, backend, name):
         self.backend = backend

@@ -2,19 +2,15 @@
 
 import asyncio
 from contextlib import ExitStack
-from functools import partial
 
 import pytest
 
-from tests.backends.adapters import ADAPTERS
+from tests.backends.adapters import ADAPTERS, use_clock
 from tests.backends.dashboard_sites import SITES
 from tests.backends.on_django import OnDjangoAsync
 from tests.backends.tiers import made_tiers
 from tests.flask_backend.conftest import BEFORE_2_5
-from wheelcache import Cache, ManualClock
-from wheelcache.django_backend import stores
-from wheelcache.flask_backend import backend as flask_backend
-from wheelcache.flask_backend import tiered as flask_tiered
+from wheelcache import ManualClock
 from wheelcache.runtime.request_scope import end_request
 
 # ``wheelcache.flask_backend.Cache``, which these tests import, needs Flask-Caching 2.5.
@@ -36,8 +32,7 @@ def make(adapter):
 def clock(monkeypatch):
     """The time of every backend that is made in this test. Nothing expires until the test says so."""
     manual = ManualClock(1_000_000.0)
-    for module in (stores, flask_backend, flask_tiered):
-        monkeypatch.setattr(module, "Cache", partial(Cache, clock=manual, sample_interval=None))
+    use_clock(monkeypatch, manual, sample_interval=None)
     return manual
 
 

@@ -6,8 +6,8 @@ import threading
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.exceptions import ImproperlyConfigured
 
-from tests.backends.adapter import DEFAULT, QUIET, Adapter, given, names
-from wheelcache.django_backend import WheelCache
+from tests.backends.adapter import DEFAULT, QUIET, Adapter, check_has, given, names
+from wheelcache.django_backend import HostCache, WheelCache
 
 
 class DocumentedLocMemCache(LocMemCache):
@@ -18,13 +18,14 @@ class DocumentedLocMemCache(LocMemCache):
 
 
 class OnDjango(Adapter):
+    made = WheelCache
     refused = ImproperlyConfigured
 
     @classmethod
     def make(cls, name=None, timeout=DEFAULT, **options):
         name = name or next(names)
         spelled = {option.upper(): value for option, value in {**QUIET, **options}.items()}
-        return cls(WheelCache(name, {"OPTIONS": spelled, **given(TIMEOUT=timeout)}), name)
+        return cls(cls.made(name, {"OPTIONS": spelled, **given(TIMEOUT=timeout)}), name)
 
     @classmethod
     def beside(cls):
@@ -75,6 +76,16 @@ class OnDjango(Adapter):
 
     def load(self, key, loader, ttl=DEFAULT, **policy):
         return self.backend.get_or_set(key, loader, **self.timeout(ttl), **policy)
+
+
+class OnDjangoHost(OnDjango):
+    made = HostCache
+    lag, has_exact_order = 4, False
+
+    @classmethod
+    def make(cls, *args, **options):
+        check_has(options)
+        return super().make(*args, **options)
 
 
 class OnDjangoAsync(OnDjango):

@@ -3,9 +3,9 @@
 import cachelib.simple
 from cachelib import BaseCache, SimpleCache
 
-from tests.backends.adapter import DEFAULT, QUIET, Adapter, given, names
+from tests.backends.adapter import DEFAULT, QUIET, Adapter, check_has, given, names
 from tests.engines import noted
-from wheelcache.flask_backend import WheelCache
+from wheelcache.flask_backend import HostCache, WheelCache
 from wheelcache.runtime.request_scope import forget_misses
 
 
@@ -33,15 +33,16 @@ class DocumentedSimpleCache(SimpleCache):
 
 
 class OnFlask(Adapter):
+    made, bound = WheelCache, "threshold"
     refused = (TypeError, ValueError, RuntimeError)
 
     @classmethod
     def make(cls, name=None, timeout=DEFAULT, **options):
         name = name or next(names)
         if "max_entries" in options:
-            options["threshold"] = options.pop("max_entries")
+            options[cls.bound] = options.pop("max_entries")
         default = given(default_timeout=cls.timeout(timeout).get("timeout", DEFAULT))
-        return cls(noted(WheelCache(**{**QUIET, **options, **default, "name": name})), name)
+        return cls(noted(cls.made(**{**QUIET, **options, **default, "name": name})), name)
 
     @classmethod
     def beside(cls):
@@ -85,3 +86,12 @@ class OnFlask(Adapter):
 
     def load(self, key, loader, ttl=DEFAULT, **policy):
         return self.backend.get_or_load(key, loader, **self.timeout(ttl), **policy)
+
+
+class OnFlaskHost(OnFlask):
+    bound, lag, has_exact_order = "max_entries", 4, False
+
+    @staticmethod
+    def made(name, **options):
+        check_has(options)
+        return HostCache(name, name=name, **options)

@@ -5,6 +5,7 @@ from itertools import count
 
 import pytest
 
+from tests.backends.adapters import IN_PROCESS
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import private_files
@@ -13,6 +14,11 @@ from wheelcache.runtime.request_scope import end_request
 pytestmark = pytest.mark.usefixtures("own_stamps")
 
 _tests = count()
+
+
+@pytest.fixture(params=IN_PROCESS.values(), ids=IN_PROCESS)
+def adapter(request):
+    return request.param
 
 
 @pytest.fixture

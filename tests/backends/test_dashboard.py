@@ -18,7 +18,6 @@ from tests.backends.dashboard_page import (
     PURGE,
     READS,
     RESET,
-    SENT,
     has_the_headers,
 )
 from tests.backends.dashboard_sites import GUARDED, FlaskSite, config_of, figures, press
@@ -27,7 +26,6 @@ from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.pages import PAGES
 from wheelcache.observability.dashboard.dashboard import ASSETS
 from wheelcache.observability.dashboard.permissions import Permission
-from wheelcache.observability.observed import observed_caches
 from wheelcache.observability.site import Site
 
 pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
@@ -37,7 +35,7 @@ ACTIONS = [CLEAR, PURGE, RESET]
 
 @pytest.fixture
 def site(make_site, tmp_path):
-    site = make_site(tmp_path / "figures", snapshot=tmp_path / "snapshots")
+    site = make_site(tmp_path / "figures")
     site.cache.clear()
     site.cache.set("k", "v")
     return site
@@ -203,27 +201,13 @@ def test_a_purge_that_makes_no_sense_is_refused(site, pages, data, status, error
     assert [each["kind"] for each in figures(site)["events"] if each["kind"] == "purge"] == []
 
 
-def test_the_page_shows_when_a_cache_was_saved_and_cannot_save_it(site, tmp_path):
-    (card,) = figures(site)["caches"]
-    assert card["saved"] is None
-    keepers = filter(None, (each.keeper for each in observed_caches()))
-    (keeper,) = (each for each in keepers if each.directory == tmp_path / "snapshots")
-    status, _, _ = site.ask(site.browser(), "post", f"{PAGE}save", {"cache": "atlas"}, SENT)
-    assert status in (404, 405)
-    saved = keeper.save()
-    assert figures(site)["caches"][0]["saved"] == saved.stat().st_mtime
-
-
-def test_the_settings_are_told_as_they_are_spelled_with_what_is_set_and_no_secret(site, tmp_path):
+def test_the_settings_are_told_as_they_are_spelled_with_what_is_set(site, tmp_path):
     (card,) = figures(site)["caches"]
     found = {name.lower(): (value, is_default) for name, value, is_default, _ in card["settings"]}
     assert found["figures_dir"] == (str(tmp_path / "figures"), False)
-    assert found["snapshot"] == (str(tmp_path / "snapshots"), False)
     assert found["log_interval"] == ("None", False)
     assert found["jitter"] == ("0.05", True)
     assert found["fill_wait"] == ("0", True)
-    assert found["snapshot_key"] == ("secret", False)
-    assert "key of all" not in json.dumps(figures(site))
     assert all(meaning for *_, meaning in card["settings"])
 
 

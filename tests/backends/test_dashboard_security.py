@@ -76,7 +76,7 @@ GENUINE = {
 def site(make_site, tmp_path, settings):
     """A site whose user has all permissions."""
     settings.ALLOWED_HOSTS = ["*"]
-    site = make_site(tmp_path / "figures", snapshot=tmp_path / "snapshots", inspect=True, grant=frozenset(Permission))
+    site = make_site(tmp_path / "figures", inspect=True, grant=frozenset(Permission))
     site.cache.set("k", "v")
     return site
 
@@ -205,7 +205,7 @@ SUBSETS = [frozenset(each) for each in chain.from_iterable(combinations(Permissi
 @pytest.mark.parametrize("granted", SUBSETS, ids=lambda each: "+".join(sorted(each)) or "none")
 def test_each_right_permits_its_own_requests_and_no_others(make_site, tmp_path, clock, caplog, granted):
     caplog.set_level(logging.INFO, "wheelcache")
-    site = make_site(tmp_path / "figures", snapshot=tmp_path / "snapshots", inspect=True, grant=granted)
+    site = make_site(tmp_path / "figures", inspect=True, grant=granted)
     site.cache.set("k", "v")
     caplog.clear()
     for url in READS:

@@ -75,6 +75,8 @@ class FlaskSite:
 WITH_TAGS = {
     "django": lambda: DjangoSite("wheelcache.django_backend.WheelCache"),
     "flask": lambda: FlaskSite("wheelcache.flask_backend.WheelCache"),
+    "django host": lambda: DjangoSite("wheelcache.django_backend.HostCache"),
+    "flask host": lambda: FlaskSite("wheelcache.flask_backend.HostCache", location=next(names)),
 }
 SHARING = {
     **WITH_TAGS,

@@ -23,9 +23,7 @@ WRONG = [
     *(("interval", wrong, SECONDS) for wrong in (0, -1, "1", None, True, NAN, INF, (1,), {}, timedelta(1), 10**400)),
     *(("log_interval", wrong, SECONDS) for wrong in (0, -1, "60", False, NAN, INF, [60], 1e-7, 1e-320, 10**400)),
     *(("figures_dir", wrong, PATH) for wrong in PATHS),
-    *(("snapshot", wrong, PATH) for wrong in ("relative/path", True)),
-    *((option, "/tmp/a\ud800", "a path that the file system can encode") for option in ("figures_dir", "snapshot")),
-    *(("snapshot_interval", wrong, SECONDS) for wrong in (0, "300", None)),
+    ("figures_dir", "/tmp/a\ud800", "a path that the file system can encode"),
     *(
         ("background_context", wrong, CALLABLE)
         for wrong in (1, "", "math.pi", "no.such.function", "math.no", ["math.pi"])
@@ -78,30 +76,19 @@ def test_log_interval_is_the_time_between_lines_of_figures_which_name_the_cache(
 
 @pytest.mark.parametrize("kind", [str, lambda path: path])
 def test_figures_dir_is_where_figures_are_published(make, clock, tmp_path, kind):
-    cache = make("published", figures_dir=kind(tmp_path / "figures"))
+    cache = make(figures_dir=kind(tmp_path / "figures"))
     cache.set("a", 1)
     clock.advance(10)
     found = only(tmp_path / "figures")
-    assert (found.name, found.stats.size) == ("published", 1)
-
-
-@pytest.mark.parametrize("wrong", ["", 54321])
-def test_a_wrong_snapshot_key_is_refused_without_being_shown(adapter, wrong):
-    with pytest.raises(adapter.refused) as refused:
-        adapter.make(snapshot_key=wrong)
-    assert f"{adapter.spelled('snapshot_key')} must be a string or bytes, not empty, or None" in str(refused.value)
-    assert "54321" not in str(refused.value)
+    assert (found.name, found.stats.size) == (cache.name, 1)
 
 
 @pytest.mark.pairs(full="adapter")
-@pytest.mark.parametrize("option", ["snapshot", "figures_dir"])
 @pytest.mark.parametrize("name", ["no/parent", "a file", "for all", "x" * 300])
-def test_a_directory_that_cannot_be_used_is_an_error_that_names_the_option_and_says_why(
-    adapter, tmp_path, option, name
-):
+def test_a_directory_that_cannot_be_used_is_an_error_that_names_the_option_and_says_why(adapter, tmp_path, name):
     (tmp_path / "a file").touch()
     (tmp_path / "for all").mkdir(mode=0o755)
-    complaint = f"{adapter.spelled(option)} must be None, or a private directory of this user"
+    complaint = f"{adapter.spelled('figures_dir')} must be None, or a private directory of this user"
     with pytest.raises(adapter.refused, match=complaint) as refused:
-        adapter.make(**{option: tmp_path / name})
+        adapter.make(figures_dir=tmp_path / name)
     assert str(tmp_path / name) in str(refused.value)

@@ -1,16 +1,13 @@
 """Over time, random calls return the results of LocMemCache and SimpleCache, except for documented differences."""
 
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.backends.adapters import ADAPTERS
-from wheelcache import Cache, ManualClock
-from wheelcache.django_backend import stores
-from wheelcache.flask_backend import backend as flask_backend
+from tests.backends.adapters import ADAPTERS, use_clock
+from wheelcache import ManualClock
 
 KEY = st.sampled_from("abc")
 VALUE = st.sampled_from([-1, 0, 3, "x", "é", None, True, [1], (1, [2]), 1.5])
@@ -44,8 +41,7 @@ def answer(cache, name, arguments):
 def test_random_calls_have_the_answers_of_the_frameworks_own_cache(adapter, calls):
     clock = ManualClock(1000.0)
     with pytest.MonkeyPatch.context() as patched:
-        for module in (stores, flask_backend):
-            patched.setattr(module, "Cache", partial(Cache, clock=clock))
+        use_clock(patched, clock)
         for module in ("django.core.cache.backends.locmem", "django.core.cache.backends.base"):
             patched.setattr(f"{module}.time", SimpleNamespace(time=clock))
         patched.setattr("cachelib.simple.time", clock)

@@ -2,16 +2,13 @@
 result as the long way, which every call takes with a clock of the test."""
 
 from contextlib import suppress
-from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.backends.adapters import ADAPTERS
-from wheelcache import Cache, ManualClock
-from wheelcache.django_backend import stores
-from wheelcache.flask_backend import backend as flask_backend
+from tests.backends.adapters import ADAPTERS, IN_PROCESS, use_clock
+from wheelcache import ManualClock
 
 KEY = st.sampled_from(["a", "b", "\u00e9", "a_memver", "x" * 249, "x" * 300])
 VALUE = st.sampled_from([0, 41, 2**70, True, None, "text", 1.5, [1], {"a": 1}])
@@ -46,8 +43,7 @@ def counts(cache):
 def test_both_ways_have_the_same_results(adapter, calls):
     short = adapter.make()
     with pytest.MonkeyPatch.context() as patched:
-        for module in (stores, flask_backend):
-            patched.setattr(module, "Cache", partial(Cache, clock=ManualClock()))
+        use_clock(patched, ManualClock())
         long = adapter.make()
     for name, arguments in calls:
         if name != "touch" or hasattr(short, "touch"):
@@ -87,6 +83,7 @@ def test_each_value_of_many_stays_with_its_key_if_serializing_one_changes_the_di
     assert cache.get_many(["key0", *wanted]).items() <= {"key0": "acted", **wanted}.items()
 
 
+@pytest.mark.parametrize("adapter", IN_PROCESS.values(), ids=IN_PROCESS)
 @pytest.mark.parametrize("name", ["set", "add"])
 def test_a_listener_that_is_set_while_a_value_is_serialized_is_told_of_what_the_value_displaces(make, name):
     cache, removed = make(max_entries=1), []

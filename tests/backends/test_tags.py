@@ -71,6 +71,15 @@ def test_wrong_tags_are_refused(make, tags):
     assert adapter.get("key") is None
 
 
+@pytest.mark.parametrize("store", WAYS_TO_STORE.values(), ids=WAYS_TO_STORE)
+def test_a_value_that_is_set_after_a_clear_by_the_same_caller_is_kept(make, store):
+    backend = make().backend
+    assert backend.get("key") is None
+    backend.clear()
+    store(backend, "key", ("a",))
+    assert backend.get("key") is not None
+
+
 @pytest.mark.parametrize("fill_wait", [0, 5])
 @pytest.mark.parametrize("store", WAYS_TO_STORE.values(), ids=WAYS_TO_STORE)
 def test_a_value_that_was_computed_while_its_tag_was_dropped_is_not_kept(make, store, fill_wait, in_thread):

@@ -206,6 +206,8 @@ def test_no_more_entries_are_kept_than_max_entries_however_they_come_and_the_lea
         cache.set_many({f"many-{each}": each for each in range(20)})
         assert len(cache.engine) <= 7
     assert cache.get_many(f"many-{each}" for each in range(20)) == {f"many-{each}": each for each in range(13, 20)}
+    if not cache.has_exact_order:
+        return
     cache.get("many-13")
     cache.set("new", 1)
     assert [cache.has(key) for key in ("many-13", "many-14", "new")] == [True, False, True]

@@ -125,7 +125,6 @@ class CannedSite:
             "store": None,
             "pages": None,
             "cores": ["compiled"],
-            "saved": None,
             "settings": [],
             "rehearsal": None,
         }

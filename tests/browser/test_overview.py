@@ -8,7 +8,7 @@ from tests.browser.page import SOON
 from tests.waiting import until
 
 DETAILS = (
-    *("workers", "history", "times", "settings", "saved", "cores", "sentence", "marks", "total", "groups", "curve"),
+    *("workers", "history", "times", "settings", "cores", "sentence", "marks", "total", "groups", "curve"),
     *("comparison", "store", "pages", "rehearsal"),
 )
 

@@ -1,4 +1,4 @@
-"""cachelib's own tests, as they stand in its source distribution, for WheelCache and TieredCache.
+"""cachelib's own tests, as they stand in its source distribution, for WheelCache, HostCache and TieredCache.
 
 To be run by pytest with cachelib's ``tests`` folder as the working directory: ``common``, ``has``, ``clear``,
 ``serializer``, ``test_simple_cache`` and the ``conftest`` that they import are cachelib's.
@@ -14,7 +14,7 @@ from delete_many_with_prefix import DeleteManyWithPrefixTests
 from has import HasTests
 from serializer import SerializerTests
 
-from wheelcache.flask_backend import TieredCache, WheelCache
+from wheelcache.flask_backend import HostCache, TieredCache, WheelCache
 
 
 class WithItsOwnSerializer(WheelCache):
@@ -27,12 +27,17 @@ class WithAPrefix(SimpleCache):
         self.key_prefix = key_prefix
 
 
-@pytest.fixture(autouse=True, params=[WheelCache, WithItsOwnSerializer])
-def cache_factory(request):
-    request.cls.cache_factory = staticmethod(request.param)
+@pytest.fixture(autouse=True, params=[WheelCache, WithItsOwnSerializer, HostCache])
+def cache_factory(request, tmp_path_factory):
+    def make(**options):
+        # The tests expect that each cache has entries of its own.
+        own = {"location": str(tmp_path_factory.mktemp("host"))} if request.param is HostCache else {}
+        return request.param(**own, **options)
+
+    request.cls.cache_factory = staticmethod(make)
 
 
-class TestWheelCache(CommonTests, HasTests, ClearTests, SerializerTests, DeleteManyWithPrefixTests):
+class TestOwnEntries(CommonTests, HasTests, ClearTests, SerializerTests, DeleteManyWithPrefixTests):
     # The tests of SimpleCache that apply to any cache in memory. The others use its private attributes, or sleep as
     # long as CommonTests.
     test_delete_nonexistent_returns_false = test_simple_cache.TestSimpleCache.test_delete_nonexistent_returns_false

@@ -1,8 +1,9 @@
-"""A plugin for pytest that runs django-redis's own tests of its cache on WheelCache.
+"""A plugin for pytest that runs django-redis's own tests of its cache on OUR_BACKEND of the environment, WheelCache or
+HostCache.
 
 To be loaded by ``pytest -p django_redis_suite`` in the folder of django-redis's source distribution, with this folder
 on the path: both projects have a package ``tests``. The tests are as they stand. They name django-redis's class in
-their settings and imports, and WheelCache takes its place, without jitter, since Redis has none.
+their settings and imports, and ours takes its place, without jitter, since Redis has none.
 
 Left out are, by name, the tests of connections, of clients, and of hashes, sets and sorted sets, which a cache is not.
 Each test comes once: django-redis repeats it for all of its serializers, compressors and clients.
@@ -10,13 +11,14 @@ Each test comes once: django-redis repeats it for all of its serializers, compre
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from types import ModuleType, SimpleNamespace
 
 from django_redis import cache as django_redis_cache
 
-from wheelcache.django_backend import WheelCache
+from wheelcache import django_backend
 
 OF_CLIENTS = {
     # They replace the client, or ask for its mock by a fixture that a plugin of pytest has.
@@ -39,7 +41,7 @@ OF_OTHER_TYPES = re.compile(
 sys.modules.setdefault("msgpack", ModuleType("msgpack"))
 
 
-class InRedisCachesPlace(WheelCache):
+class InRedisCachesPlace(getattr(django_backend, os.environ["OUR_BACKEND"])):
     """Takes django-redis's settings. ``client`` is for tests that distinguish its clients and serializers."""
 
     client = SimpleNamespace(_serializer=None)

@@ -1,43 +1,43 @@
-"""A plugin for pytest that has Flask-Caching's own tests use WheelCache, with default options.
+"""A plugin for pytest that has Flask-Caching's own tests use WheelCache or HostCache, with default options.
 
 ``pytest -p tests.conformance.flask_caching_suite`` loads it in the ``tests`` folder of Flask-Caching's source
-distribution. The fixture ``app`` names SimpleCache as CACHE_TYPE, which WheelCache replaces; ``clock`` is a fake of
-cachelib's time, which WheelCache uses as well. The tests are unchanged. Tests that name a backend get this backend, and
-tests that need a Redis are left out.
+distribution. The fixture ``app`` names SimpleCache as CACHE_TYPE, which OUR_BACKEND of the environment replaces;
+``clock`` is a fake of cachelib's time, which our backend uses as well. The tests are unchanged. Tests that name a
+backend get this backend, and tests that need a Redis are left out.
 
-If the environment has OUR_CACHE, ``flask_caching.Cache`` is ``wheelcache.flask_backend.Cache``. OUR_CACHE is the name
-of its backend, which may also be SimpleCache.
+If the environment has OUR_CACHE, ``flask_caching.Cache`` is ``wheelcache.flask_backend.Cache``. If OUR_CACHE is
+"SimpleCache", that is its backend.
 """
 
 from __future__ import annotations
 
 import os
-from functools import partial
 
 import flask_caching
 import pytest
 
-from wheelcache import Cache, flask_backend
-from wheelcache.flask_backend import WheelCache, backend
+from tests.backends.adapters import use_clock
+from wheelcache import flask_backend
 
 our_cache = os.environ.get("OUR_CACHE")
+OurBackend = getattr(flask_backend, os.environ.get("OUR_BACKEND", "WheelCache"))
 if our_cache:
     # Before the tests import it.
     flask_caching.Cache = flask_backend.Cache
 
 used = []
-"""The tests in which an app made a WheelCache."""
+"""The tests in which an app made our backend."""
 
 
 @pytest.fixture(autouse=True)
 def wheelcache_in_simplecaches_place(request, monkeypatch):
     if "clock" in request.fixturenames:
-        monkeypatch.setattr(backend, "Cache", partial(Cache, clock=request.getfixturevalue("clock")))
+        use_clock(monkeypatch, request.getfixturevalue("clock"))
     if "app" in request.fixturenames and our_cache != "SimpleCache":
         app = request.getfixturevalue("app")
-        app.config["CACHE_TYPE"] = f"{WheelCache.__module__}.{WheelCache.__qualname__}"
+        app.config["CACHE_TYPE"] = f"{OurBackend.__module__}.{OurBackend.__qualname__}"
         yield
-        if any(isinstance(each, WheelCache) for each in app.extensions.get("cache", {}).values()):
+        if any(isinstance(each, OurBackend) for each in app.extensions.get("cache", {}).values()):
             used.append(request.node.nodeid)
     else:
         yield
@@ -50,5 +50,5 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_terminal_summary(terminalreporter):
-    terminalreporter.write_line(f"{len(used)} tests used WheelCache")
+    terminalreporter.write_line(f"{len(used)} tests used {OurBackend.__name__}")
     terminalreporter.write_line(f"{flask_caching.Cache.__module__} was tested")

@@ -76,15 +76,21 @@ def run_flask_caching(modules, **variables):
     return run([*PYTEST, *plugin, *(f"{each}.py" for each in modules)], tests, **variables)
 
 
-def run_django_redis():
+def run_django_redis(backend):
     plugin = ["-o", "addopts=", "-p", "django_redis_suite"]
     modules = ["tests/test_backend.py", "tests/test_cache_options.py"]
-    return run([*PYTEST, *plugin, *modules], source_of("django_redis"), PYTHONPATH=str(HERE))
+    return run(
+        [*PYTEST, *plugin, *modules],
+        source_of("django_redis"),
+        PYTHONPATH=f"{HERE}{os.pathsep}{ROOT}",
+        OUR_BACKEND=backend,
+    )
 
 
 SUITES = {
     # The ones that sleep for longest are first.
-    "Django": run_django,
+    "Django": partial(run_django, "wheelcache.django_backend.WheelCache"),
+    "Django on HostCache": partial(run_django, "wheelcache.django_backend.HostCache"),
     **{second_level: partial(run_tiered, second_level) for second_level in SECOND_LEVELS},
     "cachelib": run_cachelib,
     "Flask-Caching": partial(run_flask_caching, FLASK_CACHING),
@@ -92,7 +98,12 @@ SUITES = {
     "Flask-Caching, our cache, its backend": partial(
         run_flask_caching, [*OF_ITS_CACHE, *OF_ITS_BACKENDS], OUR_CACHE="SimpleCache"
     ),
-    "django-redis": run_django_redis,
+    "Flask-Caching on HostCache": partial(run_flask_caching, FLASK_CACHING, OUR_BACKEND="HostCache"),
+    "Flask-Caching, our cache, on HostCache": partial(
+        run_flask_caching, OF_ITS_CACHE, OUR_CACHE="HostCache", OUR_BACKEND="HostCache"
+    ),
+    "django-redis": partial(run_django_redis, "WheelCache"),
+    "django-redis on HostCache": partial(run_django_redis, "HostCache"),
 }
 
 
@@ -104,9 +115,13 @@ def outcome_of():
         yield lambda name: outcomes[name].result()
 
 
-def test_djangos_own_cache_tests_pass_on_the_backend(outcome_of):
+ON_HOST = ["", " on HostCache"]
+
+
+@pytest.mark.parametrize("host", ON_HOST)
+def test_djangos_own_cache_tests_pass_on_the_backend(outcome_of, host):
     # The contract alone has 54 tests; fewer than 250 in all would mean that a class was lost on the way.
-    assert number_of(r"Ran (\d+) tests", outcome_of("Django")) >= 250
+    assert number_of(r"Ran (\d+) tests", outcome_of(f"Django{host}")) >= 250
 
 
 @pytest.mark.parametrize("second_level", SECOND_LEVELS)
@@ -116,21 +131,24 @@ def test_djangos_cache_contract_holds_for_a_first_level_in_front_of(outcome_of, 
 
 
 def test_cachelibs_own_tests_pass_on_the_flask_backend(outcome_of):
-    # 26 for each kind of WheelCache, 21 for TieredCache; fewer than 66 would mean that a set was lost on the way.
-    assert number_of(r"^(\d+) passed in", outcome_of("cachelib")) >= 66
+    # 26 for each kind of WheelCache and for HostCache, 21 for TieredCache; fewer than 92 would mean that a set was lost
+    # on the way.
+    assert number_of(r"^(\d+) passed in", outcome_of("cachelib")) >= 92
 
 
-def test_flask_cachings_own_tests_pass_on_the_backend(outcome_of):
-    outcome = outcome_of("Flask-Caching")
+@pytest.mark.parametrize("host", ON_HOST)
+def test_flask_cachings_own_tests_pass_on_the_backend(outcome_of, host):
+    outcome = outcome_of(f"Flask-Caching{host}")
     # 131 and 125 of Flask-Caching 2.5.1; far fewer would mean that a module, or the backend, was lost on the way.
     assert number_of(r"(\d+) passed", outcome) >= 125
-    assert number_of(r"^(\d+) tests used WheelCache$", outcome) >= 120
+    assert number_of(rf"^(\d+) tests used {'HostCache' if host else 'WheelCache'}$", outcome) >= 120
 
 
-def test_flask_cachings_own_tests_pass_on_our_cache(outcome_of):
-    outcome = outcome_of("Flask-Caching, our cache")
+@pytest.mark.parametrize("host", ON_HOST)
+def test_flask_cachings_own_tests_pass_on_our_cache(outcome_of, host):
+    outcome = outcome_of(f"Flask-Caching, our cache{host and ','}{host}")
     assert number_of(r"(\d+) passed", outcome) >= 145
-    assert number_of(r"^(\d+) tests used WheelCache$", outcome) >= 135
+    assert number_of(rf"^(\d+) tests used {'HostCache' if host else 'WheelCache'}$", outcome) >= 135
     assert "wheelcache.flask_backend.caching was tested" in outcome.stdout
 
 
@@ -141,6 +159,7 @@ def test_flask_cachings_own_tests_pass_on_our_cache_with_one_of_its_own_backends
     assert "wheelcache.flask_backend.caching was tested" in outcome.stdout
 
 
-def test_django_rediss_own_tests_of_its_cache_pass_on_the_backend(outcome_of):
+@pytest.mark.parametrize("host", ON_HOST)
+def test_django_rediss_own_tests_of_its_cache_pass_on_the_backend(outcome_of, host):
     # 57 of the calls, and 3 of key prefixes; fewer would mean that one was lost on the way.
-    assert number_of(r"(\d+) passed", outcome_of("django-redis")) >= 60
+    assert number_of(r"(\d+) passed", outcome_of(f"django-redis{host}")) >= 60

@@ -136,18 +136,6 @@ class ModelOrder:
         region = 16 * (key not in self.window) + 32 * (key in self.protected)
         return region + 64 * self.places[key].is_uncontested + 128 * self.uses(key)
 
-    def restore(self, key, standing):
-        place = self.places[key]
-        if standing:
-            place.is_uncontested |= bool(standing & 64)
-            place.uses, place.epoch = standing >> 7 & 15, self.epoch
-        if standing & 16:
-            self.take_out(key)
-            if standing & 32:
-                self.protect(key)
-            else:
-                self.probation.append(key)
-
 
 class ModelMiniature:
     def __init__(self, most, is_lru, most_weight=2**24):
@@ -214,7 +202,7 @@ class AdaptiveModel:
         self.compare(key, now, fresh_until, self.order.places[key].weight, was_hit=True)
         self.order.use(key)
 
-    def stored(self, key, now, fresh_until, weight, was_fresh, is_uncontested, standing):
+    def stored(self, key, now, fresh_until, weight, was_fresh, is_uncontested):
         """Return the keys that moved."""
         moved = []
         if key in self.order.places:
@@ -223,9 +211,7 @@ class AdaptiveModel:
             moved = self.order.insert(key, self.departed.uses(spread(key, self.seed), self.order.epoch))
         place = self.order.places[key]
         place.is_uncontested |= is_uncontested
-        if standing is not None:
-            self.order.restore(key, standing)
-        if was_fresh or standing is not None:
+        if was_fresh:
             self.request(key, now, fresh_until, weight, is_write=True)
         else:
             self.compare(key, now, fresh_until, weight, was_hit=False)

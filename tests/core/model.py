@@ -12,10 +12,8 @@ from wheelcache.core.contract import (
     DEAD,
     KEEP_TTL,
     MISSING,
-    NO_ROOM,
     OUTDATED,
     PRESENT,
-    RESTORE,
     SAME,
     STORED,
     TOO_HEAVY,
@@ -68,7 +66,6 @@ class Model:
 
     Attributes:
         left: every removal that was reported, as (key, value, cause), in order.
-        used: the keys that were hit or set, or that the policy moved, until the test forgets them.
         adaptive: the adaptive policy; None with LRU.
         remembers: whether the causes for which keys left are known, as in the compiled core.
     """
@@ -88,7 +85,6 @@ class Model:
         self.remembers = remembers
         self.watches = []
         self.completed = []
-        self.used = set()
         self.adaptive = None if policy == "lru" else AdaptiveModel(self.max_entries, self.max_weight, seed)
         self.tags = {}
         # The order of drops and the begins of watches.
@@ -161,7 +157,6 @@ class Model:
         return sum(each.weight for each in self.entries)
 
     def use(self, entry, is_hit=False):
-        self.used.add(entry.key)
         if self.adaptive is None:
             self.entries.remove(entry)
             self.entries.append(entry)
@@ -254,7 +249,6 @@ class Model:
         seen=None,
         tags=(),
         since=None,
-        standing=0,
     ):
         fresh_until = inf if ttl is None else self.now + ttl
         expires_at = fresh_until + grace
@@ -263,16 +257,8 @@ class Model:
             return self.refused(key, CHANGED)
         if mode == SAME and (live is None or live.value is not expected):
             return CHANGED
-        if mode in (ABSENT, RESTORE) and live is not None:
+        if mode == ABSENT and live is not None:
             return PRESENT
-        if mode == RESTORE:
-            if any(each.key == key and each.is_open for each in self.watches):
-                return CHANGED
-            old_weight = 0 if entry is None else entry.weight
-            if (entry is None and len(self.entries) >= self.max_entries) or (
-                weight <= self.max_weight < self.weight - old_weight + weight
-            ):
-                return NO_ROOM
         is_suspect = seen is not None and self.stamps is not None and self.stamps.table[slot] != seen[1]
         if is_suspect and self.next_stamp is not None:
             if watch is None and live is not None:
@@ -284,8 +270,7 @@ class Model:
             return self.refused(key, OUTDATED if watch is None else CHANGED)
         if ttl == KEEP_TTL:
             fresh_until, expires_at = entry.fresh_until, entry.expires_at
-        if mode != RESTORE:
-            self.tell(key, value, watch, completes=not is_suspect)
+        self.tell(key, value, watch, completes=not is_suspect)
         if weight > self.max_weight:
             if seen is None:
                 self.fresh_stamp(slot)
@@ -304,15 +289,11 @@ class Model:
         if self.stamps is None:
             seen = None
         self.entries.append(ModelEntry(key, value, fresh_until, expires_at, weight, slot, seen, held))
-        self.used.add(key)
         if self.adaptive is not None:
             was_fresh = entry is not None and entry.fresh_until > self.now
-            restored = standing if mode == RESTORE else None
-            self.used.update(
-                self.adaptive.stored(key, self.now, fresh_until, weight, was_fresh, mode in (ABSENT, SAME), restored)
-            )
+            self.adaptive.stored(key, self.now, fresh_until, weight, was_fresh, mode in (ABSENT, SAME))
             self.put_in_order()
-        self.puts += mode != RESTORE
+        self.puts += 1
         while self.weight > self.max_weight:
             self.evict_one(self.weight - self.max_weight)
         return STORED

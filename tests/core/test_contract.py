@@ -1,6 +1,5 @@
 """The behavior of a core, by example. Random steps against a model are in ``test_model.py``."""
 
-import threading
 import weakref
 from math import inf
 
@@ -17,9 +16,7 @@ from wheelcache.core.contract import (
     MAX_WEIGHT,
     MISSING,
     MORE,
-    NO_ROOM,
     PRESENT,
-    RESTORE,
     SAME,
     STORED,
     WAKE,
@@ -246,25 +243,6 @@ class TestModes:
         assert core.times("key")[:2] == (50, 55)
         assert core.find("key") == [2]
 
-    def test_restore_fills_what_is_free_and_disturbs_no_caller(self, make):
-        core = make(max_entries=2)
-        watch = core.watch("watched")
-        assert core.set("watched", 1, None, mode=RESTORE) == CHANGED
-        assert core.set("a", 1, None, mode=RESTORE) & STORED
-        assert core.set("a", 2, None, mode=RESTORE) == PRESENT
-        assert core.set("b", 1, None, mode=RESTORE) & STORED
-        assert core.set("c", 1, None, mode=RESTORE) == NO_ROOM
-        assert not watch.broken
-
-    @pytest.mark.parametrize("ttl", [0.0, -1.0, -4.0])
-    def test_restore_may_store_what_is_stale_already(self, make, clock, ttl):
-        clock.now = 100
-        core = make()
-        assert core.set("key", 1, ttl, grace=5, exact=True, mode=RESTORE) & STORED
-        assert core.find("key") is None
-        assert core.times("key")[:2] == (100 + ttl, 105 + ttl)
-        assert core.peek("key").value == 1
-
     def test_evicting_one_key_is_no_write(self, make):
         stamps = LocalStamps()
         core = make(stamps=stamps)
@@ -375,12 +353,6 @@ class TestGate:
         core.gate(None)
         assert core.find("key") is None
 
-    def test_the_thread_that_loads_goes_through(self, make):
-        core = make()
-        core.gate(LookupError, threading.get_ident())
-        assert core.set("key", 1, None) & STORED
-        assert core.find("missing") is None
-
 
 class TestCounts:
     def test_find_counts_a_hit_and_no_miss(self, make):
@@ -394,7 +366,7 @@ class TestCounts:
         assert core.counts()[:2] == (4, 3)
         assert core.counts()[:2] == (4, 3), "reading is not counted"
 
-    def test_a_put_is_a_value_that_a_set_stores_and_that_is_not_restored(self, make, clock):
+    def test_a_put_is_a_value_that_a_set_stores(self, make, clock):
         core = make(max_entries=3, max_weight=10)
         core.set("a", 1, 10)
         core.set("a", 2, None)
@@ -406,9 +378,8 @@ class TestCounts:
         core.set("b", 2, None, mode=ABSENT)
         core.set("a", 3, None, mode=SAME, expected=object())
         core.set("heavy", 1, None, weight=11)
-        core.set("restored", 1, None, mode=RESTORE)
         core.touch("a", 5)
-        assert len(core) == 3
+        assert len(core) == 2
         assert core.counts().puts == 6
 
     def test_only_what_was_fresh_counts_as_weight_that_was_evicted(self, make, clock):
@@ -438,10 +409,8 @@ class TestCounts:
         core.after_fork(in_child=False)
         assert core.counts().hits == 1
         assert not watch.broken
-        walk = core.scan(ordered=True)
         core.before_fork()
         core.after_fork(in_child=True)
-        assert walk.step(1) == []
         assert core.counts() == (0, 0, dict.fromkeys(RemovalCause, 0), 0, 0, (0,) * len(MissCause))
         assert core.groups() == []
         assert watch.broken

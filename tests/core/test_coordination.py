@@ -273,18 +273,6 @@ class TestStamps:
 
 
 class TestScans:
-    def test_an_ordered_scan_goes_from_the_least_to_the_most_recently_used(self, make):
-        core = make()
-        for key in range(10):
-            core.set(key, key, None)
-        core.find(0)
-        scan = core.scan(ordered=True)
-        found = []
-        while some := scan.step(3):
-            found += [record.key for record in some]
-        assert found == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]
-        assert core.keys() == found
-
     def test_no_set_under_a_watch_that_its_owner_broke_is_stored(self, make):
         core = make()
         watch = core.watch("key")
@@ -292,12 +280,11 @@ class TestScans:
         assert core.set("key", 1, None, watch=watch) == CHANGED
         assert core.find("key") is None
 
-    @pytest.mark.parametrize("ordered", [True, False])
-    def test_a_scan_of_keys_brings_each_key(self, make, ordered):
+    def test_a_scan_of_keys_brings_each_key(self, make):
         core = make()
         for key in range(10):
             core.set(key, key, None)
-        scan = core.scan(ordered=ordered)
+        scan = core.scan()
         found = []
         while some := scan.keys(3):
             assert len(some) <= 3
@@ -317,12 +304,11 @@ class TestScans:
         assert core.scan(start=1.0).step(5) == []
         assert core.counts()[:2] == (0, 0)
 
-    @pytest.mark.parametrize("ordered", [True, False])
-    def test_what_is_there_from_start_to_end_comes_at_least_once(self, make, ordered):
+    def test_what_is_there_from_start_to_end_comes_at_least_once(self, make):
         core = make(max_entries=100)
         for key in range(100):
             core.set(key, key, None)
-        scan = core.scan(ordered=ordered)
+        scan = core.scan()
         found = []
         number = 100
         while some := scan.step(7):
@@ -334,41 +320,6 @@ class TestScans:
         stayed = {record.key for record in (core.peek(key) for key in range(100)) if record is not None}
         assert stayed <= set(found)
         assert len(stayed) >= 98
-
-    def test_eviction_stays_exact_during_an_ordered_scan(self, make):
-        core = make(max_entries=10)
-        for key in range(10):
-            core.set(key, key, None)
-        scan = core.scan(ordered=True)
-        scan.step(4)
-        core.find(0)
-        removed = []
-        core.set(10, 10, None, removed=removed)
-        core.set(11, 11, None, removed=removed)
-        assert [key for key, _, _ in removed] == [1, 2]
-        scan.close()
-        assert core.keys() == [3, 4, 5, 6, 7, 8, 9, 0, 10, 11]
-
-    def test_one_ordered_scan_at_a_time(self, make):
-        core = make()
-        core.set(1, 1, None)
-        scan = core.scan(ordered=True)
-        with pytest.raises(RuntimeError, match="in progress"):
-            core.scan(ordered=True)
-        scan.close()
-        core.scan(ordered=True).close()
-
-    def test_a_dropped_scan_leaves_everything_in_its_place(self, make):
-        core = make()
-        for key in range(10):
-            core.set(key, key, None)
-        scan = core.scan(ordered=True)
-        scan.step(3)
-        del scan
-        gc.collect()
-        assert core.keys() == list(range(10))
-        assert len(core) == 10
-        core.scan(ordered=True).close()
 
     def test_the_keys_that_were_used_last_are_found_without_a_walk_over_the_others(self, make, clock):
         core = make()
@@ -385,12 +336,11 @@ class TestScans:
         core = make()
         for key in range(10):
             core.set(key, key, None)
-        scan = core.scan(ordered=True)
+        scan = core.scan()
         scan.step(3)
         core.clear()
         core.set("new", 1, None)
         assert {record.key for record in scan.step(5)} <= {"new"}
-        scan.close()
         assert core.keys() == ["new"]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.implementations import CORES
-from wheelcache.core.contract import RESTORE, SAME, VIEW, GroupRule, MissCause
+from wheelcache.core.contract import SAME, VIEW, GroupRule, MissCause
 from wheelcache.keys import NO_VIEW
 
 pytestmark = pytest.mark.compiled
@@ -106,7 +106,6 @@ KEYS = st.one_of(
 GIVEN = st.one_of(st.none(), st.none(), NAMES.map("view {}".format), NAMES, st.just(""))
 STEPS = st.one_of(
     st.tuples(st.just("set"), KEYS, GIVEN),
-    st.tuples(st.just("restore"), KEYS, GIVEN),
     st.tuples(st.just("find"), KEYS, st.none()),
     st.tuples(st.just("stale"), KEYS, st.none()),
     st.tuples(st.just("waited"), KEYS, st.none()),
@@ -120,22 +119,16 @@ STEPS = st.one_of(
 
 def do(core, model, name, key, given):
     entries = model.entries
-    if name in ("set", "restore"):
-        if name == "restore" and (key in entries or len(entries) == MOST_ENTRIES):
-            given = None
-        elif given is not None:
-            group = model.group(key, given)
-        else:
-            group = entries.get(key) or model.group(key)
-        mode = RESTORE if name == "restore" else 0
-        stored = core.set(key, 1, None, mode=mode, group=given) & 1
+    if name == "set":
+        group = (given is None and entries.get(key)) or model.group(key, given)
+        stored = core.set(key, 1, None, group=given) & 1
         if stored:
             entries.pop(key, None)
             if len(entries) == MOST_ENTRIES:
                 # The oldest: of equal uses, LRU.
                 del entries[next(iter(entries))]
             entries[key] = group
-            group["puts"] += name == "set"
+            group["puts"] += 1
     elif name == "change" and key in entries:
         core.set(key, 2, None, mode=SAME, expected=core.peek(key).value)
         entries[key] = entries.pop(key)

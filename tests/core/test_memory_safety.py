@@ -83,7 +83,7 @@ def step_of(chance, clock, stamps=None, max_weight=None, **_):
             name = f"tag {chance.randrange(30)}"
             return lambda core, removed: (core.drop_tag(name, 3), drain(core) if chance_to_sweep(name) else None)
         case 4:
-            return lambda core, removed: [record[:2] for record in in_order(core, chance_to_stop=len(core) % 3)]
+            return lambda core, removed: core.keys()
         case 5 | 6 | 7:
             return lambda core, removed: core.touch(key, 20) & 1
         case n if n < 16:
@@ -117,14 +117,6 @@ def drain(core):
     return sorted(dropped, key=repr)
 
 
-def in_order(core, chance_to_stop):
-    scan = core.scan(ordered=True)
-    while chance_to_stop and (records := scan.step(500)):
-        yield from records
-        chance_to_stop -= 1
-    scan.close()
-
-
 @compiled
 @pytest.mark.parametrize(
     "bounds", [{}, {"max_entries": 700}, {"max_weight": 30_000}, {"stamps": LocalStamps(SLOTS, None)}]
@@ -148,12 +140,11 @@ def test_thousands_of_entries_that_come_and_go_are_those_of_a_simple_map(make, p
             expected.clear()
 
 
-@pytest.mark.parametrize("ordered", [True, False])
-def test_a_scan_brings_what_stays_while_most_entries_leave(make, ordered):
+def test_a_scan_brings_what_stays_while_most_entries_leave(make):
     core = make()
     for key in range(10_000):
         core.set(key, [key] if key % 3 else key, None, key % 7)
-    scan = core.scan(ordered=ordered)
+    scan = core.scan()
     found, leave = [], iter(random.sample(range(10_000), 9000))
     while records := scan.step(40):
         found += [record.key for record in records]
@@ -162,22 +153,6 @@ def test_a_scan_brings_what_stays_while_most_entries_leave(make, ordered):
     stayed = core.keys()
     assert set(stayed) <= set(found)
     assert all(core.find(key) == ([key] if key % 3 else key) for key in stayed)
-
-
-@compiled
-def test_a_walk_in_order_of_use_keeps_the_order_of_entries_that_move_in_memory(make):
-    core = make()
-    for key in range(200):
-        core.set(key, key, None)
-    scan = core.scan(ordered=True)
-    for key in (198, 0, 1):
-        core.find(key)
-    for key in range(10, 190):
-        core.delete(key)
-    found = []
-    while keys := scan.keys(100):
-        found += keys
-    assert found == [*range(2, 10), *range(190, 198), 199, 198, 0, 1]
 
 
 def test_a_bound_that_no_memory_could_reach_is_none(make):

@@ -12,7 +12,7 @@ from benchmarks.policy_streams import STREAMS
 from tests.core.conftest import Clock
 from tests.core.implementations import COMPILED, CORES
 from tests.core.stamps import LocalStamps
-from wheelcache.core.contract import RESTORE, GroupCounts, GroupRule, MissCause
+from wheelcache.core.contract import GroupCounts, GroupRule, MissCause
 from wheelcache.core.python_core import PythonCore
 
 COMPILED_ONLY = pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
@@ -208,7 +208,6 @@ def test_the_reference_core_counts_exactly_in_one_group(make):
     core.count_stale_hit("other")
     core.count_load("other", 0.5)
     core.count_miss("other")
-    core.set(":1:user:2", 1, 5, mode=RESTORE)
     core.set(":1:user:1", 2, None, group="view")
     core.count_miss("other", group="view")
     core.count_load("other", 0.5, group="view")

@@ -26,7 +26,6 @@ from wheelcache.core.contract import (
     KEEP_TTL,
     MISSING,
     MORE,
-    RESTORE,
     SAME,
     SWEEP_INTERVAL,
     WAKE,
@@ -62,7 +61,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
         max_entries=st.sampled_from([1, 3, None]),
         max_weight=st.sampled_from([4, 9, None]),
         stamps=st.sampled_from([None, 1 << 40, "untouched"]),
-        walks=st.sampled_from([None, "in any order", "in order of use"]),
+        walks=st.booleans(),
         walk_step=st.integers(1, 4),
         entries=st.lists(st.tuples(SOME_KEYS, VALUES, TTLS, GRACES), min_size=1, max_size=4),
         policy=st.sampled_from(["lru", "adaptive"]),
@@ -108,15 +107,13 @@ class CoreAgainstModel(RuleBasedStateMachine):
         ttl=TTLS,
         grace=GRACES,
         weight=WEIGHTS,
-        mode=st.sampled_from([ANY, ANY, ABSENT, RESTORE]),
+        mode=st.sampled_from([ANY, ANY, ABSENT]),
         tags=TAGS,
-        standing=st.sampled_from([0, 16 | 128, 48 | 5 * 128, 64 | 128]),
     )
-    def set(self, keys, value, ttl, grace, weight, mode, tags, standing=0):
+    def set(self, keys, value, ttl, grace, weight, mode, tags):
         weight = weight if self.has_weights else 0
         for key in keys:
             given = {"grace": grace, "weight": weight, "mode": mode, "slot": slot_of(key), "tags": tags}
-            given["standing"] = standing
             waiting = len(self.model.completed)
             outcome = self.core.set(key, value, ttl, **given, removed=self.removed)
             assert self.outcome(outcome) == self.model.set(key, value, ttl, **given)
@@ -282,40 +279,20 @@ class CoreAgainstModel(RuleBasedStateMachine):
         for key, _, _ in gone:
             self.model.remove(self.model.entry(key), RemovalCause.EXPIRED)
 
-    @rule(ordered=st.booleans(), count=st.integers(1, 3))
-    def scan(self, ordered, count):
-        if ordered and self.walk is not None and self.walks == "in order of use":
-            with pytest.raises(RuntimeError, match="in progress"):
-                self.core.scan(ordered=True)
-            return
+    @rule(count=st.integers(1, 3))
+    def scan(self, count):
         records = []
-        scan = self.core.scan(ordered=ordered)
+        scan = self.core.scan()
         while some := scan.step(count):
             assert len(some) <= count
             records += some
-        scan.close()
-        expected = self.model.entries if ordered else sorted(self.model.entries, key=lambda each: each.key)
-        found = records if ordered else sorted(records, key=lambda each: each.key)
+        expected = sorted(self.model.entries, key=lambda each: each.key)
+        found = sorted(records, key=lambda each: each.key)
         assert [self.told_of(record) for record in found] == [self.told_of(each) for each in expected]
 
-    def end_of_the_walk(self):
-        self.walk = None
-        assert self.throughout <= set(self.came)
-        if self.walks == "in any order":
-            return
-        firsts = {key: place for place, key in reversed([*enumerate(self.came)])}
-        # In the reference core, entries that are used before their turn keep the place that they had at the start.
-        used = set() if self.core_class is PythonCore else self.throughout & self.used_before_their_turn
-        in_order = self.throughout - used
-        assert sorted(in_order, key=firsts.get) == [key for key in self.order if key in in_order]
-        last = max((firsts[key] for key in in_order), default=-1)
-        assert all(firsts[key] > last for key in used)
-
     @precondition(lambda self: self.walk is not None)
-    @rule(drop=st.booleans())
-    def give_up_a_walk(self, drop):
-        if not drop:
-            self.walk.close()
+    @rule()
+    def give_up_a_walk(self):
         self.walk = None
 
     def told_of(self, entry):
@@ -352,8 +329,6 @@ class CoreAgainstModel(RuleBasedStateMachine):
         self.watches = []
         self.completed = []
         self.model.completed = []
-        if self.walk is not None and self.walks == "in order of use":
-            assert self.walk.step(1) == []
         self.walk = None
 
     @invariant()
@@ -386,22 +361,20 @@ class CoreAgainstModel(RuleBasedStateMachine):
     @invariant()
     def a_walk_goes_on(self):
         """Take one step of the walk after each other step."""
-        if self.walks is None:
+        if not self.walks:
             return
-        there = [each.key for each in self.model.entries]
+        there = {each.key for each in self.model.entries}
         if self.walk is None:
-            self.walk = self.core.scan(ordered=self.walks == "in order of use")
-            self.order, self.throughout, self.came, self.used_before_their_turn = there, set(there), [], set()
-            self.model.used.clear()
-        self.throughout &= set(there)
-        self.used_before_their_turn |= self.model.used - set(self.came)
+            self.walk, self.throughout, self.came = self.core.scan(), there, set()
+        self.throughout &= there
         records = self.walk.step(self.walk_step)
         assert len(records) <= self.walk_step
         for each in records:
             assert self.told_of(each) == self.told_of(self.model.entry(each.key))
-        self.came += [each.key for each in records]
+        self.came |= {each.key for each in records}
         if not records:
-            self.end_of_the_walk()
+            assert self.throughout <= self.came
+            self.walk = None
 
 
 @pytest.mark.hypothesis

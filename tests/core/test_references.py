@@ -37,7 +37,7 @@ class TestReferences:
                 core.set(number, Node(core), 10)
             core.set(Node(core), 1, 10)
             core.set("string", "string", 10)
-            scan = core.scan(ordered=True)
+            scan = core.scan()
             scan.step(3)
             core.set("scan", Node(scan), 10)
             prepare(core)
@@ -181,7 +181,7 @@ class TestReferences:
                 if number % 100 == 0:
                     clock.now += 1
                     core.advance(removed=[])
-                    core.scan(ordered=True).step(3)
+                    core.scan().step(3)
                     core.counts()
                     core.drop_tag("a tag")
             core.clear()
@@ -212,7 +212,7 @@ steps = [
     lambda n: core.delete(n % 40, removed=[]),
     lambda n: core.touch(n % 40, 9),
     lambda n: core.watch(n % 40, wants_value=True),
-    lambda n: core.scan(ordered=n % 2 == 0).step(20),
+    lambda n: core.scan().step(20),
     lambda n: core.evict(30, []),
     lambda n: core.advance(100, []),
     lambda n: core.clear(),
@@ -241,7 +241,6 @@ for number, step in enumerate(steps):
         assert len(core) <= 60 and core.weight <= 500, (number, start)
         assert len(core.keys()) <= len(core)
         gc.collect()
-        core.scan(ordered=True).close()
 clock.now += 1000
 while core.next_due <= clock.now:
     core.advance()

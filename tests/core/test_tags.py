@@ -11,11 +11,9 @@ from tests.core.implementations import COMPILED
 from tests.core.stamps import LocalStamps
 from tests.waiting import join, start
 from wheelcache.core.contract import (
-    ANY,
     CHANGED,
     KEEP_TTL,
     OUTDATED,
-    RESTORE,
     SAME,
     STORED,
     SWEEP_INTERVAL,
@@ -272,13 +270,12 @@ class TestValuesComputedDuringADrop:
         assert core.set("key", 1, None, watch=early, tags=(BLUE, RED)) == CHANGED
         assert core.set("key", 1, None, watch=late, tags=(BLUE, RED)) & STORED
 
-    @pytest.mark.parametrize("mode", [ANY, RESTORE])
-    def test_a_value_is_not_stored_if_a_tag_was_dropped_since_a_moment(self, make, mode):
+    def test_a_value_is_not_stored_if_a_tag_was_dropped_since_a_moment(self, make):
         core = make()
         before = moment()
         core.drop_tag("red")
-        assert core.set("key", 1, None, tags=(RED,), since=before, mode=mode) == OUTDATED
-        assert core.set("key", 1, None, tags=(RED,), since=moment(), mode=mode) & STORED
+        assert core.set("key", 1, None, tags=(RED,), since=before) == OUTDATED
+        assert core.set("key", 1, None, tags=(RED,), since=moment()) & STORED
         core.drop_tag("red")
         assert core.set("key", 2, None, tags=(RED,)) & STORED, "news"
 

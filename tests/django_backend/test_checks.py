@@ -12,7 +12,7 @@ from tests.backends.tiers import LOCMEM as LOCMEM_BACKEND
 from tests.django_backend.conftest import BACKEND
 from tests.scripts import run_python
 from wheelcache.django_backend import WheelCache
-from wheelcache.option_table import DJANGO, DJANGO_TIERED
+from wheelcache.option_table import DJANGO, DJANGO_HOST, DJANGO_TIERED
 
 pytestmark = pytest.mark.usefixtures("own_stamps")
 
@@ -26,6 +26,10 @@ def alias(location="", options=None, **beside):
 
 def tiered(location="tiered", l2="redis", **options):
     return {"BACKEND": "wheelcache.django_backend.TieredCache", "LOCATION": location, "OPTIONS": {"L2": l2, **options}}
+
+
+def host(location="", **options):
+    return {"BACKEND": "wheelcache.django_backend.HostCache", "LOCATION": location, "OPTIONS": options}
 
 
 def warnings_for(**configured):
@@ -56,6 +60,10 @@ def warnings_for(**configured):
         {"default": LOCMEM, "redis": REDIS, "front": tiered()},
         {"default": LOCMEM, "redis": {**REDIS, "BACKEND": "django_redis.cache.RedisCache"}, "front": tiered()},
         {"default": LOCMEM, "front": tiered(l2="default", COHERENCE="host")},
+        # Each has a folder of its own.
+        {"default": host(), "small": host(MAX_SIZE=1 << 20), "named": host("n"), "other": host("o")},
+        # An option of a WheelCache is none of a HostCache's.
+        {"default": {**host(), "COHERENCE": "host"}},
         # Their entries are behind.
         {"default": alias(), "redis": REDIS, "front": tiered(""), "other": tiered("", L1_TIMEOUT=5)},
     ],
@@ -83,22 +91,23 @@ def test_each_location_with_different_options_is_one_warning_however_many_aliase
     assert ("'y'" in second.msg, "LOCATION ''" in unnamed.msg) == (True, True)
 
 
-@pytest.mark.parametrize("other", [alias(), {"BACKEND": BACKEND}])
-def test_aliases_without_a_location_that_share_one_store_are_a_warning_that_names_them(other):
-    (warning,) = warnings_for(default=alias(), other=other, apart=alias("apart"), named=alias("apart"))
+@pytest.mark.parametrize(("one", "other"), [(alias(), alias()), (alias(), {"BACKEND": BACKEND}), (host(), host())])
+def test_aliases_without_a_location_that_share_one_store_are_a_warning_that_names_them(one, other):
+    (warning,) = warnings_for(default=one, other=other, apart=alias("apart"), named=alias("apart"))
     assert warning.id == "wheelcache.W004"
     for part in ("'default' and 'other'", "no LOCATION", "share one store"):
         assert part in warning.msg
     assert "LOCATION" in warning.hint
 
 
-BESIDE = [("default", option) for option in DJANGO] + [("front", option) for option in DJANGO_TIERED]
+OPTIONS = {"default": DJANGO, "front": DJANGO_TIERED, "machine": DJANGO_HOST}
+BESIDE = [(name, option) for name, options in OPTIONS.items() for option in options]
 
 
 @pytest.mark.pairs(full="name", of="name")
 @pytest.mark.parametrize(("name", "option"), BESIDE)
 def test_an_option_beside_options_is_a_warning_that_names_it_and_its_alias(name, option):
-    configured = {"default": alias("beside"), "redis": REDIS, "front": tiered()}
+    configured = {"default": alias("beside"), "redis": REDIS, "front": tiered(), "machine": host()}
     configured[name] = {**configured[name], option: 5}
     (warning,) = warnings_for(**configured)
     assert warning.id == "wheelcache.W002"
@@ -127,6 +136,19 @@ def test_a_tiered_cache_that_nothing_tells_of_writes_is_a_warning_that_says_how_
         assert part in warning.msg
     for part in ("COHERENCE", "Redis", "L1_TIMEOUT"):
         assert part in warning.hint
+
+
+def test_a_folder_that_others_can_access_is_a_warning_with_the_cause(monkeypatch, tmp_path):
+    # Tests have other folders.
+    monkeypatch.setattr("wheelcache.django_backend.host.test_process", lambda **_: "")
+    folder = tmp_path / "cache"
+    assert warnings_for(default=host(str(folder))) == []
+    folder.mkdir(0o700)
+    assert warnings_for(default=host(str(folder))) == []
+    folder.chmod(0o750)
+    (warning,) = warnings_for(default=host(str(folder)))
+    assert warning.id == "wheelcache.W011"
+    assert f"The cache 'default' is empty for this user: {folder} must be accessible to its owner only" in warning.msg
 
 
 SITE = f"""
@@ -167,6 +189,8 @@ SHARED = {
     "over redis": tiered("over redis"),
     "over locmem": tiered("over locmem", "locmem"),
     "over plain": tiered("over plain", "default"),
+    "machine": host(),
+    "over machine": tiered("over machine", "machine", COHERENCE="host"),
 }
 
 
@@ -186,6 +210,8 @@ WRONG = [
     (CACHED_DB, "over locmem"),
 ]
 RIGHT = [
+    (CACHE, "machine"),
+    (CACHE, "over machine"),
     (CACHE, "over redis"),
     (CACHE, "redis"),
     # Django's own: its users know, and it is none of ours.
@@ -193,6 +219,7 @@ RIGHT = [
     # For Django to name.
     (CACHE, "missing"),
     (CACHED_DB, "coherent"),
+    (CACHED_DB, "machine"),
     (CACHED_DB, "over redis"),
     ("django.contrib.sessions.backends.db", "default"),
     ("django.contrib.sessions.backends.signed_cookies", "default"),
@@ -204,8 +231,7 @@ def test_sessions_in_a_cache_of_each_process_are_a_warning_of_deployments_that_n
     (warning,) = deployment_warnings(SESSION_ENGINE=engine, SESSION_CACHE_ALIAS=name)
     assert warning.level == checks.WARNING
     assert f"the cache {name!r}" in warning.msg
-    assert all(part in warning.hint for part in ("COHERENCE", "TieredCache"))
-    assert (CACHED_DB in warning.hint) == (engine == CACHE)
+    assert all(part in warning.hint for part in ("Make this cache a HostCache", "TieredCache"))
     assert deployment_warnings(deploy=False, SESSION_ENGINE=engine, SESSION_CACHE_ALIAS=name) == []
 
 
@@ -262,7 +288,14 @@ def test_a_login_url_that_is_no_page_is_a_warning_if_the_site_has_the_dashboard(
     assert found(ROOT_URLCONF="tests.django_backend.pages_site") == []
 
 
-ALIASES = {"default": False, "coherent": False, "over redis": True, "over locmem": False, "redis": True}
+ALIASES = {
+    "default": False,
+    "coherent": False,
+    "machine": True,
+    "over redis": True,
+    "over locmem": False,
+    "redis": True,
+}
 
 
 @pytest.mark.parametrize(("name", "is_right"), ALIASES.items())
@@ -284,7 +317,6 @@ def test_rate_limits_and_failed_logins_in_a_cache_of_each_process_are_a_warning(
     for each in found:
         assert f"{told} in the cache {name!r}" in each.msg
         assert hint in each.hint
-        assert "COHERENCE" not in each.hint
     assert deployment_warnings(**off, INSTALLED_APPS=apps) == []
 
 
@@ -345,7 +377,7 @@ def test_packages_that_need_a_shared_cache_are_named_with_the_alias_that_they_us
         for each in found:
             assert f"the cache {name!r}" in each.msg
             assert next(iter(given(name))) in each.hint
-            assert ("COHERENCE" in each.hint) == (app in ON_DATABASE)
+            assert "HostCache" in each.hint
     assert deployment_warnings(**given("default")) == []
     if off is not None:
         assert deployment_warnings(**off, INSTALLED_APPS=apps) == []

@@ -62,9 +62,9 @@ def test_l2_must_be_given_and_no_tiered_cache():
         assert f"L2 must not be a TieredCache itself, as {alias!r} is" in refused(L2=alias)
 
 
-def test_culling_snapshots_and_what_is_unknown_are_errors_that_name_the_options_there_are():
+def test_culling_and_what_is_unknown_are_errors_that_name_the_options_there_are():
     assert "CULL_FREQUENCY" not in OPTIONS
-    for name in ("CULL_FREQUENCY", "L1_MAX", "SNAPSHOT"):
+    for name in ("CULL_FREQUENCY", "L1_MAX"):
         assert all(part in refused(L2="default", **{name: 3}) for part in (repr(name), "L1_TIMEOUT", "MAX_ENTRIES"))
 
 

@@ -52,27 +52,3 @@ def test_without_a_listener_the_wheel_gives_their_memory_back(cache, clock):
     clock.advance(1)
     assert len(cache) == 0
     assert cache.stats().removals["deleted"] == 5000
-
-
-@pytest.mark.parametrize("is_loaded_elsewhere", [True, False])
-def test_a_snapshot_brings_back_no_group_that_was_deleted_since(pair, tmp_path, is_loaded_elsewhere):
-    one, other = pair
-    one.set(("a", 1), 1)
-    one.set(("b", 1), 1)
-    assert one.save(tmp_path / "file") == 2
-    one.engine.add_group("a").delete()
-    one.delete(("b", 1))
-    one.set(("c", 1), 1)
-    loading = other if is_loaded_elsewhere else one
-    assert loading.load(tmp_path / "file") == 0
-    assert loading.get(("a", 1)) is None
-
-
-def test_a_snapshot_of_one_process_brings_back_no_group_that_it_deleted_since(cache, tmp_path):
-    cache.set(("a", 1), 1)
-    cache.set(("b", 1), 1)
-    cache.save(tmp_path / "file")
-    cache.engine.add_group("a").delete()
-    cache.clear()
-    assert cache.load(tmp_path / "file") == 1
-    assert cache.keys() == [("b", 1)]

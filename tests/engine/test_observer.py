@@ -3,7 +3,7 @@
 import pytest
 
 from wheelcache import Cache, ManualClock
-from wheelcache.cache_parts import CacheParts
+from wheelcache.cache_parts import CacheParts, core_in_memory
 from wheelcache.engine import Engine
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 
@@ -55,9 +55,8 @@ def make():
     made = []
 
     def make_parts(publishes=True, **options):
-        parts = CacheParts(
-            Cache(clock=ManualClock(), log_interval=None, sample_interval=None, **options)._parts.options
-        )
+        given = Cache(clock=ManualClock(), log_interval=None, sample_interval=None, **options)._parts.options
+        parts = CacheParts(given, core_in_memory(given))
         parts.attach(observer := Noting(publishes))
         parts.start()
         made.append(parts)

@@ -346,35 +346,6 @@ class TestMemoize:
             name(1)
 
 
-# Snapshots.
-
-
-@pytest.mark.parametrize("is_loaded_elsewhere", [True, False])
-def test_a_snapshot_keeps_tags_and_brings_back_nothing_that_was_dropped_since(pair, tmp_path, is_loaded_elsewhere):
-    one, other = pair
-    one.set("a", 1, tags=("a", "both"))
-    one.set("b", 1, tags=("b", "both"))
-    one.set("c", 1)
-    assert one.save(tmp_path / "file") == 3
-    one.delete_tags("a")
-    loading = other if is_loaded_elsewhere else one
-    assert loading.load(tmp_path / "file") == (2 if is_loaded_elsewhere else 0)
-    assert loading.keys() == ["b", "c"]
-    loading.delete_tags("both")
-    assert loading.keys() == ["c"]
-
-
-def test_a_new_process_without_stamps_finds_the_tags(cache, clock, tmp_path):
-    cache.set("a", 1, tags=("a",))
-    cache.set("gone", 1, tags=("gone",))
-    cache.delete_tags("gone")
-    assert cache.save(tmp_path / "file") == 1
-    other = Cache(ttl=10, clock=clock, jitter=0, **QUIET)
-    assert other.load(tmp_path / "file") == 1
-    other.delete_tags("a")
-    assert other.keys() == []
-
-
 class TestCoherence:
     def test_a_drop_reaches_all_processes_and_no_other_entries(self, pair, dropped):
         for cache in pair:

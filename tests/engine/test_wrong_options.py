@@ -5,7 +5,7 @@ from math import inf, nan
 
 import pytest
 
-from wheelcache import Cache, Timers
+from wheelcache import Cache
 from wheelcache.runtime.clock import ManualClock
 
 TTL = "a number of seconds > 0"
@@ -34,11 +34,6 @@ def test_a_wrong_argument_is_an_error_that_names_it_what_it_takes_and_what_it_go
     assert str(raised.value).startswith(f"{argument} must be {takes}")
     # Long values are cut.
     assert str(raised.value).removesuffix("...").endswith(f"not {value!r:.200}")
-
-
-def test_a_snapshot_interval_that_cannot_be_ticked_is_refused():
-    with pytest.raises(ValueError, match=r"snapshot_interval must be a number of seconds > 0, .*at least 0\.000001"):
-        Cache(snapshot_interval=1e-7)
 
 
 def test_a_bound_on_weight_and_a_weigher_come_together():
@@ -112,26 +107,3 @@ def test_take_with_right_arguments_of_a_hit_returns_it():
         cache.get_or_load("k", lambda: 2, 60, grace=5, refresh_ahead=0.5, fail_safe=True, timeout=3, negative_ttl=1)
         == 1
     )
-
-
-# Secrets.
-
-
-def test_a_secret_that_cannot_be_encoded_is_refused_without_being_shown(tmp_path):
-    with pytest.raises(ValueError, match="snapshot_key must be a string without lone surrogates, or bytes") as error:
-        Cache(snapshot_key="s3cret\ud800")
-    assert "s3cret" not in str(error.value)
-    assert error.value.__cause__ is None
-    assert error.value.__suppress_context__
-    with pytest.raises(ValueError, match="secret must be a string without lone surrogates"):
-        Timers(1.0, print, clock=ManualClock()).save(tmp_path / "file", secret="\ud800")
-
-
-@pytest.mark.parametrize("secret", ["s3cret\0", b"s3cret\0\0", b"S3cret"])
-def test_a_file_is_signed_by_one_secret_only(secret, tmp_path):
-    cache = Cache(clock=ManualClock(), ttl=60)
-    cache.set("k", 1)
-    path = tmp_path / "file"
-    cache.save(path, secret="s3cret")
-    assert Cache(clock=ManualClock()).load(path, secret=secret) == 0
-    assert (tmp_path / "file.refused").exists()

@@ -27,11 +27,14 @@ MANAGE = Path(__file__).resolve().parents[2] / "example_project" / "manage.py"
 
 
 class Atlas:
-    """The site with a database of its own."""
+    """The site with a database and a cache of its own."""
 
-    def __init__(self, database: Path, python: PreparedPython, **variables: str) -> None:
+    def __init__(self, database: Path, python: PreparedPython) -> None:
         self.database = database
-        self.variables = {"ATLAS_DATABASE": str(database), **variables}
+        run = database.with_name("run")
+        run.mkdir()
+        # In a process of pytest-xdist, each process of the site would have entries of its own.
+        self.variables = {"ATLAS_DATABASE": str(database), "ATLAS_RUN_DIR": str(run), "PYTEST_XDIST_WORKER": ""}
         self.environment = {**os.environ, **self.variables}
         self.python = python
 
@@ -124,14 +127,12 @@ def test_the_summaries_of_cities_are_those_of_the_known_ids(visitor):
 
 
 def test_a_city_that_is_renamed_in_the_admin_has_its_new_name_in_all_workers_immediately(atlas):
-    sessions = "django.contrib.sessions.backends.signed_cookies"
-    site = Atlas(atlas.database, atlas.python, ATLAS_COHERENCE="host", ATLAS_SESSION_ENGINE=sessions)
     code = "from django.contrib.auth.models import User; User.objects.create_superuser('chief', password='chief')"
-    assert site.manage("shell", "--command", code).returncode == 0
+    assert atlas.manage("shell", "--command", code).returncode == 0
     with ExitStack() as stack:
         visitors = []
         for _ in range(2):
-            server, url = site.serve()
+            server, url = atlas.serve()
             stack.enter_context(server)
             stack.callback(server.terminate)
             visitors.append(stack.enter_context(httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE)))
@@ -151,8 +152,9 @@ def test_a_city_that_is_renamed_in_the_admin_has_its_new_name_in_all_workers_imm
             fields.pop("_save", None)
             answer = editor.post(path, data={**fields, **changes})
         assert "was changed successfully" in answer.text
-        for visitor in visitors:
-            assert [served(visitor.get(path)) for path in paths] == ["MISS"] * len(paths)
+        for visitor, outcome in zip(visitors, ("MISS", "HIT"), strict=True):
+            # The first one computes the pages for both.
+            assert [served(visitor.get(path)) for path in paths] == [outcome] * len(paths)
             assert served(visitor.get("/country/JP/")) == "HIT"
             assert [name_of_paris(visitor.get(path)) for path in paths[:2]] == ["Lutetia", "Lutetia"]
             assert visitor.get(SUMMARY_OF_PARIS).json()["cities"][0]["name"] == "Lutetia"
@@ -187,49 +189,6 @@ def test_visit_prints_how_a_cold_cache_compares_with_a_warm_one(atlas):
     assert float(rows["warm"]) > float(rows["cold"])
 
 
-def test_with_a_snapshot_the_first_second_after_a_restart_is_warm(atlas):
-    done = atlas.manage("restart", "--seconds", "3", "--pages", "100")
-    assert done.returncode == 0, done.stderr
-    cells = r"│ (without|with) +│ +([\d.]+)% │ +([\d.]+)\+([\d.]+) │ +([\d.]+)% │ +([\d,]+) │"
-    rows = re.findall(cells, done.stdout)
-    assert {name: int(warm) > 0 for name, *_, warm in rows} == {"without": False, "with": True}
-    assert all(float(seconds) > 0 for _, _, stop, start, *_ in rows for seconds in (stop, start))
-
-
-def test_visitors_that_no_server_answers_leave_the_processors_to_the_one_that_starts(atlas):
-    """A TLS context took up to 160 ms of processor time. When every try made one, eight visitors kept two processors
-    busy."""
-    script = """
-        import ssl
-        from atlas.management.commands.restart import Mix, Visitors
-        from atlas.management.visiting import free_address
-
-        made = []
-        new = ssl.SSLContext.__new__
-        ssl.SSLContext.__new__ = lambda *args: made.append(args) or new(*args)
-
-        tries = []
-
-        def tried():
-            tries.append(1)
-            if len(tries) == 3:
-                visitors.stop()
-
-        visitors = Visitors(f"http://{free_address()}", Mix(["/"], 1), tried)
-        visitors.run(1)
-        print(len(tries), len(made))
-        """
-    done = atlas.manage("shell", "--verbosity", "0", "--command", textwrap.dedent(script))
-    assert done.stdout.split() == ["3", "0"], done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("command", [["check"], ["wheelcache"]])
-def test_commands_that_do_not_use_the_cache_save_nothing(atlas, tmp_path, command):
-    saving = Atlas(atlas.database, atlas.python, ATLAS_SNAPSHOT=str(tmp_path / "snapshots"))
-    assert saving.manage(*command).returncode == 0
-    assert not [*tmp_path.glob("snapshots/*")]
-
-
 def test_the_figures_of_the_cache_are_for_users_that_log_in(atlas, url):
     assert atlas.manage("demo_user").stdout.count("http://localhost:8000/wheelcache/, user demo, password demo") == 1
     assert atlas.manage("demo_user", "--port", "81").stdout.count("http://localhost:81/wheelcache/") == 1
@@ -246,7 +205,7 @@ def test_the_figures_of_the_cache_are_for_users_that_log_in(atlas, url):
         assert (page.url.path, page.status_code) == ("/wheelcache/", 200)
         assert '"may_operate": true' in page.text
         figures = stranger.get("/wheelcache/figures.json").json()
-        assert {"atlas", "sessions"} <= {each["name"] for each in figures["caches"]}
+        assert {"default", "sessions"} <= {each["name"] for each in figures["caches"]}
         # A user that empties the cache does not have to log in again.
         stranger.post("/cache/empty/")
         assert stranger.get("/wheelcache/figures.json").status_code == 200
@@ -279,7 +238,7 @@ def test_the_demo_ends_with_the_figures_of_its_workers_the_speed_of_pages_and_wh
     assert int(requests) > 0
     # The bar counts visits.
     assert f"{requests}/?" in done.stderr
-    (shown,) = re.findall(r"^atlas .*\n(?:  \d+ .* (?:running|parked) .*\n){2}", done.stdout, re.MULTILINE)
+    (shown,) = re.findall(r"^default .*\n(?:  \d+ .* (?:running|parked) .*\n){2}", done.stdout, re.MULTILINE)
     # Only this run: the requests, and the one that found that the site answers. A page makes one look-up or two.
     total, *workers = (int(row.split()[3].replace(",", "")) for row in shown.splitlines())
     assert total == sum(workers)
@@ -290,6 +249,7 @@ def test_the_demo_ends_with_the_figures_of_its_workers_the_speed_of_pages_and_wh
     # On a busy machine, the client limits the other two.
     assert speeds[0] == min(speeds)
     assert "make run, then http://localhost:8000/wheelcache/, user demo, password demo" in done.stdout
+    assert "Both workers share one cache: 80 of 80 visits of pages that one of them had made were hits." in done.stdout
     assert "visits" in done.stderr
 
 

@@ -6,7 +6,9 @@ import flask_caching
 import pytest
 
 from tests.flask_backend.conftest import BACKEND
-from wheelcache.flask_backend import TieredCache, WheelCache
+from wheelcache.flask_backend import HostCache, TieredCache, WheelCache
+
+HOST_CACHE = "wheelcache.flask_backend.HostCache"
 
 
 class Shared(cachelib.FileSystemCache):
@@ -30,13 +32,13 @@ def messages(caplog, backend=BACKEND, **config):
     ],
     ids=["plain", "coherent", "over memory"],
 )
-@pytest.mark.parametrize("options", [{}, {"backend": "wheelcache.flask_backend.TieredCache"}])
-def test_sessions_in_a_cache_of_each_process_are_a_warning_at_init_app(caplog, tmp_path, made, options):
-    if options:
-        options = {**options, "CACHE_OPTIONS": {"l2": "SimpleCache"}}
-    (message,) = messages(caplog, SESSION_TYPE="cachelib", SESSION_CACHELIB=made(tmp_path), **options)
+@pytest.mark.parametrize("backend", [BACKEND, "wheelcache.flask_backend.TieredCache", HOST_CACHE])
+def test_sessions_in_a_cache_of_each_process_are_a_warning_at_init_app(caplog, tmp_path, made, backend):
+    options = {"l2": "SimpleCache"} if "Tiered" in backend else {}
+    given = {"SESSION_TYPE": "cachelib", "SESSION_CACHELIB": made(tmp_path), "CACHE_OPTIONS": options}
+    (message,) = messages(caplog, backend, **given)
     assert "the app 'shop'" in message
-    assert "TieredCache over Redis" in message
+    assert "a HostCache, if all workers are on this machine, or to a TieredCache over Redis" in message
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,7 @@ def test_sessions_in_a_cache_of_each_process_are_a_warning_at_init_app(caplog, t
     [
         lambda path: {"SESSION_TYPE": "cachelib", "SESSION_CACHELIB": TieredCache(Shared(str(path)))},
         lambda path: {"SESSION_TYPE": "cachelib", "SESSION_CACHELIB": Shared(str(path))},
+        lambda path: {"SESSION_TYPE": "cachelib", "SESSION_CACHELIB": HostCache("sessions", location=str(path / "s"))},
         lambda path: {"SESSION_TYPE": "cachelib"},
         lambda path: {"SESSION_TYPE": "redis", "SESSION_CACHELIB": WheelCache()},
         lambda path: {},

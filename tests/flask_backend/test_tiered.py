@@ -257,7 +257,7 @@ def test_a_wrong_option_is_an_error_at_init_app_that_names_it_its_cache_and_what
         assert part in str(refused.value)
 
 
-@pytest.mark.parametrize("option", ["key_prefix", "shards", "L2", "stamps", "snapshot"])
+@pytest.mark.parametrize("option", ["key_prefix", "shards", "L2", "stamps"])
 def test_an_unknown_option_is_an_error_that_names_it_and_those_there_are(make_app, make, option):
     for refuses in (partial(make_app, options={option: None}), partial(make, **{option: None})):
         with pytest.raises(

@@ -86,20 +86,6 @@ def test_every_write_is_stored_while_another_process_clears_the_cache(worker):
     assert adding("events") == clearing("events") == []
 
 
-def test_the_bounds_are_those_of_the_janitor(view, clock):
-    before = view(max_entries=10)
-    for number in range(10):
-        before.set(f"key {number}", number)
-    clock.advance(TICK)
-    after = view(max_entries=5)
-    after.set("key", 1)
-    assert len(after) == 10
-    before.close()
-    clock.advance(2 * TICK)
-    after.set("another key", 1)
-    assert len(after) == 5
-
-
 @pytest.fixture
 def small_disk(tmp_path):
     """Return a file system of 8 MiB."""
@@ -110,17 +96,6 @@ def small_disk(tmp_path):
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode()}")
     yield tmp_path
     subprocess.run(["umount", "--lazy", tmp_path], check=True)
-
-
-def test_a_bound_that_does_not_fit_is_reported_with_both_figures_and_lowered(small_disk, clock, closed, caplog):
-    caches = [closed(make_cache(small_disk / "host", max_bytes=128 * MIB, clock=clock)) for _ in range(2)]
-    for number in range(20_000):
-        assert caches[number % 2].set(f"key {number}", "x" * 1000)
-    assert 5 * MIB < caches[0].stats().weight <= 6 * MIB
-    assert caches[0].get("key 19999") is not None
-    (event,) = events(caplog)
-    assert "may have 128 MiB" in event
-    assert "has room for 8 MiB; it is limited to 6 MiB" in event.replace("for 7 MiB", "for 8 MiB").replace("5 M", "6 M")
 
 
 def test_in_a_full_file_system_the_cache_is_empty_until_there_is_room(small_disk, clock, closed, caplog):

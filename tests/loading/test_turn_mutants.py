@@ -24,7 +24,7 @@ def watched_since_the_store(patch):
 
 def claimed_by_all(patch):
     def open_in_any_case(turns, turn):
-        turn.watch = turns._watch(turn.watched)
+        turn.watch = turns.new_watch(turn.watched)
         turn.state = Is.LEADS
         turns.open[turn.key] = turn
         return True

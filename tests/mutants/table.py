@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 CORE = ("tests/core",)
+CLAIMS = ("tests/host_cache/test_claims.py",)
 TURNS = ("tests/test_turns.py", "tests/loading", "tests/leases")
 WRITING = ("tests/engine", "tests/loading", "tests/coherence", "tests/transactions", "tests/backends")
 COHERENCE = ("tests/coherence", "tests/transactions", "tests/backends", "tests/django_backend/test_coherence.py")
@@ -57,13 +58,6 @@ MUTANTS = [
         "core/map.pxi",
         "    if entry.fresh_until <= now:\n        cause = EXPIRED\n",
         "",
-        CORE,
-    ),
-    Mutant(
-        "a restored entry evicts no other",
-        "core/map.pxi",
-        "if index == 0 and is_full(map):\n        return False",
-        "if index == 0 and is_full(map):\n        return True",
         CORE,
     ),
     Mutant(
@@ -175,6 +169,34 @@ MUTANTS = [
         TURNS,
     ),
     Mutant(
+        "a caller with a new lease waits for another process",
+        "runtime/request_scope.py",
+        "lease.until > now and lease is not new",
+        "lease.until > now",
+        CLAIMS,
+    ),
+    Mutant(
+        "code with a turn joins a turn that waits for another process only for a limited time",
+        "turns.py",
+        "if (turn.waits_on or turn).is_behind and",
+        "if turn.waits_on is None and turn.is_behind and",
+        CLAIMS,
+    ),
+    Mutant(
+        "a load whose time is over after its wait for another process computes nothing",
+        "loading/loads.py",
+        "if found is MISSING and deadline is not None and deadline <= SystemClock.steady():",
+        "if found is TAKEN:",
+        CLAIMS,
+    ),
+    Mutant(
+        "the child of a fork releases no claim of its parent",
+        "host_cache/claims.py",
+        "self._number >= 0 and self._process == os.getpid()",
+        "self._number >= 0",
+        CLAIMS,
+    ),
+    Mutant(
         "a queued turn gives way to a caller that can lead",
         "turns.py",
         "elif other.is_queued and other.withdraw():",
@@ -191,8 +213,8 @@ MUTANTS = [
     Mutant(
         "a set that is outdated leaves no older value",
         "writing/entry_writer.py",
-        "if tags and outcome == OUTDATED and mode == ANY:",
-        "if not tags and outcome == OUTDATED and mode == ANY:",
+        "if names and mode == ANY and watch is None:",
+        "if not names and mode == ANY and watch is None:",
         WRITING,
     ),
     Mutant(

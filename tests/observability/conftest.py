@@ -40,7 +40,7 @@ def worker(make, clock):
 @pytest.fixture
 def command(path):
     """Run a command: ``command("get", "key", "--show-value")``. Return its output, and the reason of its failure."""
-    framework = Framework(lambda: [Cache("looks only", figures_dir=path)], lambda name: name, "snapshot", None)
+    framework = Framework(lambda: [Cache("looks only", figures_dir=path)], lambda name: name, None)
 
     def run_command(*arguments):
         parser, out, reason = ArgumentParser(), StringIO(), None

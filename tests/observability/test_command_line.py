@@ -29,8 +29,6 @@ from wheelcache.observability.tables import STEP
         (["keys", "--show-value"], "unrecognized arguments: --show-value"),
         (["save"], "invalid choice: 'save'"),
         (["load"], "invalid choice: 'load'"),
-        (["inspect", "a"], "unrecognized arguments: a"),
-        (["inspect", "--cache", "a"], "unrecognized arguments: --cache a"),
         (["why", "/", "--limit", "3"], "unrecognized arguments: --limit 3"),
         (["--watch", "nan"], "must be a number of seconds above 0, not 'nan'"),
         (["warm", "http://example.com/sitemap.xml", "--limit", "0"], "must be an integer above 0, not '0'"),
@@ -48,7 +46,6 @@ def test_an_invalid_command_line_is_a_usage_error(command, capsys, arguments, co
         (["--watch", "3", "clear"], "--watch is only for the figures: leave it out of clear."),
         (["--watch", "3", "--json"], "--json prints one document: leave --watch out."),
         (["--watch"], "--watch needs a terminal, and the output is not one: leave --watch out."),
-        (["inspect"], "No cache has snapshots: set the option snapshot to a directory."),
     ],
 )
 def test_a_command_that_cannot_be_run_is_refused(command, arguments, reason):

@@ -29,7 +29,7 @@ TOTALS = {
 } - {"evicted_weight", *MISSES.values()}
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "figures", "total", "worker_count", "is_used"),
-    *("workers", "history", "times", "cores", "saved", "can_inspect", "settings", "store", "pages"),
+    *("workers", "history", "times", "cores", "can_inspect", "settings", "store", "pages"),
     *("recent", "curve", "groups", "rehearsal", "sentence", "comparison", "marks"),
 }
 PRESENT = {"entries", "max_entries", "bytes", "bytes_are_estimated", "max_bytes"}
@@ -157,18 +157,10 @@ def test_every_figure_that_the_script_reads_is_one_that_is_sent():
     }
 
 
-def test_a_cache_tells_its_core_and_when_it_was_last_saved(make, tmp_path):
-    kept = make("kept", snapshot_dir=tmp_path / "snapshots")
-    kept.set("a", 1)
-    assert only_card(dashboard(kept).figures())["saved"] is None
-    kept.keeper.save()
-    (path,) = kept.keeper.snapshots()
-    os.utime(path, (1_000_000, 1_000_000))
-    document = dashboard(kept, make("plain")).figures(["kept", "plain"])
-    assert [(each["saved"], each["cores"]) for each in document["caches"]] == [
-        (1_000_000, [IMPLEMENTATION]),
-        (None, [IMPLEMENTATION]),
-    ]
+def test_a_cache_tells_its_core(make):
+    cache = make("atlas")
+    cache.set("a", 1)
+    assert only_card(dashboard(cache).figures())["cores"] == [IMPLEMENTATION]
 
 
 def test_the_figures_are_those_of_the_cache(make):

@@ -8,9 +8,7 @@ import pytest
 from tests.observability.published import steps_of
 from wheelcache import Cache
 from wheelcache.codec import Codec, Pickle, size_of
-from wheelcache.core import CoreClass
 from wheelcache.core.contract import Record, Times
-from wheelcache.errors import Unloaded
 from wheelcache.observability.memory_use import MemoryUse
 from wheelcache.observability.site import Site
 
@@ -92,18 +90,6 @@ def test_an_empty_cache_takes_nothing_and_one_that_was_not_looked_at_is_not_know
     assert memory(Cache(log_interval=None)) == 0
 
 
-def test_while_a_snapshot_is_loaded_nothing_is_looked_at():
-    core = CoreClass()
-    memory_use = MemoryUse(core, PERIOD, is_weighed=bool)
-    core.set("key", 1, None)
-    core.gate(Unloaded)
-    memory_use.run()
-    assert memory_use() is None
-    core.gate(None)
-    memory_use.run()
-    assert memory_use() > 0
-
-
 @pytest.mark.parametrize("seconds", [0.001, 0.05, 10.0])
 def test_values_that_take_long_to_weigh_do_not_take_more_of_the_time(monkeypatch, seconds):
     now, weighed = [0.0], []
@@ -124,7 +110,7 @@ def test_values_that_take_long_to_weigh_do_not_take_more_of_the_time(monkeypatch
                 yield Record("key", 1, Times(0.0, 0.0, True), 0, None)
 
     monkeypatch.setattr(time, "thread_time", lambda: now[0])
-    memory_use = MemoryUse(Core(), PERIOD, is_weighed=bool)
+    memory_use = MemoryUse(Core(), lambda: (1000, 0), PERIOD, is_weighed=bool)
     for _ in range(20_000):
         memory_use.run()
         now[0] += PERIOD

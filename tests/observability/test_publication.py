@@ -8,6 +8,7 @@ from io import StringIO
 
 import pytest
 
+from tests.leases.callers import get_or_lease
 from tests.observability.behind import use_store
 from tests.observability.processes import run, start, worker
 from tests.observability.published import INTERVAL, Site, counted, look, only, steps_in, steps_of
@@ -39,12 +40,35 @@ def test_nothing_is_published_before_the_first_use_and_then_every_three_seconds(
         cache.get("a")
 
 
-@pytest.mark.parametrize("snapshot", [False, True])
-def test_a_worker_that_only_misses_is_listed(make, path, clock, tmp_path, snapshot):
-    cache = make(snapshot_dir=tmp_path / "snapshots" if snapshot else None)
-    assert cache.get("a") is None
+@pytest.mark.parametrize(
+    "look_up",
+    [
+        lambda cache: cache.get("a"),
+        lambda cache: cache.get_many(["a"]),
+        lambda cache: get_or_lease(cache, "a", wait=1),
+    ],
+    ids=["get", "get_many", "get_or_lease"],
+)
+def test_a_worker_that_only_misses_is_listed(make, path, clock, look_up):
+    look_up(make())
     clock.advance(2 * FIRST)
     assert (only(path).workers, only(path).counted.misses) == (1, 1)
+
+
+UNUSED = {
+    "len": len,
+    "repr": repr,
+    "decorating": lambda cache: cache.memoize()(lambda: 1),
+    "lag": lambda cache: cache.observer.state().lag,
+    "a listener": lambda cache: setattr(cache, "on_removal", print),
+}
+
+
+@pytest.mark.parametrize("call", UNUSED.values(), ids=UNUSED)
+def test_a_process_that_asks_for_no_entry_is_no_worker(make, path, clock, call):
+    call(make())
+    clock.advance(2 * FIRST)
+    assert list(path.iterdir()) == []
 
 
 def test_all_caches_of_a_process_are_published_together(make, path, clock):

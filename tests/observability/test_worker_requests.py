@@ -12,7 +12,6 @@ from wheelcache.observability.inquiries import PURGES_KEPT, inquiries_in
 from wheelcache.observability.metrics import read_process, read_site
 from wheelcache.observability.purge_targets import NotPurgeable, check_purgeable
 from wheelcache.observability.site_commands import figures
-from wheelcache.observability.snapshot_commands import inspect
 from wheelcache.readable import CLEAR, PURGE
 from wheelcache.runtime.clock import SystemClock
 
@@ -82,20 +81,6 @@ def test_a_request_while_a_cache_is_empty_and_unused_does_not_take_what_it_is_gi
     cache.set("a", 2, ttl=1000)
     clock.advance(60)
     assert cache.get("a") == 2
-
-
-def test_a_clear_before_the_first_use_takes_what_the_snapshot_brings(make, path, clock, tmp_path):
-    """The worker is alive at the time of the request, and then loads entries from before it."""
-    with_snapshots = {"snapshot_dir": tmp_path / "snapshots"}
-    before = make(**with_snapshots)
-    before.set("a", "old")
-    before.keeper.save()
-    before.close()
-    cache = make(**with_snapshots)
-    ask(path)
-    cache.set("b", 1)
-    clock.advance(INTERVAL)
-    assert cache.keys() == []
 
 
 def test_two_requests_in_three_seconds_are_one(cache, path, clock):
@@ -170,38 +155,33 @@ READS = {
     "a reading of the process": read_process,
     "the page": lambda caches: Dashboard("shop", lambda: caches, lambda name: []).figures(),
     "the command": figures,
-    "the snapshots": lambda caches: inspect(caches, "snapshot"),
 }
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_reading_neither_writes_a_file_nor_runs_a_request_nor_loads(make, path, clock, tmp_path, read):
+def test_reading_neither_writes_a_file_nor_runs_a_request_nor_is_a_use(make, path, clock, tmp_path, read):
     """The site has a living worker, a dead one, and requests from before and after the start of the readers."""
-    with_snapshots = {"snapshot_dir": tmp_path / "snapshots"}
-    other = make(**with_snapshots)
+    other = make()
     other.set("a", 1)
-    other.keeper.save()
     run('cache = make()\ncache.set("a", 1)\nclock.advance(3)\nos._exit(0)', path)
     clock.advance(INTERVAL)
     ask(path)
-    fresh, used = make(**with_snapshots), make()
+    fresh, used = make(), make()
     used.set("b", 1)
     ask(path)
     before = files(tmp_path)
     for _ in range(3):
         read([fresh, used, other])
     assert files(tmp_path) == before
-    assert not fresh.keeper.save()
     assert (len(other), len(used)) == (1, 1)
-    assert fresh.get("a") == 1
 
 
-def test_after_an_old_clear_a_scrape_of_a_fresh_worker_neither_clears_it_nor_skips_its_snapshot(path):
+def test_after_an_old_clear_a_scrape_of_a_fresh_worker_does_not_clear_it(path):
     worker = """
         from prometheus_client import CollectorRegistry, generate_latest
         from wheelcache.observability.prometheus import Collector
         registry = CollectorRegistry()
-        cache = make(snapshot_dir=path.parent / "snapshots")
+        cache = make()
         registry.register(Collector(lambda: [cache]))
     """
     run(
@@ -212,7 +192,6 @@ def test_after_an_old_clear_a_scrape_of_a_fresh_worker_neither_clears_it_nor_ski
         look(path).ask(CLEAR, "pages")
         clock.advance(3)
         assert cache.get("a") is None
-        cache.set("a", "kept")
         """,
         path,
     )
@@ -220,14 +199,12 @@ def test_after_an_old_clear_a_scrape_of_a_fresh_worker_neither_clears_it_nor_ski
         worker
         + """
         generate_latest(registry)
-        print(bool(cache.keeper.save()), cache.get("a"))
-        generate_latest(registry)
         cache.set("b", 1)
         clock.advance(60)
-        print(cache.get("a"), cache.get("b"), cache.stats().clearings)
+        print(cache.get("b"), cache.stats().clearings)
         """,
         path,
-    ) == ["False kept", "kept 1 0"]
+    ) == ["1 0"]
 
 
 # Requests with an argument.

@@ -185,7 +185,7 @@ FOR_MACOS = pytest.mark.skipif("macos" not in HERE, reason="this is another syst
 @FOR_WINDOWS
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("COHERENCE", "'host'"), ("SNAPSHOT", "place"), ("FIGURES_DIR", "place")],
+    [("COHERENCE", "'host'"), ("FIGURES_DIR", "place")],
     ids=lambda each: each,
 )
 @pytest.mark.parametrize("system", ["windows"], indirect=True)
@@ -220,7 +220,7 @@ cache.set("key", 1)
 from django.test import Client
 assert Client().get("/wheelcache/figures.json").status_code == 200
 from django.core.management import CommandError, call_command
-for action in ([], ["clear"], ["reset"], ["inspect"]):
+for action in ([], ["clear"], ["reset"]):
     try:
         call_command("wheelcache", *action, stdout=sys.stdout)
     except CommandError as error:
@@ -231,28 +231,27 @@ for action in ([], ["clear"], ["reset"], ["inspect"]):
         "WARNING The figures of the caches are not published, so each worker shows only its own: "
         f"sharing figures between processes {NEEDS}"
     )
-    assert len(commands) == 4
+    assert len(commands) == 3
     assert all(line.startswith("command:") for line in commands), commands
 
 
 @FOR_WINDOWS
 @pytest.mark.parametrize("system", ["windows"], indirect=True)
-def test_without_unix_snapshots_are_refused_and_nothing_is_written(run, tmp_path):
+def test_without_unix_files_of_timers_are_refused_and_nothing_is_written(run, tmp_path):
     script = """
 import os, tempfile
 import wheelcache
-path = os.path.join(tempfile.gettempdir(), "snapshot")
-for thing in (wheelcache.Cache("shop"), wheelcache.Timers(1.0, print)):
-    try:
-        thing.save(path)
-    except Exception as error:
-        print(type(error).__name__, error)
-print(wheelcache.Cache("shop").load(path))
+path = os.path.join(tempfile.gettempdir(), "timers")
+timers = wheelcache.Timers(1.0, print)
+try:
+    timers.save(path)
+except Exception as error:
+    print(type(error).__name__, error)
+print(timers.load(path))
 """
     assert run(script).splitlines() == [
-        f"SnapshotRefused a snapshot {NEEDS}",
-        f"SnapshotRefused a snapshot {NEEDS}",
-        f"WARNING A snapshot is not loaded by the cache 'shop': a snapshot {NEEDS}.",
+        f"FileUnusable a file of timers {NEEDS}",
+        f"WARNING A file of timers is not loaded by <Timers every 1.0 s>: a file of timers {NEEDS}.",
         "0",
     ]
     assert [*tmp_path.iterdir()] == []
@@ -279,17 +278,3 @@ print(cache.get("key"))
     assert run(DJANGO, script) == "None\n"
     (directory,) = tmp_path.glob("wheelcache-*")
     assert {each.suffix or each.name.partition("-")[0] for each in directory.iterdir()} == {".stamps", "figures"}
-
-
-@FOR_MACOS
-@pytest.mark.parametrize("system", ["macos"], indirect=True)
-def test_without_proc_snapshots_are_saved_and_loaded(run):
-    script = """
-import os, tempfile
-import wheelcache
-path = os.path.join(tempfile.gettempdir(), "snapshot")
-first, second = wheelcache.Cache("shop"), wheelcache.Cache("shop")
-first.set("key", "value", ttl=60)
-print(first.save(path), second.load(path), second.get("key"))
-"""
-    assert run(script) == "1 1 value\n"

@@ -57,19 +57,18 @@ def runs_ours(thread):
     return frame is not None
 
 
-def main(directory):
+def main():
     worker = Worker()
     # Python cannot raise the exceptions of fork hooks. It calls this function instead.
     sys.unraisablehook = lambda unraisable: None
     left = threading.Event()
     expiring = Cache(**SILENT, interval=0.01, on_removal=lambda *removal: left.set())
-    caches = [Cache(**SILENT, ttl=30) for _ in range(2)]
-    caches.append(Cache(**SILENT, snapshot_dir=directory))
+    caches = [Cache(**SILENT, ttl=30) for _ in range(3)]
     timers = Timers(0.01, lambda key, value: None)
 
     tracking = Tracking(lambda timeout: Silence(), b"", Listener(), timeout=1000)
     tracking.start()
-    waiting = ["wheelcache-save", "wheelcache-tracking"]
+    waiting = ["wheelcache-tracking"]
 
     def alive():
         return sorted(each.name for each in threading.enumerate() if each.name in waiting and runs_ours(each))

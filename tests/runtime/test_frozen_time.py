@@ -320,19 +320,6 @@ def test_the_wheel_thread_sleeps_while_time_stands_still(cache, library, is_inte
     assert until(lambda: len(cache) == 0)
 
 
-def test_a_snapshot_of_a_freeze_counts_the_time_that_was_travelled(cache, library, tmp_path):
-    other = Cache(jitter=0)
-    with library.freeze(FAR) as time_:
-        cache.set("short", 1, 10)
-        cache.set("long", 1, 100)
-        cache.save(tmp_path / "snapshot")
-        time_.shift(60)
-        other.load(tmp_path / "snapshot")
-        assert other.keys() == ["long"]
-        time_.shift(40)
-        assert other.keys() == []
-
-
 def test_a_child_of_a_fork_is_frozen_and_thaws(cache):
     with freezegun.freeze_time(FAR) as time_:
         cache.set("a", 1, 300)

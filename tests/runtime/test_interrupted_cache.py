@@ -26,14 +26,6 @@ GRACE = 30
 SILENT = {"log_interval": None, "sample_interval": None}
 
 worker = Worker()
-saved_as = None
-"""A path for the running test."""
-
-
-@pytest.fixture(autouse=True)
-def path(tmp_path):
-    global saved_as
-    saved_as = tmp_path / "saved"
 
 
 def weighed(clock, tmp_path):
@@ -156,7 +148,6 @@ OPERATIONS = {
     "memoize": memoized,
     "get_or_lease": lease,
     "let time pass": let_time_pass,
-    "save": lambda cache: cache.save(saved_as),
 }
 
 

@@ -288,19 +288,7 @@ def test_timers_that_are_due_at_the_exit_execute():
     )
 
 
-# The one that waits for the exit, and the one of Redis tracking.
-
-
-def test_the_thread_that_waits_to_save_at_the_exit_ends_before_a_fork_and_is_there_again():
-    assert run_noting("""
-        import pathlib, tempfile
-        cache = Cache("kept", interval=0.01, snapshot_dir=pathlib.Path(tempfile.mkdtemp()))
-        cache.set("a", 1, ttl=3600)
-        print(*threads())
-        print(in_child(lambda: None), *seen_by_forks)
-        print(*threads())
-        """) == ["wheelcache-save", "wheelcache-wheel", "0", "1", "wheelcache-save", "wheelcache-wheel"]
-
+# The one of Redis tracking.
 
 TRACKING = """
 import redis

@@ -36,11 +36,7 @@ USE = """
 import atexit, logging, sys, threading
 logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.WARNING)
 from wheelcache import Cache, Timers
-from wheelcache.runtime.exit_save import exit_save
-from wheelcache.runtime.exit_signals import exit_on_sigterm
 
-exit_on_sigterm()
-exit_save.start()
 cache = Cache(max_entries=3)
 for number in range(10):
     cache.set(number, number, 5)

@@ -132,4 +132,4 @@ class WritesSince:
         return False
 
 
-APPLIED: Final[ContextVar[WritesSince | None]] = ContextVar("wheelcacheAPPLIED", default=None)
+APPLIED: Final[ContextVar[WritesSince | None]] = ContextVar("wheelcache_applied", default=None)

@@ -40,11 +40,11 @@ cdef uint64_t MOST_WEIGHT = 2 * contract.MAX_WEIGHT
 """Above this total weight, ``set`` evicts beyond its budget, so that adding one more weight never overflows the sum."""
 cdef double LATEST_TICKS = 2.0**52
 
-cdef int ANY = contract.ANY, ABSENT = contract.ABSENT, SAME = contract.SAME, RESTORE = contract.RESTORE
+cdef int ANY = contract.ANY, ABSENT = contract.ABSENT, SAME = contract.SAME
 cdef int ALL = contract.ALL, DEAD = contract.DEAD
 cdef int STORED = contract.STORED, WAKE = contract.WAKE, MORE = contract.MORE, COMPLETED = contract.COMPLETED
 cdef int PRESENT = contract.PRESENT, CHANGED = contract.CHANGED, OUTDATED = contract.OUTDATED
-cdef int TOO_HEAVY = contract.TOO_HEAVY, NO_ROOM = contract.NO_ROOM
+cdef int TOO_HEAVY = contract.TOO_HEAVY
 
 include "jitter.pxi"
 include "entries.pxi"
@@ -78,7 +78,6 @@ cdef class CompiledCore:
     cdef bint weighs
     cdef Jitter jitter
     cdef object gate_error
-    cdef object gate_thread
     cdef object fork_thread
     cdef object fork_lock
     cdef tuple group_rules  # whose bytes ``map.groups`` uses
@@ -113,7 +112,6 @@ cdef class CompiledCore:
         start_policy(map, is_adaptive, int.from_bytes(urandom(8), "little") if seed is None else seed)
 
     def __dealloc__(self):
-        end_walk(&self.map.walk)
         close_duel(self.map.duel)
         close_curve(self.map.curve)
         close_past(&self.map.past)
@@ -182,7 +180,7 @@ cdef class CompiledCore:
 
     def __sizeof__(self):
         cdef Detached *detached = self.map.detached
-        cdef size_t size = memory_of(&self.map.entries) + self.map.walk.size * sizeof(Turn)
+        cdef size_t size = memory_of(&self.map.entries)
         size += memory_of_duel(self.map.duel) + memory_of_curve(self.map.curve)
         size += memory_of_past(&self.map.past) + memory_of_groups(&self.map.groups)
         while detached is not NULL:
@@ -310,17 +308,13 @@ cdef class CompiledCore:
         begin_watch(self, watch, slot)
         return watch
 
-    def scan(self, *, bint ordered=False, double start=0.0):
+    def scan(self, *, double start=0.0):
         cdef Scan scan = Scan.__new__(Scan, self)
         cdef Map *map = &self.map
         if self.barrier:
             self.begin()
-        scan.ordered, scan.epoch = ordered, map.epoch
+        scan.epoch = map.epoch
         scan.cursor = map.entries.top - <uint32_t>(map.entries.top * start)
-        if ordered:
-            if map.walk.turns is not NULL:
-                raise RuntimeError("an ordered scan of this core is in progress")
-            begin_walk(map, <PyObject *>scan)
         return scan
 
     # Below: writing. ``finish`` runs after the last change of the step.
@@ -328,7 +322,7 @@ cdef class CompiledCore:
     def set(
         self, key, value, ttl, double grace=0.0, bint exact=False, int64_t weight=0, int mode=0, expected=MISSING,
         Watch watch=None, Py_ssize_t slot=0, seen=None, list removed=None, tuple tags=(), uint64_t since=0,
-        uint32_t standing=0, group=None,
+        group=None,
     ):
         cdef Write write
         cdef bytes given = encoded_name(group)
@@ -341,7 +335,7 @@ cdef class CompiledCore:
         write.ttl, write.grace, write.exact = as_seconds(<PyObject *>ttl), grace, exact
         write.weight, write.mode, write.expected, write.slot = weight, mode, <PyObject *>expected, slot
         check_item(weight, seen, &write)
-        write.tags, write.since, write.standing = <PyObject *>tags if tags else NULL, since, standing
+        write.tags, write.since = <PyObject *>tags if tags else NULL, since
         write.group = <PyObject *>given if given is not None else NULL
         write.now = self.read_clock()
         return self.store_under(watch, &write, removed)
@@ -518,8 +512,7 @@ cdef class CompiledCore:
         finally:
             close_stamps(&other)
 
-    def gate(self, error, thread=0):
-        self.gate_thread = thread
+    def gate(self, error):
         self.barrier = error is not None or self.fork_thread is not None
         # Assigned last: dropping the old object may run Python code.
         self.gate_error = error
@@ -542,7 +535,7 @@ cdef class CompiledCore:
         self.fork_lock = threading.Lock()
         seed_jitter(&self.jitter)
         break_all_watches(self.watches, True)
-        end_scans(&self.map)
+        self.map.epoch += 1
         self.map.misses = 0
         memset(self.map.past.misses, 0, sizeof(self.map.past.misses))
         zero_groups(&self.map.groups)
@@ -580,7 +573,7 @@ cdef class CompiledCore:
 
     cdef int check_gate(self) except -1:
         error = self.gate_error
-        if error is not None and threading.get_ident() != self.gate_thread:
+        if error is not None:
             raise error()
         return 0
 

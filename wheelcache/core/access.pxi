@@ -6,7 +6,7 @@ from itertools import islice
 
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, Serialized
 from wheelcache.core.reusable import check_reusable
-from wheelcache.errors import Unloaded
+from wheelcache.errors import Unused
 
 cdef object SERIALIZED = Serialized
 cdef object HIDDEN = contract.HIDDEN
@@ -89,8 +89,8 @@ cdef class CacheAccess:
         if self._core.barrier:
             try:
                 self._core.check_gate()
-            except Unloaded:
-                self._load_snapshot()
+            except Unused:
+                self._begin_use()
                 return self.get(key, default)
         self._core.miss(key)
         self.missed(key)
@@ -112,8 +112,8 @@ cdef class CacheAccess:
         if self._core.barrier:
             try:
                 self._core.check_gate()
-            except Unloaded:
-                self._load_snapshot()
+            except Unused:
+                self._begin_use()
                 return self.find(key, default)
         self.missed(key)
         return default
@@ -193,8 +193,8 @@ cdef class CacheAccess:
             self.writes.will_write(key)
             outcome = self._core.store(key, value, seconds, 0, mode, mode == ABSENT)
             self.announce(outcome, 1)
-        except Unloaded:
-            self._load_snapshot()
+        except Unused:
+            self._begin_use()
             return self.add(key, value, ttl) if mode == ABSENT else self.set(key, value, ttl)
         return outcome & STORED
 
@@ -375,8 +375,8 @@ cdef class CacheAccess:
         try:
             writes.will_write(key)
             return self._core.remove(key, MISSING, ALL, DELETED, 0, None) is not MISSING
-        except Unloaded:
-            self._load_snapshot()
+        except Unused:
+            self._begin_use()
             return self.delete(key)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from wheelcache.core.contract import MISSING, Core, Removals
 from wheelcache.core.reusable import check_reusable
-from wheelcache.errors import Unloaded
+from wheelcache.errors import Unused
 
 R = TypeVar("R")
 
@@ -45,21 +45,6 @@ class Serialized(bytes):
     """A serialized value, to distinguish it from bytes that a caller has cached."""
 
     __slots__ = ()
-
-
-class Gate(Protocol):
-    """The gate of a cache: see ``persistence.gate``."""
-
-    @property
-    def is_shut(self) -> bool:
-        """Whether the snapshot was not loaded yet."""
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the cache was closed."""
-
-    def open(self) -> None:
-        """Load the snapshot, or raise CacheClosed."""
 
 
 class WriteState:
@@ -112,8 +97,8 @@ class CacheAccess:
         try:
             find = self._core_find
             value = find(key, MISSING)
-        except Unloaded:
-            self._load_snapshot()
+        except Unused:
+            self._begin_use()
             return self.get(key, default)
         if value is not MISSING:
             return value
@@ -132,8 +117,8 @@ class CacheAccess:
         try:
             find = self._core_find
             value = find(key, MISSING)
-        except Unloaded:
-            self._load_snapshot()
+        except Unused:
+            self._begin_use()
             return self.find(key, default)
         if value is not MISSING:
             return value
@@ -169,8 +154,8 @@ class CacheAccess:
             outcome = store(key, value, ttl)
             if outcome != writes.usual_outcome:
                 writes.announce(outcome, None)
-        except Unloaded:
-            self._load_snapshot()
+        except Unused:
+            self._begin_use()
             return self.set(key, value, ttl)
         return True
 
@@ -184,8 +169,8 @@ class CacheAccess:
         try:
             remove = self._core_delete
             return remove(key, MISSING) is not MISSING
-        except Unloaded:
-            self._load_snapshot()
+        except Unused:
+            self._begin_use()
             return self.delete(key)
 
     def get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
@@ -302,7 +287,7 @@ class CacheAccess:
 
         def _delete(self, key: Any) -> Any: ...
 
-        def _load_snapshot(self) -> None: ...
+        def _begin_use(self) -> None: ...
 
     # The core's key for a caller's key.
     _adapt: Callable[[Any], Any]
@@ -354,7 +339,7 @@ class PrefixAccess:
             try:
                 find = self._find
                 stored = find(f"{self._prefix}{key!s}", MISSING)
-            except Unloaded:
+            except Unused:
                 stored = MISSING
             if stored is not MISSING:
                 if type(stored) is not Serialized:
@@ -378,7 +363,7 @@ class PrefixAccess:
             return MISSING
         try:
             stored = self._find(f"{self._prefix}{key!s}", MISSING)
-        except Unloaded:
+        except Unused:
             return MISSING
         try:
             return self._loads(stored) if type(stored) is Serialized else stored

@@ -123,7 +123,7 @@ class GroupCounts(NamedTuple):
     Attributes:
         name: empty for the keys of no group.
         hits, stale_hits: the look-ups that ended with a fresh value, and with a stale one.
-        puts: the values that ``set`` stored, other than with RESTORE.
+        puts: the values that ``set`` stored.
         load_seconds: the time spent in ``loads``.
         misses: the misses by cause, in the order of ``MissCause``.
     """
@@ -168,9 +168,9 @@ HIDDEN: Final = object()
 KEEP_TTL: Final = -1.0
 """As the ``ttl`` of ``set`` with SAME: keep the times that the entry has."""
 
-ANY, ABSENT, SAME, RESTORE = range(4)
+ANY, ABSENT, SAME = range(3)
 """Modes of ``set``: always; only if no fresh and current entry exists; only if the fresh and current value is
-``expected``, by identity; as ABSENT, without evicting, not for a key that is watched, and not breaking watches."""
+``expected``, by identity."""
 
 ALL, DEAD = range(2)
 """The scope of ``delete``: any entry, or only an entry that is stale or not current."""
@@ -183,7 +183,7 @@ MORE: Final = 4
 """The weight is still above ``max_weight``: the caller calls ``evict`` until it returns False."""
 COMPLETED: Final = 8
 """Watches were completed: the caller empties ``completed``."""
-PRESENT, CHANGED, OUTDATED, TOO_HEAVY, NO_ROOM = 16, 32, 64, 128, 256
+PRESENT, CHANGED, OUTDATED, TOO_HEAVY = 16, 32, 64, 128
 """The reasons for which a value was not stored."""
 
 
@@ -222,7 +222,7 @@ class Record(NamedTuple):
     seen: Seen | None
     tags: tuple[str, ...] = ()
     standing: int = 0
-    """The entry's region and uses with the policy "adaptive", as bits that ``set`` accepts."""
+    """The entry's region and uses with the policy "adaptive", as bits of the compiled core."""
     group: str = ""
     """The name of the entry's group; empty for the group without a name."""
 
@@ -232,7 +232,7 @@ class Counts(NamedTuple):
     ``hits`` by ``remove_value``.
 
     Attributes:
-        puts: values that ``set`` stored, other than with RESTORE.
+        puts: values that ``set`` stored.
         evicted_weight: the weights of the entries that left as EVICTED.
         causes: the misses by cause, in the order of ``MissCause``. Their sum is ``misses``.
     """
@@ -281,7 +281,7 @@ class Watch(Protocol):
     Attributes:
         seen: the words of the slot when the watch began; None without stamps.
         broken: the key was set, deleted or cleared since, other than by a ``set`` under this watch. Expiry, eviction,
-            ``touch``, RESTORE, DEAD, and values that were PRESENT, CHANGED or OUTDATED do not break a watch. A part may
+            ``touch``, DEAD, and values that were PRESENT, CHANGED or OUTDATED do not break a watch. A part may
             set it to True itself: a ``set`` under the watch that begins later is then refused.
         since: the moment at which the watch began.
         value: with ``wants_value``, the first value that was set, also if TOO_HEAVY; MISSING until then. It completes
@@ -298,15 +298,13 @@ class Watch(Protocol):
 
 
 class Scan(Protocol):
-    """A walk over the entries, until it is closed or dropped. It returns each entry that exists from start to end at
-    least once, possibly twice. ``step`` returns at most ``count`` further entries, and none at the end."""
+    """A walk over the entries. It returns each entry that exists from start to end at least once, possibly twice.
+    ``step`` returns at most ``count`` further entries, and none at the end."""
 
     def step(self, count: int) -> list[Record]: ...
 
     def keys(self, count: int) -> list[Any]:
         """Return the keys of a ``step``. Some of them may no longer have entries."""
-
-    def close(self) -> None: ...
 
 
 class Core(Protocol):
@@ -374,7 +372,6 @@ class Core(Protocol):
         removed: Removals | None = None,
         tags: tuple[TagName, ...] = (),
         since: int = 0,
-        standing: int = 0,
         group: str | None = None,
     ) -> int:
         """Store ``value`` at the young end, and return the outcome.
@@ -385,8 +382,7 @@ class Core(Protocol):
 
         Args:
             ttl: seconds > 0 until the entry is stale, None for never, or KEEP_TTL. Unless ``exact``, jitter shortens
-                it, by a factor drawn evenly from [1 - jitter, 1] and by ``max_jitter`` at most. With RESTORE it may be
-                <= 0: the entry has been stale for so long, and ``ttl + grace`` is > 0.
+                it, by a factor drawn evenly from [1 - jitter, 1] and by ``max_jitter`` at most.
             grace: seconds >= 0 from stale to expired.
             weight: 0 to MAX_WEIGHT; otherwise OverflowError.
             watch: store only if the watch is unbroken; otherwise the outcome is CHANGED. The caller closes the watch
@@ -399,7 +395,6 @@ class Core(Protocol):
             tags: distinct tags, which replace those of the entry. With SAME, the entry keeps its tags.
             since: the moment at which the computation of the value began; 0 if it does not matter. If a tag was dropped
                 after that moment, the value is OUTDATED, or CHANGED with a watch, whose begin is then the moment.
-            standing: with RESTORE, the standing of the entry in the snapshot.
             group: the name of the group of the entry: see ``group_by``. If None, the key decides, or the existing entry
                 keeps its group.
         """
@@ -470,14 +465,11 @@ class Core(Protocol):
         """Drop detached entries, then remove entries of dropped tags, and report each once. ``budget`` bounds the
         number of entries looked at. Return whether work is left."""
 
-    def scan(self, *, ordered: bool = False, start: float = 0.0) -> Scan:
-        """Walk over the entries; if ``ordered``, from the least to the most recently used. Eviction stays exact.
-
-        An entry that is used during an ordered walk may come again, at a later place. The reference core walks in the
-        order of the start, so there, no entry comes again. Raises RuntimeError if an ordered scan is in progress.
+    def scan(self, *, start: float = 0.0) -> Scan:
+        """Walk over the entries, in no order.
 
         Args:
-            start: the share of the entries, from 0.0 to 1.0, that a scan without an order leaves out, for samples.
+            start: the share of the entries, from 0.0 to 1.0, that the scan leaves out, for samples.
         """
 
     def keys(self, limit: int = maxsize) -> list[Any]:
@@ -548,11 +540,11 @@ class Core(Protocol):
     def use_stamps(self, stamps: Stamps | None, *, keep: bool) -> None:
         """Exchange the stamps. Unless ``keep``, detach all entries in the same step, as ``clear`` does."""
 
-    def gate(self, error: Callable[[], Exception] | None, thread: int = 0) -> None:
+    def gate(self, error: Callable[[], Exception] | None) -> None:
         """Shut the gate, or open it with None. While it is shut, a call that would read or write an entry raises
         ``error()``, and changes and counts nothing. Exceptions are a hit of ``find``, ``clear``, ``drain``,
-        ``advance``, ``len``, the calls whose names begin with ``count``, and the calls of the thread with the
-        identifier ``thread``. To close a core permanently, shut the gate first and then clear."""
+        ``advance``, ``len`` and the calls whose names begin with ``count``. To close a core permanently, shut the gate
+        first and then clear."""
 
     def before_fork(self) -> None:
         """Return when no step is in progress. Until ``after_fork``, no other thread begins one. One thread at a time

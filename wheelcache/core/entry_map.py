@@ -157,13 +157,6 @@ class EntryMap:
             entries.move_to_end(key)
         return entry
 
-    def has_room(self, key: Any, weight: int) -> bool:
-        """Return whether a value can be stored without an eviction."""
-        old = self.entries.get(key)
-        if old is None and self.size >= self._max_entries:
-            return False
-        return not weight <= self._max_weight < self.weight + weight - (0 if old is None else old.weight)
-
     def file(self, entry: Any, expires_at: float) -> int:
         """Put an entry into the wheel. Return WAKE if ``next_due`` became earlier, else 0."""
         self._filings += 1
@@ -340,17 +333,15 @@ class KeyScan:
     """A walk over a copy of the keys: see ``contract.Scan``.
 
     Args:
-        keys: the keys, copied in one step of the core. For a million keys, this takes 10 ms without an order, and up to
-            0.9 s in order of use.
+        keys: the keys, copied in one step of the core. For a million keys, this takes 10 ms.
         records_of: returns the records of the keys that still have entries, in one step.
     """
 
-    __slots__ = ("__weakref__", "_keys", "_records_of", "is_open")
+    __slots__ = ("_keys", "_records_of")
 
     def __init__(self, keys: list[Any], records_of: Callable[[list[Any]], list[Record]]) -> None:
         self._keys = iter(keys)
         self._records_of = records_of
-        self.is_open = True
 
     def step(self, count: int) -> list[Record]:
         # Skip keys without entries: an empty list would mean the end.
@@ -360,11 +351,4 @@ class KeyScan:
         return []
 
     def keys(self, count: int) -> list[Any]:
-        keys = list(islice(self._keys, count))
-        if not keys:
-            self.close()
-        return keys
-
-    def close(self) -> None:
-        self._keys = iter(())
-        self.is_open = False
+        return list(islice(self._keys, count))

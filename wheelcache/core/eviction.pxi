@@ -1,7 +1,7 @@
-# The eviction policies. All code that depends on the order of eviction is here, except the walk in that order, which is
-# in scans.pxi. LRU is a ring through index 0, whose ``younger`` is the least recently used entry. A hit under SIEVE or
-# CLOCK would set a bit instead, but would cost as much here, and both have fewer hits when popularity shifts. ADAPTIVE
-# is a duel of LRU and W-TinyLFU: see regions.pxi for the order, and duel.pxi for the choice.
+# The eviction policies. All code that depends on the order of eviction is here. LRU is a ring through index 0, whose
+# ``younger`` is the least recently used entry. A hit under SIEVE or CLOCK would set a bit instead, but would cost as much
+# here, and both have fewer hits when popularity shifts. ADAPTIVE is a duel of LRU and W-TinyLFU: see regions.pxi for the
+# order, and duel.pxi for the choice.
 
 cdef enum Policy:
     LRU
@@ -37,13 +37,9 @@ cdef inline void on_use(Map *map, uint32_t index, Entry *entry) noexcept:
     """Move an entry towards the young end after a hit or a new value."""
     if map.policy == LRU:
         if entry.younger != 0:
-            if unlikely(map.walk.turns is not NULL):
-                note_use(map, index, entry)
             unlink_use(&map.entries, entry)
             link_youngest(&map.entries, index, entry)
     else:
-        if unlikely(map.walk.turns is not NULL):
-            note_use(map, index, entry)
         order_use(&map.duel.order, index)
 
 
@@ -66,8 +62,6 @@ cdef void insert_adaptively(Map *map, uint32_t index, Entry *entry) noexcept:
         moved = next_to_probation(&duel.order)
         if moved == 0:
             break
-        if unlikely(map.walk.turns is not NULL):
-            note_use(map, moved, at(&map.entries, moved))
         to_probation(&duel.order, moved)
 
 
@@ -94,7 +88,7 @@ cdef void note_hit(Map *map, uint32_t index, Entry *entry, double now) noexcept:
 cdef void note_stored(Map *map, Entry *entry, double fresh_until, Write *write) noexcept:
     note_request(
         map, entry.hash, write.now, fresh_until, write.weight, UNCONTESTED if is_uncontested(write) else 0,
-        entry.fresh_until > write.now or write.mode == RESTORE,
+        entry.fresh_until > write.now,
     )
 
 
@@ -103,11 +97,9 @@ cdef void stored_adaptively(Map *map, uint32_t index, Entry *entry, double fresh
     cdef uint64_t spread = spread_of(&duel.sample, entry.hash)
     if is_uncontested(write):
         entry.flags |= UNCONTESTED
-    if write.mode == RESTORE:
-        restore_standing(&duel.order, index, write.standing)
     if not is_sampled(&duel.sample, spread):
         return
-    if entry.fresh_until > write.now or write.mode == RESTORE:
+    if entry.fresh_until > write.now:
         overwrite(duel, spread, write.now, fresh_until, write.weight, entry.flags & UNCONTESTED)
     else:
         access(duel, spread, write.now, fresh_until, write.weight, entry.flags & UNCONTESTED, False)

@@ -242,8 +242,6 @@ cdef bint move_down(Map *map, uint32_t index) noexcept:
     link_to(entries, index, entry.hash)[0] = to
     on_move(map, index, entry, to)
     move_timer(map, entry, to)
-    if map.walk.turns is not NULL:
-        move_turn(map, index, in_eviction_order(map, index), to)
     memcpy(target, entry, sizeof(Entry))
     entry.key = entry.value = NULL
     return True

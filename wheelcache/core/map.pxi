@@ -17,7 +17,6 @@ cdef struct Map:
     Curve *curve  # NULL in a small cache
     Past past
     KeyGroups groups
-    Walk walk
     uint64_t total_weight
     uint64_t max_weight
     Py_ssize_t max_entries  # -1 for no bound
@@ -79,8 +78,6 @@ cdef inline int unlink(Map *map, uint32_t index, Entry *entry, int cause, double
     if cause == EVICTED and weight:
         map.evicted_weight += weight
         map.evicted_carry += map.evicted_weight < weight
-    if unlikely(map.walk.turns is not NULL):
-        note_removal(map, index, in_eviction_order(map, index))
     on_remove(map, index, entry, cause)
     cancel(map, entry)
     remove_from_table(entries, index, entry)
@@ -113,8 +110,6 @@ cdef inline uint32_t insert_entry(Map *map, PyObject *key, PyObject *value, Py_h
         block_of(&map.entries, index).weights[index & (BLOCK - 1)] = 0
     add_to_table(&map.entries, index, entry)
     on_insert(map, index, entry)
-    if unlikely(map.walk.turns is not NULL):
-        note_insertion(&map.walk, index)
     return index
 
 
@@ -156,15 +151,6 @@ cdef inline void set_weight(Map *map, uint32_t index, uint64_t weight) noexcept:
         weights[index & (BLOCK - 1)] = weight
 
 
-cdef bint has_room_for(Map *map, uint32_t index, uint64_t weight) noexcept:
-    """Return whether a value can be restored without an eviction."""
-    if index == 0 and is_full(map):
-        return False
-    if weight > map.max_weight:
-        return True
-    return map.total_weight - (weight_of(&map.entries, index) if index else 0) + weight <= map.max_weight
-
-
 cdef bint evict_excess(Map *map, Py_ssize_t budget, Py_ssize_t most, double now, Gone *gone) noexcept:
     """Evict until the bounds hold. Return True if this takes more than ``budget`` evictions, or if memory ran out."""
     while 0 <= most < <Py_ssize_t>map.entries.count or map.total_weight > map.max_weight:
@@ -190,7 +176,7 @@ cdef int detach_all(Map *map) except -1:
     map.removals[CLEARED] += size
     map.total_weight = 0
     forget_tags(map)
-    end_scans(map)
+    map.epoch += 1
     empty_wheel(&map.wheel)
     return 0
 
@@ -201,11 +187,6 @@ cdef inline void forget_tags(Map *map) noexcept:
         PyDict_Clear(map.tags.by_name)
     map.tags.sweep = map.tags.sweeps_again = map.tags.compares = 0
     map.tags.due = INFINITY
-
-
-cdef void end_scans(Map *map) noexcept:
-    map.epoch += 1
-    end_walk(&map.walk)
 
 
 cdef Py_ssize_t drop_detached(Map *map, Py_ssize_t budget, Gone *gone) noexcept:
@@ -270,7 +251,7 @@ cdef void drop_entries(Map *map) noexcept:
     on_clear(map)
     map.total_weight = 0
     forget_tags(map)
-    end_scans(map)
+    map.epoch += 1
     empty_wheel(&map.wheel)
     while True:
         key = pop_last(map, &entries, &value)

@@ -21,7 +21,6 @@ from math import inf
 from random import Random
 from sys import getsizeof, maxsize
 from typing import Any, Final
-from weakref import ref
 
 from wheelcache import machine_clock, options
 from wheelcache.core.contract import (
@@ -34,11 +33,9 @@ from wheelcache.core.contract import (
     KEEP_TTL,
     MISSING,
     MORE,
-    NO_ROOM,
     NO_SAMPLE,
     OUTDATED,
     PRESENT,
-    RESTORE,
     SAME,
     STORED,
     TOO_HEAVY,
@@ -115,9 +112,7 @@ class PythonCore:
         self._watches = Watches()
         self._watched = self._watches.by_key
         self.completed: deque[Watch] = deque()
-        self._ordered_scan: Callable[[], KeyScan | None] = lambda: None
         self._gate_error: Callable[[], Exception] | None = None
-        self._gate_thread = 0
         self._count_from_zero()
         self._set_stamps(stamps)
         # The object; its node in the OrderedDict (three words); its dict entry (28 bytes, times 1.5); one float.
@@ -258,18 +253,11 @@ class PythonCore:
             self._check_gate()
             return self._watches.add(key, None if self._stamps is None else self._stamps.seen(slot), wants_value)
 
-    def scan(self, *, ordered: bool = False, start: float = 0.0) -> KeyScan:
+    def scan(self, *, start: float = 0.0) -> KeyScan:
         with self._lock:
             self._check_gate()
             entries = self._map.entries
-            if not ordered:
-                return KeyScan(list(islice(dict.keys(entries), int(start * len(entries)), None)), self._records_of)
-            scan = self._ordered_scan()
-            if scan is not None and scan.is_open:
-                raise RuntimeError("an ordered scan of this core is in progress")
-            scan = KeyScan(list(entries), self._records_of)
-            self._ordered_scan = ref(scan)
-            return scan
+            return KeyScan(list(islice(dict.keys(entries), int(start * len(entries)), None)), self._records_of)
 
     # Below: writing.
 
@@ -289,7 +277,6 @@ class PythonCore:
         removed: Removals | None = None,
         tags: tuple[TagName, ...] = (),
         since: int = 0,
-        standing: int = 0,
         group: str | None = None,
     ) -> int:
         now = self._clock()
@@ -312,7 +299,7 @@ class PythonCore:
                 live = self._live(key, now)
                 if watch is not None and watch.broken:
                     return CHANGED
-                if refusal := self._refusal(key, live, weight, mode, expected):
+                if refusal := self._refusal(live, mode, expected):
                     return refusal
                 if seen is not None and self._stamps is not None and self._stamps.is_outdated(slot, seen):
                     if watch is None and live is not None:
@@ -329,7 +316,7 @@ class PythonCore:
                 map_.next_due = min(map_.next_due, map_.tags.due)
                 if made is None:
                     return OUTDATED if watch is None else CHANGED
-            if self._watched and mode != RESTORE:
+            if self._watched:
                 outcome |= self._notify(key, value, watch, slot, seen)
             if weight > self._max_weight:
                 if seen is None and self._stamps is not None:
@@ -342,8 +329,7 @@ class PythonCore:
             entry = map_.store(key, value, fresh_until, expires_at, weight, now, removed, gone)
             if (made or entry.tags) and mode != SAME:
                 entry.tags = map_.tags.replace(entry.tags, made, key)
-            if mode != RESTORE:
-                self._puts += 1
+            self._puts += 1
             if self._tracks:
                 if self._stamps is not None:
                     self._stamps.stamp(entry, slot, seen)
@@ -472,9 +458,8 @@ class PythonCore:
                 self._map.detach_all()
             self._set_stamps(stamps)
 
-    def gate(self, error: Callable[[], Exception] | None, thread: int = 0) -> None:
+    def gate(self, error: Callable[[], Exception] | None) -> None:
         with self._lock:
-            self._gate_thread = thread
             self._gate_error = error
 
     def before_fork(self) -> None:
@@ -492,8 +477,6 @@ class PythonCore:
             self._count_from_zero()
             if self._stamps is not None:
                 self._stamps.forget_locks()
-            if (scan := self._ordered_scan()) is not None:
-                scan.close()
         self._fork = None
 
     def _locked(self, read: Callable[..., Any]) -> Callable[..., Any]:
@@ -531,7 +514,7 @@ class PythonCore:
 
     def _check_gate(self) -> None:
         error = self._gate_error
-        if error is not None and threading.get_ident() != self._gate_thread:
+        if error is not None:
             raise error()
 
     def _count_from_zero(self) -> None:
@@ -585,16 +568,12 @@ class PythonCore:
             found = map(self._map.entries.get, keys)
             return [self._record(entry) for entry in found if entry is not None]
 
-    def _refusal(self, key: Any, live: Any, weight: int, mode: int, expected: Any) -> int:
+    def _refusal(self, live: Any, mode: int, expected: Any) -> int:
         """Return the reason for which ``mode`` refuses a value, or 0. ``live`` is the fresh, current entry or None."""
         if mode == SAME:
             return 0 if live is not None and live.value is expected else CHANGED
         if mode != ANY and live is not None:
             return PRESENT
-        if mode == RESTORE:
-            if key in self._watches:
-                return CHANGED
-            return 0 if self._map.has_room(key, weight) else NO_ROOM
         return 0
 
     def _notify(self, key: Any, value: Any, watch: Watch | None, slot: int, seen: Seen | None) -> int:

@@ -282,22 +282,7 @@ cdef inline void order_move(Order *order, uint32_t index, uint32_t to) noexcept:
     place_at(order, place.younger).older = to
 
 
-cdef void restore_standing(Order *order, uint32_t index, uint32_t standing) noexcept:
-    """Give a new entry the region and the uses that it had in a snapshot."""
-    cdef Place *place = place_at(order, index)
-    if standing:
-        place.flags |= standing & UNCONTESTED
-        set_uses(order, place, standing >> USES_SHIFT & 15)
-    if standing & IN_MAIN:
-        leave_region(order, index, place)
-        if standing & IN_PROTECTED:
-            link_to_protected(order, index, place)
-            fit_protected(order)
-        else:
-            link_to_probation(order, index, place)
-
-
 cdef inline uint32_t standing_of(Order *order, uint32_t index) noexcept:
-    """Return the region and the uses of an entry, for a snapshot."""
+    """Return the region and the uses of an entry."""
     cdef Place *place = place_at(order, index)
     return place.flags & STANDING | uses_of(order, place) << USES_SHIFT

@@ -128,14 +128,6 @@ cdef list watches_on(WatchTable *table, object key, Py_hash_t hash):
     return watches
 
 
-cdef bint is_watched(list watches) noexcept:
-    cdef Watch watch
-    for watch in watches:
-        if watch.place is not NULL:
-            return True
-    return False
-
-
 cdef void break_watches(list watches, Watch under) noexcept:
     """Break the watches, except ``under``, without completing them."""
     cdef Watch watch

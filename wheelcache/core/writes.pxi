@@ -17,7 +17,6 @@ cdef struct Write:
     uint64_t stamp
     PyObject *tags  # a tuple of pairs (name, slot); NULL without tags
     uint64_t since
-    uint32_t standing  # with RESTORE
     PyObject *group  # bytes; NULL if the key decides
 
 
@@ -78,12 +77,6 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
                 return CHANGED
         elif is_there:
             return PRESENT
-        if write.mode == RESTORE:
-            if watches is not None and is_watched(watches):
-                return CHANGED
-            if not has_room_for(map, index, write.weight):
-                return NO_ROOM
-            watches = None
     if write.has_seen and map.stamps.given:
         is_outdated = load_word(&map.stamps.table[write.slot]) != write.stamp or is_committing(&map.stamps, write.slot)
         if is_outdated and map.stamps.written:
@@ -161,7 +154,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         set_group_number(entries, index, group)
     if unlikely(write.group is not NULL):
         set_group_number(entries, index, group_of_key(&map.groups, write.key, <bytes>write.group))
-    map.groups.puts[group_number(entries, index)] += write.mode != RESTORE
+    map.groups.puts[group_number(entries, index)] += 1
     on_stored(map, index, entry, fresh_until, write)
     note_tracked(entries, index, entry)
     if unlikely(held is not NULL or entry.flags & HAS_TAGS) and write.mode != SAME:
@@ -266,16 +259,6 @@ cdef int check_time(double now, double interval) except -1:
             f"clock must return seconds at which floats can tell intervals of {interval:g} s apart, "
             f"at most {interval * LATEST_TICKS:g}, not {now!r}"
         )
-    return 0
-
-
-cdef int begin_walk(Map *map, PyObject *scan) except -1:
-    cdef uint32_t size = max(map.entries.capacity, <uint32_t>1)
-    # The system maps zeroed memory only when it is used, so this is fast for a million entries, too.
-    map.walk.turns = <Turn *>PyMem_RawCalloc(size, sizeof(Turn))
-    if map.walk.turns is NULL:
-        raise MemoryError
-    map.walk.size, map.walk.scan, map.walk.cursor = size, scan, oldest(map)
     return 0
 
 

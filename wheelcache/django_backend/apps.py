@@ -1,4 +1,4 @@
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -9,10 +9,8 @@ from django.conf import settings
 from django.core import checks
 from django.utils.module_loading import import_string
 
-from wheelcache.runtime.exit_signals import exit_on_sigterm
-
-IN_MEMORY: Final = "wheelcache.django_backend.WheelCache"
-"""The backend that has no client, so that a site with it alone loads no part of ``near_cache``."""
+WITHOUT_CLIENT: Final = ("wheelcache.django_backend.WheelCache", "wheelcache.django_backend.HostCache")
+"""The backends that have no client, so that a site with them alone loads no part of ``near_cache``."""
 
 PARTS_OF_DJANGO_REDIS: Final = (
     *("django_redis.client", "django_redis.pool"),
@@ -22,7 +20,7 @@ PARTS_OF_DJANGO_REDIS: Final = (
 
 
 class WheelCacheConfig(AppConfig):
-    """The system checks, the permissions of the dashboard, and the handlers that only the main thread can install.
+    """The system checks and the permissions of the dashboard.
 
     The cache backend and the dashboard also work without this app.
     """
@@ -39,8 +37,6 @@ class WheelCacheConfig(AppConfig):
         checks.register(_check("check_table"), checks.Tags.database)
         for alias in settings.CACHES.values():
             _import_backend(alias["BACKEND"])
-        if any(_snapshots(alias.get("OPTIONS")) for alias in settings.CACHES.values()):
-            exit_on_sigterm()
 
 
 @cache
@@ -65,14 +61,10 @@ def _import_backend(path: str) -> None:
     # An error is reported at the first use.
     with suppress(ImportError):
         import_string(path)
-        if path == IN_MEMORY:
+        if path in WITHOUT_CLIENT:
             return
         from wheelcache.near_cache.outage_rule import CLIENT_PACKAGES
         from wheelcache.near_cache.socket_options import DJANGO_REDIS
 
         for package in (*CLIENT_PACKAGES.get(path, ()), *(PARTS_OF_DJANGO_REDIS if path == DJANGO_REDIS else ())):
             import_module(package)
-
-
-def _snapshots(options: object) -> bool:
-    return isinstance(options, Mapping) and options.get("SNAPSHOT") is not None

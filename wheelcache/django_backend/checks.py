@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from stat import S_ISDIR
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -21,11 +21,14 @@ from wheelcache.django_backend import shared_state
 from wheelcache.django_backend.aliases import wheel_caches
 from wheelcache.django_backend.csrf_tokens import record_tokens
 from wheelcache.django_backend.database_bus import TABLE, written_alias
+from wheelcache.django_backend.host import HostCache
 from wheelcache.django_backend.pages import COMPANION
 from wheelcache.django_backend.site_settings import GUARD, dashboard_guard
 from wheelcache.django_backend.tiered import TieredCache
+from wheelcache.errors import FileUnusable
 from wheelcache.observability.stats_log import report_core
-from wheelcache.option_table import DJANGO, DJANGO_TIERED
+from wheelcache.option_table import DJANGO_TIERED
+from wheelcache.runtime.private_files import check_private
 
 READS_EVERY_SESSION: Final = "django.contrib.auth.middleware.LoginRequiredMiddleware"
 L1_TIMEOUT: Final = DJANGO_TIERED["L1_TIMEOUT"].default
@@ -35,8 +38,8 @@ def check_locations(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Report aliases that have one LOCATION but different OPTIONS: they look as if they shared entries, but do not."""
     stores: defaultdict[str, dict[Any, list[str]]] = defaultdict(dict)
     for alias, cache in wheel_caches():
-        # The entries of a TieredCache are those of its L2.
-        if not isinstance(cache, TieredCache):
+        # The entries of a TieredCache are those of its L2. The caches of the machine share theirs by LOCATION.
+        if not isinstance(cache, TieredCache | HostCache):
             stores[cache.location].setdefault(cache.store, []).append(alias)
     return [
         checks.Warning(
@@ -82,23 +85,25 @@ def check_shared_state(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-def check_snapshots(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report caches that would load each other's snapshots, which are distinguished by the names of the caches."""
-    stores: defaultdict[tuple[str, Path], dict[Any, list[str]]] = defaultdict(dict)
+def check_host_folders(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report folders of host caches that this user cannot use. Creates none: the command may run as another user."""
+    found: list[CheckMessage] = []
     for alias, cache in wheel_caches():
-        engine = cache.store.cache
-        if engine.keeper is not None:
-            stores[engine.name, engine.keeper.directory].setdefault(cache.store, []).append(alias)
-    return [
-        checks.Error(
-            f"The caches {' and '.join(repr(names[0]) for names in by_store.values())} do not share their entries, but "
-            f"would load each other's from {directory}, since both are called {name!r}.",
-            hint="Give them different LOCATIONs, or different SNAPSHOT directories.",
-            id="wheelcache.E001",
-        )
-        for (name, directory), by_store in stores.items()
-        if len(by_store) > 1
-    ]
+        if isinstance(cache, HostCache):
+            try:
+                folder = cache.store.find_folder()
+                check_private(folder, folder.lstat(), S_ISDIR, "a directory, not a link to one")
+            except FileNotFoundError:
+                continue
+            except FileUnusable as error:
+                found.append(
+                    checks.Warning(
+                        f"The cache {alias!r} is empty for this user: {error}.",
+                        hint="Run all processes of the site as one user, or set another LOCATION.",
+                        id="wheelcache.W011",
+                    )
+                )
+    return found
 
 
 def check_misplaced_options(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -111,7 +116,7 @@ def check_misplaced_options(app_configs: Any, **kwargs: Any) -> list[CheckMessag
         )
         for alias, cache in wheel_caches()
         for option in settings.CACHES[alias]
-        if option in (DJANGO_TIERED if isinstance(cache, TieredCache) else DJANGO)
+        if option in cache.store.options
     ]
 
 
@@ -307,7 +312,7 @@ def check_transactions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 CHECKS: Final = (
     check_locations,
-    check_snapshots,
+    check_host_folders,
     check_misplaced_options,
     check_coherence,
     check_unnamed,

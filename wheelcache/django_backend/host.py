@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from functools import partial
+from os.path import isabs
+from pathlib import Path
 from typing import Any, ClassVar
 
 from wheelcache.cache import Cache
@@ -14,27 +16,33 @@ from wheelcache.django_backend.site_settings import aliases_of, site_identity
 from wheelcache.django_backend.stores import Store, codec_of, store_for
 from wheelcache.host_cache.host_core import is_storable
 from wheelcache.host_cache.hosted_cache import HostedCache, PythonAccess
-from wheelcache.host_cache.place import Place, folder_of, is_test_process
+from wheelcache.host_cache.place import Place, check_location, folder_of, test_process
 from wheelcache.leases.locks import MachineLocks
 from wheelcache.option_table import DJANGO_HOST as OPTIONS
 from wheelcache.option_table import Options
 
 
 class HostStore(Store):
-    """The entries of a host cache, as this process uses them."""
+    """The entries of a host cache, as this process uses them.
 
-    __slots__ = ("_find_place", "_max_size")
+    Attributes:
+        find_folder: returns the folder of the entries.
+    """
+
+    __slots__ = ("_identity", "_max_size", "find_folder")
 
     options: ClassVar[Options] = OPTIONS
 
-    def __init__(self, location: str, checked: Mapping[str, Any], identity: str) -> None:
-        self._find_place = partial(_find_place, location, identity)
+    def __init__(self, location: str, name: str, checked: Mapping[str, Any], identity: str) -> None:
+        check_location(location, checked["max_size"])
+        self._identity = identity
+        self.find_folder = partial(_folder, location, identity)
         self._max_size = checked["max_size"]
-        super().__init__(location or "default", checked, None)
+        super().__init__(name, checked, None)
         self.keeps_atoms = False
 
     def _make_cache(self, arguments: dict[str, Any]) -> Cache:
-        return HostedCache(self._find_place, self._max_size, **arguments)
+        return HostedCache(lambda: Place(self.find_folder()), self._max_size, **arguments)
 
     def _make_codec(self, serializer: str) -> Codec:
         if serializer == "reference":
@@ -45,25 +53,32 @@ class HostStore(Store):
         return codec_of(serializer, is_storable)
 
     def _make_locks(self, name: str, checked: Mapping[str, Any]) -> MachineLocks:
-        return MachineLocks(f"django {name}")
+        # The LOCATION of another site may have the same name.
+        return MachineLocks(self._identity)
 
 
 class HostCache(PythonAccess, WheelCache):
     """Django's cache API on the entries that all workers of the machine share: see ``host_cache``.
 
     An absolute path as LOCATION is the folder of the entries. Any other LOCATION is a name, as for ``LocMemCache``.
-    Without one, the alias is the name.
+    Otherwise, the alias is the name.
     """
 
+    store: HostStore
+
     def _find_store(self, location: str, params: dict[str, Any]) -> HostStore:
-        identity = f"{site_identity('host')} {location or ' '.join(aliases_of(location, params)[:1])}"
-        return store_for(
-            location, params, OPTIONS, lambda location, checked: HostStore(location, checked, identity), identity
-        )
+        alias = next(iter(aliases_of(location, params)), "default")
+        identity = f"{site_identity('host')} {location or alias}"
+        name = location if location and not isabs(location) else alias
+
+        def make(location: str, checked: Mapping[str, Any]) -> HostStore:
+            return HostStore(location, name, checked, identity)
+
+        return store_for(location, params, OPTIONS, make, identity)
 
 
-def _find_place(location: str, identity: str) -> Place:
+def _folder(location: str, identity: str) -> Path:
     """Return the folder of a host cache. During tests, each process has its own."""
     test_state = getattr(sys.modules.get("django.test.utils"), "_TestState", None)
-    is_test = is_test_process(is_testing=hasattr(test_state, "saved_data"))
-    return Place(folder_of(location, identity, is_test=is_test))
+    tests = test_process(is_testing=hasattr(test_state, "saved_data"), number=0)
+    return folder_of(location, identity, tests)

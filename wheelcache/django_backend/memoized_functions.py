@@ -34,6 +34,7 @@ from wheelcache.layers.in_transaction import InTransaction
 from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.memoize import (
     Arguments,
+    Group,
     Groups,
     Memoizer,
     TagsOf,
@@ -154,7 +155,8 @@ _process: Final = secrets.token_hex(8)
 def _place_of(name: str, shown: str, settings: _Settings, has_previous: bool) -> _InMemory | _Elsewhere:
     backend = caches[settings.alias]
     if isinstance(backend, WheelCache) and not backend.has_store:
-        return _InMemory(backend, name, shown, settings, has_previous)
+        kind = _OnMachine if backend.store.cache.has_shared_entries else _InMemory
+        return kind(backend, name, shown, settings, has_previous)
     takes_tags = isinstance(backend, WheelCache) or settings.tags_of is None
     if not ((settings.policy is PLAIN and takes_tags) or isinstance(backend, DummyCache)):
         raise ImproperlyConfigured(
@@ -180,21 +182,25 @@ class _InMemory:
         store = backend.store
         self._in_transaction = backend._in_transaction
         self._cache, self._codec = store.cache, store.codec
-        self._shown = shown
+        self._name, self._shown = name, shown
         self._has_previous = has_previous
         self._tags_of = settings.tags_of
         self._policy = settings.policy.with_fill_grace(backend._fill_grace(f"memoize.{name}"))
         self._tag_names = backend._tag_names
         self._ttl = backend.default_timeout if settings.timeout is DEFAULT_TIMEOUT else settings.timeout
         version = backend.version if settings.version is None else settings.version
-        self._group = self._cache.engine.add_group(f"{backend.key_prefix}:{version}:{name}")
+        self._group = self._named_group(f"{backend.key_prefix}:{version}:{name}")
         self.group = self._group.name
-        self.find: Callable[[Any, Any], Any] = (
+        self._find: Callable[[Any, Any], Any] = (
             self._cache.find if self._in_transaction is None else self._in_transaction.find_value
         )
+        self.find = self._find
         self.restore: Callable[[Any], Any] = self._codec.loads
         self._loads = self._cache.engine.loads()
         self.get, self.aget = self._loads.get, self._loads.aget
+
+    def _named_group(self, name: str) -> Group:
+        return self._cache.engine.add_group(name)
 
     def key(self, made: tuple[Any, ...]) -> tuple[Any, ...]:
         return _key(self.group, made, self._shown)
@@ -205,7 +211,7 @@ class _InMemory:
         loads, ttl, policy, key = self._loads, self._ttl, self._policy, self.key(made)
         is_alone = options.expires_now(ttl)
         if key is not made and not is_alone:
-            found = self.find(key, MISSING)
+            found = self._find(key, MISSING)
         found = self._value(key, found)
         if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
             return found, None
@@ -260,6 +266,21 @@ class _InMemory:
         self._group.delete()
 
 
+class _OnMachine(_InMemory):
+    """The values of one function in a ``HostCache``: under keys that are the same in all processes."""
+
+    def __init__(self, backend: WheelCache, name: str, shown: str, settings: _Settings, has_previous: bool) -> None:
+        super().__init__(backend, name, shown, settings, has_previous)
+        # The arguments themselves are no key.
+        self.find = find_nothing
+
+    def _named_group(self, name: str) -> Group:
+        return Group(name + _owner_of(self._name), self._cache.engine.drop_group)
+
+    def key(self, made: tuple[Any, ...]) -> tuple[Any, ...]:
+        return self.group, _digest(text_of(_key(self.group, made, self._shown)[1:], self._shown))
+
+
 class _Elsewhere:
     """The values of one function in any other cache: under strings, which contain a version for ``clear``."""
 
@@ -271,10 +292,7 @@ class _Elsewhere:
         self._shown = shown
         self._settings = settings
         self._has_previous = has_previous
-        # Another process may give an ambiguous name, or one of its own script, to another function.
-        is_portable = _names.is_portable((name,)) and not name.startswith("__main__.")
-        owner = "" if is_portable else f"{_process} {os.getpid()}"
-        self._start = f"memoize.{_digest(name + owner)}"
+        self._start = f"memoize.{_digest(name + _owner_of(name))}"
 
     @property
     def _backend(self) -> Any:
@@ -360,6 +378,13 @@ class _Elsewhere:
 
     def _key_in_cache(self, made: Any, key: Any) -> str:
         return f"{self._start}.{made}.{_digest(text_of(key[1:], self._name))}"
+
+
+def _owner_of(name: str) -> str:
+    """Return the process to which the values of a function belong; empty if all processes share them."""
+    # Another process may give an ambiguous name, or one of its own script, to another function.
+    is_portable = _names.is_portable((name,)) and not name.startswith("__main__.")
+    return "" if is_portable else f"{_process} {os.getpid()}"
 
 
 @cache

@@ -1,9 +1,8 @@
 """Finds uses of a cache that need a store shared by all workers: sessions, rate limits, and many packages of others.
 
-Each process has its own entries of a ``WheelCache``. ``COHERENCE`` notifies the processes of a machine that an entry
-has changed, but does not pass on the new value. That is enough if the value is also stored elsewhere, as the sessions
-of ``cached_db`` are in the database. A counter or a session that is stored in the cache alone needs a store that all
-workers share.
+Each process has its own entries of a ``WheelCache``. The workers of a machine share those of a ``HostCache``.
+``COHERENCE`` notifies the processes of a machine that an entry has changed, but does not pass on the new value. That is
+enough if the value is also stored elsewhere, as the sessions of ``cached_db`` are in the database.
 
 Some packages refuse ``LocMemCache``, by its class or its path, and do not know this package's caches. ``PACKAGES`` has
 those that use Django's cache. Others, such as celery-once and django-cacheops, have a connection to Redis of their own.
@@ -21,6 +20,7 @@ from django.core.cache import caches
 from django.core.cache.backends.locmem import LocMemCache
 
 from wheelcache.django_backend.backend import WheelCache
+from wheelcache.django_backend.host import HostCache
 from wheelcache.django_backend.tiered import TieredCache
 
 SESSIONS: Final = "django.contrib.sessions.backends.cache"
@@ -29,7 +29,7 @@ AXES_CACHE_HANDLER: Final = "axes.handlers.cache.AxesCacheHandler"
 
 SHARED: Final = "the alias of a TieredCache over Redis, Valkey or memcached, or of one of these itself"
 AT_ONCE: Final = "SESSION_ENGINE 'django.contrib.sessions.backends.db', or a cache without copies for this purpose"
-COHERENCE: Final = "Set 'COHERENCE': 'host' in the OPTIONS of this cache, if all workers are on this machine; or set"
+HERE: Final = "Make this cache a HostCache, if all workers are on this machine; or"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ class Use:
         if self.alias not in settings.CACHES:
             return True
         cache = caches[self.alias]
-        if not isinstance(cache, WheelCache):
+        if not isinstance(cache, WheelCache) or isinstance(cache, HostCache):
             return True
         if isinstance(cache, TieredCache):
             second_level = caches[settings.CACHES[self.alias]["OPTIONS"]["L2"]]
-            return not isinstance(second_level, WheelCache | LocMemCache)
+            return isinstance(second_level, HostCache) or not isinstance(second_level, WheelCache | LocMemCache)
         return self.coherence_is_enough and cache.store.cache.engine.reports_writes
 
 
@@ -106,9 +106,7 @@ class Package:
     def _hint(self) -> str:
         name = "".join([*self.setting[:1], *(f"[{key!r}]" for key in self.setting[1:])])
         change = f"{name} to {SHARED}" if name else f"the name 'default' in CACHES for {SHARED.partition(' of ')[2]}"
-        if self.coherence_is_enough:
-            return f"{COHERENCE} {change}."
-        return f"{'Set' if name else 'Use'} {change}."
+        return f"{HERE} {'set' if name else 'use'} {change}."
 
 
 def _setting(name: str, *keys: str, default: Any = None) -> Any:
@@ -261,15 +259,14 @@ def uses() -> Iterator[Use]:
             "Sessions are only in",
             sessions,
             "a visitor is logged out and loses the data of the session whenever another worker answers",
-            f"Set SESSION_ENGINE to {CACHED_DB!r} and 'COHERENCE': 'host' in the OPTIONS of this cache, if all workers "
-            f"are on this machine; or set SESSION_CACHE_ALIAS to {SHARED}.",
+            f"{HERE} set SESSION_CACHE_ALIAS to {SHARED}.",
         )
     elif settings.SESSION_ENGINE == CACHED_DB:
         yield Use(
             "Sessions are read from",
             sessions,
             "a worker continues with an old session, and changes to it by other workers are lost",
-            f"{COHERENCE} SESSION_CACHE_ALIAS to {SHARED}.",
+            f"{HERE} set SESSION_CACHE_ALIAS to {SHARED}.",
             coherence_is_enough=True,
         )
     for package in PACKAGES:

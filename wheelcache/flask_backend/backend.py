@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import inf
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from flask import Flask
@@ -31,7 +30,6 @@ from wheelcache.loading.policy import PLAIN, load_policy
 from wheelcache.loading.request import Kept, LoadRequest, Unstored
 from wheelcache.option_table import FLASK as OPTIONS
 from wheelcache.option_table import Options
-from wheelcache.runtime.exit_signals import exit_on_sigterm
 
 R = TypeVar("R")
 
@@ -109,9 +107,6 @@ class WheelCache(EngineBackend):
         with naming(given["name"]):
             backend = cls(**given)
         backend.register_teardowns(app)
-        if backend.engine.keeper is not None:
-            _check_snapshots(app, backend.engine)
-            exit_on_sigterm()
         warn_of_sessions(app)
         return backend
 
@@ -185,17 +180,3 @@ class WheelCache(EngineBackend):
 
     def _cache_key(self, key: str) -> str:
         return key if type(key) is str and not self._prefix else f"{self._prefix}{key}"
-
-
-def _check_snapshots(app: Flask, cache: Cache) -> None:
-    """Check that no two caches share their snapshots, which are distinguished by the names of the caches."""
-    others = [each.engine for each in app.extensions.get("cache", {}).values() if isinstance(each, WheelCache)]
-    if any(_snapshots_of(each) == _snapshots_of(cache) for each in others):
-        raise ValueError(
-            f"name must be different for each cache of an app with the same snapshot directory, not {cache.name!r} "
-            "for two of them: each would load the other's snapshots"
-        )
-
-
-def _snapshots_of(cache: Cache) -> tuple[str, Path | None]:
-    return cache.name, None if cache.keeper is None else cache.keeper.directory

@@ -36,7 +36,7 @@ def wheelcache(context: click.Context) -> None:
     # All arguments are passed on, as they were given.
     parser = ArgumentParser(prog=context.command_path, description=command_line.DESCRIPTION)
     command_line.add_commands(parser)
-    framework = command_line.Framework(_caches, lambda name: name, "snapshot", _explain)
+    framework = command_line.Framework(_caches, lambda name: name, _explain)
     try:
         command_line.run(vars(parser.parse_args(context.args)), framework, sys.stdout)
     except CommandFailed as reason:

@@ -477,6 +477,6 @@ def warn_of_sessions(app: Flask) -> None:
         logger.warning(
             "Flask-Session keeps the sessions of the app %r in a cache that the worker processes do not share: with "
             "more than one worker, a visitor is logged out whenever another one answers. Set SESSION_CACHELIB to a "
-            "TieredCache over Redis, Valkey or memcached, or to one of these itself.",
+            "HostCache, if all workers are on this machine, or to a TieredCache over Redis, Valkey or memcached.",
             app.name,
         )

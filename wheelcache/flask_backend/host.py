@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from flask import Flask
 from wheelcache import options
 from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.flask_backend.backend import WheelCache
-from wheelcache.flask_backend.engine_backend import check_known, checked_options, naming
+from wheelcache.flask_backend.engine_backend import check_known, checked_options, naming, warn_of_sessions
 from wheelcache.host_cache.host_core import is_storable
 from wheelcache.host_cache.hosted_cache import HostedCache, PythonAccess
-from wheelcache.host_cache.place import Place, folder_of, is_test_process
+from wheelcache.host_cache.place import Place, check_location, folder_of, test_process
 from wheelcache.option_table import FLASK_HOST as OPTIONS
+
+_numbers = count()
 
 POSITIONAL = ("max_entries", "default_timeout", "ignore_delete_many_errors")
 
@@ -39,7 +42,11 @@ class HostCache(PythonAccess, WheelCache):
 
     def __init__(self, identity: str = "", *, is_testing: bool = False, **given: Any) -> None:
         checked = checked_options(OPTIONS, given)
-        find_place = partial(_find_place, checked["location"], f"flask {identity} {checked['location']}", is_testing)
+        check_location(checked["location"], checked["max_size"])
+        # As each app of a test would have a SimpleCache of its own.
+        number = next(_numbers) if is_testing else 0
+        name = f"flask {identity} {checked['location']}"
+        find_place = partial(_find_place, checked["location"], name, is_testing, number)
         with OPTIONS.in_errors():
             engine = HostedCache(find_place, checked["max_size"], **OPTIONS.for_engine(checked))
         self._use_engine(engine, checked, OPTIONS)
@@ -62,11 +69,12 @@ class HostCache(PythonAccess, WheelCache):
         with naming(given["name"]):
             backend = cls(identity, is_testing=app.testing, **given)
         backend.register_teardowns(app)
+        warn_of_sessions(app)
         return backend
 
     def is_of_this_process(self) -> bool:
         return False
 
 
-def _find_place(location: str, identity: str, is_testing: bool) -> Place:
-    return Place(folder_of(location, identity, is_test=is_test_process(is_testing=is_testing)))
+def _find_place(location: str, identity: str, is_testing: bool, number: int) -> Place:
+    return Place(folder_of(location, identity, test_process(is_testing=is_testing, number=number)))

@@ -57,42 +57,9 @@ from wheelcache.core.contract import (
     TagName,
     Times,
 )
-from wheelcache.host_cache.claims import Claim, Claims
+from wheelcache.host_cache import statements as sql
+from wheelcache.host_cache.claims import Claims
 from wheelcache.host_cache.host_file import HostFile
-from wheelcache.host_cache.statements import (
-    ADD,
-    ANY_DROPPED,
-    BOUNDS,
-    DELETE,
-    DELETE_VALUE,
-    DROPPED,
-    DUE_STEP,
-    ENTRY,
-    EVICT,
-    FILL,
-    FILL_FLOOR,
-    FILL_UNDROPPED,
-    FIND,
-    FLOOR,
-    KEYS,
-    LAST_TAGGED,
-    MOMENT,
-    NEWEST_DROP,
-    NEXT_ROWS,
-    PUT,
-    PUT_UNDROPPED,
-    RAISE_DROP,
-    RAISE_FLOOR,
-    REMOVE_DROPPED,
-    REMOVE_DUE,
-    REPLACE,
-    REPLACE_WITH_TTL,
-    STATE,
-    TIMES,
-    TOUCH,
-    TOUCH_FOREVER,
-    USE,
-)
 from wheelcache.machine_clock import moment
 
 LANES: Final = 16_384
@@ -125,6 +92,8 @@ class HostWatch:
     def __init__(self, core: HostCore, key: Any, inner: Any) -> None:
         self.key = key
         self.inner = inner
+        # The first use may create the file, which holds no value of an earlier computation.
+        core.file.open()
         self.since = moment()
         self.seen: Seen | None = None
         self.value = MISSING
@@ -172,11 +141,15 @@ class HostCore:
         interval: float,
         clock: Any,
     ) -> None:
-        self.file = HostFile(find_place, name, max_bytes, max_entries or maxsize)
+        self.file = HostFile(find_place, sql.schema(max_bytes, max_entries or maxsize), name, self._check_gate)
         self.file.opened = self._begin_ticks
-        self.claims = Claims(self.file)
         self.wake: Callable[[], object] = bool
+        self._gate_error: Callable[[], Exception] | None = None
+        self.claims = Claims(self.file)
+        self.max_bytes = max_bytes
         self._largest = max_bytes // 8
+        self._max_entries = max_entries or maxsize
+        self._bounds = [max_bytes, self._max_entries]
         self._local: Any = CoreClass(
             max_entries=1,
             max_weight=None,
@@ -199,12 +172,12 @@ class HostCore:
         )
         self.miss_cause, self.sample = local.miss_cause, local.sample
         self.group_by, self.group_name, self.groups = local.group_by, local.group_name, local.groups
-        self.use_clock, self.use_stamps, self.gate = local.use_clock, local.use_stamps, local.gate
+        self.use_clock, self.use_stamps = local.use_clock, local.use_stamps
         # Called with the name of a write, the moment of the write before it, and its own: for transactions.
         self.note: Callable[[Any, int, int], object] | None = None
         self._notes_uses = False
         self._used: dict[Any, None] = {}
-        self._janitor: Claim | None = None
+        self._janitor, self._is_janitor = self.claims.on(JANITOR), False
         self._next_tick = inf
         self._swept = self._sweeps = self._swept_to = 0
         self._evicted_before: int | None = None
@@ -214,7 +187,7 @@ class HostCore:
 
     def find(self, key: Any, default: Any = None) -> Any:
         name = key if type(key) is str and key.isascii() else name_of(key)
-        row = self.file.read(FIND, (name,))
+        row = self.file.read(sql.FIND, (name,))
         if row is None or row[1] <= self.now():
             return default
         self.count_hit(key)
@@ -224,12 +197,12 @@ class HostCore:
         return Serialized(value) if type(value) is bytes else value
 
     def times(self, key: Any) -> Times | None:
-        row = self.file.read(TIMES, (name_of(key),))
+        row = self.file.read(sql.TIMES, (name_of(key),))
         return None if row is None else Times(row[0], row[1], True)
 
     def peek(self, key: Any, *, use: bool = False) -> Record | None:
         name = name_of(key)
-        row = self.file.read(ENTRY, (name,))
+        row = self.file.read(sql.ENTRY, (name,))
         if row is None:
             return None
         if use and self._notes_uses and len(self._used) < MOST_USES:
@@ -244,7 +217,33 @@ class HostCore:
         return self._state()[0]
 
     def _state(self) -> tuple[int, int, int, int, int]:
-        return self.file.read(STATE) or (0, 0, 0, maxsize, maxsize)
+        # Never an error: a ``repr`` needs it.
+        return (self.file.read(sql.STATE) if self._gate_error is None else None) or (0, 0, 0, *self._bounds)
+
+    def own_part(self) -> tuple[int, int]:
+        """Return the entries and their weight that count among the figures of this process: all, if it is the janitor,
+        so that the sums over all processes are true."""
+        size, entries, *_ = self._state() if self._is_janitor else (0, 0)
+        return entries, size
+
+    # The gate.
+
+    def gate(self, error: Callable[[], Exception] | None) -> None:
+        self._gate_error = error
+        self._local.gate(error)
+        if error is not None:
+            # An open file is used without a check.
+            self.file.close()
+            self.claims.close()
+
+    @property
+    def is_shut(self) -> bool:
+        return self._gate_error is not None
+
+    def _check_gate(self) -> None:
+        error = self._gate_error
+        if error is not None:
+            raise error()
 
     # Writing.
 
@@ -264,41 +263,42 @@ class HostCore:
         removed: Removals | None = None,
         tags: tuple[TagName, ...] = (),
         since: int = 0,
-        standing: int = 0,
         group: str | None = None,
     ) -> int:
         name = key if type(key) is str and key.isascii() else name_of(key)
         stored = value if type(value) is Serialized else storable(value)
         text = json.dumps([tag for tag, _ in tags]) if tags else None
         size = ROW_BYTES + 2 * len(name) + (len(stored) if type(stored) in SIZED else 8) + len(text or "")
-        if size > self._largest:
-            if watch is None:
-                self.delete(key)
-            return TOO_HEAVY
         now = self.now()
+        if size > self._largest:
+            return self._without_older(key, name, now, mode, expected, watch)
+        if size > sql.EVICTED_TOGETHER * ROW_BYTES:
+            self._make_room(size)
         if ttl is None or ttl == KEEP_TTL:
             fresh = gone = inf
             due = None
         else:
             fresh = now + (ttl if exact else ttl - min(ttl * self._jitter, self._max_jitter) * self._random())
             gone = fresh + grace
-            due = int(gone) // DUE_STEP
+            # Without the jitter: the next write, if its jitter is larger, does not have to move the row in the index.
+            due = int(now + ttl + grace) // sql.DUE_STEP
         row = moment(), name, stored, fresh, gone, due, lane_of(name), size, text
         refusal = CHANGED
         if mode == ANY and watch is None and not (tags and since):
-            written = self.file.write(PUT[self._notes_uses], row)
+            written = self.file.write(sql.PUT[self._notes_uses], row)
         elif mode == SAME:
-            statement = REPLACE if ttl == KEEP_TTL else REPLACE_WITH_TTL
+            statement = sql.REPLACE if ttl == KEEP_TTL else sql.REPLACE_WITH_TTL
             written = self.file.write(statement, (*row, now, storable(expected)))
         elif watch is not None:
             if watch.inner.broken:
                 return CHANGED
-            fill = FILL_UNDROPPED if tags else FILL
+            fill = sql.FILL_UNDROPPED if tags else sql.FILL
             written = self.file.write(fill, (*row, watch.since, watch.moment))
         elif mode == ABSENT:
-            written, refusal = self.file.write(ADD, (*row, now)), PRESENT
+            adding = (sql.ADD_UNDROPPED, (*row, now, since)) if tags and since else (sql.ADD, (*row, now))
+            written, refusal = self.file.write(*adding), PRESENT
         else:
-            written, refusal = self.file.write(PUT_UNDROPPED, (*row, since)), OUTDATED
+            written, refusal = self.file.write(sql.PUT_UNDROPPED, (*row, since)), OUTDATED
         if written != 1:
             return refusal
         outcome: int = self._local.set(
@@ -306,10 +306,34 @@ class HostCore:
         )
         return outcome & ~WAKE
 
+    def _without_older(self, key: Any, name: Any, now: float, mode: int, expected: Any, watch: Any) -> int:
+        """Remove the value that one which is too heavy would replace. Return the outcome."""
+        if watch is not None:
+            return TOO_HEAVY if self.file.write(sql.DELETE_UNWRITTEN, (name, watch.moment)) >= 0 else CHANGED
+        if mode == SAME:
+            return TOO_HEAVY if self.file.write(sql.DELETE_VALUE, (name, storable(expected))) == 1 else CHANGED
+        if mode == ABSENT:
+            times = self.times(key)
+            return TOO_HEAVY if times is None or times.fresh_until <= now else PRESENT
+        self.delete(key)
+        return TOO_HEAVY
+
+    def _make_room(self, size: int) -> None:
+        """Remove the oldest entries in several transactions. That of a write would be too long for small entries."""
+
+        def work(cursor: Any) -> int:
+            cursor.execute(sql.MORE_BYTES, (size, 0))
+            removed: int = cursor.execute(sql.REMOVE_SURPLUS).rowcount
+            cursor.execute(sql.MORE_BYTES, (0, removed))
+            return removed
+
+        while self.file.transaction(work, 0) >= sql.EVICTED_TOGETHER:
+            pass
+
     def touch(self, key: Any, ttl: float | None) -> int:
         now = self.now()
         # Only the numbers that the statement contains are bound: ?2, ?4 and ?10.
-        statement, fresh = (TOUCH_FOREVER, inf) if ttl is None else (TOUCH, now + ttl)
+        statement, fresh = (sql.TOUCH_FOREVER, inf) if ttl is None else (sql.TOUCH, now + ttl)
         row = None, name_of(key), None, fresh, None, None, None, None, None, now
         return STORED if self.file.write(statement, row) == 1 else 0
 
@@ -325,13 +349,13 @@ class HostCore:
         name, now = name_of(key), self.now()
 
         def work(cursor: Any) -> Any:
-            row = cursor.execute(ENTRY, (name,)).fetchone()
+            row = cursor.execute(sql.ENTRY, (name,)).fetchone()
             if only == DEAD:
                 if row is None or row[1] <= now:
-                    cursor.execute(DELETE, (name,))
+                    cursor.execute(sql.DELETE, (name,))
                 return None
             self.raise_floor(cursor, name)
-            cursor.execute(DELETE, (name,))
+            cursor.execute(sql.DELETE, (name,))
             return row
 
         row = self.file.transaction(work, None)
@@ -352,28 +376,28 @@ class HostCore:
         transaction."""
         lane = lane_of(name)
         if self.note is None:
-            cursor.execute(RAISE_FLOOR, (lane, until or moment()))
+            cursor.execute(sql.RAISE_FLOOR, (lane, until or moment()))
             return
-        (row,) = cursor.execute(MOMENT, (name,)).fetchone() or (0,)
-        (floor,) = cursor.execute(FLOOR, (lane,)).fetchone() or (0,)
+        (row,) = cursor.execute(sql.MOMENT, (name,)).fetchone() or (0,)
+        (floor,) = cursor.execute(sql.FLOOR, (lane,)).fetchone() or (0,)
         now = max(until or moment(), floor)
         self.note(lane, max(row, floor), now)
-        cursor.execute(RAISE_FLOOR, (lane, now))
+        cursor.execute(sql.RAISE_FLOOR, (lane, now))
 
     def raise_drop(self, cursor: Any, tag: str, until: int = 0) -> None:
         """Do the same for a tag, whose entries are no longer current."""
-        (before,) = cursor.execute(DROPPED, (tag,)).fetchone() or (0,)
+        (before,) = cursor.execute(sql.DROPPED, (tag,)).fetchone() or (0,)
         now = max(until or moment(), before)
         if self.note is not None:
             self.note(tag, before, now)
-        cursor.execute(RAISE_DROP, (tag, now))
+        cursor.execute(sql.RAISE_DROP, (tag, now))
 
     def outdate_fills(self) -> None:
         """Refuse all values whose computations have begun."""
         note = self.note
 
         def work(cursor: Any) -> None:
-            (before,), now = cursor.execute(FILL_FLOOR).fetchone(), moment()
+            (before,), now = cursor.execute(sql.FILL_FLOOR).fetchone(), moment()
             if note is not None:
                 note("", before, now)
             cursor.execute("UPDATE state SET fill_floor = ?", (now,))
@@ -382,7 +406,9 @@ class HostCore:
 
     def remove_value(self, key: Any, value: Any, removed: Removals | None = None, *, was_hit: bool = False) -> None:
         name, stored = name_of(key), storable(value)
-        self.file.write(DELETE_VALUE, (name, stored))
+        self._removals[RemovalCause.DELETED] += max(0, self.file.write(sql.DELETE_VALUE, (name, stored)))
+        # Counts the look-up.
+        self._local.remove_value(key, value, was_hit=was_hit)
 
     def drop_tag(self, name: str, slot: int = 0) -> int:
         self._local.drop_tag(name)
@@ -394,22 +420,18 @@ class HostCore:
 
     def dropped_since(self, tags: tuple[TagName, ...], since: int) -> bool:
         names = json.dumps([tag for tag, _ in tags])
-        return self.file.read(ANY_DROPPED, (names, since)) is not None
+        return self.file.read(sql.ANY_DROPPED, (names, since)) is not None
 
     def evict(self, budget: int = BATCH, removed: Removals | None = None, *, size: int | None = None) -> bool:
         if size is None:
             return False
-        self._removals[RemovalCause.EVICTED] += max(0, self.file.write(EVICT, (budget, size)))
+        self._removals[RemovalCause.EVICTED] += max(0, self.file.write(sql.EVICT, (budget, size)))
         return len(self) > size
 
     def clear(self, *, invalidate: bool = True) -> int:
         """Go on with a new file. A core that closes leaves the entries to the other processes."""
         self._local.clear()
         if not invalidate:
-            if self._janitor is not None:
-                self._janitor.release()
-            self._janitor, self._next_tick = None, inf
-            self.file.close()
             return 0
         removed, before = len(self), self.epoch
         self.file.clear()
@@ -436,26 +458,30 @@ class HostCore:
     def advance(self, budget: int = BATCH, removed: Removals | None = None) -> int:
         """Remove rows that are over, if this process is the janitor, and write the uses of entries."""
         self._local.advance(budget)
+        if self._gate_error is not None:
+            self._next_tick = inf
+            return 0
         self.file.check()
         size, entries, evicted, *bounds = self._state()
-        self._notes_uses = 2 * size > bounds[0] or 2 * entries > bounds[1]
+        self._notes_uses = 2 * size > self.max_bytes or 2 * entries > self._max_entries
         self._write_uses()
-        self._next_tick = self.now() + self._interval
-        if self._janitor is None:
-            self._janitor = self.claims.take(JANITOR)
-        if self._janitor is None:
+        self._is_janitor = self._janitor.take()
+        if not self._is_janitor:
+            self._next_tick = self.now() + self._interval
             return 0
-        # The options of the janitor count.
-        if bounds != (wanted := [*self.file.bounds(self.epoch)]):
-            self.file.write(BOUNDS, wanted)
         self._count_evictions(evicted)
-        now = self.now()
-        expired = max(0, self.file.write(REMOVE_DUE, (now, DUE_STEP, STEP)))
+        if bounds != self._bounds:
+            # Those of an older release of the site.
+            self.file.write(sql.SET_BOUNDS, self._bounds)
+        now = int(self.now())
+        postponed, expired = self.file.transaction(
+            lambda cursor: [cursor.execute(each, (now, STEP)).rowcount for each in (sql.POSTPONE, sql.REMOVE_DUE)],
+            [0, 0],
+        )
         self._removals[RemovalCause.EXPIRED] += expired
-        is_sweeping = self._sweep()
-        # Immediately, if more rows are over, after other threads and processes had their turn.
-        if expired == STEP or is_sweeping:
-            self._next_tick = now
+        # Immediately, if there is more to do, after other threads and processes had their turn.
+        is_done = expired + postponed < STEP and not self._sweep()
+        self._next_tick = self.now() + (self._interval if is_done else 0.0)
         return expired
 
     def _write_uses(self) -> None:
@@ -465,7 +491,7 @@ class HostCore:
 
             def work(cursor: Any, batch: list[Any] = batch) -> None:
                 first = moment()
-                cursor.executemany(USE, [(first + n, name) for n, name in enumerate(batch)])
+                cursor.executemany(sql.USE, [(first + n, name) for n, name in enumerate(batch)])
 
             self.file.transaction(work, None)
 
@@ -476,18 +502,18 @@ class HostCore:
 
     def _sweep(self) -> bool:
         """Remove some of the entries of dropped tags. Return whether more must be looked at."""
-        (newest,) = self.file.read(NEWEST_DROP) or (None,)
+        (newest,) = self.file.read(sql.NEWEST_DROP) or (None,)
         if newest is None or (newest <= self._swept and not self._swept_to):
             return False
         start = self._swept_to
         if start == 0:
             self._sweeps = moment()
-        (last,) = self.file.read(LAST_TAGGED, (start, STEP)) or (None,)
+        (last,) = self.file.read(sql.LAST_TAGGED, (start, STEP)) or (None,)
         if last is None:
             self._swept, self._swept_to = self._sweeps, 0
             self._forget_drops(self._sweeps - DROPS_KEPT)
             return False
-        self.file.write(REMOVE_DROPPED, (start, last))
+        self.file.write(sql.REMOVE_DROPPED, (start, last))
         self._swept_to = last
         return True
 
@@ -502,11 +528,12 @@ class HostCore:
 
     # Walks.
 
-    def scan(self, *, ordered: bool = False, start: float = 0.0) -> HostScan:
-        return HostScan(self.file)
+    def scan(self, *, start: float = 0.0) -> HostScan:
+        first, last = self.file.read(sql.ENDS) or (0, 0)
+        return HostScan(self.file, int(first + start * (last - first)) - 1 if start > 0.0 else 0)
 
     def keys(self, limit: int = maxsize) -> list[Any]:
-        rows = self.file.read_all(KEYS, (self.now(), limit))
+        rows = self.file.read_all(sql.KEYS, (self.now(), limit))
         return [key_of(name) for (name,) in rows]
 
     # Figures: those of the local core.
@@ -522,15 +549,15 @@ class HostCore:
 
     def written_at(self, key: Any) -> int | None:
         """Return the moment of the row of a key; None if there is none."""
-        row = self.file.read(MOMENT, (name_of(key),))
+        row = self.file.read(sql.MOMENT, (name_of(key),))
         return None if row is None else row[0]
 
     def was_written_since(self, watch: HostWatch) -> bool:
         name = name_of(watch.key)
-        row = self.file.read(MOMENT, (name,))
+        row = self.file.read(sql.MOMENT, (name,))
         if row is not None and row[0] != watch.moment:
             return True
-        floor = self.file.read(f"{FLOOR} UNION ALL {FILL_FLOOR} ORDER BY 1 DESC LIMIT 1", (lane_of(name),))
+        floor = self.file.read(f"{sql.FLOOR} UNION ALL {sql.FILL_FLOOR} ORDER BY 1 DESC LIMIT 1", (lane_of(name),))
         return floor is not None and floor[0] >= watch.since
 
     def watch(self, key: Any, *, slot: int = 0, wants_value: bool = False) -> Any:
@@ -549,16 +576,21 @@ class HostCore:
         if in_child:
             self.claims.after_fork_in_child()
             self._random = Random(SystemRandom().getrandbits(64)).random
-            self._used, self._janitor, self._next_tick = {}, None, inf
+            self._janitor, self._is_janitor = self.claims.on(JANITOR), False
+            self._used, self._next_tick = {}, inf
             self._removals = dict.fromkeys(RemovalCause, 0)
 
 
 class HostScan:
-    """A walk over the entries in the order of use. An entry that is used meanwhile comes again."""
+    """A walk over the entries in the order of use. An entry that is used meanwhile comes again.
 
-    def __init__(self, file: HostFile) -> None:
+    Args:
+        last: the place after which it begins.
+    """
+
+    def __init__(self, file: HostFile, last: int) -> None:
         self._file = file
-        self._last = 0
+        self._last = last
 
     def step(self, count: int) -> list[Record]:
         return [_record(key_of(name), *row) for name, *row in self._rows("key, value, fresh, gone, size, tags", count)]
@@ -567,13 +599,10 @@ class HostScan:
         return [key_of(name) for (name,) in self._rows("key", count)]
 
     def _rows(self, columns: str, count: int) -> list[Any]:
-        rows = self._file.read_all(NEXT_ROWS.format(columns=columns), (self._last, count))
+        rows = self._file.read_all(sql.NEXT_ROWS.format(columns=columns), (self._last, count))
         if rows:
             self._last = rows[-1][0]
         return [row[1:] for row in rows]
-
-    def close(self) -> None:
-        """Do nothing: no statement stays open."""
 
 
 def _record(key: Any, value: Any, fresh: float, gone: float, size: int, tags: str | None) -> Record:
@@ -586,7 +615,10 @@ def _record(key: Any, value: Any, fresh: float, gone: float, size: int, tags: st
 def name_of(key: Any) -> str | bytes:
     """Return the key of a row: text, or bytes for keys that are not ASCII, and for tuples of one text."""
     if type(key) is str:
-        return key if key.isascii() else key.encode(errors="surrogatepass")
+        if key.isascii():
+            return key
+        name = key.encode(errors="surrogatepass")
+        return name if name > b"\3" else b"\2" + name
     if type(key) is tuple and len(key) == 1 and type(key[0]) is str:
         return b"\0" + key[0].encode(errors="surrogatepass")
     return b"\1" + repr(key).encode(errors="surrogatepass")
@@ -595,9 +627,9 @@ def name_of(key: Any) -> str | bytes:
 def key_of(name: str | bytes) -> Any:
     if isinstance(name, str):
         return name
-    is_text = name[:1] not in (b"\0", b"\1")
-    text = (name if is_text else name[1:]).decode(errors="surrogatepass")
-    return text if is_text else (text,)
+    kind = name[0]
+    text = (name if kind > 2 else name[1:]).decode(errors="surrogatepass")
+    return text if kind > 1 else (text,)
 
 
 def lane_of(name: str | bytes) -> int:

@@ -32,9 +32,9 @@ from typing import Any, Final, TypeVar
 
 from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.place import EPOCH, PATIENCE, Place
-from wheelcache.host_cache.statements import BOUNDS, SCHEMA
 from wheelcache.machine_clock import moment
 from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.shared_objects import Lazy
 
 logger = logging.getLogger("wheelcache")
 
@@ -87,21 +87,22 @@ class HostFile:
 
     Args:
         find_place: finds the folder. Called at the first use, so that a master process opens nothing before it forks.
-        name: the name of the cache in log lines.
-        max_bytes, max_entries: the bounds of the cache.
+        schema: the statements that make an empty database.
+        name: the name of the cache, for the log.
+        check: raises the error of each use, if there is one: see ``Core.gate``.
 
     Attributes:
         opened: called without arguments whenever the process begins to use a file.
     """
 
-    def __init__(self, find_place: Callable[[], Place], name: str, max_bytes: int, max_entries: int) -> None:
+    def __init__(self, find_place: Callable[[], Place], schema: str, name: str, check: Callable[[], object]) -> None:
         self._find_place = find_place
+        self._check = check
+        self._schema = schema
         self._name = name
-        self._max_bytes, self._max_entries = max_bytes, max_entries
         self.opened: Callable[[], object] = bool
-        self._opening = threading.RLock()
+        self._opening = Lazy(lambda: threading.RLock())
         self._next_try = self._warned_until = -inf
-        self._is_short = False
         self._free = Pool(Path())
         self._forget()
 
@@ -230,7 +231,7 @@ class HostFile:
             return
         if place.is_gone():
             self._warn("The folder of the host cache %r was removed; it begins empty in a new one.", self._name)
-            with self._opening:
+            with self._opening.get():
                 if self._place is place:
                     self._forget()
             return
@@ -239,11 +240,20 @@ class HostFile:
             if size > MOST_LOG:
                 self._replace(epoch, f"its log has {size >> 20} MiB, since a reader was stopped")
 
+    def close(self) -> None:
+        """Close all connections. The next use opens the file again."""
+        with self._opening.get():
+            self._forget()
+
+    def open(self) -> None:
+        """Use the file that the words name, as each call does."""
+        if self._words[EPOCH] != self._epoch:
+            self._open()
+
     @property
     def epoch(self) -> int:
         """The epoch of the file in use."""
-        if self._words[EPOCH] != self._epoch:
-            self._open()
+        self.open()
         return self._epoch
 
     @property
@@ -262,7 +272,7 @@ class HostFile:
             return free.pop(), free
         except IndexError:
             # Waits for the end of a fork, which has replaced the pool.
-            with self._opening:
+            with self._opening.get():
                 free = self._free
                 cursor = connect(free.path).cursor()
                 free.made += 1
@@ -270,7 +280,8 @@ class HostFile:
 
     def _open(self) -> bool:
         """Use the file that the words name. Return False if there is none."""
-        with self._opening:
+        self._check()
+        with self._opening.get():
             place = self._place
             if self._words[EPOCH] == self._epoch:
                 # Another thread has opened it.
@@ -312,28 +323,11 @@ class HostFile:
         try:
             connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
             connection.execute("PRAGMA journal_mode=WAL")
-            connection.executescript(f"BEGIN; {SCHEMA} COMMIT;")
+            connection.executescript(f"BEGIN; {self._schema} COMMIT;")
             # No value whose computation began before the file was made is stored in it.
-            epoch = int(path.stem)
-            connection.execute("UPDATE state SET fill_floor = ?", (epoch,))
-            connection.execute(BOUNDS, self.bounds(epoch))
+            connection.execute("UPDATE state SET fill_floor = ?", (int(path.stem),))
         finally:
             connection.close()
-
-    def bounds(self, epoch: int) -> tuple[int, int]:
-        """Return the bounds of a file: ``max_bytes``, or three quarters of the room of its file system if that is less,
-        and ``max_entries``. The log and the indexes need the rest."""
-        if self._place is None:
-            return self._max_bytes, self._max_entries
-        room = self._place.room(epoch)
-        most = min(self._max_bytes, room * 3 // 4)
-        was_short, self._is_short = self._is_short, most < self._max_bytes
-        if self._is_short and not was_short:
-            logger.warning(
-                "The host cache %r may have %d MiB (MAX_SIZE), but %s has room for %d MiB; it is limited to %d MiB.",
-                *(self._name, self._max_bytes >> 20, self._place.folder, room >> 20, most >> 20),
-            )
-        return most, self._max_entries
 
     def _replace(self, epoch: int, reason: object) -> None:
         if self._words[EPOCH] != epoch:
@@ -350,14 +344,9 @@ class HostFile:
 
     # Forks.
 
-    def close(self) -> None:
-        """Close all connections. A later call opens the file again."""
-        with self._opening:
-            self._leave_file()
-
     def before_fork(self) -> None:
         """Return when no call is in progress and no connection is open. Until ``after_fork``, none begins."""
-        self._opening.acquire()
+        self._opening.get().acquire()
         # Calls find no connection in the new pool, and wait for the end of the fork.
         free, self._free = self._free, Pool(self._free.path)
         until = SystemClock.steady() + FORK_PATIENCE
@@ -368,10 +357,10 @@ class HostFile:
 
     def after_fork(self, *, in_child: bool) -> None:
         if in_child:
-            self._opening = threading.RLock()
+            self._opening.forget()
             self._leave_file()
         else:
-            self._opening.release()
+            self._opening.get().release()
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from wheelcache.cache import Cache
-from wheelcache.cache_parts import MAX_JITTER
 from wheelcache.core import access
-from wheelcache.core.contract import MISSING, Core
+from wheelcache.core.contract import MISSING
 from wheelcache.host_cache.host_core import HostCore
 from wheelcache.host_cache.place import Place
 from wheelcache.host_cache.write_moments import HostMoments
+from wheelcache.options import MAX_JITTER
 from wheelcache.runtime.clock import unfrozen
+from wheelcache.stats import Stats
 
 
 class HostedCache(Cache):
@@ -28,13 +30,20 @@ class HostedCache(Cache):
     def __init__(self, find_place: Callable[[], Place], max_bytes: int, **given: Any) -> None:
         self._find_place, self._max_bytes = find_place, max_bytes
         super().__init__(**given)
-        core, parts = self._host, self._parts
-        core.wake = parts.driver.wake
-        parts.writer.moments = HostMoments(core)
-        parts.loads.turns.claims = parts.leases.claims = core.claims
+        self._host.wake = self._parts.driver.wake
 
-    def _make_core(self, options: SimpleNamespace) -> Core:
-        self._host = HostCore(
+    @property
+    def has_shared_entries(self) -> bool:
+        return True
+
+    def stats(self) -> Stats:
+        """Return the statistics of this process, with the number and the weight of all entries."""
+        return replace(super().stats(), size=len(self._core), weight=self._core.weight)
+
+    def _make_entries(self, options: SimpleNamespace) -> dict[str, Any]:
+        # For the figures.
+        options.max_weight = self._max_bytes
+        self._host = core = HostCore(
             self._find_place,
             options.name,
             max_bytes=self._max_bytes,
@@ -44,7 +53,7 @@ class HostedCache(Cache):
             interval=options.interval,
             clock=unfrozen(options.clock),
         )
-        return self._host
+        return {"core": core, "moments": HostMoments(core), "claims": core.claims.on, "own_part": core.own_part}
 
     # The calls in Python: the compiled ones know the compiled core only.
 
@@ -75,7 +84,8 @@ class PythonAccess(access.PrefixAccess):
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         cache_key = None if version is not None or self._fill_waits else self._usual_key(key)
-        if cache_key is None:
+        # Before the first use of the cache, the fast path finds nothing.
+        if cache_key is None or self._cache._core.is_shut:
             return super()._get_missed(key, default, version)
         # The fast path has looked it up. A caller that passes MISSING counts the look-up itself.
         if default is not MISSING:

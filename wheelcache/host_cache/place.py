@@ -14,28 +14,31 @@ import hashlib
 import logging
 import mmap
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from glob import escape
 from pathlib import Path
+from shutil import rmtree
 from typing import Final
 
 from wheelcache.errors import FileUnusable
 from wheelcache.machine_clock import moment
-from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.held_file import HeldFile
-from wheelcache.runtime.private_files import NEEDS_UNIX, FileLocked, locked_file, make_private, pause, runtime_directory
+from wheelcache.runtime.private_files import (
+    NEEDS_UNIX,
+    FileLocked,
+    locked_file,
+    make_private,
+    pause,
+    runtime_directory,
+    shared_memory,
+)
 
 logger = logging.getLogger("wheelcache")
 
 EPOCH, BOOT = range(2)
 """The words: the epoch of the file in use, and a number that stands for the boot of the machine."""
-
-SUFFIXES: Final = ("", "-wal")
-"""The files of an epoch that take room."""
 
 SIZE: Final = 64
 """Bytes of the file of words."""
@@ -46,60 +49,84 @@ PATIENCE: Final = 0.5
 REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "afs", "9p", "fuse.sshfs")
 """The file systems on which several machines would share a file without sharing its locks or its memory."""
 
-TEST_PREFIX: Final = "host-test-"
-
-MINUTE: Final = 60
-
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
-def folder_of(location: str, identity: str, *, is_test: bool = False) -> Path:
+def folder_of(location: str, identity: str, tests: str = "") -> Path:
     """Return the folder of a cache.
 
     Args:
         location: the folder, if it is an absolute path. Otherwise, the folder is in the runtime directory, which is
             private to the user and in shared memory.
         identity: distinguishes the caches of the user there.
-        is_test: whether this process runs tests. It then has a folder of its own in the runtime directory, which is
-            removed at its end, or by a later test process if it is killed.
+        tests: see ``test_process``.
     """
-    if is_test:
-        return _test_folder(f"{location} {identity}")
     if os.path.isabs(location):
-        return Path(location)
-    return runtime_directory() / f"host-{hashlib.sha256(identity.encode(errors='surrogatepass')).hexdigest()[:24]}"
+        folder = Path(location)
+    else:
+        name = hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:24]
+        folder = runtime_directory() / f"host-{name}"
+    if not tests:
+        return folder
+    for other in folder.parent.glob(f"{escape(folder.name)}-tests-*"):
+        if not _is_running(int(other.name.rpartition("-")[2])):
+            rmtree(other, ignore_errors=True)
+    return folder.with_name(f"{folder.name}-tests-{tests}")
 
 
-def is_test_process(*, is_testing: bool) -> bool:
-    """Return whether this process runs tests: the framework says so, or it is a worker of pytest-xdist."""
-    return is_testing or "PYTEST_XDIST_WORKER" in os.environ
+def test_process(*, is_testing: bool, number: int) -> str:
+    """Return the name of this process among those that run tests in parallel; empty outside of tests. Each of them has
+    entries of its own, until another process runs tests of the site after its end.
+
+    Args:
+        number: distinguishes apps in one process.
+    """
+    return f"{number}-{os.getpid()}" if is_testing or "PYTEST_XDIST_WORKER" in os.environ else ""
 
 
-_test_folders: Final[dict[str, tuple[Path, HeldFile]]] = {}
-"""The folders of this test process, with files that are locked while it lives. A child of a fork shares them."""
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
-def _test_folder(identity: str) -> Path:
-    if identity not in _test_folders:
-        parent = runtime_directory()
-        for old in parent.glob(f"{TEST_PREFIX}*"):
-            # Not a new one, which is not locked yet.
-            if SystemClock.time() - old.stat().st_mtime > MINUTE and HeldFile().hold(old / "alive"):
-                shutil.rmtree(old, ignore_errors=True)
-        folder, held = Path(tempfile.mkdtemp(prefix=TEST_PREFIX, dir=parent)), HeldFile()
-        held.hold(folder / "alive")
-        _test_folders[identity] = folder, held
-    return _test_folders[identity][0]
+def check_location(location: str, max_bytes: int) -> None:
+    """Check at start-up that a cache can be at a LOCATION, and log a warning if it has not enough room there.
+
+    Creates nothing: a server may load the site before it changes to the user of its workers.
+
+    Raises:
+        FileUnusable: as in ``check_folder``, and on Windows.
+    """
+    if sys.platform == "win32":
+        raise FileUnusable(f"a HostCache {NEEDS_UNIX}")
+    folder = Path(location) if os.path.isabs(location) else shared_memory()
+    check_folder(folder)
+    found = os.statvfs(folder.parent)
+    room = found.f_blocks * found.f_frsize
+    if room < 1.2 * max_bytes:
+        logger.warning(
+            "The host cache may have %d MiB (MAX_SIZE), but the file system of %s has %d MiB in all: it will begin "
+            "empty whenever that is full. Lower MAX_SIZE, or give the file system more room.",
+            *(max_bytes >> 20, folder, room >> 20),
+        )
 
 
-def _remove_test_folders() -> None:
-    for folder, held in _test_folders.values():
-        # Not in a child of a fork.
-        if held.is_at(folder / "alive"):
-            shutil.rmtree(folder, ignore_errors=True)
+def check_folder(folder: Path) -> None:
+    """Check that a folder can be created, and that the processes that use it have memory in common there.
 
-
-lifecycle.STOP_TRACKING.add(_remove_test_folders)
+    Raises:
+        FileUnusable: if not. The message contains the cause.
+    """
+    if not folder.parent.is_dir():
+        raise FileUnusable(f"{folder} cannot be created, since {folder.parent} is no folder")
+    kind = file_system_of(folder)
+    if kind in REMOTE:
+        raise FileUnusable(f"{folder} is on a network file system ({kind}), which has no shared memory")
 
 
 class Place:
@@ -109,20 +136,16 @@ class Place:
         folder: the folder. Its parent must exist.
 
     Raises:
-        FileUnusable: if other users can access the folder, or if it is on a network file system.
+        FileUnusable: if other users can access the folder, and as in ``check_folder``.
     """
 
     def __init__(self, folder: Path) -> None:
-        if sys.platform == "win32":
-            raise FileUnusable(f"a HostCache {NEEDS_UNIX}")
+        check_folder(folder)
         self.folder = folder
         self._open()
 
     def _open(self) -> None:
         make_private(self.folder)
-        kind = file_system_of(self.folder)
-        if kind in REMOTE:
-            raise FileUnusable(f"{self.folder} is on a network file system ({kind}), which has no shared memory")
         with locked_file(self.folder / "words", PATIENCE) as file:
             if os.fstat(file).st_size != SIZE:
                 # Written and not only resized: a write to a hole in a full file system would kill the process.
@@ -158,15 +181,6 @@ class Place:
         except OSError:
             return True
         return (found.st_dev, found.st_ino) != self._identity
-
-    def room(self, epoch: int) -> int:
-        """Return the bytes that the file system has for the file of ``epoch``, including those that it already has."""
-        found = os.statvfs(self.folder)
-        room = found.f_bavail * found.f_frsize
-        for suffix in SUFFIXES:
-            with suppress(OSError):
-                room += os.stat(f"{self.path(epoch)}{suffix}").st_blocks * 512
-        return room
 
     def replace(self, epoch: int, create: Callable[[Path], object]) -> int:
         """Let all processes go on with a new file, unless the one in use is no longer that of ``epoch``. Return the

@@ -2,8 +2,9 @@
 
 ``entries`` has a row for each entry. ``id`` is the order of use, ``moment`` the moment of the last write. An entry is
 fresh until ``fresh``, and leaves after ``gone``, both in seconds on the machine's clock. ``due`` is ``gone`` in steps
-of ``DUE_STEP`` seconds: a write that moves the end of an entry by less leaves the index as it is, which saves two of
-its four pages. ``tags`` is a JSON array.
+of ``DUE_STEP`` seconds, later by the jitter at most. It may be earlier: a write that postpones the end of an entry
+leaves its place in the index, which saves one or two of its pages, and the janitor moves the entry when it is due.
+``tags`` is a JSON array.
 
 A write of an existing key stays at its place in the order of use, and is noted as a use of it. Only while the cache is
 over half full, it moves the row to the end, which costs two more pages.
@@ -13,18 +14,16 @@ over half full, it moves the row to the end, which costs two more pages.
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
-DUE_STEP: Final = 10
-"""Seconds."""
+DUE_STEP: Final = 2
+"""Seconds. The janitor removes a row when the step after its end has begun."""
 
-SPARE: Final = 1024
-"""A write that exceeds ``max_bytes`` makes room for a 1,024th of it more: evictions in batches take half the time."""
+EVICTED_TOGETHER: Final = 2_000
+"""The most entries that leave a full cache with a write, in some 10 ms."""
 
-MOST_EVICTED: Final = 1000
-"""The entries, and the eighth of ``max_bytes``, that a write evicts if another process has lowered the bound."""
-
-SCHEMA: Final = f"""
+SCHEMA: Final = """
 CREATE TABLE entries(
     id INTEGER PRIMARY KEY, key UNIQUE NOT NULL, value, fresh REAL NOT NULL, gone REAL NOT NULL, due INTEGER,
     moment INTEGER NOT NULL, lane INTEGER NOT NULL, size INTEGER NOT NULL, tags TEXT
@@ -35,9 +34,19 @@ CREATE TABLE floors(lane INTEGER PRIMARY KEY, moment INTEGER NOT NULL);
 CREATE TABLE drops(tag TEXT PRIMARY KEY, moment INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE state(
     bytes INTEGER, entries INTEGER, evicted INTEGER, drop_floor INTEGER, fill_floor INTEGER, max_bytes INTEGER,
-    max_entries INTEGER
+    max_entries INTEGER, more_bytes INTEGER, more_entries INTEGER
 );
-INSERT INTO state VALUES(0, 0, 0, 0, 0, 0, 0);
+INSERT INTO state VALUES(0, 0, 0, 0, 0, {max_bytes}, {max_entries}, 0, 0);
+CREATE VIEW surplus AS WITH RECURSIVE oldest(id, bytes, entries) AS (
+    SELECT entries.id, bytes + more_bytes - max_bytes * 4095 / 4096 - size, entries + more_entries - max_entries - 1
+    FROM state, entries
+    WHERE entries.id = (SELECT min(id) FROM entries)
+        AND (bytes + more_bytes > max_bytes OR entries + more_entries > max_entries)
+    UNION ALL
+    SELECT next.id, bytes - size, entries - 1 FROM oldest, entries AS next
+    WHERE (bytes > 0 OR entries > 0) AND next.id = (SELECT min(id) FROM entries WHERE id > oldest.id)
+    LIMIT {together}
+) SELECT id FROM oldest;
 CREATE TRIGGER added AFTER INSERT ON entries BEGIN
     UPDATE state SET bytes = bytes + new.size, entries = entries + 1;
 END;
@@ -49,21 +58,29 @@ CREATE TRIGGER removed AFTER DELETE ON entries BEGIN
     INSERT INTO floors VALUES(old.lane, old.moment)
         ON CONFLICT(lane) DO UPDATE SET moment = max(moment, excluded.moment);
 END;
-CREATE TRIGGER full AFTER UPDATE OF bytes ON state WHEN
-    new.bytes > old.bytes AND (new.bytes > new.max_bytes OR new.entries > new.max_entries)
-BEGIN
-    DELETE FROM entries WHERE id < (
-        SELECT id FROM (
-            SELECT id, row_number() OVER older AS number, sum(size) OVER older - size AS freed FROM entries
-            WINDOW older AS (ORDER BY id ROWS UNBOUNDED PRECEDING)
-        )
-        WHERE number > min(new.entries - new.max_entries, {MOST_EVICTED}) AND freed >= (new.bytes > new.max_bytes)
-            * min(new.bytes - new.max_bytes + new.max_bytes / {SPARE}, new.max_bytes / 8)
-        LIMIT 1
-    );
-    UPDATE state SET evicted = evicted + new.entries - entries;
+"""
+
+BOUND: Final = """
+CREATE TRIGGER full_after_{name} AFTER {event} ON entries
+WHEN (SELECT bytes + {bytes} > max_bytes OR entries + {entries} > max_entries FROM state) BEGIN
+    UPDATE state SET evicted = evicted + entries, more_bytes = {bytes}, more_entries = {entries};
+    DELETE FROM entries WHERE id IN (SELECT id FROM surplus);
+    UPDATE state SET evicted = evicted - entries, more_bytes = 0, more_entries = 0;
 END;
 """
+"""Removes the oldest entries, and a few more: most writes to a full cache remove none. SQLite does not define the order
+of two triggers. This one must be the first, so it adds the new entry. If it were the second, it would remove one entry
+too many."""
+
+
+def schema(max_bytes: int, max_entries: int) -> str:
+    """Return the statements that make an empty database."""
+    return (
+        SCHEMA.format(max_bytes=max_bytes, max_entries=max_entries, together=EVICTED_TOGETHER)
+        + BOUND.format(name="insert", event="INSERT", bytes="new.size", entries="1")
+        + BOUND.format(name="update", event="UPDATE OF size", bytes="new.size - old.size", entries="0")
+    )
+
 
 # Reading.
 
@@ -78,6 +95,7 @@ KEYS: Final = (
     f"SELECT key FROM (SELECT id, key FROM entries WHERE fresh > ? AND {CURRENT} ORDER BY id DESC LIMIT ?) ORDER BY id"
 )
 NEXT_ROWS: Final = f"SELECT id, {{columns}} FROM entries WHERE id > ? AND {CURRENT} ORDER BY id LIMIT ?"
+ENDS: Final = "SELECT min(id), max(id) FROM entries WHERE (SELECT entries FROM state) > 0"
 STATE: Final = "SELECT bytes, entries, evicted, max_bytes, max_entries FROM state"
 MOMENT: Final = "SELECT moment FROM entries WHERE key = ?"
 FLOOR: Final = "SELECT moment FROM floors WHERE lane = ?"
@@ -94,8 +112,9 @@ ANY_DROPPED: Final = (
 
 NEW: Final = "INSERT INTO entries SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?1, ?7, ?8, ?9 WHERE {condition} ON CONFLICT(key) DO "
 VALUES: Final = (
-    "value = excluded.value, fresh = excluded.fresh, gone = excluded.gone, due = excluded.due, "
-    "moment = excluded.moment, size = excluded.size, tags = excluded.tags"
+    "value = excluded.value, fresh = excluded.fresh, gone = excluded.gone, "
+    "due = iif(entries.due <= excluded.due, entries.due, excluded.due), "
+    "moment = max(excluded.moment, entries.moment + 1), size = excluded.size, tags = excluded.tags"
 )
 IN_PLACE: Final = f"{NEW}UPDATE SET {VALUES}"
 TO_END: Final = f"{NEW}UPDATE SET id = excluded.id, {VALUES}"
@@ -107,6 +126,7 @@ UNDROPPED: Final = (
     "AND (SELECT max(drop_floor, fill_floor) FROM state) <= ?10"
 )
 PUT_UNDROPPED: Final = TO_END.format(condition=UNDROPPED)
+ADD_UNDROPPED: Final = ADD.replace(" WHERE 1 ", f" WHERE {UNDROPPED.replace('?10', '?11')} ")
 UNWRITTEN: Final = (
     "(coalesce((SELECT moment FROM floors WHERE lane = ?7), 0) < ?10 OR EXISTS (SELECT 1 FROM entries WHERE key = ?2))"
     f" AND ({FILL_FLOOR}) < ?10"
@@ -116,19 +136,22 @@ FILL_UNDROPPED: Final = f"{TO_END.format(condition=f'{UNWRITTEN} AND {UNDROPPED}
 """Without a row, ?11 is NULL, which no moment equals."""
 
 OF_LIVE: Final = f"WHERE key = ?2 AND fresh > ?10 AND {CURRENT}"
-REPLACE: Final = f"UPDATE entries SET value = ?3, moment = ?1, size = ?8 {OF_LIVE} AND value IS ?11"
+REPLACE: Final = f"UPDATE entries SET value = ?3, moment = max(?1, moment + 1), size = ?8 {OF_LIVE} AND value IS ?11"
 REPLACE_WITH_TTL: Final = (
-    f"UPDATE entries SET value = ?3, fresh = ?4, gone = ?5, due = ?6, moment = ?1, size = ?8 {OF_LIVE} AND value IS ?11"
+    "UPDATE entries SET value = ?3, fresh = ?4, gone = ?5, due = iif(due <= ?6, due, ?6), "
+    f"moment = max(?1, moment + 1), size = ?8 {OF_LIVE} AND value IS ?11"
 )
+GRACE: Final = "iif(fresh < 1e300, gone - fresh, 0)"
 TOUCH: Final = f"""
 UPDATE entries SET
-    fresh = ?4, gone = ?4 + CASE WHEN fresh < 1e300 THEN gone - fresh ELSE 0 END,
-    due = CAST(?4 + CASE WHEN fresh < 1e300 THEN gone - fresh ELSE 0 END AS INTEGER) / {DUE_STEP}
+    fresh = ?4, gone = ?4 + {GRACE},
+    due = min(coalesce(due, {sys.maxsize}), CAST(?4 + {GRACE} AS INTEGER) / {DUE_STEP})
 {OF_LIVE}
 """
 TOUCH_FOREVER: Final = f"UPDATE entries SET fresh = ?4, gone = ?4, due = NULL {OF_LIVE}"
 USE: Final = "UPDATE entries SET id = ? WHERE key = ?"
 DELETE: Final = "DELETE FROM entries WHERE key = ?"
+DELETE_UNWRITTEN: Final = "DELETE FROM entries WHERE key = ? AND moment = ?"
 DELETE_VALUE: Final = "DELETE FROM entries WHERE key = ? AND value IS ?"
 RAISE_FLOOR: Final = (
     "INSERT INTO floors VALUES(?, ?) ON CONFLICT(lane) DO UPDATE SET moment = max(moment, excluded.moment)"
@@ -141,16 +164,16 @@ LOWER_DROP: Final = "UPDATE drops SET moment = ? WHERE tag = ? AND moment = ?"
 
 # The work of the janitor.
 
-BOUNDS: Final = "UPDATE state SET max_bytes = ?, max_entries = ?"
-
+MORE_BYTES: Final = "UPDATE state SET more_bytes = ?, evicted = evicted + ?"
+REMOVE_SURPLUS: Final = "DELETE FROM entries WHERE id IN (SELECT id FROM surplus)"
+SET_BOUNDS: Final = "UPDATE state SET max_bytes = ?, max_entries = ?"
 EVICT: Final = (
     "DELETE FROM entries WHERE id IN "
     "(SELECT id FROM entries ORDER BY id LIMIT (SELECT max(0, min(?, entries - ?)) FROM state))"
 )
-REMOVE_DUE: Final = (
-    "DELETE FROM entries WHERE id IN (SELECT id FROM entries WHERE due IS NOT NULL AND due <= ?1 / ?2 AND gone <= ?1 "
-    "ORDER BY due LIMIT ?3)"
-)
+DUE: Final = f"SELECT id FROM entries WHERE due < ?1 / {DUE_STEP} AND due IS NOT NULL ORDER BY due LIMIT ?2"
+REMOVE_DUE: Final = f"DELETE FROM entries WHERE id IN ({DUE}) AND gone <= ?1"
+POSTPONE: Final = f"UPDATE entries SET due = CAST(gone AS INTEGER) / {DUE_STEP} WHERE id IN ({DUE}) AND gone > ?1"
 NEWEST_DROP: Final = "SELECT max(moment) FROM drops"
 LAST_TAGGED: Final = (
     "SELECT max(id) FROM (SELECT id FROM entries WHERE tags IS NOT NULL AND id > ? ORDER BY id LIMIT ?)"

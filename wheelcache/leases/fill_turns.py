@@ -20,6 +20,9 @@ of a lease on any key of any cache, and a loader under single flight: where othe
 immediately. There is one exception: several threads that act for one task at the same time, or tasks that it started
 before, could wait for each other, for as long as a lease lasts.
 
+**If processes share the entries**, a caller that gets a lease waits, by the same rules, for a process that missed the
+key before. Its own lease keeps only other callers from waiting for it.
+
 **A caller never receives a value that was overwritten before the caller asked for it.** A key is set at one moment, the
 waiting callers receive the value at a later moment, and another write may come in between. Therefore a lease watches
 its key in the core, and the ``set`` that completes the watch also ends the lease, in the same step. Only callers that
@@ -42,7 +45,7 @@ from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.misses import Misses
 from wheelcache.core import WriteState
 from wheelcache.core.contract import MISSING, Core, TagName, Watch
-from wheelcache.loading.loads import stale_record
+from wheelcache.loading.loads import stale_record, wait_for_claim
 from wheelcache.loading.steps import BLOCKS, StepsTo, Wait
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.request_scope import RequestScope, current_scope, running_scope
@@ -252,8 +255,6 @@ class LeasedReads:
                 if self._writes.records_misses:
                     self._writes.missed(key)
                 yield from self._ask(lease, scope, now, deadline, may_wait)
-                if lease.is_behind and (yield from self._may_wait(lease, scope, now, deadline, may_wait)):
-                    yield from lease.wait_for_claim(SystemClock.steady() + deadline - now)
                 found = self._look_again(key, grace, scope)
                 if found is not MISSING:
                     return found
@@ -291,18 +292,23 @@ class LeasedReads:
         return partial(self._leases.fill, self._stamps.watch(key)) if key in self._leases.open else _discard
 
     def _ask(self, lease: Lease, scope: RequestScope, now: float, deadline: float, may_wait: bool) -> StepsTo[None]:
-        """Let ``scope`` have ``lease``, or let ``lease`` wait for that of another scope, or neither of them."""
+        """Let ``scope`` have ``lease``, after a wait for another process, or let ``lease`` wait for that of another
+        scope, or neither of them."""
         leases = self._leases
         leases.end_overdue(now)
-        if leases.is_full(scope, now) or leases.claim(lease):
+        if leases.is_full(scope, now):
             return
-        if (yield from self._may_wait(lease, scope, now, deadline, may_wait)):
+        if not leases.claim(lease) and (yield from self._may_wait(lease, scope, now, deadline, may_wait)):
             leases.begin(lease)
+        if lease.is_behind and (yield from self._may_wait(lease, scope, now, deadline, may_wait)):
+            yield from wait_for_claim(lease, SystemClock.steady() + deadline - now)
+            # The time of the lease begins now.
+            lease.until += leases.clock() - now
 
     def _may_wait(
         self, lease: Lease, scope: RequestScope, now: float, deadline: float, may_wait: bool
     ) -> StepsTo[bool]:
-        if now >= deadline or scope.is_waited_for(now) or led() or lease.key in self._leases.unfilled:
+        if now >= deadline or scope.is_waited_for(now, lease) or led() or lease.key in self._leases.unfilled:
             return False
         # A waiting task does not block its thread.
         return not (yield BLOCKS) or (may_wait and asyncio._get_running_loop() is None)

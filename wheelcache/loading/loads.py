@@ -442,12 +442,7 @@ class Loads:
                 found = self._look_again(request)
             if turn.is_behind and (found is TAKEN or found is MISSING):
                 found = yield from self._wait_for_process(turn, request, deadline, background)
-                if (
-                    found is MISSING
-                    and turn.claim is None
-                    and deadline is not None
-                    and deadline <= SystemClock.steady()
-                ):
+                if found is MISSING and deadline is not None and deadline <= SystemClock.steady():
                     return self._timed_out(request)
             if found is not MISSING:
                 return found, None
@@ -477,7 +472,7 @@ class Loads:
         stale = self._stale(request, Receivers.WAITERS)
         if stale is not MISSING:
             return stale
-        yield from turn.wait_for_claim(wait_until(deadline, blocking=background.blocking))
+        yield from wait_for_claim(turn, wait_until(turn, deadline, blocking=background.blocking))
         return self._look_again(request)
 
     def _wait_for_own(self, turn: Turn, request: LoadRequest, deadline: float) -> StepsTo[Outcome | None]:
@@ -501,14 +496,15 @@ class Loads:
             found = self._look_again(request)
             if found is not MISSING:
                 return found, None
-        yield Wait(cast("Turn", turn.waits_on).alarm, wait_until(deadline, blocking=background.blocking))
+        alarm = cast("Turn", turn.waits_on).alarm
+        yield Wait(alarm, wait_until(turn, deadline, blocking=background.blocking))
         how, value = turn.result
         # Before the next steps, which may run a log handler of the site.
         turn.leave()
         if how is None:
             if deadline is not None and deadline <= SystemClock.steady():
                 return self._timed_out(request)
-            # A thread that blocks an event loop has waited too long.
+            # The turn may never end before that of this caller.
             request.may_wait = False
         elif how is End.VALUE:
             self.counts.add("coalesced")
@@ -651,6 +647,15 @@ class Loads:
         """Let the loads in progress fail quietly with the error of the core's gate, which is shut for good."""
         self._in_background.is_closed = True
         self.forget_failures()
+
+
+def wait_for_claim(turn: Turn, until: float | None) -> StepsTo[None]:
+    """Wait until another process has ended its computation of the value, or until ``until``. The leader then looks the
+    key up again."""
+    alarm = None if turn.claim is None else turn.claim.wait()
+    if alarm is not None:
+        yield Wait(alarm, until)
+    turn.stop_waiting()
 
 
 def _close_all(turns: list[Turn]) -> None:

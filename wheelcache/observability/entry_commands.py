@@ -49,7 +49,9 @@ def run(action: str, options: Mapping[str, Any], caches: Iterable[ObservedCache]
     if action in ("keys", "tags"):
         view = _keys(good) if action == "keys" else _tags(good)
     else:
-        view = [f"process {pid}: {_in_words(action, answer)}" for pid, answer in answers.good]
+        is_shared = site.shared(name) is not None
+        words = [(pid, _in_words(action, answer)) for pid, answer in answers.good]
+        view = [each if is_shared else f"process {pid}: {each}" for pid, each in words]
     failure = "\n".join(answers.failures)
     if not failure and not any(map(_has_found, good)):
         hint = "" if action == "tags" or "tag" in inquiry else f" {KEYS_HAVE_PREFIXES}"
@@ -72,7 +74,7 @@ def _inquiry(action: str, options: Mapping[str, Any]) -> Document:
 
 
 def _only_name(site: Site, name: str | None) -> str:
-    names = [each.name for each in site.caches if each.workers]
+    names = site.reachable
     if not names:
         raise CommandFailed(site.nothing_found)
     if name is None and len(names) == 1:

@@ -32,17 +32,20 @@ If ``hides_sessions`` is true, a ``pattern`` is compared with the part of a key 
 number of matches shows a part of the key of a session, which is as good as a login.
 
 An answer with the key ``error`` has no others.
+
+The processes of a machine may share the entries of a cache. Then the process that asks answers itself, alone.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -102,6 +105,9 @@ LATEST: Final = 64
 SECRET: Final = re.compile("session", re.IGNORECASE)
 """The keys of sessions identify users that are logged in: the part after this word is hidden."""
 
+HERE: Final = -1
+"""The number of a process that answers an inquiry of its own."""
+
 KEYS_HAVE_PREFIXES: Final = (
     "Keys are those that the cache stores: in Django with prefix and version, such as :1:user:7, in Flask with the key "
     "prefix. Look for *user:7, for instance, with a * in front."
@@ -126,6 +132,7 @@ class Inspector:
     """Answers inquiries about the entries of one cache.
 
     Args:
+        begin_use: does what the first use of an entry does.
         computing: the time spent in loads in the last hour.
         delete_many: deletes keys, and returns the number of existing ones.
         deletions: deletes the keys that a function selects from lists of the callers' keys: see ``CacheParts``.
@@ -134,6 +141,7 @@ class Inspector:
     """
 
     _core: Core
+    _begin_use: Callable[[], object]
     _computing: ComputingTime
     _delete_many: Callable[[Iterable[Any]], int]
     _deletions: Callable[[Callable[[list[Any]], Iterable[Any]]], Iterator[int]]
@@ -149,6 +157,7 @@ class Inspector:
     def answer(self, inquiry: Document) -> Document:
         """Return the answer to an inquiry."""
         try:
+            self._begin_use()
             answers = {"get": self._get, "keys": self._keys, "tags": self._tags}
             answers |= {"delete": self._delete, "sample": self._sample, PURGE: self._purge}
             return answers[inquiry["kind"]](inquiry)
@@ -352,6 +361,7 @@ class AskedSite(Protocol):
     files: list[SiteFile]
 
     def note(self, kind: str, by: str, name: str | None = None) -> None: ...
+    def inspector(self, name: str) -> Inspector | None: ...
 
 
 class Answers(NamedTuple):
@@ -375,7 +385,8 @@ class Answers(NamedTuple):
 
 
 def ask(site: AskedSite, workers: Mapping[int, int], name: str, inquiry: Document) -> Answers:
-    """Ask the workers of the cache ``name``, and wait for their answers, at most ``PATIENCE`` seconds.
+    """Ask the workers of the cache ``name``, and wait for their answers, at most ``PATIENCE`` seconds. If processes
+    share its entries, this one answers alone.
 
     Args:
         workers: the pids of the workers by their numbers.
@@ -383,6 +394,9 @@ def ask(site: AskedSite, workers: Mapping[int, int], name: str, inquiry: Documen
     Raises:
         OSError, FileUnusable: if the workers cannot be asked.
     """
+    inspector = site.inspector(name)
+    if inspector is not None:
+        return _answers_of({HERE: os.getpid()}, [(HERE, inspector.answer(inquiry))])
     token, until = begin(site, workers, name, inquiry), SystemClock.steady() + PATIENCE
     try:
         while True:
@@ -413,22 +427,30 @@ def begin(site: AskedSite, workers: Mapping[int, int], name: str, inquiry: Docum
     Raises:
         OSError, FileUnusable: if the workers cannot be asked.
     """
-    token, document = secrets.token_hex(16), json.dumps({**inquiry, "asked": workers})
+    inspector = site.inspector(name)
+    answer = "" if inspector is None else json.dumps(inspector.answer(inquiry))
+    asked = {HERE: os.getpid()} if answer else workers
+    token, document = secrets.token_hex(16), json.dumps({**inquiry, "asked": asked})
+
+    def add(db: sqlite3.Connection) -> None:
+        _add_inquiry(db, token, name, document)
+        if answer:
+            _add_answer(db, token, HERE, answer)
+
     for file in site.files:
-        file.write(lambda db: _add_inquiry(db, token, name, document))
+        file.write(add)
     return token
 
 
 def answers_to(site: AskedSite, workers: Mapping[int, int], token: str) -> Answers:
     """Return the present answers of ``workers``, the pids by the numbers of the workers."""
     rows = [row for file in site.files for row in file.read(lambda db: _answers(db, token), list[tuple[int, str]])]
+    return _answers_of(workers, [(worker, json.loads(answer)) for worker, answer in rows])
+
+
+def _answers_of(workers: Mapping[int, int], rows: Sequence[tuple[int, Document]]) -> Answers:
     answered = {worker for worker, _ in rows}
-    found = [
-        (pid, json.loads(answer))
-        for worker, pid in workers.items()
-        for answering, answer in rows
-        if answering == worker
-    ]
+    found = [(pid, answer) for worker, pid in workers.items() for answering, answer in rows if answering == worker]
     return Answers(
         [each for each in found if "error" not in each[1]],
         [each for each in found if "error" in each[1]],

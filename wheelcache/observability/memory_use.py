@@ -6,14 +6,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from random import SystemRandom
 from typing import Final, NamedTuple
 
 from wheelcache.codec import is_immutable, size_of
 from wheelcache.core.access import Serialized
 from wheelcache.core.contract import Core, Record
-from wheelcache.errors import Unloaded
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 
 SAMPLE: Final = 64
@@ -47,6 +45,7 @@ class MemoryUse(PeriodicJob):
 
     Args:
         core: the entries.
+        own_part: see ``StatsReader``.
         period: seconds between two samples.
 
     Attributes:
@@ -55,24 +54,32 @@ class MemoryUse(PeriodicJob):
 
     matters = SAMPLES
 
-    def __init__(self, core: Core, period: float, *, is_weighed: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        own_part: Callable[[], tuple[int, int]],
+        period: float,
+        *,
+        is_weighed: Callable[[], bool],
+    ) -> None:
         self.period = period
         self._core = core
+        self._own_part = own_part
         self.is_weighed = is_weighed
         self.start_over()
 
     def __call__(self) -> int | None:
         """Return the number of bytes; None if there is no sample yet, or if objects are kept by reference."""
+        entries, weight = self._own_part()
         if self.is_weighed():
-            return self._core.weight
-        entries = len(self._core)
+            return weight
         return _estimate(entries, self._sampled().values()) if entries else 0
 
     def by_group(self) -> dict[str, int | None]:
         """Return the number of bytes of each group of keys in the samples; None as for all entries."""
         groups = self._sampled()
         number = sum(each.entries for each in groups.values())
-        share = len(self._core) / number if number else 0.0
+        share = self._own_part()[0] / number if number else 0.0
         return {name: _estimate(share * each.entries, [each]) for name, each in groups.items()}
 
     def begin(self) -> None:
@@ -83,9 +90,7 @@ class MemoryUse(PeriodicJob):
         if self._to_skip > 0:
             self._to_skip -= 1
             return
-        # The entries cannot be read while a snapshot is being loaded.
-        with suppress(Unloaded):
-            self._take_sample()
+        self._take_sample()
 
     def start_over(self) -> None:
         self._samples: deque[dict[str, _Weighed]] = deque(maxlen=SAMPLES)

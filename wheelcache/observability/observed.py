@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from wheelcache.observability.observers import Observer
-from wheelcache.persistence.autosave import Autosave
 from wheelcache.runtime.shared_objects import WeakRegistry
 
 
@@ -17,9 +16,9 @@ class ObservedCache(Protocol):
     @property
     def observer(self) -> Observer: ...
     @property
-    def keeper(self) -> Autosave | None: ...
-    @property
     def is_closed(self) -> bool: ...
+    @property
+    def has_shared_entries(self) -> bool: ...
 
 
 registry: Final[WeakRegistry[ObservedCache]] = WeakRegistry()

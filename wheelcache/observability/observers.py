@@ -31,6 +31,7 @@ class Observer:
         stats: reads the figures.
         recorder: records the counts by steps.
         events: the events that are not published yet.
+        inspector: answers inquiries about the entries.
         publication: publishes the figures; None if they are not published.
         memory_log: the recent events, if they are not published.
         keeps_history: whether steps are kept, for charts.
@@ -44,21 +45,29 @@ class Observer:
         self.publishes = directory is not None
         self.keeps_history = self.publishes or options.sample_interval is not None
         period = INTERVAL if self.publishes or options.sample_interval is None else options.sample_interval
-        # The weights of pages are bytes.
-        is_weighed = options.weigher is size_of
-        self.memory_use = MemoryUse(cache.core, period, is_weighed=lambda: is_weighed or stats.pages is not None)
+        # Without a weigher, the core itself weighs the entries, in bytes. The weights of pages are bytes.
+        is_weighed = options.max_weight is not None and options.weigher in (None, size_of)
+        self.memory_use = MemoryUse(
+            cache.core, lambda: stats.own_part(), period, is_weighed=lambda: is_weighed or stats.pages is not None
+        )
         self.recorder = Recorder(name, stats, self.state, clock, keeps_steps=self.keeps_history)
         self.events = CacheEvents(name, cache.failures)
         self.events.take_outage = lambda: None if stats.store is None else stats.store.take_outage()
         self.events.take_restored = cache.take_restored
         # Unmerged: adding an event is atomic, so no thread loses the events that another one adds.
         self.memory_log: deque[Event] = deque(maxlen=2 * MAX_EVENTS)
+        self.inspector = Inspector(
+            cache.core,
+            cache.begin_use,
+            cache.computing,
+            cache.delete_many,
+            cache.deletions,
+            cache.delete_tags,
+            cache.actions,
+        )
         self.publication: Publication | None = None
         if directory is not None:
-            inspector = Inspector(
-                cache.core, cache.computing, cache.delete_many, cache.deletions, cache.delete_tags, cache.actions
-            )
-            inquiries = Inquiries(encoded(name), inspector)
+            inquiries = Inquiries(encoded(name), self.inspector)
             publisher, thread, in_use = publisher_of(directory), self.thread, cache.is_in_use
             self.publication = Publication(
                 publisher, self.recorder, inquiries, self.events, stats, self.memory_use.by_group, thread, in_use, clock

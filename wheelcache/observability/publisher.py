@@ -336,8 +336,7 @@ class Publication(PeriodicJob):
         stats: reads the figures, of which the paths of pages are published.
         group_memory: returns the memory of the groups of keys.
         thread: returns the state of the wheel thread.
-        is_in_use: returns whether the cache was used and not closed since. If it was not, reading its figures could
-            load its snapshot.
+        is_in_use: returns whether the cache was used and not closed since.
 
     Attributes:
         number: distinguishes this cache from the others of the process.

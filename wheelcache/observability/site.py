@@ -25,7 +25,7 @@ from wheelcache.observability.computed_tables import computed_in
 from wheelcache.observability.event_log import Event, add_events, events_in
 from wheelcache.observability.figures import COMBINERS, CacheFigures, Sum, WorkerFigures
 from wheelcache.observability.group_tables import memory_in, reset_groups, totals_in
-from wheelcache.observability.inquiries import add_request
+from wheelcache.observability.inquiries import Inspector, add_request
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.page_paths import no_paths, of_site, paths_in
 from wheelcache.observability.publisher import INTERVAL
@@ -337,16 +337,20 @@ class Site:
         own = [each.observer.publication for each in self.own if each.name == name]
         return None not in own and bool(self.files)
 
-    def saved_at(self, name: str) -> float | None:
-        """Return when a process last saved the cache ``name``, in seconds since 1970; None if none has."""
-        keepers = {each.keeper.directory: each.keeper for each in self.own if each.name == name and each.keeper}
-        times = []
-        for keeper in keepers.values():
-            for path in keeper.snapshots()[:1]:
-                # Another process may have replaced the file since it was listed.
-                with suppress(OSError):
-                    times.append(path.lstat().st_mtime)
-        return max(times, default=None)
+    @property
+    def reachable(self) -> list[str]:
+        """The names of the caches that have workers, or whose entries processes share, sorted."""
+        shared = {each.name for each in self.own if each.has_shared_entries}
+        return sorted(shared | {each.name for each in self.caches if each.workers})
+
+    def shared(self, name: str) -> ObservedCache | None:
+        """Return the cache ``name`` of this process, if the processes of the machine share its entries."""
+        return next((each for each in self.own if each.name == name and each.has_shared_entries), None)
+
+    def inspector(self, name: str) -> Inspector | None:
+        """Return what answers inquiries about the cache ``name`` here, if processes share its entries."""
+        shared = self.shared(name)
+        return None if shared is None else shared.observer.inspector
 
     def events(self, most: int) -> list[Event]:
         """Return the recent events, newest first."""

@@ -239,22 +239,37 @@ def advise(caches: Caches, name: str | None) -> Report:
 
 
 def clear(caches: Caches, name: str | None) -> Report:
-    """Ask all workers to empty the cache ``name``, or every cache if it is None.
+    """Ask all workers to empty the cache ``name``, or every cache if it is None. Entries that processes share are
+    removed immediately.
 
     Raises:
         CommandFailed: if no worker has the cache.
         OSError, FileUnusable: if the workers cannot be asked.
     """
-    site, found = _named(caches, name, alive=True)
+    site = Site(caches, Own.NONE)
+    names = [each for each in site.reachable if name in (None, each)]
+    if not names:
+        _named(caches, name, alive=True)
     # One event for all caches, since the page shows only thirty.
     site.note(CLEARED, user_name(), name)
+    figures = {each.name: each for each in site.caches}
+    document: list[Row] = []
     view = []
-    for each in found:
-        site.ask(CLEAR, each.name)
-        many = f"{each.workers} workers" if each.workers > 1 else f"worker {each.pids[0]}"
-        size, within = each.stats.size, 2 * INTERVAL
-        view.append(f"{each.name!r}: asked {many} to remove {size:,} entries, within {within:g} seconds.")
-    return Report([{"cache": each.name, "workers": each.workers, "entries": each.stats.size} for each in found], view)
+    for each in names:
+        shared = site.shared(each)
+        if shared is not None:
+            size = shared.observer.inspector.answer({"kind": "sample"}).get("entries", 0)
+            shared.observer.run(CLEAR)
+            document.append({"cache": each, "workers": 1, "entries": size})
+            view.append(f"{each!r}: removed {size:,} entries.")
+            continue
+        found = figures[each]
+        site.ask(CLEAR, each)
+        many = f"{found.workers} workers" if found.workers > 1 else f"worker {found.pids[0]}"
+        size, within = found.stats.size, 2 * INTERVAL
+        document.append({"cache": each, "workers": found.workers, "entries": size})
+        view.append(f"{each!r}: asked {many} to remove {size:,} entries, within {within:g} seconds.")
+    return Report(document, view)
 
 
 def purge(caches: Caches, name: str | None, target: str) -> Report:

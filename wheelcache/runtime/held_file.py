@@ -15,7 +15,7 @@ if sys.platform != "win32":
 class HeldFile:
     """A file with a lock (``flock``), which is free once the process has ended for any reason.
 
-    The child of a fork does not hold it. The descriptor of a directory may be passed, in which a name is looked up.
+    The child of a fork does not hold it.
     """
 
     def __init__(self) -> None:
@@ -24,20 +24,20 @@ class HeldFile:
     def __del__(self) -> None:
         self.release()
 
-    def is_at(self, path: Path | str, directory: int | None = None) -> bool:
+    def is_at(self, path: Path) -> bool:
         """Return whether a file is held, and still has this name."""
         try:
-            return self._file >= 0 and os.path.samestat(os.fstat(self._file), os.lstat(path, dir_fd=directory))
+            return self._file >= 0 and os.path.samestat(os.fstat(self._file), os.lstat(path))
         except OSError:
             return False
 
-    def hold(self, path: Path | str, directory: int | None = None) -> bool:
+    def hold(self, path: Path) -> bool:
         """Lock a file, which is made if it does not exist. Return False if another process holds it.
 
         Raises:
             OSError: if the file cannot be created or locked.
         """
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         not_for_children.add(file)
         self._file = file
         try:

@@ -11,7 +11,6 @@ stage                 members                                  why here
 ``TRACKING``          each ``RepeatingThread``                 its thread writes to near caches and stamps
 ``WHEEL``             the wheel thread                         submits jobs to the pools
 ``POOLS``             refreshes, timed loads, each `Timers`'   run the jobs that the threads above submitted
-``EXIT_SAVER``        the thread that saves at the exit        independent of the others
 ``HELD``              the use of SQLite, then each cache and   the threads above need these locks to end; a
                       each ``Timers``                          publication waits for the locks of caches
 ====================  =======================================  =======================================================
@@ -25,9 +24,9 @@ so their order cannot cause a deadlock.
 After the fork, in the parent: ``HELD`` in reverse, the turn to fork, then the threads in reverse. Threads that have
 work start again.
 
-In the child: ``RENEWED`` (locks and descriptors of the process), then ``WHEEL``, ``POOLS`` and ``EXIT_SAVER`` forget
-their threads, then ``HELD``, including members that were added after the others were held. ``TRACKING`` is last: it
-notifies near caches, which must work by then.
+In the child: ``RENEWED`` (locks and descriptors of the process), then ``WHEEL`` and ``POOLS`` forget their threads,
+then ``HELD``, including members that were added after the others were held. ``TRACKING`` is last: it notifies near
+caches, which must work by then.
 
 At the exit of the interpreter, the following stages run. After them no thread is left, except those that run user code.
 A subinterpreter that ends before one of its threads aborts the process:
@@ -36,9 +35,7 @@ A subinterpreter that ends before one of its threads aborts the process:
 stage              effect, and why here
 =================  =================================================================================================
 ``PUBLISH``        publishes the last figures. It takes a millisecond and comes first, so the figures are not lost if a
-                   server kills the process during the next stage.
-``SAVE``           saves the caches, in at most ten seconds. Everything else works until then: the values of loads that
-                   end during the save are saved too.
+                   server kills the process soon.
 ``STOP_WHEEL``     ends the wheel thread. If the pools stopped first, they would refuse its jobs.
 ``STOP_POOLS``     stops the pools and ends their idle threads: refreshes are dropped, and timed loads run in the
                    threads of their callers.
@@ -120,19 +117,17 @@ class Stage(Generic[T]):
 TRACKING: Final[Stage[Threaded]] = Stage()
 WHEEL: Final[Stage[Threaded]] = Stage()
 POOLS: Final[Stage[Threaded]] = Stage()
-EXIT_SAVER: Final[Stage[Threaded]] = Stage()
 HELD: Final[Stage[Held]] = Stage()
 RENEWED: Final[Stage[Callable[[], object]]] = Stage()
 
-THREADS: Final = (TRACKING, WHEEL, POOLS, EXIT_SAVER)
+THREADS: Final = (TRACKING, WHEEL, POOLS)
 
 PUBLISH: Final[Stage[Callable[[], object]]] = Stage()
-SAVE: Final[Stage[Callable[[], object]]] = Stage()
 STOP_WHEEL: Final[Stage[Callable[[], object]]] = Stage()
 STOP_POOLS: Final[Stage[Callable[[], object]]] = Stage()
 STOP_TRACKING: Final[Stage[Callable[[], object]]] = Stage()
 
-EXIT: Final = (PUBLISH, SAVE, STOP_WHEEL, STOP_POOLS, STOP_TRACKING)
+EXIT: Final = (PUBLISH, STOP_WHEEL, STOP_POOLS, STOP_TRACKING)
 
 
 class _Fork:
@@ -247,7 +242,7 @@ def _after_fork_in_child() -> None:
     _call_all(
         chain(
             RENEWED,
-            (member.after_fork_in_child for stage in (WHEEL, POOLS, EXIT_SAVER) for member in stage),
+            (member.after_fork_in_child for stage in (WHEEL, POOLS) for member in stage),
             (partial(member.after_fork, in_child=True) for member in HELD),
             (_end_in_child,),
             (member.after_fork_in_child for member in TRACKING),

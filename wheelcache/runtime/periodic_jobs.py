@@ -1,4 +1,4 @@
-"""Runs the periodic jobs of a cache: the log line, the samples of its figures, their publication, the saves."""
+"""Runs the periodic jobs of a cache: the log line, the samples of its figures, and their publication."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class PeriodicJobs:
     def start_jobs(self) -> None:
         """Start the jobs. Each runs for the first time after its period. Do nothing unless they are paused.
 
-        This is called at the first look-up of a cache that publishes or has snapshots, at the first write, at a failed
+        This is called at the first look-up of a cache that publishes, at the first write, at a failed
         load, and at a call of the store behind: while that store fails, there are no writes.
         """
         if not self._right_to_start:

@@ -58,7 +58,7 @@ def runtime_directory() -> Path:
     Raises:
         FileUnusable: if other users can access the directory, or it cannot be created.
     """
-    directory = _runtime_directory()
+    directory = shared_memory()
     if _owner(directory) is None:
         there = _fallbacks(directory)
         if there:
@@ -146,16 +146,17 @@ def make_private_again(directory: Path) -> None:
 def is_in_ours(path: Path) -> bool:
     """Return whether ``path`` is in the runtime directory, or in a directory that is used instead."""
     try:
-        ours = _runtime_directory()
+        ours = shared_memory()
     except FileUnusable:
         return False
     return path.parent == ours or (path.parent.parent == ours.parent and path.parent.name.startswith(f"{ours.name}."))
 
 
-def _runtime_directory() -> Path:
-    shared_memory = Path("/dev/shm")  # noqa: S108  # the directory made in it is private
+def shared_memory() -> Path:
+    """Return the usual name of ``runtime_directory``, which need not exist."""
+    memory = Path("/dev/shm")  # noqa: S108  # the directory made in it is private
     try:
-        parent = shared_memory if os.access(shared_memory, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+        parent = memory if os.access(memory, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
     except FileNotFoundError as error:
         raise FileUnusable(str(error)) from error
     return parent / f"wheelcache-{os.geteuid()}"

@@ -157,9 +157,11 @@ class RequestScope:
         task = self._task()
         return task is None or task.done()
 
-    def is_waited_for(self, now: float) -> bool:
-        """Return whether the scope, or one that it acts for, holds a lease that has not timed out."""
-        return any(lease.until > now for scope in self.with_parents() for lease in list(scope.leases))
+    def is_waited_for(self, now: float, new: Lease) -> bool:
+        """Return whether the scope, or one that it acts for, holds a lease that has not timed out, apart from one that
+        it has just received."""
+        leases = [lease for scope in self.with_parents() for lease in list(scope.leases)]
+        return any(lease.until > now and lease is not new for lease in leases)
 
     def forget_misses(self) -> None:
         """Forget the misses of all caches."""

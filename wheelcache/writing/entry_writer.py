@@ -16,7 +16,7 @@ from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.coherence.misses import INVALIDATES, Misses, MissSeen
 from wheelcache.coherence.write_moments import WriteMoments
 from wheelcache.core import WriteState
-from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL, Gate
+from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
 from wheelcache.core.contract import (
     ANY,
     BATCH,
@@ -27,7 +27,6 @@ from wheelcache.core.contract import (
     MISSING,
     MORE,
     OUTDATED,
-    RESTORE,
     SAME,
     STORED,
     TOO_HEAVY,
@@ -35,7 +34,6 @@ from wheelcache.core.contract import (
     Core,
     RemovalCause,
     Removals,
-    Seen,
     TagName,
     Watch,
 )
@@ -43,6 +41,7 @@ from wheelcache.core.reusable import USUAL, check_reusable
 from wheelcache.keys import CALLERS, GROUP, KeyProxies, group_of, unwrap
 from wheelcache.leases.fill_turns import FillTurns
 from wheelcache.runtime.wheel_driver import WheelDriver
+from wheelcache.writing.gate import Gate
 from wheelcache.writing.removal_listener import RemovalListener
 
 Weigher = Callable[[Any, Any], int]
@@ -347,30 +346,6 @@ class EntryWriter(WriteState):
 
     # Other writes, with keys of the core.
 
-    def restore(
-        self,
-        key: Any,
-        value: Any,
-        ttl: float | None,
-        grace: float,
-        seen: Seen | None,
-        since: int,
-        tags: tuple[str, ...],
-        standing: int = 0,
-        group: str | None = None,
-    ) -> int:
-        """Store a value from a snapshot that was begun at the moment ``since``, unless the key has a newer value or
-        there is no room. Return the core's outcome."""
-        return self._set(
-            *(key, value, ttl, grace),
-            exact=True,
-            mode=RESTORE,
-            miss_seen=(seen, since),
-            tags=tags,
-            standing=standing,
-            group=group,
-        )
-
     def _set(
         self,
         key: Any,
@@ -382,7 +357,6 @@ class EntryWriter(WriteState):
         expected: Any = MISSING,
         miss_seen: MissSeen = INVALIDATES,
         tags: tuple[str, ...] = (),
-        standing: int = 0,
         group: str | None = None,
     ) -> int:
         """Store a value, and handle the outcome."""
@@ -390,24 +364,14 @@ class EntryWriter(WriteState):
             check_reusable(value)
         removed: Removals | None = None if self.listener.function is None else []
         names = self.tag_names(key, tags) if tags or type(key) is not str else ()
-        outcome = self._store(
-            key, value, ttl, grace, exact, mode, expected, None, miss_seen, removed, names, standing, group
-        )
-        if tags and outcome == OUTDATED and mode == ANY:
-            # Readers must not receive the older value after this call.
-            self._core.delete(key, slot=self.stamps.slot(key), removed=removed)
+        outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, miss_seen, removed, names, group)
         if outcome != self.usual_outcome or self._driver.calls_for_thread:
             self.announce(outcome, removed)
         elif not self.is_plain:
             if removed:
                 self.listener.notify(removed)
             self._check_stamps()
-        if (
-            self.stamps.bus is not None
-            and miss_seen[0] is None
-            and mode != RESTORE
-            and outcome & (STORED | TOO_HEAVY | OUTDATED)
-        ):
+        if self.stamps.bus is not None and miss_seen[0] is None and outcome & (STORED | TOO_HEAVY | OUTDATED):
             self._report([key])
         return outcome
 
@@ -449,17 +413,19 @@ class EntryWriter(WriteState):
         miss_seen: MissSeen,
         removed: Removals | None,
         names: tuple[TagName, ...],
-        standing: int = 0,
         group: str | None = None,
     ) -> int:
         weight = 0 if self._weigher is None else self.weigh(key, value)
         slot = self.stamps.slot(key) if self.stamps.are_there else 0
         seen, since = miss_seen
-        if self.moments is not None and watch is None and mode != RESTORE:
+        if self.moments is not None and watch is None:
             self.moments.written(key)
         written = key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, names, since
-        outcome = self._core.set(*written, standing, group)
+        outcome = self._core.set(*written, group=group)
         if outcome == OUTDATED:
+            if names and mode == ANY and watch is None:
+                # Readers must not receive the older value after this call. A waiter may then set a newer one.
+                self._core.delete(key, slot=slot, removed=removed)
             # The value may be outdated, so no waiter receives it.
             self.leases.refuse(key)
         if outcome in (OUTDATED, CHANGED):
@@ -500,16 +466,12 @@ class EntryWriter(WriteState):
         self.listener.notify(removed)
         self._undecoded.note(unwrap(key), error)
 
-    def remove(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
+    def remove(self, key: Any) -> None:
         """Remove an entry, which ends no lease and no miss."""
         self.will_be_written(key)
         removed = self.listener.list()
-        self._core.delete(key, cause=cause, slot=self.stamps.slot(key), removed=removed)
+        self._core.delete(key, slot=self.stamps.slot(key), removed=removed)
         self.listener.notify(removed)
-
-    def evict(self, key: Any) -> None:
-        """Remove an entry to make room."""
-        self.remove(key, RemovalCause.EVICTED)
 
     def evict_to(self, size: int) -> None:
         more = True
@@ -528,7 +490,7 @@ class EntryWriter(WriteState):
         if invalidate:
             self.any_will_be_written()
             self.leases.cleared()
-            if self.stamps.reports_writes:
+            if self.misses.scopes:
                 self.misses.outdate_all()
         self._drain(self._core.clear(invalidate=invalidate))
         if invalidate:

@@ -12,7 +12,7 @@ from rich.progress import Progress
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from atlas.management.visiting import own_site
+from atlas.management.visiting import own_site, run_folder
 from atlas.models import Country
 
 COUNTRIES: Final = 20
@@ -22,7 +22,7 @@ SECONDS: Final = 2.0
 
 CACHED_BY: Final = {
     "nothing": "no cache: every page is made",
-    "cache_page": "cache_page over wheelcache",
+    "cache_page": "cache_page over HostCache",
     "HTTPCache": "HTTPCache of wheelcache",
 }
 GRANIAN: Final = [
@@ -38,7 +38,7 @@ def measure(bars: Progress) -> dict[str, float]:
     found = {}
     for name in CACHED_BY:
         environment = {"DJANGO_SETTINGS_MODULE": "atlas_site.shared_pages", "ATLAS_CACHED_BY": name}
-        with own_site(GRANIAN, environment) as url:
+        with run_folder() as folder, own_site(GRANIAN, {**environment, "ATLAS_RUN_DIR": folder}) as url:
             found[name] = _pages_per_second(int(url.rpartition(":")[2]), paths, are_hits=name == "HTTPCache")
         bars.advance(task)
     return found

@@ -1,4 +1,4 @@
-"""Visitors and servers of the site, for the commands ``visit``, ``demo`` and ``restart``."""
+"""Visitors and servers of the site, for the commands ``visit`` and ``demo``."""
 
 import os
 import random
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, TextIO
+from typing import Final
 
 import httpx
 from django.conf import settings
@@ -59,6 +59,12 @@ def zipf_mix(pages: Sequence[str], count: int, generator: random.Random) -> list
     return generator.choices(pages, [1 / rank for rank in range(1, len(pages) + 1)], k=count)
 
 
+def run_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder for the entries and figures of one run, as a context. It is in memory if the system allows it."""
+    memory = "/dev/shm"
+    return tempfile.TemporaryDirectory(prefix="atlas-", dir=memory if os.access(memory, os.W_OK | os.X_OK) else None)
+
+
 @contextmanager
 def own_site(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[str]:
     """Run a server of this site, and yield its URL when it answers.
@@ -67,31 +73,8 @@ def own_site(command: Sequence[str], environment: Mapping[str, str] | None = Non
         command: the arguments of Python that start it; {address} stands for its address, {port} for its port.
         environment: variables that it has in addition to those of this process.
     """
-    address = free_address()
-    with server_at(address, command, environment) as server:
-        if not _answers(f"http://{address}", server.process):
-            raise CommandError(f"The server did not start:\n{server.said()}")
-        yield f"http://{address}"
-
-
-def free_address() -> str:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        return f"127.0.0.1:{free.getsockname()[1]}"
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    process: subprocess.Popen[bytes]
-    log: TextIO
-
-    def said(self) -> str:
-        self.log.seek(0)
-        return self.log.read()
-
-
-@contextmanager
-def server_at(address: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """Run a server of this site as ``own_site`` does, and yield it before it answers. Stop it at the end."""
+        address = f"127.0.0.1:{free.getsockname()[1]}"
     arguments = [part.format(address=address, port=address.rpartition(":")[2]) for part in command]
     with (
         tempfile.TemporaryFile("w+") as log,
@@ -101,12 +84,15 @@ def server_at(address: str, command: Sequence[str], environment: Mapping[str, st
             env={**os.environ, **(environment or {})},
             stdout=log,
             stderr=log,
-        ) as process,
+        ) as server,
     ):
         try:
-            yield Server(process, log)
+            if not _answers(f"http://{address}", server):
+                log.seek(0)
+                raise CommandError(f"The server did not start:\n{log.read()}")
+            yield f"http://{address}"
         finally:
-            process.terminate()
+            server.terminate()
 
 
 def _answers(url: str, server: subprocess.Popen[bytes]) -> bool:

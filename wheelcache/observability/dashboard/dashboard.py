@@ -288,11 +288,13 @@ class Dashboard:
         site = Site(self._caches())
         figures = _named(name, site)
         effect = _effect(figures, site)
-        token = site.ask(action, name, **arguments)
+        # Entries that processes share are removed here, for all of them.
+        is_done_here = action == CLEAR and site.shared(name) is not None
+        token = None if is_done_here else site.ask(action, name, **arguments)
         for cache in site.own:
             if cache.name == name:
                 publication = cache.observer.publication
-                if publication is not None:
+                if publication is not None and token is not None:
                     publication.inquiries.note_done(token)
                 act(cache)
         site.note(event, by, name)
@@ -318,6 +320,8 @@ def _named(name: str, site: Site) -> CacheFigures:
 
 def _effect(figures: CacheFigures, site: Site) -> str:
     """Return a sentence that says in which processes an action takes effect."""
+    if site.shared(figures.name) is not None:
+        return "Takes effect in all workers of this machine immediately."
     if not site.is_shared(figures.name):
         return (
             f"Takes effect in worker {os.getpid()} only: the workers of this site do not share figures, so other "

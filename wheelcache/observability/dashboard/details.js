@@ -126,10 +126,9 @@ export class Details {
     this.charts.show(cache, span, spanName);
     this.workers.show(cache, at);
     this.showSettings(cache.settings);
-    const age = cache.saved === null ? "" : `last snapshot ${duration(Math.max(0, Math.round(at - cache.saved)))} ago`;
     const core = cache.cores.length ? `${cache.cores.join(" and ")} core` : "";
     const reset = cache.reset_at === null ? "" : `reset at ${moment(cache.reset_at, at)}`;
-    write(part(this.root, "about"), [core, age, reset].filter(Boolean).join(" · "));
+    write(part(this.root, "about"), [core, reset].filter(Boolean).join(" · "));
   }
 
   write(figure, text) {

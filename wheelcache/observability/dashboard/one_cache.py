@@ -140,7 +140,6 @@ def details(
         "curve": curve(figures),
         "store": documents.store(total.store),
         "pages": _pages(figures, total),
-        "saved": site.saved_at(name),
         "cores": list(figures.cores),
         "workers": [_worker(each) for each in site.workers(name)],
     }

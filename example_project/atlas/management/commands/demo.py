@@ -1,7 +1,6 @@
 """Serves the site with two workers, visits it, and prints the figures of the cache and the speed of cached pages."""
 
 import random
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,16 @@ from rich.progress import Progress
 from atlas.management import page_speed
 from atlas.management.commands.demo_user import NAME, PASSWORD, make_demo_user
 from atlas.management.progress import progress
-from atlas.management.visiting import Visit, client_of, complain_of_failures, own_site, ranked_pages, visit, zipf_mix
+from atlas.management.visiting import (
+    Visit,
+    client_of,
+    complain_of_failures,
+    own_site,
+    ranked_pages,
+    run_folder,
+    visit,
+    zipf_mix,
+)
 from atlas.models import City
 from wheelcache import Cache, command_line
 from wheelcache.observability import console, site_commands
@@ -29,6 +37,8 @@ from wheelcache.observability.site import Own, Site
 WORKERS: Final = 2
 CLIENTS: Final = 8
 PAGES_A_VISITOR: Final = 20
+AGAIN: Final = 4
+"""How often a page is asked for again, to show that both workers have it."""
 
 # Workers keep an idle connection longer than any visitor pauses, so that no visitor loses a connection.
 GUNICORN: Final = [
@@ -36,7 +46,6 @@ GUNICORN: Final = [
     "atlas_site.wsgi:application",
 ]
 ENVIRONMENT: Final = {
-    "ATLAS_SESSION_ENGINE": "django.contrib.sessions.backends.signed_cookies",
     # With these, some entries expire and some are evicted within twenty seconds.
     "ATLAS_PAGE_SECONDS": "5",
     "ATLAS_MAX_ENTRIES": "300",
@@ -62,12 +71,12 @@ class Command(BaseCommand):
             raise CommandError("There is nothing to visit yet: run import_cities first.")
         make_demo_user()
         with (
-            tempfile.TemporaryDirectory() as figures,
-            own_site(GUNICORN, {**ENVIRONMENT, "ATLAS_FIGURES_DIR": figures}) as url,
+            run_folder() as folder,
+            own_site(GUNICORN, {**ENVIRONMENT, "ATLAS_RUN_DIR": folder}) as url,
             suppress(KeyboardInterrupt) if stay else nullcontext(),
         ):
             # Reads the figures of this run alone: those of its workers, without earlier runs and other servers.
-            reader = Cache(name="atlas", figures_dir=Path(figures))
+            reader = Cache(name="default", figures_dir=Path(folder, "figures"))
             if stay:
                 self.stdout.write(f"See it as a page at {url}/wheelcache/, {LOGIN}. Ctrl-C ends it.")
                 self.stdout.flush()
@@ -79,6 +88,7 @@ class Command(BaseCommand):
             self.stdout.ending = ""
             console.show(site_commands.figures([reader]), cast(TextIO, self.stdout), styled=not options["no_color"])
             self.stdout.ending = "\n"
+            self.stdout.write(f"Both workers share one cache: {share_of_hits(url)}.\n")
             if stay:
                 with progress() as bars:
                     drive(url, inf, seed, bars)
@@ -120,6 +130,26 @@ def drive(url: str, seconds: float, seed: int, bars: Progress) -> list[Visit]:
             return list(chain.from_iterable(pool.map(visits, range(CLIENTS))))
         finally:
             over.set()
+
+
+def share_of_hits(url: str) -> str:
+    """Ask for pages again on many connections, some of which are at either worker.
+
+    Raises:
+        CommandError: if a worker has made a page that the other one had made.
+    """
+    pages = ranked_pages()[:PAGES_A_VISITOR]
+    asked = list(chain.from_iterable(zip(*[pages] * (1 + AGAIN), strict=True)))
+    visits = []
+    for path in asked:
+        with client_of(url) as client:
+            visits.append(visit(client, path))
+    complain_of_failures(visits)
+    again = [each for number, each in enumerate(visits) if number % (1 + AGAIN)]
+    hits = sum(each.hit for each in again)
+    if hits < len(again):
+        raise CommandError(f"The workers do not share one cache: only {hits} of {len(again)} visits were hits.")
+    return f"{hits} of {len(again)} visits of pages that one of them had made were hits"
 
 
 def wait_for_figures(reader: Cache, bars: Progress) -> None:

@@ -41,7 +41,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         # Rich writes the line endings itself.
         self.stdout.ending = ""
-        framework = command_line.Framework(_caches, name_of, "SNAPSHOT", _explain)
+        framework = command_line.Framework(_caches, name_of, _explain)
         try:
             command_line.run(options, framework, cast(TextIO, self.stdout), styled=not options["no_color"])
         except CommandFailed as reason:
@@ -52,7 +52,7 @@ def _caches() -> list[Cache]:
     try:
         caches = engines() or cache_for_commands()
     except ImproperlyConfigured as error:
-        # For instance, the snapshot directory belongs to the user that runs the site, not to this user.
+        # For instance, the directory of the figures belongs to the user that runs the site, not to this user.
         raise CommandFailed(str(error)) from None
     if not caches:
         raise CommandFailed("None of CACHES is a cache of wheelcache.django_backend, and no pages are cached.")

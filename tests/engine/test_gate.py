@@ -1,0 +1,138 @@
+"""The gate of a cache opens at the first use, and shuts forever when the cache is closed."""
+
+from contextlib import suppress
+
+import pytest
+
+from tests.runtime.interruptions import Delivery, Worker, compiled_core
+from wheelcache.core import CoreClass
+from wheelcache.errors import CacheClosed, Unused
+from wheelcache.writing.gate import Gate
+
+worker = Worker()
+
+
+class Waiting:
+    """A core whose first use calls ``begin(self)``."""
+
+    def __init__(self, begin=lambda cache: None, core=None):
+        self.begun = 0
+        self.core = core or CoreClass()
+        self.gate = Gate("waiting", self.core)
+        self.gate.begin_with(self._begin)
+        self._run = begin
+
+    def _begin(self):
+        self.begun += 1
+        self._run(self)
+
+    def get(self, key):
+        try:
+            return self.core.find(key)
+        except Unused:
+            self.gate.open()
+            return self.core.find(key)
+
+    def close(self):
+        self.gate.close()
+        self.core.clear()
+
+    def is_closed_for_all(self):
+        with pytest.raises(CacheClosed, match="the cache 'waiting' was closed"):
+            self.gate.open()
+        with pytest.raises(CacheClosed):
+            self.core.find("a")
+        return not self.gate.is_in_use()
+
+
+def test_the_first_use_begins_and_no_other():
+    cache = Waiting()
+    with pytest.raises(Unused):
+        cache.core.find("a")
+    assert (cache.gate.is_in_use(), cache.begun) == (False, 0)
+    for _ in range(2):
+        assert cache.get("a") is None
+    cache.gate.open()
+    assert (cache.gate.is_in_use(), cache.begun) == (True, 1)
+    # The refused call does not count.
+    assert cache.core.counts().hits == 0
+
+
+def test_what_begins_may_use_the_cache():
+    cache = Waiting(lambda cache: cache.core.set("a", 1, None))
+    assert cache.get("a") == 1
+    assert cache.begun == 1
+
+
+def test_an_error_of_what_begins_reaches_the_first_use_only():
+    cache = Waiting(lambda cache: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cache.get("a")
+    assert cache.get("a") is None
+    assert cache.begun == 1
+
+
+def test_a_cache_that_is_closed_before_its_first_use_stays_shut():
+    cache = Waiting()
+    cache.close()
+    assert cache.is_closed_for_all()
+    cache.gate.after_fork_in_child()
+    assert cache.is_closed_for_all()
+    assert cache.begun == 0
+
+
+def test_a_cache_that_its_first_use_closes_stays_shut():
+    cache = Waiting(Waiting.close)
+    with pytest.raises(CacheClosed):
+        cache.get("a")
+    assert cache.is_closed_for_all()
+
+
+def test_a_cache_that_a_finalizer_closes_while_its_gate_opens_stays_shut():
+    class Core:
+        def gate(self, error):
+            if error is None:
+                cache.gate.close()
+            self.error = error
+
+        def find(self, key):
+            raise self.error()
+
+    cache = Waiting(core=Core())
+    with pytest.raises(CacheClosed):
+        cache.get("a")
+    assert cache.is_closed_for_all()
+
+
+@compiled_core
+def test_an_exception_at_any_point_of_the_first_use_leaves_a_cache_that_can_be_used():
+    target, interrupted = 0, True
+    while interrupted:
+        target += 1
+        cache = Waiting()
+        delivery = Delivery(target)
+        interrupted = delivery.run(lambda cache=cache: cache.get("a"))
+        assert worker.does(lambda cache=cache: (cache.gate.open(), cache.core.set("a", 1, None))), delivery.where
+        assert cache.get("a") == 1, delivery.where
+        assert cache.gate.is_in_use(), delivery.where
+        assert cache.begun <= 1, delivery.where
+    assert target > 5
+
+
+@compiled_core
+def test_an_exception_at_any_point_of_a_close_leaves_a_cache_that_can_be_closed():
+    target, interrupted = 0, True
+    while interrupted:
+        target += 1
+        cache = Waiting()
+        delivery = Delivery(target)
+        interrupted = delivery.run(lambda cache=cache: cache.gate.close())
+        assert worker.does(lambda cache=cache: _use_if_open(cache)), delivery.where
+        cache.close()
+        assert cache.is_closed_for_all(), delivery.where
+    assert target > 2
+
+
+def _use_if_open(cache):
+    with suppress(CacheClosed):
+        cache.get("a")
