@@ -77,9 +77,6 @@ USES_TOGETHER: Final = 50
 MOST_USES: Final = 16_384
 """The used keys that a process keeps until its next tick."""
 
-SLOW_TICK: Final = 10.0
-"""Seconds between two ticks of a process that has nothing to do but to see whether there is a janitor."""
-
 DROPS_KEPT: Final = 60_000_000_000
 """Nanoseconds for which a dropped tag is remembered after its entries are gone. A value that was computed for longer,
 and has a tag, is then not stored."""
@@ -145,6 +142,8 @@ class HostCore:
         clock: Any,
     ) -> None:
         self.file = HostFile(find_place, sql.schema(max_bytes, max_entries or maxsize), name, self._check_gate)
+        self.file.opened = self._begin_ticks
+        self.wake: Callable[[], object] = bool
         self._gate_error: Callable[[], Exception] | None = None
         self.claims = Claims(self.file)
         self.max_bytes = max_bytes
@@ -305,7 +304,7 @@ class HostCore:
         outcome: int = self._local.set(
             key, value, None, exact=True, watch=None if watch is None else watch.inner, group=group
         )
-        return (outcome & ~WAKE) | self._will_tick()
+        return outcome & ~WAKE
 
     def _without_older(self, key: Any, name: Any, now: float, mode: int, expected: Any, watch: Any) -> int:
         """Remove the value that one which is too heavy would replace. Return the outcome."""
@@ -331,19 +330,12 @@ class HostCore:
         while self.file.transaction(work, 0) >= sql.EVICTED_TOGETHER:
             pass
 
-    def _will_tick(self) -> int:
-        """Let the wheel thread begin to tick. Return WAKE if it does not tick yet."""
-        if self._next_tick < inf:
-            return 0
-        self._next_tick = self.now() + self._interval
-        return WAKE
-
     def touch(self, key: Any, ttl: float | None) -> int:
         now = self.now()
         # Only the numbers that the statement contains are bound: ?2, ?4 and ?10.
         statement, fresh = (sql.TOUCH_FOREVER, inf) if ttl is None else (sql.TOUCH, now + ttl)
         row = None, name_of(key), None, fresh, None, None, None, None, None, now
-        return STORED | self._will_tick() if self.file.write(statement, row) == 1 else 0
+        return STORED if self.file.write(statement, row) == 1 else 0
 
     def delete(
         self,
@@ -453,6 +445,12 @@ class HostCore:
 
     # The work of the wheel thread.
 
+    def _begin_ticks(self) -> None:
+        """Let the wheel thread tick, also in a process that only reads: it must notice if the folder is removed."""
+        if self._next_tick == inf:
+            self._next_tick = self.now() + self._interval
+            self.wake()
+
     @property
     def next_due(self) -> float:
         return self._next_tick
@@ -469,7 +467,7 @@ class HostCore:
         self._write_uses()
         self._is_janitor = self._janitor.take()
         if not self._is_janitor:
-            self._next_tick = self.now() + (self._interval if self._notes_uses else SLOW_TICK)
+            self._next_tick = self.now() + self._interval
             return 0
         self._count_evictions(evicted)
         if bounds != self._bounds:

@@ -4,13 +4,15 @@
 would grow without a bound.
 
 **Writes** take turns: SQLite's lock, which the kernel releases if its holder is killed. SQLite's own waiting sleeps for
-1 to 100 ms; a process here tries again after 20 to 500 us. If it gets no turn within ``PATIENCE``, and nobody has
-written meanwhile, the holder was stopped, and all processes go on with a new file. So does a write that fails for any
-other reason, since the old entry of its key must not be found any more. After a write, the process looks whether its
-file is still in use; otherwise it writes again to the new one.
+1 to 100 ms; a process here tries again after 20 to 500 us. If no process gets a turn within ``PATIENCE``, the holder
+was stopped, and all processes go on with a new file. So does a write that fails for any other reason, since the old
+entry of its key must not be found any more. After a write, the process looks whether its file is still in use;
+otherwise it writes again to the new one.
 
 **Connections** are taken from a pool and returned to it by each call: one for each call in progress, whether in threads
-or greenlets. Python releases the GIL in each step of SQLite. No connection is used or closed after a fork by the child.
+or greenlets. Python releases the GIL in each step of SQLite. All connections are closed before a fork. SQLite counts
+the locks of a process in its memory, so a child that had a copy of these counts would not lock a file that it opens:
+the next process that closes the file would remove its log.
 """
 
 from __future__ import annotations
@@ -56,8 +58,28 @@ FORK_PATIENCE: Final = 5.0
 NO_FILE: Final = -1
 """No epoch: 0 and more are in the words."""
 
-_inherited: Final[list[Any]] = []
-"""What a child has from its parent, for as long as it lives: it must not close it."""
+
+class Pool(deque[Any]):
+    """The free connections to a file, as cursors.
+
+    Attributes:
+        path: the file.
+        made: the number of connections, which includes those in use.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.made = 0
+
+    def close(self) -> None:
+        with suppress(IndexError):
+            while True:
+                cursor = self.pop()
+                # First: a statement that a cursor keeps after an error would keep the connection open.
+                cursor.close()
+                cursor.connection.close()
+                self.made -= 1
 
 
 class HostFile:
@@ -68,6 +90,9 @@ class HostFile:
         schema: the statements that make an empty database.
         name: the name of the cache, for the log.
         check: raises the error of each use, if there is one: see ``Core.gate``.
+
+    Attributes:
+        opened: called without arguments whenever the process begins to use a file.
     """
 
     def __init__(self, find_place: Callable[[], Place], schema: str, name: str, check: Callable[[], object]) -> None:
@@ -75,50 +100,45 @@ class HostFile:
         self._check = check
         self._schema = schema
         self._name = name
+        self.opened: Callable[[], object] = bool
         self._opening = Lazy(lambda: threading.RLock())
         self._next_try = self._warned_until = -inf
-        self._held: list[Any] = []
+        self._free = Pool(Path())
         self._forget()
 
     def _forget(self) -> None:
         self._place: Place | None = None
         self._words: Sequence[int] = (0,)
+        self._leave_file()
+
+    def _leave_file(self) -> None:
+        """Close the connections. Calls in progress leave theirs to the garbage collector."""
+        self._free.close()
         self._epoch = NO_FILE
-        self._path = Path()
-        self._free: deque[Any] = deque()
-        self._count = 0
 
     # Calls.
 
     def read(self, statement: str, arguments: Sequence[Any] = ()) -> Any:
         """Return the first row; None if there is none, or if there is no file."""
-        if self._words[EPOCH] != self._epoch and not self._open():
-            return None
-        epoch, free = self._epoch, self._free
-        cursor = self._cursor(free)
-        try:
-            return cursor.execute(statement, arguments).fetchone()
-        except sqlite3.Error as error:
-            if not is_busy(error):
-                self._replace(epoch, error)
-            return None
-        finally:
-            free.append(cursor)
+        if self._words[EPOCH] == self._epoch:
+            # The usual case, with few calls.
+            free = self._free
+            try:
+                cursor = free.pop()
+            except IndexError:
+                pass
+            else:
+                try:
+                    return cursor.execute(statement, arguments).fetchone()
+                except sqlite3.Error:
+                    pass
+                finally:
+                    free.append(cursor)
+        return self._in_turn(lambda cursor: cursor.execute(statement, arguments).fetchone(), None)
 
     def read_all(self, statement: str, arguments: Sequence[Any] = ()) -> list[Any]:
         """Return all rows, of which the statement limits the number."""
-        if self._words[EPOCH] != self._epoch and not self._open():
-            return []
-        epoch, free = self._epoch, self._free
-        cursor = self._cursor(free)
-        try:
-            return cursor.execute(statement, arguments).fetchall()  # type: ignore[no-any-return]
-        except sqlite3.Error as error:
-            if not is_busy(error):
-                self._replace(epoch, error)
-            return []
-        finally:
-            free.append(cursor)
+        return self._in_turn(lambda cursor: cursor.execute(statement, arguments).fetchall(), [])
 
     def write(self, statement: str, arguments: Sequence[Any]) -> int:
         """Execute one statement that changes rows. Return the number of rows; -1 if there is no file.
@@ -126,8 +146,9 @@ class HostFile:
         Args:
             arguments: the first one is a moment, if the statement adds a row.
         """
-        if self._words[EPOCH] == self._epoch:
-            # The usual case, without calls: the turn is free.
+        epoch = self._epoch
+        if self._words[EPOCH] == epoch:
+            # The usual case, with few calls: the turn is free.
             free = self._free
             try:
                 cursor = free.pop()
@@ -136,7 +157,7 @@ class HostFile:
             else:
                 try:
                     number: int = cursor.execute(statement, arguments).rowcount
-                    if self._words[EPOCH] == self._epoch and self._free is free:
+                    if self._words[EPOCH] == epoch:
                         return number
                 except sqlite3.Error:
                     pass
@@ -170,11 +191,11 @@ class HostFile:
 
     def _in_turn(self, work: Callable[[Any], T], otherwise: T) -> T:
         until = pause = 0.0
-        version = -1
+        version = None
         while self._words[EPOCH] == self._epoch or self._open():
-            epoch, free = self._epoch, self._free
-            cursor = self._cursor(free)
+            epoch, cursor = self._epoch, None
             try:
+                cursor, free = self._cursor()
                 found = work(cursor)
                 if self._words[EPOCH] == epoch:
                     return found
@@ -185,15 +206,15 @@ class HostFile:
                 continue
             except sqlite3.Error as error:
                 now = SystemClock.steady()
-                if now >= until or not is_busy(error):
-                    before, version = version, _version(cursor)
-                    until = now + PATIENCE
-                    if version == before or not is_busy(error):
-                        self._replace(epoch, error)
-                        until, version = 0.0, -1
-                        continue
+                if not is_busy(error) or (until and now >= until and _version(cursor) == version):
+                    self._replace(epoch, error)
+                    until = 0.0
+                    continue
+                if now >= until:
+                    until, version = now + PATIENCE, _version(cursor)
             finally:
-                free.append(cursor)
+                if cursor is not None:
+                    free.append(cursor)
             pause = min(2 * pause, 0.0005) or 0.00002
             time.sleep(pause * random.uniform(0.5, 1.0))
         return otherwise
@@ -220,7 +241,7 @@ class HostFile:
                 self._replace(epoch, f"its log has {size >> 20} MiB, since a reader was stopped")
 
     def close(self) -> None:
-        """Let the next use open the file again."""
+        """Close all connections. The next use opens the file again."""
         with self._opening.get():
             self._forget()
 
@@ -244,25 +265,27 @@ class HostFile:
 
     # Files.
 
-    def _cursor(self, free: deque[Any]) -> Any:
+    def _cursor(self) -> tuple[Any, Pool]:
+        """Return a connection, and the pool to which it belongs."""
+        free = self._free
         try:
-            return free.pop()
+            return free.pop(), free
         except IndexError:
-            return self._connect(free)
-
-    def _connect(self, free: deque[Any]) -> Any:
-        # Waits for a fork, which returns the connections to the pool.
-        with self._opening.get():
-            if free:
-                return free.pop()
-            self._count += 1
-            return connect(self._path).cursor()
+            # Waits for the end of a fork, which has replaced the pool.
+            with self._opening.get():
+                free = self._free
+                cursor = connect(free.path).cursor()
+                free.made += 1
+                return cursor, free
 
     def _open(self) -> bool:
         """Use the file that the words name. Return False if there is none."""
         self._check()
         with self._opening.get():
             place = self._place
+            if self._words[EPOCH] == self._epoch:
+                # Another thread has opened it.
+                return True
             if place is None:
                 try:
                     place = self._find_place()
@@ -270,23 +293,29 @@ class HostFile:
                     self._warn("The host cache %r cannot be used: %s.", self._name, error)
                     return False
                 self._place, self._words = place, place.words
+            self._leave_file()
             epoch = self._words[EPOCH]
             if epoch == 0:
-                now = SystemClock.steady()
-                if now < self._next_try:
+                if SystemClock.steady() < self._next_try:
                     return False
-                self._next_try = now + RETRY_INTERVAL
                 epoch = self._use_new_file(0)
-            self._path = place.path(epoch)
-            self._epoch, self._free, self._count = epoch or NO_FILE, deque(), 0
-            return epoch != 0
+                if epoch == 0:
+                    return False
+            # In this order: other threads then use the new connections.
+            self._free = Pool(place.path(epoch))
+            self._epoch = epoch
+        self.opened()
+        return True
 
     def _use_new_file(self, epoch: int) -> int:
+        new = 0
         try:
-            return self._place.replace(epoch, self._create) if self._place is not None else 0
-        except (sqlite3.Error, OSError) as error:
+            new = self._place.replace(epoch, self._create) if self._place is not None else 0
+        except (sqlite3.Error, OSError, FileUnusable) as error:
             self._warn("The host cache %r has no file now, so it is empty: %s.", self._name, error)
-            return 0
+        if new == 0:
+            self._next_try = SystemClock.steady() + RETRY_INTERVAL
+        return new
 
     def _create(self, path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -301,6 +330,9 @@ class HostFile:
             connection.close()
 
     def _replace(self, epoch: int, reason: object) -> None:
+        if self._words[EPOCH] != epoch:
+            # Another process has replaced it.
+            return
         self._warn("The host cache %r begins with a new file, without entries: %s.", self._name, reason)
         self._use_new_file(epoch)
 
@@ -313,43 +345,43 @@ class HostFile:
     # Forks.
 
     def before_fork(self) -> None:
-        """Return when no call is in progress. Until ``after_fork``, none begins."""
+        """Return when no call is in progress and no connection is open. Until ``after_fork``, none begins."""
         self._opening.get().acquire()
-        held: list[Any] = []
+        # Calls find no connection in the new pool, and wait for the end of the fork.
+        free, self._free = self._free, Pool(self._free.path)
         until = SystemClock.steady() + FORK_PATIENCE
-        while len(held) < self._count and SystemClock.steady() < until:
-            try:
-                held.append(self._free.pop())
-            except IndexError:
-                time.sleep(0.0001)
-        self._held = held
+        free.close()
+        while free.made and SystemClock.steady() < until:
+            time.sleep(0.0001)
+            free.close()
 
     def after_fork(self, *, in_child: bool) -> None:
         if in_child:
-            # Neither used nor closed: closing would release locks of the parent.
-            _inherited.extend([self._free, self._held, self._place])
             self._opening.forget()
-            self._forget()
+            self._leave_file()
         else:
-            self._free.extend(self._held)
             self._opening.get().release()
-        self._held = []
 
 
 def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{path}?mode=rw", uri=True, isolation_level=None, timeout=0, check_same_thread=False, cached_statements=64
     )
-    connection.execute("PRAGMA synchronous=OFF")
+    try:
+        connection.execute("PRAGMA synchronous=OFF")
+    except BaseException:
+        # Now, and not by the garbage collector, which may do so during a fork.
+        connection.close()
+        raise
     return connection
 
 
-def _version(cursor: Any) -> int:
-    """Return a number that changes when another connection writes."""
+def _version(cursor: Any) -> Any:
+    """Return a number that changes if another connection has written; None if this one could not be opened."""
     try:
-        return cursor.execute("PRAGMA data_version").fetchone()[0]  # type: ignore[no-any-return]
+        return None if cursor is None else cursor.execute("PRAGMA data_version").fetchone()
     except sqlite3.Error:
-        return 0
+        return None
 
 
 def is_busy(error: sqlite3.Error) -> bool:

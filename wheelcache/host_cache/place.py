@@ -3,6 +3,9 @@
 The folder contains ``words``, a mapped file, ``claims``, a file of locks, and ``<epoch>.sqlite3``, the file in use. The
 epoch is the moment at which the file was created. A process that finds another epoch in the words opens that file.
 Epoch 0 means that there is no file, for example because the file system is full: the cache is then empty.
+
+After a restart of the machine, a cache on a disk begins empty, also if it was closed cleanly: its moments and the ends
+of its entries count from the boot, and rows that were not yet on the disk are damaged.
 """
 
 from __future__ import annotations
@@ -21,7 +24,16 @@ from typing import Final
 
 from wheelcache.errors import FileUnusable
 from wheelcache.machine_clock import moment
-from wheelcache.runtime.private_files import NEEDS_UNIX, locked_file, make_private, runtime_directory, shared_memory
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.private_files import (
+    NEEDS_UNIX,
+    FileLocked,
+    locked_file,
+    make_private,
+    pause,
+    runtime_directory,
+    shared_memory,
+)
 
 logger = logging.getLogger("wheelcache")
 
@@ -146,13 +158,14 @@ class Place:
             if self.words[BOOT] != boot:
                 # The file was not closed: rows that were not yet on the disk are damaged.
                 self.words[BOOT], self.words[EPOCH] = boot, 0
+            self._remove_others()
+
+    def _remove_others(self) -> None:
+        """Remove the files of other epochs. The words are locked."""
         for path in self.folder.glob("*.sqlite3*"):
-            # Of processes that were killed between the two steps of ``replace``.
-            if (
-                not path.name.startswith(f"{self.words[EPOCH]}.")
-                and int(path.name.partition(".")[0]) < self.words[EPOCH]
-            ):
-                path.unlink(missing_ok=True)
+            if not path.name.startswith(f"{self.words[EPOCH]}."):
+                with suppress(OSError):
+                    path.unlink()
 
     def path(self, epoch: int) -> Path:
         return self.folder / f"{epoch}.sqlite3"
@@ -176,29 +189,28 @@ class Place:
         Args:
             create: creates an empty file at a path.
         """
-        try:
-            with locked_file(self.folder / "words", PATIENCE):
-                if self.words[EPOCH] == epoch:
-                    # From here on, no process finds an old entry, also if the next steps fail.
-                    self.words[EPOCH] = 0
-                    self._remove(epoch)
-                    new = moment()
-                    try:
+        until = SystemClock.steady() + PATIENCE
+        while self.words[EPOCH] == epoch:
+            try:
+                with locked_file(self.folder / "words", 0.0):
+                    if self.words[EPOCH] == epoch:
+                        # From here on, no process finds an old entry, also if the next steps fail.
+                        self.words[EPOCH] = 0
+                        self._remove_others()
+                        new = moment()
                         create(self.path(new))
-                    except BaseException:
-                        self._remove(new)
-                        raise
-                    self.words[EPOCH] = new
-        except FileUnusable as error:
-            # The folder is gone, or a process was stopped while it creates a file.
-            self.words[EPOCH] = 0
-            logger.warning("The host cache in %s has no file now: %s.", self.folder, error)
+                        self.words[EPOCH] = new
+                        break
+            except FileLocked as error:
+                if SystemClock.steady() < until:
+                    # Another process creates a file, which takes 0.4 ms.
+                    pause()
+                    continue
+                # That process was stopped.
+                self.words[EPOCH] = 0
+                logger.warning("The host cache in %s has no file now: %s.", self.folder, error)
+                break
         return self.words[EPOCH]
-
-    def _remove(self, epoch: int) -> None:
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            with suppress(OSError):
-                os.unlink(f"{self.path(epoch)}{suffix}")
 
 
 def file_system_of(path: Path) -> str:

@@ -114,7 +114,7 @@ NEW: Final = "INSERT INTO entries SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?1, ?7, ?8, ?9 
 VALUES: Final = (
     "value = excluded.value, fresh = excluded.fresh, gone = excluded.gone, "
     "due = iif(entries.due <= excluded.due, entries.due, excluded.due), "
-    "moment = excluded.moment, size = excluded.size, tags = excluded.tags"
+    "moment = max(excluded.moment, entries.moment + 1), size = excluded.size, tags = excluded.tags"
 )
 IN_PLACE: Final = f"{NEW}UPDATE SET {VALUES}"
 TO_END: Final = f"{NEW}UPDATE SET id = excluded.id, {VALUES}"
@@ -136,10 +136,10 @@ FILL_UNDROPPED: Final = f"{TO_END.format(condition=f'{UNWRITTEN} AND {UNDROPPED}
 """Without a row, ?11 is NULL, which no moment equals."""
 
 OF_LIVE: Final = f"WHERE key = ?2 AND fresh > ?10 AND {CURRENT}"
-REPLACE: Final = f"UPDATE entries SET value = ?3, moment = ?1, size = ?8 {OF_LIVE} AND value IS ?11"
+REPLACE: Final = f"UPDATE entries SET value = ?3, moment = max(?1, moment + 1), size = ?8 {OF_LIVE} AND value IS ?11"
 REPLACE_WITH_TTL: Final = (
-    "UPDATE entries SET value = ?3, fresh = ?4, gone = ?5, due = iif(due <= ?6, due, ?6), moment = ?1, size = ?8 "
-    f"{OF_LIVE} AND value IS ?11"
+    "UPDATE entries SET value = ?3, fresh = ?4, gone = ?5, due = iif(due <= ?6, due, ?6), "
+    f"moment = max(?1, moment + 1), size = ?8 {OF_LIVE} AND value IS ?11"
 )
 GRACE: Final = "iif(fresh < 1e300, gone - fresh, 0)"
 TOUCH: Final = f"""

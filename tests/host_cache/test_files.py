@@ -1,0 +1,118 @@
+"""Files that are removed, replaced, damaged or too large: all processes go on with a new file, with one event."""
+
+import os
+import subprocess
+from contextlib import suppress
+
+import pytest
+
+from tests.host_cache.workers import damage, database, make_cache
+from tests.waiting import until
+
+TICK = 1
+MIB = 1 << 20
+
+
+def events(caplog):
+    return [record.getMessage() for record in caplog.records if record.name == "wheelcache"]
+
+
+def test_a_removed_folder_is_noticed_within_a_tick(view, folder, clock, caplog):
+    writer, reader = view(), view()
+    writer.set("key", "old")
+    assert reader.get("key") == "old"
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    started_later = view()
+    started_later.set("key", "new")
+    # This process only reads.
+    clock.advance(TICK)
+    assert reader.get("key") == "new"
+    assert writer.get("key") == "new"
+    removed = "The folder of the host cache 'default' was removed; it begins empty in a new one."
+    assert events(caplog) == [removed] * 2
+
+
+def test_one_process_computes_a_value_after_the_folder_was_removed(view, folder, clock, in_thread):
+    one, other = view(), view()
+    assert one.get_or_load("key", lambda: "old") == other.get("key") == "old"
+    for path in folder.iterdir():
+        path.unlink()
+    clock.advance(TICK)
+    other.set("other", 1)
+    loads = []
+
+    def loader():
+        loads.append(in_thread(other.get_or_load, "key", lambda: "computed twice"))
+        with pytest.raises(TimeoutError):
+            loads[0].result(0.1)
+        return "computed"
+
+    assert one.get_or_load("key", loader) == "computed"
+    assert loads[0].result(10) == "computed"
+
+
+def test_a_damaged_file_is_replaced_with_one_event(view, folder, caplog):
+    caches = [view() for _ in range(3)]
+    for cache in caches:
+        cache.set("key", "old")
+    before = database(folder)
+    damage(folder)
+    newcomer = view()
+    assert newcomer.get("key") is None
+    newcomer.set("key", "new")
+    assert [cache.get("key") for cache in caches] == ["new"] * 3
+    assert database(folder) != before
+    (event,) = events(caplog)
+    assert event.startswith("The host cache 'default' begins with a new file, without entries: ")
+
+
+def test_a_clear_leaves_no_file_behind(view, folder):
+    cache, other = view(), view()
+    for number in range(3):
+        cache.set("key", number)
+        other.clear()
+        assert cache.get("key") is None
+        other.get("key")
+        assert len([*folder.glob("*.sqlite3")]) == 1
+
+
+def test_every_write_is_stored_while_another_process_clears_the_cache(worker):
+    clearing, adding = worker(), worker()
+    clearing.send("[cache.clear() for _ in range(200)]")
+    assert adding("[number for number in range(500) if not cache.add(f'key {number}', 1)]") == []
+    clearing.answer()
+    assert adding("events") == clearing("events") == []
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Return a file system of 8 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a file system")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", tmp_path], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode()}")
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
+def test_in_a_full_file_system_the_cache_is_empty_until_there_is_room(small_disk, clock, closed, caplog):
+    cache, other = (closed(make_cache(small_disk / "host", max_bytes=4 * MIB, clock=clock)) for _ in range(2))
+    cache.set("key", "old")
+    assert other.get("key") == "old"
+    other_file = small_disk / "other file"
+    with suppress(OSError), other_file.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    for number in range(100):
+        cache.set(f"key {number}", "x" * 100_000)
+    # Deletes never fail.
+    cache.set("key", "new")
+    other.delete("key")
+    assert cache.get("key") is None
+    assert other.get_or_load("key", lambda: "computed") == "computed"
+    assert 1 <= len(events(caplog)) <= 4
+    other_file.unlink()
+    until(lambda: cache.set("key", "again") and other.get("key") == "again")

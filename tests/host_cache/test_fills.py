@@ -1,0 +1,116 @@
+"""No computed value is stored after a newer write, even if nothing of that write is left in the file."""
+
+import pytest
+
+from tests.host_cache.workers import damage
+
+TICK = 60
+"""Seconds after which the janitor has removed all expired rows."""
+
+
+@pytest.fixture
+def fill(view):
+    """Load a key with a slow loader, during which another process calls ``meanwhile``. Return whether the value was
+    stored."""
+
+    def run(meanwhile, **options):
+        cache = view(**options)
+
+        def loader():
+            meanwhile()
+            return "old"
+
+        assert cache.get_or_load("key", loader) == "old"
+        return cache.get("key") == "old"
+
+    return run
+
+
+def test_a_fill_is_stored(fill):
+    assert fill(lambda: None)
+
+
+def test_a_fill_is_refused_after_a_write_by_another_process(fill, view):
+    assert not fill(lambda: view().set("key", "new"))
+
+
+def test_a_fill_is_refused_after_a_delete_by_another_process(fill, view):
+    assert not fill(lambda: view().delete("key"))
+
+
+def test_a_fill_is_refused_if_the_newer_write_has_expired_and_was_removed(fill, view, clock):
+    def meanwhile():
+        other = view()
+        other.set("key", "new", 1)
+        clock.advance(TICK)
+        assert len(other) == 0
+
+    assert not fill(meanwhile)
+
+
+def test_a_fill_is_refused_if_the_newer_write_was_evicted(fill, view):
+    def meanwhile():
+        other = view(max_entries=3)
+        other.set("key", "new")
+        for number in range(3):
+            other.set(f"other {number}", 0)
+        assert other.get("key") is None
+
+    assert not fill(meanwhile, max_entries=3)
+
+
+def test_a_fill_is_refused_if_many_writes_and_evictions_came_after_the_delete(fill, view):
+    def meanwhile():
+        other = view(max_entries=3)
+        other.set("key", "new")
+        other.delete("key")
+        for number in range(30):
+            other.set(f"other {number}", 0)
+        other.delete_many([f"other {number}" for number in range(30)])
+
+    assert not fill(meanwhile, max_entries=3)
+
+
+def test_a_fill_is_refused_after_a_clear(fill, view):
+    assert not fill(lambda: view().clear())
+
+
+def test_a_fill_is_refused_after_a_write_and_a_clear(fill, view):
+    def meanwhile():
+        other = view()
+        other.set("key", "new")
+        other.clear()
+
+    assert not fill(meanwhile)
+
+
+def test_a_fill_is_refused_if_the_file_was_damaged_and_replaced(fill, view, folder):
+    def meanwhile():
+        view().set("key", "new")
+        damage(folder)
+        # Other processes still have the pages in memory.
+        assert view().get("key") is None
+
+    assert not fill(meanwhile)
+
+
+def test_a_fill_is_refused_if_its_tag_was_dropped_and_its_entries_are_gone(view, clock):
+    cache, other = view(), view()
+
+    def loader():
+        other.set("other", 1, tags=["tag"])
+        other.delete_tags("tag")
+        clock.advance(TICK)
+        return "old"
+
+    cache.get_or_load("key", loader, tags=["tag"])
+    assert cache.get("key") is None
+
+
+def test_an_evicted_entry_of_before_does_not_refuse_a_fill(view):
+    cache, other = view(max_entries=3), view(max_entries=3)
+    other.set("key", "older")
+    for number in range(3):
+        other.set(f"other {number}", 0)
+    assert cache.get_or_load("key", lambda: "computed") == "computed"
+    assert cache.get("key") == "computed"

@@ -1,0 +1,179 @@
+"""Processes that fork: no connection crosses a fork, and parent and child share one file."""
+
+import pytest
+
+FORK = """
+def in_child(work):
+    # The child is not waited for: it answers by the cache.
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(15)
+        try:
+            work()
+        except BaseException as error:
+            cache.set("error", repr(error))
+        finally:
+            os._exit(0)
+    return pid
+
+def wait_for(key):
+    until = time.monotonic() + 10
+    while (found := cache.get(key)) is None:
+        assert time.monotonic() < until, [key, cache.get("error")]
+        time.sleep(0.002)
+    return found
+"""
+
+
+@pytest.fixture
+def forking(worker):
+    """Start a worker that can fork."""
+
+    def start(**options):
+        started = worker(**options)
+        started(FORK)
+        return started
+
+    return start
+
+
+def test_a_process_that_only_makes_the_cache_opens_nothing(worker, folder):
+    assert worker()("(repr(cache.name), threading.active_count())") == ("'default'", 1)
+    assert not folder.exists()
+
+
+def test_parent_and_child_see_each_others_writes(forking):
+    parent = forking()
+    parent("cache.set('of parent', 1)")
+    parent("in_child(lambda: cache.set('of child', cache.get('of parent') + 1))")
+    assert parent("wait_for('of child')") == 2
+    parent("cache.set('again', 1)")
+    assert parent("cache.get('again')") == 1
+
+
+def test_parent_and_child_have_different_connections(forking, folder):
+    parent = forking()
+    parent("cache.set('of parent', 1)")
+    parent(
+        """
+        def files():
+            names = [f"/proc/self/fd/{file}" for file in os.listdir("/proc/self/fd")]
+            return [os.readlink(name) for name in names if os.path.exists(name)]
+        """
+    )
+    parent("in_child(lambda: cache.set('files', '|'.join(files())))")
+    assert not [name for name in parent("wait_for('files')").split("|") if name.endswith((".sqlite3", "-wal", "-shm"))]
+
+
+def test_a_child_shares_the_file_with_later_processes_after_its_parent_has_ended(forking, worker):
+    parent = forking()
+    parent("cache.set('of parent', 1)")
+    parent(
+        """in_child(lambda: (cache.set('begun', 1), wait_for('go on'), cache.set('of child', 2), wait_for('end')))"""
+    )
+    parent("wait_for('begun')")
+    parent.end()
+    # The last one that closes a file removes its log. The child still uses it.
+    worker().end()
+    later = worker()
+    later("cache.set('go on', 1)")
+    later(FORK)
+    assert later("wait_for('of child')") == 2
+    assert later("cache.get('of parent')") == 1
+    later("cache.set('end', 1)")
+
+
+def test_a_process_forks_while_its_threads_read_and_write(forking):
+    parent = forking()
+    parent(
+        """
+        ended = threading.Event()
+        wrong = []
+        def use(number):
+            count = 0
+            while not ended.is_set():
+                count += 1
+                cache.set(f"key {number}", count)
+                if cache.get(f"key {number}") != count:
+                    wrong.append((number, count))
+        threads = [threading.Thread(target=use, args=[number]) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        """
+    )
+    for number in range(20):
+        parent(f"in_child(lambda: cache.set('of child {number}', os.getpid() and 1))")
+    for number in range(20):
+        assert parent(f"wait_for('of child {number}')") == 1
+    parent("ended.set()")
+    parent("[thread.join() for thread in threads]")
+    assert parent("wrong") == []
+    assert parent("events") == []
+
+
+def test_the_child_of_a_loader_computes_and_ends_like_any_other_process(forking):
+    parent = forking()
+    parent(
+        """
+        def loader():
+            pid = os.fork()
+            return "child" if pid == 0 else os.waitpid(pid, 0)[1]
+
+        def load():
+            found = cache.get_or_load("key", loader)
+            if found == "child":
+                try:
+                    cache.set("of child", cache.get_or_load("other key", lambda: "computed"))
+                finally:
+                    os._exit(0)
+            return found
+        """
+    )
+    assert parent("load()") == 0
+    assert parent("cache.get('of child')") == "computed"
+    assert parent("cache.get('key')") == 0
+
+
+def test_the_living_child_of_a_killed_process_does_not_hold_its_claim(forking, worker):
+    holder, other = forking(), worker()
+    holder.send(
+        """
+        def loader():
+            in_child(lambda: (cache.set('begun', 1), time.sleep(30)))
+            time.sleep(60)
+
+        cache.get_or_load("key", loader)
+        """
+    )
+    other(FORK)
+    other("wait_for('begun')")
+    other.send(
+        """
+        began = time.monotonic()
+        value = cache.get_or_load("key", lambda: "computed")
+        waited = time.monotonic() - began
+        """
+    )
+    with pytest.raises(AssertionError, match="has not answered"):
+        other.answer(0.1)
+    holder.kill()
+    other.answer()
+    assert other("value") == "computed"
+    assert other("waited") < 5
+
+
+def test_a_master_forks_workers_that_share_one_file(forking):
+    master = forking()
+    master(
+        """
+        cache.set("count", 0)
+        def work():
+            for _ in range(100):
+                cache.incr("count")
+            cache.add(f"done {os.getpid()}", 1)
+        pids = [in_child(work) for _ in range(4)]
+        """
+    )
+    master("[wait_for(f'done {pid}') for pid in pids]")
+    assert master("cache.get('count')") == 400
+    assert master("events") == []

@@ -1,0 +1,175 @@
+"""Processes that are stopped or killed at the worst moment: the others go on."""
+
+import time
+
+import pytest
+
+from tests.host_cache.workers import database
+
+MIB = 1 << 20
+
+IN_A_TRANSACTION = """
+import sqlite3
+connection = sqlite3.connect({path!r}, isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+"""
+
+IN_A_READ = """
+import sqlite3
+connection = sqlite3.connect({path!r}, isolation_level=None)
+connection.execute("BEGIN")
+connection.execute("SELECT count(*) FROM entries").fetchone()
+"""
+
+TIMED = """
+def timed(call, *arguments):
+    began = time.monotonic()
+    call(*arguments)
+    return time.monotonic() - began
+"""
+
+
+@pytest.fixture
+def timed(worker):
+    """Start a worker that can time its calls."""
+
+    def start(**options):
+        started = worker(**options)
+        started(TIMED)
+        return started
+
+    return start
+
+
+def test_others_go_on_with_a_new_file_beside_a_stopped_writer(timed, folder):
+    stopped, other = timed(), timed()
+    stopped("cache.set('key', 'old')")
+    before = database(folder)
+    # As between two statements of a transaction of the cache.
+    stopped(IN_A_TRANSACTION.format(path=str(before)))
+    stopped.stop()
+    assert other("cache.get('key')") == "old"
+    assert other("timed(cache.set, 'key', 'new')") < 1
+    assert other("timed(cache.delete, 'other')") < 0.3
+    assert other("cache.get('key')") == "new"
+    assert database(folder) != before
+    (event,) = other("events")
+    assert "begins with a new file, without entries: database is locked" in event
+    stopped.go_on()
+    stopped("_ = connection.execute('COMMIT')")
+    assert stopped("cache.get('key')") == "new"
+    stopped("cache.set('key', 'newer')")
+    assert other("cache.get('key')") == "newer"
+    assert stopped("events") == []
+
+
+def test_a_write_that_was_stopped_does_not_bring_back_an_outdated_value(timed, folder):
+    stopped, other = timed(), timed()
+    stopped("cache.set('key', 'old')")
+    stopped.send(
+        f"""
+        import sqlite3
+        connection = sqlite3.connect({str(database(folder))!r}, isolation_level=None)
+
+        def loader():
+            # As if the process were stopped in the transaction that stores the value.
+            connection.execute("BEGIN IMMEDIATE")
+            os.kill(os.getpid(), signal.SIGSTOP)
+            connection.execute("COMMIT")
+            return "old"
+
+        cache.delete("loaded")
+        cache.get_or_load("loaded", loader)
+        """
+    )
+    other("cache.set('waits for the stop', 1)")
+    with pytest.raises(AssertionError, match="not answered"):
+        stopped.answer(0.2)
+    other("cache.set('loaded', 'new')")
+    stopped.go_on()
+    stopped.answer()
+    assert stopped("cache.get('loaded')") == other("cache.get('loaded')") == "new"
+
+
+def test_the_log_is_bounded_beside_a_stopped_reader(timed, folder):
+    stopped, other = timed(), timed(interval=0.01)
+    stopped("cache.set('key', 'old')")
+    before = database(folder)
+    stopped(IN_A_READ.format(path=str(before)))
+    stopped.stop()
+    other(
+        """
+        for number in range(20_000):
+            cache.set(f"key {number % 200}", os.urandom(4000).hex())
+            if events:
+                break
+        cache.set("key", "new")
+        """
+    )
+    (event,) = other("events")
+    assert "since a reader was stopped" in event
+    assert database(folder) != before
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 64 * MIB
+    stopped.go_on()
+    stopped("_ = connection.execute('COMMIT')")
+    assert stopped("cache.get('key')") == "new"
+
+
+def test_a_killed_writer_leaves_a_whole_file_and_delays_no_write(timed, folder):
+    other = timed()
+    other("cache.set('key', 'old')")
+    for _ in range(3):
+        killed = timed()
+        killed(IN_A_TRANSACTION.format(path=str(database(folder))))
+        killed("_ = connection.execute(\"UPDATE entries SET value = 'torn'\")")
+        killed.kill()
+        assert other("timed(cache.set, 'other', 1)") < 0.3
+        assert other("cache.get('key')") == "old"
+    assert other("events") == []
+
+
+def test_a_waiter_computes_the_value_soon_after_the_holder_of_the_claim_is_killed(timed):
+    holder, waiter = timed(), timed()
+    holder.send(
+        """
+        def loader():
+            cache.set("begun", 1)
+            time.sleep(60)
+
+        cache.get_or_load("key", loader)
+        """
+    )
+    waiter("while cache.get('begun') is None: time.sleep(0.001)")
+    waiter.send("found = cache.get_or_load('key', lambda: time.monotonic_ns())")
+    with pytest.raises(AssertionError, match="not answered"):
+        waiter.answer(0.1)
+    killed = time.monotonic_ns()
+    holder.kill()
+    waiter.answer()
+    # 0.001 s on an idle machine.
+    assert (waiter("found") - killed) / 10**9 < 1
+
+
+def test_others_go_on_without_a_file_while_a_process_is_stopped_that_creates_one(timed, folder):
+    stopped, other = timed(), timed()
+    stopped("cache.set('key', 'old')")
+    other("cache.get('key')")
+    stopped.send(
+        f"""
+        from wheelcache.runtime.private_files import locked_file
+        from pathlib import Path
+        with locked_file(Path({str(folder)!r}) / "words"):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        """
+    )
+    with pytest.raises(AssertionError, match="not answered"):
+        stopped.answer(0.2)
+    assert other("timed(cache.clear)") < 1
+    assert other("cache.get('key')") is None
+    assert other("timed(cache.set, 'key', 1)") < 1
+    (event,) = other("events")
+    assert "has no file now" in event
+    stopped.go_on()
+    stopped.answer()
+    other("while not cache.set('key', 'new') or cache.get('key') is None: time.sleep(0.01)")
+    assert stopped("cache.get('key')") == "new"

@@ -1,0 +1,171 @@
+"""Worker processes of a site with a host cache, which run the code that a test sends to them.
+
+They are forks of a master that has imported the package and made no cache: the imports take half a second.
+"""
+
+import logging
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from tests.scripts import ROOT
+from wheelcache.host_cache.hosted_cache import HostedCache
+from wheelcache.host_cache.place import Place
+
+PATIENCE = 60
+"""Seconds that a test waits for a worker."""
+
+MAX_BYTES = 16 << 20
+
+
+def make_cache(folder, *, max_bytes=MAX_BYTES, **options):
+    """Return a cache in a folder: each object is the view of another process."""
+    quiet = {"jitter": 0, "log_interval": None, "sample_interval": None}
+    return HostedCache(lambda: Place(Path(folder)), max_bytes, **{**quiet, **options})
+
+
+def database(folder):
+    """Return the path of the database in use."""
+    (path,) = folder.glob("*.sqlite3")
+    return path
+
+
+def damage(folder):
+    """Overwrite the database and its log, but keep their sizes, so that maps of the files stay valid."""
+    path = database(folder)
+    for name in (path, path.with_name(f"{path.name}-wal")):
+        with name.open("r+b") as file:
+            file.write(b"\xa5" * name.stat().st_size)
+
+
+class Master:
+    """``with Master() as master: worker = master.start(folder)``"""
+
+    def __enter__(self):
+        self._orders, theirs = socket.socketpair()
+        self._orders.settimeout(PATIENCE)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        self._workers = []
+        return self
+
+    def __exit__(self, *_):
+        self.end_workers()
+        self._orders.close()
+        self._process.kill()
+        self._process.wait(PATIENCE)
+
+    def start(self, folder, **options):
+        """Start a worker whose cache has these options."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._orders, [pickle.dumps((folder, options))], [theirs.fileno()])
+        worker = Worker(int(self._orders.recv(100)), Connection(ours.detach()))
+        self._workers.append(worker)
+        return worker
+
+    def end_workers(self):
+        """Kill the workers that still run."""
+        while self._workers:
+            self._workers.pop().kill()
+
+
+class Worker:
+    """A worker: ``worker("cache.get('key')")`` runs there, and returns its result.
+
+    The code finds ``cache``, and ``events``, the logged messages. ``send`` and ``answer`` are the two halves of a call.
+    """
+
+    def __init__(self, pid, connection):
+        self.pid = pid
+        self._process = os.pidfd_open(pid)
+        self._connection = connection
+
+    def __call__(self, code):
+        self.send(code)
+        return self.answer()
+
+    def send(self, code):
+        self._connection.send(textwrap.dedent(code))
+
+    def answer(self, seconds=PATIENCE):
+        assert wait([self._connection], seconds), f"the worker has not answered within {seconds} s"
+        result, error = self._connection.recv()
+        assert error is None, error
+        return result
+
+    def stop(self):
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def go_on(self):
+        os.kill(self.pid, signal.SIGCONT)
+
+    def end(self):
+        """Let the worker end as a process does that has nothing more to do."""
+        self._connection.send(None)
+        self.kill(0)
+
+    def kill(self, number=signal.SIGKILL):
+        """Return when the worker has ended. Its children may hold its end of the connection, and live on."""
+        if self._process >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._process, number)
+            assert wait([self._process], PATIENCE), "the worker has not ended"
+            os.close(self._process)
+            self._process = -1
+            self._connection.close()
+
+
+def serve(connection, folder, options):
+    """Run the code of each message, and answer with its result."""
+    events = []
+    handler = logging.Handler()
+    handler.emit = lambda record: events.append(record.getMessage())
+    logging.getLogger("wheelcache").addHandler(handler)
+    names = {"cache": make_cache(folder, **options), "events": events, "os": os, "signal": signal}
+    names |= {"sys": sys, "threading": threading, "time": time}
+    while (code := connection.recv()) is not None:
+        try:
+            try:
+                result = eval(code, names)
+            except SyntaxError:
+                result = exec(code, names)
+            answer = result, None
+        except Exception as error:
+            answer = None, f"{error!r} in {code}"
+        connection.send(answer)
+
+
+def main():
+    orders = socket.socket(fileno=int(sys.argv[1]))
+    # Children that have ended leave nothing behind.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        given, files, *_ = socket.recv_fds(orders, 65_536, 1)
+        if not given:
+            return
+        if (pid := os.fork()) == 0:
+            orders.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            serve(Connection(files[0]), *pickle.loads(given))  # from the test
+            return
+        os.close(files[0])
+        orders.sendall(str(pid).encode())
+
+
+if __name__ == "__main__":
+    main()
