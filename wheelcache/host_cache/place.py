@@ -81,7 +81,7 @@ def test_process(*, is_testing: bool, number: int) -> str:
     Args:
         number: distinguishes apps in one process.
     """
-    return f"{number}-{os.getpid()}" if is_testing or "PYTEST_XDIST_WORKER" in os.environ else ""
+    return f"{number}-{os.getpid()}" if is_testing or os.environ.get("PYTEST_XDIST_WORKER") else ""
 
 
 def _is_running(process: int) -> bool:
