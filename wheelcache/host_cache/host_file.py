@@ -56,6 +56,9 @@ WARNING_INTERVAL: Final = 60.0
 FORK_PATIENCE: Final = 5.0
 """Seconds that a fork waits for calls in progress."""
 
+NEVER: Final = -2
+"""No result of ``_version``."""
+
 NO_FILE: Final = -1
 """No epoch: 0 and more are in the words."""
 
@@ -191,8 +194,8 @@ class HostFile:
         return self._in_turn(in_transaction, otherwise)
 
     def _in_turn(self, work: Callable[[Any], T], otherwise: T) -> T:
-        until = pause = 0.0
-        version = None
+        until = next_look = pause = 0.0
+        version = NEVER
         while self._words[EPOCH] == self._epoch or self._open():
             epoch, cursor = self._epoch, None
             try:
@@ -207,12 +210,15 @@ class HostFile:
                 continue
             except sqlite3.Error as error:
                 now = SystemClock.steady()
-                if not is_busy(error) or (until and now >= until and _version(cursor) == version):
+                if now >= next_look:
+                    before, version = version, _version(cursor)
+                    next_look = now + PATIENCE / 5
+                    if version != before:
+                        until = now + PATIENCE
+                if not is_busy(error) or now >= until:
                     self._replace(epoch, error)
-                    until = 0.0
+                    next_look, version = 0.0, NEVER
                     continue
-                if now >= until:
-                    until, version = now + PATIENCE, _version(cursor)
             finally:
                 if cursor is not None:
                     free.append(cursor)
@@ -386,12 +392,12 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _version(cursor: Any) -> Any:
-    """Return a number that changes if another connection has written; None if this one could not be opened."""
+def _version(cursor: Any) -> int:
+    """Return a number that changes if another connection has written; -1 if this one could not be opened."""
     try:
-        return None if cursor is None else cursor.execute("PRAGMA data_version").fetchone()
+        return -1 if cursor is None else cursor.execute("PRAGMA data_version").fetchone()[0]
     except sqlite3.Error:
-        return None
+        return -1
 
 
 def is_busy(error: sqlite3.Error) -> bool:
