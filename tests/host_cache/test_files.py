@@ -98,6 +98,17 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", tmp_path], check=True)
 
 
+def test_entries_are_evicted_before_the_file_system_is_full(small_disk, clock, closed, caplog):
+    caches = [closed(make_cache(small_disk / "host", max_bytes=128 * MIB, clock=clock)) for _ in range(2)]
+    for number in range(20_000):
+        assert caches[number % 2].set(f"key {number}", "x" * 1000)
+        if number % 100 == 0:
+            clock.advance(TICK)
+    assert 4 * MIB < caches[0].stats().weight <= 6 * MIB
+    assert caches[0].get("key 19999") is not None
+    assert events(caplog) == []
+
+
 def test_in_a_full_file_system_the_cache_is_empty_until_there_is_room(small_disk, clock, closed, caplog):
     cache, other = (closed(make_cache(small_disk / "host", max_bytes=4 * MIB, clock=clock)) for _ in range(2))
     cache.set("key", "old")

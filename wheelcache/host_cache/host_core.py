@@ -466,16 +466,17 @@ class HostCore:
             return 0
         self.file.check()
         size, entries, evicted, *bounds = self._state()
-        self._notes_uses = 2 * size > self.max_bytes or 2 * entries > self._max_entries
+        self._notes_uses = 2 * size > bounds[0] or 2 * entries > bounds[1]
         self._write_uses()
         self._is_janitor = self._janitor.take()
         if not self._is_janitor:
             self._next_tick = self.now() + self._interval
             return 0
         self._count_evictions(evicted)
-        if bounds != self._bounds:
-            # Those of an older release of the site.
-            self.file.write(sql.SET_BOUNDS, self._bounds)
+        wanted = [min(self._bounds[0], self.file.most_bytes(self.epoch)), self._bounds[1]]
+        if bounds != wanted:
+            # Those of an older release of the site, or the room has changed.
+            self.file.write(sql.SET_BOUNDS, wanted)
         now = int(self.now())
         postponed, expired = self.file.transaction(
             lambda cursor: [cursor.execute(each, (now, STEP)).rowcount for each in (sql.POSTPONE, sql.REMOVE_DUE)],

@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
 from pathlib import Path
+from sys import maxsize
 from typing import Any, Final, TypeVar
 
 from wheelcache.errors import FileUnusable
@@ -325,9 +326,18 @@ class HostFile:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.executescript(f"BEGIN; {self._schema} COMMIT;")
             # No value whose computation began before the file was made is stored in it.
-            connection.execute("UPDATE state SET fill_floor = ?", (int(path.stem),))
+            epoch = int(path.stem)
+            connection.execute("UPDATE state SET fill_floor = ?", (epoch,))
+            connection.execute("UPDATE state SET max_bytes = min(max_bytes, ?)", (self.most_bytes(epoch),))
         finally:
             connection.close()
+
+    def most_bytes(self, epoch: int) -> int:
+        """Return the bytes of entries for which there is room."""
+        try:
+            return maxsize if self._place is None else self._place.most_bytes(epoch)
+        except OSError:
+            return maxsize
 
     def _replace(self, epoch: int, reason: object) -> None:
         if self._words[EPOCH] != epoch:

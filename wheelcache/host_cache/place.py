@@ -110,8 +110,8 @@ def check_location(location: str, max_bytes: int) -> None:
     room = found.f_blocks * found.f_frsize
     if room < 1.2 * max_bytes:
         logger.warning(
-            "The host cache may have %d MiB (MAX_SIZE), but the file system of %s has %d MiB in all: it will begin "
-            "empty whenever that is full. Lower MAX_SIZE, or give the file system more room.",
+            "The host cache may have %d MiB (MAX_SIZE), but the file system of %s has %d MiB in all: it will evict "
+            "entries before that is full. Lower MAX_SIZE, or give the file system more room.",
             *(max_bytes >> 20, folder, room >> 20),
         )
 
@@ -173,6 +173,16 @@ class Place:
     @property
     def claims(self) -> Path:
         return self.folder / "claims"
+
+    def most_bytes(self, epoch: int) -> int:
+        """Return the bytes of entries for which the file system has room in the file of ``epoch``: three quarters of
+        the free room and of what the file takes already. The log and the indexes need the rest."""
+        found = os.statvfs(self.folder)
+        room = found.f_bavail * found.f_frsize
+        for suffix in ("", "-wal"):
+            with suppress(OSError):
+                room += os.stat(f"{self.path(epoch)}{suffix}").st_blocks * 512
+        return room * 3 // 4
 
     def is_gone(self) -> bool:
         """Return whether the folder was removed or replaced, so that new processes use another one."""
