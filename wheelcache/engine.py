@@ -39,6 +39,7 @@ class Engine:
         peek: returns the entry that a loader would replace: see ``Loads.previous``.
         key_batches, deletions, delete_tags, add_group, drop_group: see ``CacheParts``.
         group_by: sets the rules for groups of keys: see ``Core.group_by``.
+        wake: wakes the wheel thread, since there is work at an earlier time.
         start_jobs: starts the periodic jobs, at any use of the cache that is neither a look-up nor a write.
     """
 
@@ -59,6 +60,7 @@ class Engine:
         self.add_group, self.drop_group = parts.add_group, parts.drop_group
         self.peek = parts.loads.previous
         self.group_by = parts.core.group_by
+        self.wake = parts.driver.wake
         self.start_jobs = parts.jobs.start_jobs
 
     # Entries.

@@ -81,6 +81,9 @@ DROPS_KEPT: Final = 60_000_000_000
 """Nanoseconds for which a dropped tag is remembered after its entries are gone. A value that was computed for longer,
 and has a tag, is then not stored."""
 
+LATEST: Final = 2.0**62
+"""The latest end of an entry in the index, in seconds. Integers of SQLite have 64 bits."""
+
 JANITOR: Final = "\0janitor"
 
 
@@ -281,7 +284,7 @@ class HostCore:
             fresh = now + (ttl if exact else ttl - min(ttl * self._jitter, self._max_jitter) * self._random())
             gone = fresh + grace
             # Without the jitter: the next write, if its jitter is larger, does not have to move the row in the index.
-            due = int(now + ttl + grace) // sql.DUE_STEP
+            due = int(min(now + ttl + grace, LATEST)) // sql.DUE_STEP
         row = moment(), name, stored, fresh, gone, due, lane_of(name), size, text
         refusal = CHANGED
         if mode == ANY and watch is None and not (tags and since):

@@ -30,7 +30,7 @@ class HostedCache(Cache):
     def __init__(self, find_place: Callable[[], Place], max_bytes: int, **given: Any) -> None:
         self._find_place, self._max_bytes = find_place, max_bytes
         super().__init__(**given)
-        self._host.wake = self._parts.driver.wake
+        self._host.wake = self.engine.wake
 
     @property
     def has_shared_entries(self) -> bool:
