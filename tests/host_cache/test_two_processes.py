@@ -168,7 +168,12 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("processes", "scenario"), CASES, ids=lambda given: getattr(given, "__name__", given), indirect=["processes"]
+    ("processes", "scenario"),
+    CASES,
+    ids=lambda given: getattr(given, "__name__", given),
+    indirect=["processes"],
+    # Otherwise, each case would have processes of its own.
+    scope="module",
 )
 def test_both_processes_have_the_same_entries(processes, scenario):
     for one, other in (processes, processes[::-1]):
