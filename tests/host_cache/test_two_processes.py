@@ -1,22 +1,30 @@
 """Each call of both backends, by one process, acts on the entries of another one."""
 
+from contextlib import ExitStack
+from functools import cache
+
 import pytest
 
 from tests.host_cache.site_process import SiteProcess
 
 
 @pytest.fixture(scope="module")
-def processes(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("site")
-    folder.chmod(0o700)
-    both = []
-    for _ in range(2):
-        both.append(SiteProcess(request.param, folder, transactions=True))
-        # Django's tables are made by one process after the other.
-        both[-1].clear()
-    yield both
-    for each in both:
-        each.close()
+def processes_of(tmp_path_factory):
+    """Return the two processes of a site of a framework, which are started once."""
+    with ExitStack() as stack:
+
+        @cache
+        def start(framework):
+            folder = tmp_path_factory.mktemp("site")
+            both = []
+            for _ in range(2):
+                both.append(SiteProcess(framework, folder, transactions=True))
+                stack.callback(both[-1].close)
+                # Django's tables are made by one process after the other.
+                both[-1].clear()
+            return both
+
+        yield start
 
 
 def writes(one, other):
@@ -167,10 +175,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("processes", "scenario"), CASES, ids=lambda given: getattr(given, "__name__", given), indirect=["processes"]
-)
-def test_both_processes_have_the_same_entries(processes, scenario):
-    for one, other in (processes, processes[::-1]):
+@pytest.mark.parametrize(("framework", "scenario"), CASES, ids=lambda given: getattr(given, "__name__", given))
+def test_both_processes_have_the_same_entries(processes_of, framework, scenario):
+    both = processes_of(framework)
+    for one, other in (both, both[::-1]):
         one.clear()
         scenario(one, other)

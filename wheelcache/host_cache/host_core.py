@@ -534,7 +534,7 @@ class HostCore:
 
     def scan(self, *, start: float = 0.0) -> HostScan:
         first, last = self.file.read(sql.ENDS) or (0, 0)
-        return HostScan(self.file, int(first + start * (last - first)) - 1 if start > 0.0 else 0)
+        return HostScan(self.file, int(first + start * (last - first)) - 1, last)
 
     def keys(self, limit: int = maxsize) -> list[Any]:
         rows = self.file.read_all(sql.KEYS, (self.now(), limit))
@@ -586,15 +586,17 @@ class HostCore:
 
 
 class HostScan:
-    """A walk over the entries in the order of use. An entry that is used meanwhile comes again.
+    """A walk over the entries in the order of use, to the end that they had at its beginning, and then twice to the end
+    that they have meanwhile. An entry that is used during the walk may come again.
 
     Args:
-        last: the place after which it begins.
+        last, end: the places after which it begins, and to which it goes first.
     """
 
-    def __init__(self, file: HostFile, last: int) -> None:
+    def __init__(self, file: HostFile, last: int, end: int) -> None:
         self._file = file
-        self._last = last
+        self._last, self._end = last, end
+        self._rounds = 3
 
     def step(self, count: int) -> list[Record]:
         return [_record(key_of(name), *row) for name, *row in self._rows("key, value, fresh, gone, size, tags", count)]
@@ -603,9 +605,14 @@ class HostScan:
         return [key_of(name) for (name,) in self._rows("key", count)]
 
     def _rows(self, columns: str, count: int) -> list[Any]:
-        rows = self._file.read_all(sql.NEXT_ROWS.format(columns=columns), (self._last, count))
-        if rows:
-            self._last = rows[-1][0]
+        rows: list[Any] = []
+        while self._rounds and not rows:
+            rows = self._file.read_all(sql.NEXT_ROWS.format(columns=columns), (self._last, self._end, count))
+            if rows:
+                self._last = rows[-1][0]
+            else:
+                self._rounds -= 1
+                self._last, self._end = self._end, (self._file.read(sql.ENDS) or (0, 0))[1]
         return [row[1:] for row in rows]
 
 

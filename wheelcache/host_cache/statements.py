@@ -94,8 +94,8 @@ ENTRY: Final = f"SELECT value, fresh, gone, size, tags FROM entries WHERE key = 
 KEYS: Final = (
     f"SELECT key FROM (SELECT id, key FROM entries WHERE fresh > ? AND {CURRENT} ORDER BY id DESC LIMIT ?) ORDER BY id"
 )
-NEXT_ROWS: Final = f"SELECT id, {{columns}} FROM entries WHERE id > ? AND {CURRENT} ORDER BY id LIMIT ?"
-ENDS: Final = "SELECT min(id), max(id) FROM entries WHERE (SELECT entries FROM state) > 0"
+NEXT_ROWS: Final = f"SELECT id, {{columns}} FROM entries WHERE id > ? AND id <= ? AND {CURRENT} ORDER BY id LIMIT ?"
+ENDS: Final = "SELECT coalesce((SELECT min(id) FROM entries), 0), coalesce((SELECT max(id) FROM entries), 0)"
 STATE: Final = "SELECT bytes, entries, evicted, max_bytes, max_entries FROM state"
 MOMENT: Final = "SELECT moment FROM entries WHERE key = ?"
 FLOOR: Final = "SELECT moment FROM floors WHERE lane = ?"
