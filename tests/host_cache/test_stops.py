@@ -63,6 +63,21 @@ def test_others_go_on_with_a_new_file_beside_a_stopped_writer(timed, folder):
     assert stopped("events") == []
 
 
+def test_a_slow_writer_is_waited_for_and_the_entries_stay(timed, folder):
+    slow, other = timed(), timed()
+    slow("cache.set('key', 'old')")
+    before = database(folder)
+    slow(IN_A_TRANSACTION.format(path=str(before)))
+    # As if another thread of the process had the GIL for longer than a writer waits for a stopped one.
+    other.send("timed(cache.set, 'other', 1)")
+    time.sleep(0.8)
+    slow("_ = connection.execute('COMMIT')")
+    assert 0.7 < other.answer() < 3
+    assert (other("cache.get('key')"), other("cache.get('other')")) == ("old", 1)
+    assert database(folder) == before
+    assert other("events") == []
+
+
 def test_a_write_that_was_stopped_does_not_bring_back_an_outdated_value(timed, folder):
     stopped, other = timed(), timed()
     stopped("cache.set('key', 'old')")

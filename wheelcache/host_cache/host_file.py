@@ -4,8 +4,8 @@
 would grow without a bound.
 
 **Writes** take turns: SQLite's lock, which the kernel releases if its holder is killed. SQLite's own waiting sleeps for
-1 to 100 ms; a process here tries again after 20 to 500 us. If no process gets a turn within ``PATIENCE``, the holder
-was stopped, and all processes go on with a new file. So does a write that fails for any other reason, since the old
+1 to 100 ms; a process here tries again after 20 to 500 us. If no process gets a turn within ``PATIENCE``, and the
+holder is stopped, all processes go on with a new file. So does a write that fails for any other reason, since the old
 entry of its key must not be found any more. After a write, the process looks whether its file is still in use;
 otherwise it writes again to the new one.
 
@@ -58,6 +58,10 @@ FORK_PATIENCE: Final = 5.0
 
 NEVER: Final = -2
 """No result of ``_version``."""
+
+MORE_PATIENCE: Final = 4.5
+"""Seconds to wait in addition for a writer that is not known to be stopped. Its thread may wait for the GIL, or its
+machine may be overloaded."""
 
 NO_FILE: Final = -1
 """No epoch: 0 and more are in the words."""
@@ -195,7 +199,7 @@ class HostFile:
 
     def _in_turn(self, work: Callable[[Any], T], otherwise: T) -> T:
         until = next_look = pause = 0.0
-        version = NEVER
+        version, is_stuck = NEVER, False
         while self._words[EPOCH] == self._epoch or self._open():
             epoch, cursor = self._epoch, None
             try:
@@ -215,9 +219,10 @@ class HostFile:
                     next_look = now + PATIENCE / 5
                     if version != before:
                         until = now + PATIENCE
-                if not is_busy(error) or now >= until:
+                    is_stuck = now >= until and (now >= until + MORE_PATIENCE or self._is_writer_stopped(epoch))
+                if is_stuck or not is_busy(error):
                     self._replace(epoch, error)
-                    next_look, version = 0.0, NEVER
+                    next_look, version, is_stuck = 0.0, NEVER, False
                     continue
             finally:
                 if cursor is not None:
@@ -225,6 +230,10 @@ class HostFile:
             pause = min(2 * pause, 0.0005) or 0.00002
             time.sleep(pause * random.uniform(0.5, 1.0))
         return otherwise
+
+    def _is_writer_stopped(self, epoch: int) -> bool:
+        place = self._place
+        return place is None or place.is_writer_stopped(epoch)
 
     def clear(self) -> None:
         """Go on with an empty file."""

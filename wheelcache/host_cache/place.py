@@ -23,6 +23,7 @@ from shutil import rmtree
 from typing import Final
 
 from wheelcache.errors import FileUnusable
+from wheelcache.host_cache.statements import FORMAT
 from wheelcache.machine_clock import moment
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.private_files import (
@@ -38,7 +39,7 @@ from wheelcache.runtime.private_files import (
 logger = logging.getLogger("wheelcache")
 
 EPOCH, BOOT = range(2)
-"""The words: the epoch of the file in use, and a number that stands for the boot of the machine."""
+"""The words: the epoch of the file in use, and a number that stands for the boot of the machine and for the tables."""
 
 SIZE: Final = 64
 """Bytes of the file of words."""
@@ -48,6 +49,9 @@ PATIENCE: Final = 0.5
 
 REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "afs", "9p", "fuse.sshfs")
 """The file systems on which several machines would share a file without sharing its locks or its memory."""
+
+WRITE_LOCK: Final = 120
+"""The byte of the file "-shm" that a writer locks: see "WAL-mode File Format" in the documentation of SQLite."""
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -154,9 +158,9 @@ class Place:
             self._identity = found.st_dev, found.st_ino
             self._map = mmap.mmap(file, SIZE)
             self.words = memoryview(self._map).cast("q")
-            boot = _boot()
+            boot = _boot() ^ FORMAT
             if self.words[BOOT] != boot:
-                # The file was not closed: rows that were not yet on the disk are damaged.
+                # Rows that were not yet on the disk are damaged, or another release has made the tables.
                 self.words[BOOT], self.words[EPOCH] = boot, 0
             self._remove_others()
 
@@ -191,6 +195,18 @@ class Place:
         except OSError:
             return True
         return (found.st_dev, found.st_ino) != self._identity
+
+    def is_writer_stopped(self, epoch: int) -> bool:
+        """Return whether the process that writes to the file of ``epoch`` is stopped; False if that is not known."""
+        with suppress(OSError, ValueError, IndexError):
+            # The file itself must not be opened: closing it would release the locks of this process.
+            index = os.stat(f"{self.path(epoch)}-shm").st_ino
+            for line in Path("/proc/locks").read_text().splitlines():
+                # For example "7: POSIX ADVISORY WRITE 4711 00:1b:2646916 120 120".
+                words = line.split()
+                if words[5:7] == [f"{words[5].rpartition(':')[0]}:{index}", str(WRITE_LOCK)]:
+                    return Path(f"/proc/{words[4]}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+        return False
 
     def replace(self, epoch: int, create: Callable[[Path], object]) -> int:
         """Let all processes go on with a new file, unless the one in use is no longer that of ``epoch``. Return the

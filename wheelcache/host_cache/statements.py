@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 from typing import Final
+from zlib import crc32
 
 DUE_STEP: Final = 2
 """Seconds. The janitor removes a row when the step after its end has begun."""
@@ -72,6 +73,9 @@ END;
 of two triggers. This one must be the first, so it adds the new entry. If it were the second, it would remove one entry
 too many."""
 
+FORMAT: Final = crc32(f"{SCHEMA}{BOUND}".encode())
+"""A number that stands for the tables."""
+
 
 def schema(max_bytes: int, max_entries: int) -> str:
     """Return the statements that make an empty database."""
@@ -103,7 +107,7 @@ FILL_FLOOR: Final = "SELECT fill_floor FROM state"
 DROPPED: Final = "SELECT moment FROM drops WHERE tag = ?"
 ANY_DROPPED: Final = (
     "SELECT 1 FROM json_each(?1) AS tag JOIN drops ON drops.tag = tag.value WHERE drops.moment >= ?2 "
-    "UNION ALL SELECT 1 FROM state WHERE max(drop_floor, fill_floor) > ?2"
+    "UNION ALL SELECT 1 FROM state WHERE max(drop_floor, fill_floor) > ?2 LIMIT 1"
 )
 
 # Writing. ?1: the moment, ?2: the key, ?3: the value, ?4 to ?6: fresh, gone and due, ?7: the lane, ?8: the size,
