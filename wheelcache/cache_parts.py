@@ -112,8 +112,6 @@ class CacheParts:
         def start_jobs() -> None:
             # Looked up at the call, since the jobs are created after the parts that they read.
             self.jobs.start_jobs()
-            if self.stamps.bus is not None:
-                self.stamps.bus.start()
 
         self.misses = Misses(self.core, self.stamps, self.keys, start_jobs)
         self.writer = EntryWriter(
@@ -161,7 +159,6 @@ class CacheParts:
             self.writer.delete_many,
             self.deletions,
             self.delete_tags,
-            tuple if self.stamps.bus is None else self.stamps.bus.take_restored,
             self.gate.is_in_use,
             self.gate.open,
         )

@@ -194,14 +194,6 @@ TABLE: Final = (
         '`"host"`: all processes of this machine see writes and deletes of one of them immediately',
     ),
     Option(
-        "polled_database",
-        WHEEL | TIERED,
-        options.or_none(options.text),
-        None,
-        'with `COHERENCE="database"`, the alias of the database that is polled: the replica from which the values of '
-        "the cache are loaded, if they are",
-    ),
-    Option(
         "transactions",
         BACKENDS,
         options.transactions,
@@ -240,12 +232,6 @@ IN_DJANGO: Final[dict[str, Spelling | None]] = {
     "location": None,
     "max_weight": Spelling("MAX_BYTES"),
     "name": None,
-    "coherence": Spelling(
-        "COHERENCE",
-        options.django_coherence,
-        meaning='`"host"`: all processes of this machine see writes and deletes of one of them immediately; '
-        '`"database"`: those of all machines, through a table in PostgreSQL',
-    ),
     "background_context": Spelling("BACKGROUND_CONTEXT", options.function_by_path_or_none),
     "figures_dir": Spelling("FIGURES_DIR", default=OF_THE_SITE),
 }
@@ -256,7 +242,6 @@ IN_FLASK: Final[dict[str, Spelling | None]] = {
     "cull_frequency": None,
     "max_weight": Spelling("max_bytes"),
     "serializer": None,
-    "polled_database": None,
     "transactions": Spelling(
         "transactions",
         options.flag,
@@ -319,9 +304,6 @@ class Options(Mapping[str, Option]):
             option.name: option.check(name, given[name]) if name in given else option.default
             for name, option in self.items()
         }
-        if checked.get("polled_database") is not None and checked["coherence"] != "database":
-            name, needed = self.spelled("polled_database"), self.spelled("coherence")
-            raise ValueError(f"{name} needs {needed} 'database', not {checked['coherence']!r}")
         if checked.get("policy") == "adaptive" and checked["max_entries"] is None:
             name, needed = self.spelled("policy"), self.spelled("max_entries")
             raise ValueError(f"{name} 'adaptive' needs {needed}, a whole number >= 1, not None")

@@ -326,13 +326,6 @@ def coherence(name: str, value: Any) -> str | None:
     return None if value is None else "host"
 
 
-def django_coherence(name: str, value: Any) -> str | None:
-    """Check that the value is "host", "database" or None."""
-    if value is not None and value not in ("host", "database"):
-        raise ValueError(f"{name} must be 'host', 'database', or None, not {shown(value)}")
-    return None if value is None else str(value)
-
-
 def transactions(name: str, value: Any) -> bool | tuple[str, ...]:
     """Check whether, or the aliases of the databases whose transactions, a cache follows."""
     if isinstance(value, bool):

@@ -22,4 +22,3 @@ class LocalStamps:
         else:
             self.table, self.invalidations, self.tags = shared_with.table, shared_with.invalidations, shared_with.tags
         self.first = first
-        self.trusted_until = None

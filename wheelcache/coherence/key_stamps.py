@@ -9,7 +9,6 @@ from typing import Any, Final
 from zlib import crc32
 
 from wheelcache.coherence.commits import Commit
-from wheelcache.coherence.notices import EVERYTHING, Bus, Notice, report
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core import is_marked
 from wheelcache.core.contract import Core, Seen, Watch
@@ -31,7 +30,6 @@ class KeyStamps:
         source: the source of the invalidations, the same for all caches with these stamps; None if none are reported.
         are_there: whether the cache has stamps, written by other processes or by a connection that reports writes.
         are_in_file: whether the stamps are in a file that may be removed, so that misses must check it.
-        bus: reports writes to other machines; None if there are none.
         reports_writes: whether other processes write the stamps. If so, another process has written or deleted the key
             of every entry that is not current.
     """
@@ -45,7 +43,6 @@ class KeyStamps:
         # The table that the core uses.
         self._table = None if stamps is None else stamps.table
         self._drops = 0
-        self.bus: Bus | None = None if stamps is None else stamps.bus
         self.reports_writes = stamps is not None and stamps.first is not None
         self.source: Hashable = stamps.identity if stamps is not None and self.reports_writes else None
         self.are_there = stamps is not None
@@ -88,21 +85,6 @@ class KeyStamps:
         """End the entries of ``key`` in all processes, without outdating fills in progress."""
         if self._stamps is not None:
             self._stamps.restamp(self._stamps.slot(key))
-
-    def report(self, keys: Iterable[Any]) -> None:
-        """Report writes of ``keys`` to other machines."""
-        if self.bus is not None:
-            report(self.bus, Notice(keys=frozenset(map(self.slot, keys))))
-
-    def report_drop(self, slot: int) -> None:
-        """Report to other machines that a tag with this slot was dropped."""
-        if self.bus is not None:
-            report(self.bus, Notice(tags=frozenset((slot,))))
-
-    def report_clear(self) -> None:
-        """Report to other machines that all entries were outdated."""
-        if self.bus is not None:
-            report(self.bus, EVERYTHING)
 
     def watch(self, key: Any) -> Watch:
         """Watch ``key`` in the core. See ``Core.watch``."""

@@ -70,9 +70,7 @@ from typing import Any, Final, Protocol
 from zlib import crc32
 
 from wheelcache.coherence.commits import PLACES, Commit, begin_commit, is_committing
-from wheelcache.coherence.notices import Bus, Notice
 from wheelcache.core import contract
-from wheelcache.core.stamp_words import new_fence
 from wheelcache.errors import FileUnusable
 from wheelcache.machine_clock import moment
 from wheelcache.runtime.private_files import NEEDS_UNIX, locked_file, runtime_directory
@@ -89,9 +87,6 @@ MAGIC: Final = b"wheelcache stamps 4"
 HEADER: Final = struct.Struct("<24sQQ")
 """The magic, the number of slots, and the number of processes that have opened the file."""
 
-TRUSTED_UNTIL: Final = HEADER.size
-"""The place of the word in the header that ``contract.Stamps.trusted_until`` documents, which a new file has as 0."""
-
 HEADER_BYTES: Final = 64
 MARKS_BYTES: Final = PLACES * contract.COMMIT_LANES
 PROCESS_BITS: Final = 24
@@ -106,7 +101,6 @@ class Stamps(contract.Stamps, Protocol):
         is_notified: whether this process is notified of writes. A value that is stored while this is False is never
             current.
         is_in_file: whether the stamps are in a file, which may be removed.
-        bus: reports the writes to other machines, and theirs to these stamps; None if there are no other machines.
         identity: equal for two objects whose stamps are the same.
         writes: the moments of the last writes: see ``write_moments``. None if no other process records them.
     """
@@ -119,8 +113,6 @@ class Stamps(contract.Stamps, Protocol):
     def is_notified(self) -> bool: ...
     @property
     def is_in_file(self) -> bool: ...
-    @property
-    def bus(self) -> Bus | None: ...
 
     def open(self) -> None: ...
     def open_in_child(self) -> None: ...
@@ -138,7 +130,6 @@ class SharedStamps:
         name: processes that give the same name share their stamps.
         directory: the directory of the file; by default a private directory of the user. See ``private_files``.
         slots: the number of stamps.
-        bus: see ``Stamps``. With a bus, entries are current only while its reader vouches for the stamps.
 
     Attributes:
         table: the stamps, by slot.
@@ -164,10 +155,9 @@ class SharedStamps:
     is_notified: Final = True
     is_in_file: Final = True
 
-    def __init__(self, name: str, directory: Path | None = None, slots: int = SLOTS, bus: Bus | None = None) -> None:
+    def __init__(self, name: str, directory: Path | None = None, slots: int = SLOTS) -> None:
         if sys.platform == "win32":
             raise FileUnusable(f"sharing stamps between processes {NEEDS_UNIX}")
-        self.bus = bus
         self._slots = slots
         self._path = stamps_path(name, directory, slots)
         self._is_in_ours = directory is None
@@ -185,17 +175,11 @@ class SharedStamps:
             pass
         mapped, identity = found
         words, marks = memoryview(mapped)[HEADER_BYTES:-MARKS_BYTES].cast("Q"), memoryview(mapped)[-MARKS_BYTES:]
-        trust = memoryview(mapped)[TRUSTED_UNTIL : TRUSTED_UNTIL + WORD].cast("Q")
         # No Python code runs between the assignments, so an exception cannot leave the words of two files.
         slots = self._slots
         self.table, self.invalidations = words[:slots], words[slots : 2 * slots]
         self.tags, self.writes, self.commits = words[2 * slots : 3 * slots], words[3 * slots :], marks
-        self._trust = trust
         self.identity = identity
-
-    @property
-    def trusted_until(self) -> memoryview | None:
-        return None if self.bus is None else self._trust
 
     def _map_file(self) -> tuple[mmap.mmap, tuple[int, int]] | None:
         """Map the file. Return the map and the identity of the file; None if the file was removed in the meantime."""
@@ -298,30 +282,6 @@ class SharedStamps:
         for slot in range(first, self._slots, distance):
             self.invalidations[slot] = self.table[slot] = stamp
             self.tags[slot] = max(now, self.tags[slot] + 1)
-
-    def outdate(self, notice: Notice) -> None:
-        """Outdate the entries of this machine whose keys or tags were written according to ``notice``."""
-        now, stamp = moment(), next(self._next)
-        # The moments first: a transaction that began earlier must not share a value after the stamps.
-        places = [place_of_writes(slot, self._slots) for slot in (*notice.keys, *notice.tags)]
-        for place in [ALL_WRITES] if notice.everything else places:
-            self.writes[place] = now
-        if notice.everything:
-            words = memoryview(self._words(stamp)).cast("Q")
-            self.invalidations[:] = words
-            self.table[:] = words
-            return
-        for slot in notice.keys:
-            self.invalidations[slot] = stamp
-            self.table[slot] = stamp
-        for slot in notice.tags:
-            self.tags[slot] = max(now, self.tags[slot] + 1)
-
-    def vouch(self, until: int) -> None:
-        """Let entries be current until the moment ``until``, for all caches with these stamps and a bus."""
-        # A core reads this word before the stamps, so all stamps must be in memory before it.
-        with new_fence():
-            self._trust[0] = until
 
     def _words(self, word: int) -> bytes:
         return word.to_bytes(WORD, byteorder) * self._slots

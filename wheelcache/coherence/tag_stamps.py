@@ -34,8 +34,6 @@ class TagStamps:
     writes: Final = None
     commits: Final = None
     is_notified: Final = True
-    trusted_until: Final = None
-    bus: Final = None
 
     def __init__(self, name: str | None) -> None:
         self._shared = None if name is None else SharedStamps(name)

@@ -41,7 +41,7 @@ invalid argument is undefined behavior.
 
 **Times** are floats, in seconds on the core's clock; ``inf`` means never. An entry is *fresh* before ``fresh_until``,
 then *stale* until ``expires_at``. It is *current* while all its stamps are: while the table, if there is one, shows the
-stamp it was stored under and is trusted, and none of its tags was dropped.
+stamp it was stored under, and none of its tags was dropped.
 
 **Tags** are names under which entries are dropped together. An entry of a dropped tag is as good as deleted, but takes
 memory, a place and its weight until it is removed. A *moment* is an int, in nanoseconds of a clock that all
@@ -268,11 +268,6 @@ class Stamps(Protocol):
         While one of its bytes is not 0, a transaction that has invalidated names of the place is being committed: a
         value that was computed since a miss may be from before the commit, so it is OUTDATED, as if the slot had been
         written, or the tag dropped, since. None if no transactions are followed."""
-
-    @property
-    def trusted_until(self) -> memoryview | None:
-        """A single word: the moment from which on no entry is current, until a later moment is written. None if the
-        tables are complete at all times."""
 
 
 class Watch(Protocol):

@@ -68,7 +68,6 @@ from wheelcache.core.gil import has_gil
 from wheelcache.core.stamp_words import StampWords
 from wheelcache.core.tally import Tally
 from wheelcache.core.watches import Watch, Watches
-from wheelcache.machine_clock import moment
 
 DROPPED_PER_SET: Final = 4
 """The number of detached entries that a ``set`` drops: more than the one entry that it may add."""
@@ -126,11 +125,8 @@ class PythonCore:
             entry = entries[key]
             clock = self._clock
             if entry.fresh_until > clock() and not (entry.tags and self._map.tags.are_dropped(entry.tags)):
-                table, trust = self._table, self._trusted_until
-                if table is None or (
-                    (trust is None or trust[0] > moment())
-                    and (table[entry.slot] == entry.stamp or self._is_restamped(entry, table))
-                ):
+                table = self._table
+                if table is None or table[entry.slot] == entry.stamp or self._is_restamped(entry, table):
                     value = entry.value
                     entries.move_to_end(key)
                     next(self._hits)
@@ -531,7 +527,6 @@ class PythonCore:
     def _set_stamps(self, stamps: Stamps | None) -> None:
         self._stamps: Any = None if stamps is None else StampWords(stamps)
         self._table = None if self._stamps is None else self._stamps.table
-        self._trusted_until = None if stamps is None else stamps.trusted_until
         self._tracks = self._max_weight < inf or stamps is not None
         self._map.tags.words = None if stamps is None else stamps.tags
         self._map.tags.commits = None if stamps is None else stamps.commits
@@ -541,10 +536,7 @@ class PythonCore:
         """Return whether no tag of ``entry`` was dropped, and no other process wrote its key since it was stored."""
         if entry.tags and self._map.tags.are_dropped(entry.tags):
             return False
-        if self._table is None:
-            return True
-        is_trusted = self._trusted_until is None or self._trusted_until[0] > moment()
-        return is_trusted and bool(self._table[entry.slot] == entry.stamp)
+        return self._table is None or bool(self._table[entry.slot] == entry.stamp)
 
     def _live(self, key: Any, now: float) -> Any:
         """Return the entry of ``key`` if it is fresh and current, else None."""

@@ -8,13 +8,11 @@ cdef struct Stamps:
     uint64_t *table
     uint64_t *invalidations
     uint64_t *tags  # NULL if no other process drops tags
-    uint64_t *trusted_until  # NULL if the tables are complete at all times
     uint8_t *commits  # NULL if no transactions are followed
     Py_ssize_t places  # in ``commits``
     Py_buffer table_buffer
     Py_buffer invalidations_buffer
     Py_buffer tags_buffer
-    Py_buffer trust_buffer
     Py_buffer commits_buffer
 
 
@@ -22,7 +20,7 @@ cdef int open_stamps(object stamps, Stamps *to) except -1:
     memset(to, 0, sizeof(Stamps))
     if stamps is None:
         return 0
-    first, tags, trusted_until, commits = stamps.first, stamps.tags, stamps.trusted_until, stamps.commits
+    first, tags, commits = stamps.first, stamps.tags, stamps.commits
     to.given = True
     try:
         PyObject_GetBuffer(stamps.table, &to.table_buffer, PyBUF_WRITABLE)
@@ -33,8 +31,6 @@ cdef int open_stamps(object stamps, Stamps *to) except -1:
         if tags is not None:
             PyObject_GetBuffer(tags, &to.tags_buffer, PyBUF_WRITABLE)
             to.slots = min(to.slots, to.tags_buffer.len)
-        if trusted_until is not None:
-            PyObject_GetBuffer(trusted_until, &to.trust_buffer, PyBUF_WRITABLE)
         if commits is not None:
             PyObject_GetBuffer(commits, &to.commits_buffer, PyBUF_WRITABLE)
     except BaseException:
@@ -42,7 +38,7 @@ cdef int open_stamps(object stamps, Stamps *to) except -1:
         raise
     to.slots //= <Py_ssize_t>sizeof(uint64_t)
     to.table, to.invalidations = <uint64_t *>to.table_buffer.buf, <uint64_t *>to.invalidations_buffer.buf
-    to.tags, to.trusted_until = <uint64_t *>to.tags_buffer.buf, <uint64_t *>to.trust_buffer.buf
+    to.tags = <uint64_t *>to.tags_buffer.buf
     to.commits, to.places = <uint8_t *>to.commits_buffer.buf, to.commits_buffer.len // COMMIT_LANES
     return 0
 
@@ -53,7 +49,6 @@ cdef void close_stamps(Stamps *stamps) noexcept:
         PyBuffer_Release(&stamps.table_buffer)
         PyBuffer_Release(&stamps.invalidations_buffer)
         PyBuffer_Release(&stamps.tags_buffer)
-        PyBuffer_Release(&stamps.trust_buffer)
         PyBuffer_Release(&stamps.commits_buffer)
 
 
@@ -136,14 +131,7 @@ cdef bint are_stamps_current(Map *map, uint32_t index, Entry *entry) noexcept:
     if not map.stamps.given:
         return True
     origin = origin_of(&map.entries, index)
-    # Trust first: the process that vouches for the stamps has written all of them before.
-    return is_trusted(&map.stamps) and load_word(&map.stamps.table[origin.slot]) == origin.stamp
-
-
-cdef inline bint is_trusted(Stamps *stamps) noexcept:
-    """Return whether the tables are complete. The lag of the coarse clock, at most 23 ms, is part of the patience of
-    the process that writes the moment."""
-    return likely(stamps.trusted_until is NULL) or load_word(stamps.trusted_until) > coarse_nanoseconds()
+    return load_word(&map.stamps.table[origin.slot]) == origin.stamp
 
 
 cdef bint restamp(Map *map, uint32_t index) noexcept:

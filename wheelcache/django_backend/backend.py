@@ -22,7 +22,6 @@ from wheelcache.cache import Cache
 from wheelcache.codec import NOT_DECODED
 from wheelcache.core.access import NO_TAGS, Serialized, is_printable
 from wheelcache.core.contract import HIDDEN, MISSING
-from wheelcache.django_backend.database_bus import inserted
 from wheelcache.django_backend.direct_access import follow_setting
 from wheelcache.django_backend.page_views import page_views
 from wheelcache.django_backend.redis_calls import RedisCalls, check_xx
@@ -62,11 +61,8 @@ def _for_tasks(name: str) -> Callable[..., Any]:
     @wraps(getattr(BaseCache, name, BackendAccess.delete_tags))
     async def call(self: WheelCache, *args: Any, **kwargs: Any) -> Any:
         if self._memory is not None:
-            found = getattr(self, name)(*args, **kwargs)
-        else:
-            found = await drive_async(getattr(self, f"_{name}")(*args, **kwargs))
-        await inserted()
-        return found
+            return getattr(self, name)(*args, **kwargs)
+        return await drive_async(getattr(self, f"_{name}")(*args, **kwargs))
 
     call.__name__ = f"a{name}"
     return call

@@ -18,7 +18,6 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.core.access import NO_TAGS
-from wheelcache.django_backend.database_bus import inserted
 from wheelcache.glob_pattern import escaped, matcher
 from wheelcache.keys import matching, text_of
 from wheelcache.leases.locks import Lock
@@ -178,7 +177,6 @@ class RedisCalls:
                 await asyncio.sleep(0)
         else:
             count = await drive_async(self._delete_pattern(pattern, version, prefix, itersize))
-        await inserted()
         return count
 
     def _key_batches(self, search: str, itersize: int | None, version: int | None) -> Iterator[list[str]]:

@@ -28,7 +28,6 @@ CACHED_DB: Final = "django.contrib.sessions.backends.cached_db"
 AXES_CACHE_HANDLER: Final = "axes.handlers.cache.AxesCacheHandler"
 
 SHARED: Final = "the alias of a TieredCache over Redis, Valkey or memcached, or of one of these itself"
-AT_ONCE: Final = "SESSION_ENGINE 'django.contrib.sessions.backends.db', or a cache without copies for this purpose"
 HERE: Final = "Make this cache a HostCache, if all workers are on this machine; or"
 
 
@@ -41,7 +40,6 @@ class Use:
         loss: the consequence if the workers do not share the entries.
         hint: the remedy.
         coherence_is_enough: whether the values are also stored elsewhere.
-        may_be_late: whether a worker may also use a value up to two seconds after another machine has changed it.
     """
 
     user: str
@@ -49,7 +47,6 @@ class Use:
     loss: str
     hint: str
     coherence_is_enough: bool = False
-    may_be_late: bool = False
 
     def is_right(self) -> bool:
         """Return whether there is nothing to report: the cache is suitable, belongs to another package, or does not
@@ -98,10 +95,7 @@ class Package:
         if self.falls_back and alias not in settings.CACHES:
             alias = "default"
         if alias is not None:
-            yield Use(
-                *(self.user, alias, self.loss, self._hint(), self.coherence_is_enough),
-                may_be_late=self.coherence_is_enough,
-            )
+            yield Use(self.user, alias, self.loss, self._hint(), self.coherence_is_enough)
 
     def _hint(self) -> str:
         name = "".join([*self.setting[:1], *(f"[{key!r}]" for key in self.setting[1:])])

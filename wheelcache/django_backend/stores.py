@@ -19,11 +19,9 @@ from wheelcache import options
 from wheelcache.backend_access import ByPrefix
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, is_bare, is_immutable
-from wheelcache.coherence.notices import Bus
 from wheelcache.coherence.shared_stamps import SharedStamps, Stamps
 from wheelcache.core.contract import GroupRule
 from wheelcache.django_backend.connections import follow, open_transactions
-from wheelcache.django_backend.database_bus import stamps_on_database
 from wheelcache.django_backend.site_settings import cache_in_words, figures_directory, use_release
 from wheelcache.errors import FileUnusable
 from wheelcache.layers.followed_cache import FollowedCache
@@ -83,7 +81,7 @@ class Store:
         use_release()
         with self.options.in_errors():
             self.cache = self._make_cache(arguments)
-        self.followed = self._followed(checked, None if stamps is None else stamps.bus)
+        self.followed = self._followed(checked)
         self.locks = self._make_locks(name, checked)
         self._prefixes: tuple[str, ...] = ()
         # A key of another form, such as one of KEY_FUNCTION, is in no group: it may have the secret key of a session
@@ -107,7 +105,7 @@ class Store:
             self._prefixes = prefixes = (*prefixes, prefix)
             self.cache.engine.group_by([each._replace(prefix=p + each.prefix) for p in prefixes for each in GROUPS])
 
-    def _followed(self, checked: Mapping[str, Any], bus: Bus | None) -> FollowedCache | None:
+    def _followed(self, checked: Mapping[str, Any]) -> FollowedCache | None:
         databases = checked["transactions"]
         if not databases:
             return None
@@ -125,7 +123,6 @@ class Store:
             partial(open_transactions, followed),
             self.max_entries,
             checked.get("max_weight", checked.get("max_size")),
-            bus,
             outlives_process=self.cache.engine.reports_writes or "l2" in checked or "max_size" in checked,
             has_store="l2" in checked,
         )
@@ -144,9 +141,7 @@ def shared_stamps(location: str, checked: Mapping[str, Any]) -> Stamps | None:
     """Return the stamps that the processes of this machine share for a LOCATION; None without COHERENCE."""
     if checked["coherence"] is None:
         return None
-    if checked["coherence"] == "host":
-        return SharedStamps(f"django {location}")
-    return stamps_on_database(location, checked["polled_database"])
+    return SharedStamps(f"django {location}")
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from wheelcache.backend_access import NOTHING, checked_tags
 from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.django_backend.database_bus import inserted
 from wheelcache.django_backend.redis_calls import Awaited, selection
 from wheelcache.django_backend.request_context import held_back_of
 from wheelcache.django_backend.second_level import (
@@ -200,10 +199,7 @@ class TieredCache(WheelCache):
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
         tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
         found = self._find_at_once(key, version)
-        if found is MISSING:
-            found = await run_async(self._compute(key, default, ttl, version, tags))
-            await inserted()
-        return found
+        return await run_async(self._compute(key, default, ttl, version, tags)) if found is MISSING else found
 
     def _find_at_once(self, key: Any, version: int | None) -> Any:
         """Return the value of the copy of ``key``, unless a transaction may have another one; otherwise MISSING."""
@@ -221,9 +217,7 @@ class TieredCache(WheelCache):
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         steps = self._compute(key, default, self._lifetime(timeout), version, checked_tags(tags), is_missing=True)
-        found = await run_async(steps)
-        await inserted()
-        return found
+        return await run_async(steps)
 
     def _compute(
         self,

@@ -29,8 +29,6 @@ class TrustEpoch:
 
     first: Final = None
     tags: Final = None
-    trusted_until: Final = None
-    bus: Final = None
     writes: Final = None
     commits: Final = None
     is_in_file: Final = False

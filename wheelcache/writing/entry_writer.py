@@ -29,7 +29,6 @@ from wheelcache.core.contract import (
     OUTDATED,
     SAME,
     STORED,
-    TOO_HEAVY,
     WAKE,
     Core,
     RemovalCause,
@@ -253,7 +252,6 @@ class EntryWriter(WriteState):
         finally:
             # Also if the weigher raises: the values before are stored.
             self.announce(together, removed, len(begun))
-            self._report([key for _, key, miss_seen, _ in begun if miss_seen[0] is None])
         return refused
 
     def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
@@ -313,18 +311,12 @@ class EntryWriter(WriteState):
     def delete(self, key: Any) -> Any:
         """Remove an entry. Return its value if it was fresh and current, otherwise MISSING."""
         key = self.adapt_and_outdate_miss(key)
-        value = self._delete(key)
-        if self.stamps.bus is not None:
-            self._report([key])
-        return value
+        return self._delete(key)
 
     def delete_many(self, keys: Iterable[Any]) -> int:
         """Remove entries. Return the number of removed entries that were fresh and current."""
         begun = [self.adapt_and_outdate_miss(key) for key in keys]
-        try:
-            return len([key for key in begun if self._delete(key) is not MISSING])
-        finally:
-            self._report(begun)
+        return len([key for key in begun if self._delete(key) is not MISSING])
 
     def _delete(self, key: Any) -> Any:
         if self.moments is not None:
@@ -338,11 +330,6 @@ class EntryWriter(WriteState):
         if self.leases.open:
             self.leases.deleted(key)
         return value
-
-    def _report(self, keys: list[Any]) -> None:
-        """Report writes of the core's ``keys`` to other machines, after this one has noticed them."""
-        if self.stamps.bus is not None and keys:
-            self.stamps.report(keys)
 
     # Other writes, with keys of the core.
 
@@ -371,8 +358,6 @@ class EntryWriter(WriteState):
             if removed:
                 self.listener.notify(removed)
             self._check_stamps()
-        if self.stamps.bus is not None and miss_seen[0] is None and outcome & (STORED | TOO_HEAVY | OUTDATED):
-            self._report([key])
         return outcome
 
     def store(
@@ -441,9 +426,7 @@ class EntryWriter(WriteState):
         slot = self.stamps.slot(name) if self.stamps.are_there else 0
         self.will_be_written(name)
         try:
-            dropped = self._core.drop_tag(name, slot)
-            self.stamps.report_drop(slot)
-            return dropped
+            return self._core.drop_tag(name, slot)
         finally:
             # Later drops do not wake the thread, which takes longer than the drop.
             if self._core.next_due == -inf or self._driver.calls_for_thread:
@@ -493,8 +476,6 @@ class EntryWriter(WriteState):
             if self.misses.scopes:
                 self.misses.outdate_all()
         self._drain(self._core.clear(invalidate=invalidate))
-        if invalidate:
-            self.stamps.report_clear()
 
     def _drain(self, detached: int = 0) -> None:
         """Notify the listener of all detached entries. Without a listener, the wheel thread drops the entries that do
