@@ -181,17 +181,10 @@ TABLE: Final = (
     ),
     Option(
         "fill_grace",
-        BACKENDS,
+        OWN_ENTRIES,
         options.waits,
         (),
         "seconds after its timeout for which the old value is returned while another caller computes the new one",
-    ),
-    Option(
-        "coherence",
-        WHEEL | TIERED,
-        options.coherence,
-        None,
-        '`"host"`: all processes of this machine see writes and deletes of one of them immediately',
     ),
     Option(
         "transactions",
@@ -208,7 +201,7 @@ TABLE: Final = (
         None,
         "a function, or its dotted path; returns a context manager, which is entered around each background load",
     ),
-    Option("stamps", ENGINE_ONLY, options.stamps_or_none, None),
+    Option("trust", ENGINE_ONLY, options.word_or_none, None),
     Option(
         "figures_dir",
         ALL,
@@ -313,12 +306,6 @@ class Options(Mapping[str, Option]):
                 name, needed = self.spelled("fill_grace"), self.spelled("fill_wait")
                 keys = f" of keys that begin with {prefix!r}" if prefix else ""
                 raise ValueError(f"{name}{keys} needs {needed}: without it, no `get` waits for another caller")
-            if grace and "l2" in checked and checked["coherence"] is None:
-                name, needed = self.spelled("fill_grace"), self.spelled("coherence")
-                raise ValueError(
-                    f"{name} of a TieredCache must be 0, not {grace:g}, unless {needed} is 'host': otherwise, this "
-                    "process is not notified of deletes of expired values, and could return a deleted value"
-                )
         return checked
 
     def spelled(self, option: str) -> str:

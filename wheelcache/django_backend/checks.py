@@ -117,14 +117,14 @@ def check_misplaced_options(app_configs: Any, **kwargs: Any) -> list[CheckMessag
     ]
 
 
-def check_coherence(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+def check_reports(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Report a TieredCache that is not notified of writes: its copies may be as old as ``L1_TIMEOUT``."""
     return [
         checks.Warning(
             f"The TieredCache {alias!r} is not notified of writes by other processes: it may return values that were "
             f"overwritten up to {settings.CACHES[alias]['OPTIONS'].get('L1_TIMEOUT', L1_TIMEOUT):g} seconds ago.",
-            hint="Set 'COHERENCE': 'host' in its OPTIONS if all writers are on this machine, or use Redis or Valkey "
-            "without replicas as L2, or silence this check if L1_TIMEOUT is short enough.",
+            hint="Use a HostCache if all writers are on this machine, or Redis or Valkey without replicas as L2, or "
+            "silence this check if L1_TIMEOUT is short enough.",
             id="wheelcache.W003",
         )
         for alias, cache in wheel_caches()
@@ -256,7 +256,7 @@ CHECKS: Final = (
     check_locations,
     check_host_folders,
     check_misplaced_options,
-    check_coherence,
+    check_reports,
     check_unnamed,
     check_dashboard_guard,
     check_login_url,

@@ -49,9 +49,6 @@ class RedisCalls:
 
     Patterns are Redis's globs: see ``glob_pattern``. Scans read the keys in batches, between which other threads and
     tasks run. ``itersize`` is accepted for compatibility, and has no effect.
-
-    With COHERENCE, a process knows only the keys of its own entries. ``keys`` and ``iter_keys`` return those, and
-    ``delete_pattern`` clears the whole cache in all processes.
     """
 
     if TYPE_CHECKING:
@@ -223,9 +220,9 @@ class RedisCalls:
     ) -> Lock:
         """Return a lock, for ``with`` and ``async with``: see ``Lock``.
 
-        With COHERENCE it excludes the processes of this machine, otherwise the threads and tasks of this process: see
-        its attribute ``scope``. While it is held, ``has_key`` returns True for its name. It is not an entry, so it is
-        not evicted, and neither ``delete`` nor ``clear`` releases it.
+        In a ``HostCache`` it excludes the processes of this machine, otherwise the threads and tasks of this process:
+        see its attribute ``scope``. While it is held, ``has_key`` returns True for its name. It is not an entry, so it
+        is not evicted, and neither ``delete`` nor ``clear`` releases it.
         """
         name = str(self._key(key, version))
         return Lock(self.store.locks, name, timeout, sleep, blocking, blocking_timeout, thread_local)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from wheelcache import options
 from wheelcache.cache import Cache
-from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.keys import CALLERS
 from wheelcache.loading.steps import drive
 from wheelcache.transactions.overlay import Overlay
 from wheelcache.transactions.transaction import OfThread, Transaction
+from wheelcache.writing.write_moments import WritesSince
 
 
 class FollowedCache:
@@ -48,13 +48,13 @@ class FollowedCache:
         return Overlay(WritesSince(self._moments, since), self._engine.now, *self._bounds)
 
     def begin_commit(self, overlay: Overlay) -> None:
+        self._engine.open()
         changes, end_before = overlay.changes(), overlay.end_commit
         names = [*changes.deleted, *(CALLERS + tag for tag in changes.tags)]
-        # With COHERENCE, a pattern clears the cache.
         with overlay.writes_by_others.apply():
-            commit = self._moments.begin_commit(None if changes.is_cleared or changes.patterns else names)
-        if commit is not None:
-            overlay.end_commit = commit.end
+            end = self._moments.begin_commit(names)
+        if end is not None:
+            overlay.end_commit = end
         elif self.has_store:
             overlay.end_commit = overlay.origin.begin_commit([*changes.deleted, *changes.tags])
         if end_before is not None:
