@@ -34,8 +34,6 @@ FLOOR = "the minimum in Python"
 OURS = "wheelcache"
 FILL_WAIT = "wheelcache, FILL_WAIT"
 WITHOUT = "without FILL_WAIT"
-COHERENT = "wheelcache, COHERENCE"
-INCOHERENT = "without COHERENCE"
 MEMOIZED = "wheelcache.django_backend.memoize"
 ENGINE = "the engine's memoize"
 
@@ -61,18 +59,15 @@ class Floor:
 def measure(step: Step) -> Section:
     _configure()
     ours, locmem, dummy = caches["default"], caches["locmem"], caches["dummy"]
-    waiting, coherent = caches["waiting"], caches["coherent"]
+    waiting = caches["waiting"]
     for cache in (ours, waiting, locmem):
         cache.set_many(dict.fromkeys(keys, VALUE))
         cache.set_many(dict.fromkeys(dict_keys, DICT))
-    # No dicts here: a key of a dict shares a slot with a key of a string, which would be a miss from then on.
-    coherent.set_many(dict.fromkeys(keys, VALUE))
 
     gets = interleaved(
         [
             Contender(OURS, calling(ours.get), _repeated(keys)),
             Contender(FILL_WAIT, calling(waiting.get), _repeated(keys)),
-            Contender(COHERENT, calling(coherent.get), _repeated(keys)),
             Contender(LOCMEM, calling(locmem.get), _repeated(keys)),
             Contender(DUMMY, calling(dummy.get), _repeated(keys)),
             Contender(FLOOR, calling(Floor().get), _repeated(keys)),
@@ -94,7 +89,6 @@ def measure(step: Step) -> Section:
             for name, cache in (
                 (OURS, ours),
                 (FILL_WAIT, waiting),
-                (COHERENT, coherent),
                 (LOCMEM, locmem),
                 (DUMMY, dummy),
             )
@@ -147,7 +141,7 @@ def measure(step: Step) -> Section:
         return [
             faster(operation, timings[OURS].median, peer, timing.median, targets.get(peer))
             for peer, timing in timings.items()
-            if peer not in (OURS, FILL_WAIT, COHERENT, FLOOR)
+            if peer not in (OURS, FILL_WAIT, FLOOR)
         ]
 
     return Section(
@@ -183,8 +177,6 @@ def measure(step: Step) -> Section:
             costlier("get, hit, str, with FILL_WAIT", gets[FILL_WAIT].median, WITHOUT, gets[OURS].median, 1.05),
             costlier("set, str, existing key, with FILL_WAIT", sets[FILL_WAIT].median, WITHOUT, sets[OURS].median),
             costlier("aget, hit, str, with FILL_WAIT", agets[FILL_WAIT].median, WITHOUT, agets[OURS].median, 1.05),
-            costlier("get, hit, str, with COHERENCE", gets[COHERENT].median, INCOHERENT, gets[OURS].median, 1.4),
-            costlier("set, str, existing key, with COHERENCE", sets[COHERENT].median, INCOHERENT, sets[OURS].median),
         ],
         {
             "get": gets,
@@ -230,7 +222,6 @@ def _configure() -> None:
         **{
             "default": wheel_alias("default", MAX_ENTRIES),
             "waiting": wheel_alias("waiting", MAX_ENTRIES, FILL_WAIT=1),
-            "coherent": wheel_alias("coherent", MAX_ENTRIES, COHERENCE="host"),
             "locmem": locmem_alias("default", MAX_ENTRIES),
             "dummy": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"},
             "full": wheel_alias("full", MAX_ENTRIES),

@@ -32,7 +32,6 @@ STEPS = 5 * ROUNDS
 
 OURS = "wheelcache"
 FILL_WAIT = "wheelcache, fill_wait"
-COHERENT = "wheelcache, coherence"
 SIMPLE = "SimpleCache"
 NO_BACKEND = "Flask-Caching's own"
 OUR_CACHE = "our Cache"
@@ -66,7 +65,7 @@ class DictBackend(BaseCache):
 
 
 def measure(step: Step) -> Section:
-    strings = interleaved([_reading(name, VALUE) for name in (OURS, FILL_WAIT, COHERENT, SIMPLE)], ROUNDS, step)
+    strings = interleaved([_reading(name, VALUE) for name in (OURS, FILL_WAIT, SIMPLE)], ROUNDS, step)
     dicts = interleaved([_reading(name, DICT) for name in (OURS, SIMPLE)], ROUNDS, step)
     full = interleaved([_filling(name) for name in (OURS, SIMPLE)], ROUNDS, step)
     memoized = interleaved(
@@ -96,13 +95,6 @@ def measure(step: Step) -> Section:
                 "without fill_wait",
                 strings[OURS].median,
                 1.05,
-            ),
-            costlier(
-                "get, hit, str, with coherence",
-                strings[COHERENT].median,
-                "without coherence",
-                strings[OURS].median,
-                1.4,
             ),
             faster("get, hit, dict", dicts[OURS].median, SIMPLE, dicts[SIMPLE].median, 1.2),
             faster(
@@ -143,7 +135,6 @@ def _backend(name: str, threshold: int = THRESHOLD) -> Any:
     return WheelCache(
         threshold,
         fill_wait=1 if name == FILL_WAIT else 0,
-        coherence="host" if name == COHERENT else None,
         name="benchmark",
     )
 

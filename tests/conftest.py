@@ -19,7 +19,7 @@ from django.test.signals import clear_cache_handlers
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from tests import shared_stamps, tracking
+from tests import shared_files, tracking
 from tests.memcached_server import memcached_server
 from tests.pairs import select
 from tests.postgresql_server import PostgresqlServer, programs
@@ -307,9 +307,9 @@ def runtime_parent(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def own_stamps(monkeypatch, tmp_path):
+def own_runtime_directory(monkeypatch, tmp_path):
     """Give each test its own directory for the files that processes of this machine share."""
-    shared_stamps.keep_in(tmp_path, monkeypatch.setattr)
+    shared_files.keep_in(tmp_path, monkeypatch.setattr)
 
 
 @pytest.fixture(scope="session")

@@ -258,7 +258,7 @@ def test_what_the_page_calls_a_part_of_a_file_is_in_that_file():
 # What a process with caches in memory loads.
 
 HEART = {
-    *("backend_access", "busiest", "cache", "cache_parts", "codec", "coherence", "core", "engine", "errors"),
+    *("backend_access", "busiest", "cache", "cache_parts", "codec", "core", "engine", "errors"),
     *("glob_pattern", "keys", "layers", "lazy_names", "leases", "loading", "machine_clock", "observability"),
     *("option_table", "options"),
     *("readable", "runtime", "saved_timers", "stats", "timer_wheel", "timers", "transactions", "turns"),

@@ -11,7 +11,7 @@ from wheelcache import Cache
 from wheelcache.runtime.alarm import Alarm
 from wheelcache.turns import End, Is, Turn, Turns, led
 
-TAG = ("tag", 0)
+TAG = "tag"
 
 
 class StoppedLoop:
@@ -20,7 +20,7 @@ class StoppedLoop:
 
 
 def turns_of(cache, clock=lambda: 0.0):
-    return Turns(cache._parts.core, cache._parts.stamps.watch, cache._parts.stamps.seen, clock)
+    return Turns(cache._parts.core, cache._parts.core.watch, clock)
 
 
 class Model(RuleBasedStateMachine):
@@ -134,7 +134,7 @@ class Model(RuleBasedStateMachine):
             "set": lambda: self.cache.set("k", 1),
             "delete": lambda: self.cache.delete("k"),
             "clear": self.cache.clear,
-            "drop": lambda: self.cache._parts.core.drop_tag(*TAG),
+            "drop": lambda: self.cache._parts.core.drop_tag(TAG),
         }
         writes[way]()
         self.is_outdated = True
@@ -186,7 +186,7 @@ def test_a_turn_that_is_closed_is_no_longer_in_the_context(turns):
 def test_a_tag_that_was_learned_and_dropped_before_a_waiter_came_keeps_the_value_from_it(turns):
     turn, waiter = Turn(turns, "k"), Turn(turns, "k")
     turns.begin(turn)
-    turns._core.drop_tag(*TAG)
+    turns._core.drop_tag(TAG)
     assert turns.begin(waiter, blocking=False) is Is.WAITS
     turn.names = (TAG,)
     turn.end(End.VALUE, "from before the drop")

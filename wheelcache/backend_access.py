@@ -8,7 +8,6 @@ from typing import Any, Final
 from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.codec import ATOMS, NOT_DECODED, Codec
-from wheelcache.coherence.misses import Misses
 from wheelcache.core import PrefixAccess
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import HIDDEN, MISSING
@@ -17,6 +16,7 @@ from wheelcache.layers.in_memory import InMemory
 from wheelcache.layers.in_transaction import InTransaction
 from wheelcache.layers.layer import Layer
 from wheelcache.loading.loads import Loads
+from wheelcache.loading.misses import Misses
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.request import LoadRequest
 from wheelcache.loading.steps import drive
@@ -39,12 +39,10 @@ class BackendAccess(PrefixAccess):
         _cache: the cache of the entries, or of the copies of entries of another cache.
         _misses: the misses that may be followed by a ``set``.
         loading: computes missing values once for all callers.
-        _notes_misses: whether a miss is not noted by the look-up in ``_cache``.
         _fill_waits: the seconds that a ``get`` waits for another caller to set the key: see ``ByPrefix``.
         _shared: the layer that all share, of the entries or of the copies: see ``layers``.
         has_store: whether there is a store behind.
         _memory: this layer, if it is that of the entries, so that a call may use ``_cache`` directly.
-        _plain: the same, if writes need no stamps, so that ``set`` may have a fast path.
         _in_transaction: the layer of open transactions; None if the calls follow none.
         _immediate: the beginnings of keys that follow no transaction.
         _culls: whether a full cache drops many entries together.
@@ -54,13 +52,11 @@ class BackendAccess(PrefixAccess):
     _cache: Cache
     _misses: Misses
     loading: Loads
-    _notes_misses: bool
     _fill_waits: ByPrefix
     _fill_graces: ByPrefix
     _shared: Layer
     has_store: bool
     _memory: InMemory | None = None
-    _plain: InMemory | None = None
     _in_transaction: Any
     _immediate: tuple[str, ...] = ()
     _culls = False
@@ -72,7 +68,6 @@ class BackendAccess(PrefixAccess):
         self._misses = cache.engine.misses()
         self.loading = cache.engine.loads()
         self._scopes_with_misses = self._misses.scopes
-        self._notes_misses = not cache.engine.reports_writes
 
     def _use_layer(self, layer: Layer, followed: FollowedCache | None = None) -> None:
         """Use a layer for the calls without a fast path.
@@ -83,7 +78,6 @@ class BackendAccess(PrefixAccess):
         self._shared = layer
         self.has_store = layer.has_store
         self._memory = layer if isinstance(layer, InMemory) else None
-        self._plain = None if self._cache.engine.reports_writes else self._memory
         # An attribute of the object: reading one of the class takes 40 ns more.
         self._in_transaction = None if followed is None else InTransaction(layer, followed)
         if followed is not None:
@@ -126,7 +120,7 @@ class BackendAccess(PrefixAccess):
             if value is not MISSING:
                 return value
         # A caller that passes MISSING goes on, and counts the look-up.
-        if self._notes_misses and default is not MISSING:
+        if default is not MISSING:
             self._misses.note(cache_key)
         if self._in_transaction is not None:
             layer = self._layer(key)
@@ -151,8 +145,7 @@ class BackendAccess(PrefixAccess):
                 return default
             if not layer.hides(cache_key):
                 return value
-        # The set that may follow is no fill: other callers have another value.
-        self._misses.begin(cache_key)
+        self._misses.note(cache_key)
         return default
 
     # Values that cannot be decoded: see ``codec.NOT_DECODED``.
@@ -193,10 +186,9 @@ class BackendAccess(PrefixAccess):
         raise NotImplementedError
 
     def _note_misses(self, keys: Iterable[Any]) -> None:
-        """Note the misses of many keys of the cache, unless the look-up has noted them."""
-        if self._notes_misses:
-            for cache_key in keys:
-                self._misses.note(cache_key)
+        """Note the misses of many keys of the cache."""
+        for cache_key in keys:
+            self._misses.note(cache_key)
 
     def _count_computations(self, keys: Collection[Any]) -> None:
         """Count the computations that end with a write of the caller's ``keys``, if these have the usual prefix."""
@@ -208,7 +200,7 @@ class BackendAccess(PrefixAccess):
         """Delete every entry that was stored with one of the tags and has the key prefix of this object, in O(1) per
         tag.
 
-        The entries of a tag disappear in one step; with COHERENCE, for all processes of the machine. A value that is
+        The entries of a tag disappear in one step. A value that is
         being computed at that time will not be stored by ``get_or_set``, ``get_or_load`` or the decorators, nor by a
         ``set`` or ``add`` within 60 seconds of a ``get`` by the same thread or task. Within a second, the wheel thread
         begins to free the memory.

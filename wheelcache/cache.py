@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from enum import Enum
 from math import inf
@@ -11,7 +12,6 @@ from typing import Any, TypeVar, Unpack, cast, overload
 
 from wheelcache import options
 from wheelcache.cache_parts import CacheParts, core_in_memory, naming
-from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core import CacheAccess
 from wheelcache.core.access import DEFAULT_TTL, TTL, Lifetime
 from wheelcache.core.contract import ABSENT, MISSING, STORED, Times
@@ -83,9 +83,8 @@ class Cache(CacheAccess):
         background_context: called without arguments by the caller that starts a refresh or a load with a timeout.
             Returns a context manager, which is entered around that load, in its own thread or task. Its exceptions
             reach the caller. See "Where loaders run" in the documentation.
-        stamps: an object that notifies the processes of the machine of each other's writes, so that no old value is
-            returned after a write in another process. Keys must then be strings, or tuples of values with the same
-            ``repr`` in every process. Each cache needs its own object.
+        trust: for copies of values in a store: a word that shows whether they may be used, as an ``array("Q")``: while
+            it is even, no entry is returned, and when it is odd again, only entries that were stored since.
         clock: returns seconds. Moving a ``ManualClock`` advances the wheel; with any other clock, a thread does.
 
     Attributes:
@@ -115,7 +114,7 @@ class Cache(CacheAccess):
         figures_dir: Path | None = ENGINE["figures_dir"].default,
         on_removal: Listener | None = ENGINE["on_removal"].default,
         background_context: MakeContext | None = ENGINE["background_context"].default,
-        stamps: Stamps | None = ENGINE["stamps"].default,
+        trust: array[int] | None = ENGINE["trust"].default,
         clock: Clock = ENGINE["clock"].default,
     ) -> None:
         # These are the arguments, by name.
@@ -204,8 +203,7 @@ class Cache(CacheAccess):
 
         The keys are read in batches, and ``predicate`` runs without a lock. Every key that exists during the whole call
         is looked at; one that is set meanwhile may be deleted or kept. The result of a load that began before the call
-        is not stored. With ``stamps``, only the keys that this process has are looked at; those for which ``predicate``
-        is true are deleted in all processes.
+        is not stored.
         """
         options.function("predicate", predicate)
         return sum(self._parts.deletions(lambda keys: filter(predicate, keys)))
@@ -213,10 +211,10 @@ class Cache(CacheAccess):
     def delete_tags(self, *tags: str) -> None:
         """Delete every entry that was stored with one of the tags, in O(1) per tag.
 
-        The entries of a tag disappear in one step, in a coherent cache for all processes of the machine. A value that
-        is being loaded is not stored if one of its tags is dropped meanwhile, and callers that ask for it later do not
-        receive it. Within a second, the wheel thread begins to free the memory of the entries, and calls the listener
-        with the cause DELETED; until then, ``len`` counts them.
+        The entries of a tag disappear in one step. A value that is being loaded is not stored if one of its tags is
+        dropped meanwhile, and callers that ask for it later do not receive it. Within a second, the wheel thread begins
+        to free the memory of the entries, and calls the listener with the cause DELETED; until then, ``len`` counts
+        them.
 
         Raises:
             TypeError, ValueError: if a tag is not a string, or is empty.

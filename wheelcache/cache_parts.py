@@ -10,9 +10,6 @@ from functools import partial
 from typing import Any, Final
 
 from wheelcache.codec import size_of
-from wheelcache.coherence.key_stamps import KeyStamps
-from wheelcache.coherence.misses import Misses
-from wheelcache.coherence.write_moments import WriteMoments
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, CoreClass
 from wheelcache.core.contract import BATCH, Core, GroupRule
 from wheelcache.errors import DirectoryUnusable, FileUnusable
@@ -20,6 +17,7 @@ from wheelcache.keys import CALLERS, GROUP, KeyProxies
 from wheelcache.leases.fill_turns import FillTurns, LeasedReads
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.memoize import Group, Groups
+from wheelcache.loading.misses import Misses
 from wheelcache.machine_clock import now
 from wheelcache.options import MAX_JITTER, tag
 from wheelcache.readable import CLEAR, CacheObserver, Readable, StatsReader
@@ -32,6 +30,7 @@ from wheelcache.turns import Claims
 from wheelcache.writing.entry_writer import EntryWriter
 from wheelcache.writing.gate import Gate
 from wheelcache.writing.removal_listener import RemovalListener
+from wheelcache.writing.write_moments import WriteMoments
 
 logger = logging.getLogger("wheelcache")
 
@@ -48,7 +47,7 @@ def core_in_memory(options: Any) -> Core:
         max_jitter=MAX_JITTER,
         interval=options.interval,
         clock=unfrozen(options.clock),
-        stamps=options.stamps,
+        trust=options.trust,
         policy=options.policy,
     )
 
@@ -67,7 +66,7 @@ class CacheParts:
         keys: adapts the callers' keys to the core.
         driver: advances the core.
         leases, leased_reads: the rights to fill missing keys, and the look-ups that wait for a value.
-        stamps, writer: the reports of writes by other processes, and the path of a write.
+        writer: the path of a write.
         loads: the loads, by the callers' keys.
         groups: the groups of keys of memoized functions.
         gate: whether the cache is unused, open or closed.
@@ -92,7 +91,7 @@ class CacheParts:
         self.options = options
         self.is_closed = False
         self._closing_thread = 0
-        name, stamps = options.name, options.stamps
+        name = options.name
         self.core = core
         if options.policy == "adaptive" and IMPLEMENTATION == "python":
             logger.warning("Cache %r evicts by LRU: only the compiled core is adaptive. %s", name, HOW_TO_CHANGE)
@@ -104,18 +103,15 @@ class CacheParts:
         listener = RemovalListener(name, self.core, options.on_removal)
         self.keys = KeyProxies()
         self.driver = WheelDriver(listener, options.interval, options.clock)
-        self.stamps = KeyStamps(name, self.core, self.driver.clock, stamps)
-        self.leases = FillTurns(self.core, self.stamps, self.driver.clock)
+        self.leases = FillTurns(self.core, self.driver.clock)
         self.leases.claims = claims
         self.gate = Gate(name, self.core)
 
         def start_jobs() -> None:
             # Looked up at the call, since the jobs are created after the parts that they read.
             self.jobs.start_jobs()
-            if self.stamps.bus is not None:
-                self.stamps.bus.start()
 
-        self.misses = Misses(self.core, self.stamps, self.keys, start_jobs)
+        self.misses = Misses(self.core, self.keys, start_jobs)
         self.writer = EntryWriter(
             name,
             self.core,
@@ -123,7 +119,6 @@ class CacheParts:
             self.leases,
             listener,
             weigher,
-            self.stamps,
             self.misses,
             keys=self.keys,
             ttl=options.ttl,
@@ -134,7 +129,6 @@ class CacheParts:
         self.loads = Loads(
             self.core,
             self.writer,
-            self.stamps,
             self.keys,
             start_jobs,
             options.background_context,
@@ -143,7 +137,7 @@ class CacheParts:
         self.misses.loads = self.loads
         self.groups = Groups()
         self.leased_reads = LeasedReads(
-            self.core, self.gate.check, self.leases, self.stamps, self.misses, self.writer, self.loads.counts
+            self.core, self.gate.check, self.leases, self.misses, self.writer, self.loads.counts
         )
         self.stats = StatsReader(self.core, self.loads.counts, self.loads.computed)
         if own_part is not None:
@@ -161,7 +155,6 @@ class CacheParts:
             self.writer.delete_many,
             self.deletions,
             self.delete_tags,
-            tuple if self.stamps.bus is None else self.stamps.bus.take_restored,
             self.gate.is_in_use,
             self.gate.open,
         )
@@ -258,6 +251,9 @@ class CacheParts:
         self.core.after_fork(in_child=in_child)
         if not in_child:
             return
+        if (trust := self.options.trust) is not None:
+            # The connection that reports writes is that of the parent.
+            trust[0] = (trust[0] | 1) + 1
         self.keys.forget_locks()
         self.driver.after_fork_in_child()
         self.leases.after_fork_in_child()

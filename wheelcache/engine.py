@@ -11,16 +11,16 @@ from math import inf
 from typing import Any, Final
 
 from wheelcache.cache_parts import CacheParts
-from wheelcache.coherence.misses import Misses
-from wheelcache.coherence.write_moments import WritesSince
-from wheelcache.core.contract import STORED, Seen, Watch
+from wheelcache.core.contract import STORED, Watch
 from wheelcache.loading.loads import Loads
+from wheelcache.loading.misses import Misses
 from wheelcache.loading.steps import StepsTo
 from wheelcache.options import seconds, whole
 from wheelcache.readable import PURGE, ObservedPages, ObservedStore
 from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.request_scope import current_scope
 from wheelcache.turns import Turns
+from wheelcache.writing.write_moments import WritesSince
 
 
 class Engine:
@@ -28,16 +28,16 @@ class Engine:
     than a call of that part.
 
     Attributes:
-        reports_writes: whether other processes report their writes to this cache.
         now, clock: return seconds. Frozen time affects ``now`` only.
         set: stores a value, and returns the core's outcome: see ``EntryWriter.set``.
         delete: removes an entry, and counts this among the writes of a transaction that is being committed: see
             ``EntryWriter.delete``.
         replace: stores a value if there is an entry: see ``EntryWriter.replace``.
         record_writes: returns the moments of all later writes: see ``EntryWriter.record_writes``.
-        renew: gives an entry a new TTL without notifying other processes: see ``EntryWriter.renew``.
+        renew: gives an entry a new TTL: see ``EntryWriter.renew``.
         peek: returns the entry that a loader would replace: see ``Loads.previous``.
         key_batches, deletions, delete_tags, add_group, drop_group: see ``CacheParts``.
+        open: loads the entries of a snapshot, as any use of an entry does.
         group_by: sets the rules for groups of keys: see ``Core.group_by``.
         wake: wakes the wheel thread, since there is work at an earlier time.
         start_jobs: starts the periodic jobs, at any use of the cache that is neither a look-up nor a write.
@@ -46,9 +46,9 @@ class Engine:
     def __init__(self, parts: CacheParts) -> None:
         writer = parts.writer
         self._parts: Final = parts
-        self.reports_writes = parts.stamps.reports_writes
         self.now = parts.core.now
         self.clock = parts.driver.clock
+        self.open = parts.gate.open
         self.set = writer.set
         self.delete = writer.delete
         self.replace = writer.replace
@@ -111,11 +111,6 @@ class Engine:
         """Return whether one of the tags was dropped after the moment ``since``, by any process."""
         return self._parts.core.dropped_since(self._parts.writer.tag_names("", tags), since)
 
-    def seen(self, key: Any) -> Seen | None:
-        """Return the present stamp of ``key``, the same in all processes, which any write changes; None without stamps,
-        and while a transaction that has invalidated the key is being committed."""
-        return self._parts.stamps.seen_unless_committing(self._parts.keys.adapt(key))
-
     # Computing missing values.
 
     def loads(self) -> Loads:
@@ -125,8 +120,7 @@ class Engine:
 
     def misses(self) -> Misses:
         """Return the part that counts misses, which ``Cache.find`` does not, notes those that callers may answer by a
-        write, and counts their computations. In a coherent cache, a look-up in it notes its miss; otherwise, the layer
-        does."""
+        write, and counts their computations. The layer notes the misses of its look-ups."""
         return self._parts.misses
 
     def look_up_leased(
@@ -160,11 +154,11 @@ class Engine:
 
     def watch(self, key: Any) -> Watch:
         """Watch ``key`` from now on, until ``close``: see ``is_outdated``."""
-        return self._parts.stamps.watch(self._parts.keys.adapt(key))
+        return self._parts.core.watch(self._parts.keys.adapt(key))
 
     def is_outdated(self, watch: Watch) -> bool:
-        """Return whether any caller, or another process, has written the key since ``watch`` began."""
-        return watch.broken or self._parts.stamps.seen(watch.key) != watch.seen
+        """Return whether any caller has written the key since ``watch`` began, or trust has begun or ended."""
+        return watch.broken or self._parts.core.trust != watch.trust
 
     def is_leased(self, key: Any) -> bool:
         """Return whether the running thread or task has a lease on ``key``."""
@@ -182,10 +176,10 @@ class Engine:
         """
         parts = self._parts
         key = parts.keys.adapt(key)
-        watch = parts.stamps.watch(key)
+        watch = parts.core.watch(key)
         names = parts.writer.tag_names(key, tags)
         # After the watch began, which shows later writes: those are recorded before they happen.
-        if others.contain([key, *[name for name, _ in names]]):
+        if others.contain([key, *names]):
             parts.leases.refuse(key)
             return False
         outcome, removed = parts.writer.store(key, value, ttl, grace, watch, names)
@@ -215,22 +209,8 @@ class Engine:
         self._parts.leases.refuse(self._parts.keys.adapt(key))
 
     def begin_store_write(self, key: Any) -> None:
-        """Record the write of ``key`` in the store behind, which follows. In a coherent cache, delete the copy, without
-        ending a lease on it. This outdates the fills of ``key`` that are in progress in any process."""
-        key = self._parts.keys.adapt(key)
-        if self.reports_writes:
-            self._parts.writer.remove(key)
-        else:
-            self._parts.writer.will_be_written(key)
-
-    def drop_copy_after_fill(self, key: Any) -> None:
-        """Delete ``key``, whose value in the store behind was filled after a miss, in a coherent cache. This outdates
-        no fill in progress."""
-        parts = self._parts
-        key = parts.keys.adapt(key)
-        parts.stamps.restamp(key)
-        parts.writer.discard(key)
-        parts.leases.deleted(key)
+        """Record the write of ``key`` in the store behind, which follows."""
+        self._parts.writer.will_be_written(self._parts.keys.adapt(key))
 
     def invalidate(self, key: Any) -> None:
         """Delete ``key``, which was written in the store behind. A caller that waits for a lease reads it there."""
@@ -263,7 +243,7 @@ class Engine:
         parts.stats.pages = figures
         parts.actions[PURGE] = purge
         parts.before_clear = before_clear
-        turns = Turns(parts.core, parts.stamps.watch, parts.stamps.seen, clock)
+        turns = Turns(parts.core, parts.core.watch, clock)
         # Until the pages are stored, the cache must receive the requests of operators that outdate them.
         parts.idle_check.is_computing = lambda: bool(turns.open)
         return turns

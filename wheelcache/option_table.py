@@ -181,25 +181,10 @@ TABLE: Final = (
     ),
     Option(
         "fill_grace",
-        BACKENDS,
+        OWN_ENTRIES,
         options.waits,
         (),
         "seconds after its timeout for which the old value is returned while another caller computes the new one",
-    ),
-    Option(
-        "coherence",
-        WHEEL | TIERED,
-        options.coherence,
-        None,
-        '`"host"`: all processes of this machine see writes and deletes of one of them immediately',
-    ),
-    Option(
-        "polled_database",
-        WHEEL | TIERED,
-        options.or_none(options.text),
-        None,
-        'with `COHERENCE="database"`, the alias of the database that is polled: the replica from which the values of '
-        "the cache are loaded, if they are",
     ),
     Option(
         "transactions",
@@ -216,7 +201,7 @@ TABLE: Final = (
         None,
         "a function, or its dotted path; returns a context manager, which is entered around each background load",
     ),
-    Option("stamps", ENGINE_ONLY, options.stamps_or_none, None),
+    Option("trust", ENGINE_ONLY, options.word_or_none, None),
     Option(
         "figures_dir",
         ALL,
@@ -240,12 +225,6 @@ IN_DJANGO: Final[dict[str, Spelling | None]] = {
     "location": None,
     "max_weight": Spelling("MAX_BYTES"),
     "name": None,
-    "coherence": Spelling(
-        "COHERENCE",
-        options.django_coherence,
-        meaning='`"host"`: all processes of this machine see writes and deletes of one of them immediately; '
-        '`"database"`: those of all machines, through a table in PostgreSQL',
-    ),
     "background_context": Spelling("BACKGROUND_CONTEXT", options.function_by_path_or_none),
     "figures_dir": Spelling("FIGURES_DIR", default=OF_THE_SITE),
 }
@@ -256,7 +235,6 @@ IN_FLASK: Final[dict[str, Spelling | None]] = {
     "cull_frequency": None,
     "max_weight": Spelling("max_bytes"),
     "serializer": None,
-    "polled_database": None,
     "transactions": Spelling(
         "transactions",
         options.flag,
@@ -319,9 +297,6 @@ class Options(Mapping[str, Option]):
             option.name: option.check(name, given[name]) if name in given else option.default
             for name, option in self.items()
         }
-        if checked.get("polled_database") is not None and checked["coherence"] != "database":
-            name, needed = self.spelled("polled_database"), self.spelled("coherence")
-            raise ValueError(f"{name} needs {needed} 'database', not {checked['coherence']!r}")
         if checked.get("policy") == "adaptive" and checked["max_entries"] is None:
             name, needed = self.spelled("policy"), self.spelled("max_entries")
             raise ValueError(f"{name} 'adaptive' needs {needed}, a whole number >= 1, not None")
@@ -331,12 +306,6 @@ class Options(Mapping[str, Option]):
                 name, needed = self.spelled("fill_grace"), self.spelled("fill_wait")
                 keys = f" of keys that begin with {prefix!r}" if prefix else ""
                 raise ValueError(f"{name}{keys} needs {needed}: without it, no `get` waits for another caller")
-            if grace and "l2" in checked and checked["coherence"] is None:
-                name, needed = self.spelled("fill_grace"), self.spelled("coherence")
-                raise ValueError(
-                    f"{name} of a TieredCache must be 0, not {grace:g}, unless {needed} is 'host': otherwise, this "
-                    "process is not notified of deletes of expired values, and could return a deleted value"
-                )
         return checked
 
     def spelled(self, option: str) -> str:

@@ -7,6 +7,7 @@ TypeError or ValueError that states the name, the accepted values and the given 
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -319,20 +320,6 @@ def waits(name: str, value: Any) -> tuple[tuple[str, float], ...]:
     return tuple((prefix, float(given[prefix])) for prefix in longest_first) if any(given.values()) else ()
 
 
-def coherence(name: str, value: Any) -> str | None:
-    """Check that the value is "host" or None."""
-    if value is not None and value != "host":
-        raise ValueError(f"{name} must be 'host', or None, not {shown(value)}")
-    return None if value is None else "host"
-
-
-def django_coherence(name: str, value: Any) -> str | None:
-    """Check that the value is "host", "database" or None."""
-    if value is not None and value not in ("host", "database"):
-        raise ValueError(f"{name} must be 'host', 'database', or None, not {shown(value)}")
-    return None if value is None else str(value)
-
-
 def transactions(name: str, value: Any) -> bool | tuple[str, ...]:
     """Check whether, or the aliases of the databases whose transactions, a cache follows."""
     if isinstance(value, bool):
@@ -403,13 +390,10 @@ def secret_or_none(name: str, value: Any) -> bytes | None:
         raise ValueError(f"{name} must be a string without lone surrogates, or bytes") from None
 
 
-def stamps_or_none(name: str, value: Any) -> Any:
-    """Check stamps, or None."""
-    # Checked by attributes: there are two classes of stamps, and tests have others.
-    if value is not None and not (callable(getattr(value, "slot", None)) and hasattr(value, "table")):
-        raise TypeError(
-            f"{name} must be a wheelcache.coherence.shared_stamps.SharedStamps, or None, not {shown(value)}"
-        )
+def word_or_none(name: str, value: Any) -> Any:
+    """Check an array of one unsigned word of 64 bits, or None."""
+    if value is not None and not (isinstance(value, array) and value.typecode == "Q" and len(value) == 1):
+        raise TypeError(f"{name} must be an array of one word of type 'Q', or None, not {shown(value)}")
     return value
 
 

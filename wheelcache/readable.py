@@ -5,7 +5,7 @@ The engine knows no observer: ``cache.py`` hands the ``Readable`` of a cache to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Final, Protocol
@@ -158,7 +158,6 @@ class Readable:
         delete_many: deletes keys, and returns the number of existing ones.
         deletions: deletes the keys that a function selects from lists of the callers' keys: see ``CacheParts``.
         delete_tags: deletes the entries of tags.
-        take_restored: returns the removals of restored notices since the last call: see ``coherence.notices.Bus``.
         is_in_use: returns whether the cache was used and not closed since.
         begin_use: does what the first use of an entry does.
     """
@@ -173,7 +172,6 @@ class Readable:
     delete_many: Callable[[Iterable[Any]], int]
     deletions: Callable[[Callable[[list[Any]], Iterable[Any]]], Iterator[int]]
     delete_tags: Callable[[Iterable[str]], object]
-    take_restored: Callable[[], Sequence[tuple[float, int]]]
     is_in_use: Callable[[], bool]
     begin_use: Callable[[], object]
 

@@ -10,7 +10,7 @@ for the alarm of ``waits_on``, and then reads ``result``.
 The idea is that of Go's ``golang.org/x/sync/singleflight``. The differences:
 
 **No outdated value.** ``watch`` is the core's ``Watch``, the only record of the moment at which the computation began.
-Writes by this process break it, ``watch.seen`` shows writes by other processes, and ``watch.since`` dropped tags.
+Writes break it, ``watch.trust`` shows a lost connection to a store, and ``watch.since`` dropped tags.
 ``core.set(watch=...)`` checks all three in the step that stores the value. ``is_outdated`` asks the same question for a
 value that is stored elsewhere. A turn can be joined only after its watch began, and whether a waiter is *late*, because
 it came after a write, is decided when it joins. A late waiter waits too, so that no two computations run at the same
@@ -43,7 +43,7 @@ from enum import Enum
 from math import inf
 from typing import Any, Final, Protocol, cast
 
-from wheelcache.core.contract import MISSING, Core, Seen, TagName, Watch
+from wheelcache.core.contract import MISSING, Core, Watch
 from wheelcache.errors import LoadDeadlock
 from wheelcache.keys import unwrap
 from wheelcache.runtime import threads
@@ -150,14 +150,14 @@ class Turn:
     token: Token[tuple[Turn, ...]] | None = None
     _alarm: Alarm | None = None
     _waiting_code: tuple[Turn, ...] = ()
-    _names_before: tuple[TagName, ...] = ()
+    _names_before: tuple[str, ...] = ()
 
     def __init__(
         self,
         turns: Turns,
         key: Hashable,
         watched: Hashable = MISSING,
-        names: tuple[TagName, ...] = (),
+        names: tuple[str, ...] = (),
         owner: Callable[[], Scope | None] | None = None,
         until: float = inf,
     ) -> None:
@@ -185,7 +185,7 @@ class Turn:
         """Whether other callers find the turn. It is not ALONE and has not ended, and this is no child of a fork."""
         return self.turns.open.get(self.key) is self
 
-    def is_outdated(self, names: tuple[TagName, ...] | None = None) -> bool:
+    def is_outdated(self, names: tuple[str, ...] | None = None) -> bool:
         """Return whether any process has written the key, or dropped a tag, since the computation began.
 
         Args:
@@ -327,7 +327,6 @@ class Turns:
     Args:
         core: the core, whose watches the turns use.
         watch: begins a watch on a key.
-        seen: returns the present stamps of a key.
         clock: returns seconds, for ``until``; frozen time does not affect it.
 
     Attributes:
@@ -342,14 +341,12 @@ class Turns:
         self,
         core: Core,
         watch: Callable[[Any], Watch],
-        seen: Callable[[Any], Seen | None],
         clock: Callable[[], float] = SystemClock.steady,
     ) -> None:
         self.clock = clock
         self._core = core
         self.claims: Claims | None = None
         self.new_watch = watch
-        self._seen = seen
         self._forget()
         _tables.add(self)
 
@@ -466,7 +463,7 @@ class Turns:
         if turn.owner is None or turn.watch is None:
             return turn.is_outdated()
         # Any write by this process ends the turn of a scope, or is followed by the write of the scope.
-        return self._seen(turn.watch.key) != turn.watch.seen
+        return self._core.trust != turn.watch.trust
 
     def starts(self, turn: Turn) -> bool:
         """Let the running code compute the value of a turn that was queued or handed over. Return False if the turn has
@@ -521,11 +518,11 @@ class Turns:
                 turn.is_superseded = True
                 turn.watch.broken = True
 
-    def is_outdated(self, watch: Watch, names: tuple[TagName, ...]) -> bool:
+    def is_outdated(self, watch: Watch, names: tuple[str, ...]) -> bool:
         """Return whether a value with the tags ``names``, whose computation began with ``watch``, is outdated."""
         return (
             watch.broken
-            or self._seen(watch.key) != watch.seen
+            or self._core.trust != watch.trust
             or (names != () and self._core.dropped_since(names, watch.since))
         )
 

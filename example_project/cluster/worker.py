@@ -4,7 +4,7 @@
 
 - CLUSTER_SETUP: a key of ``SETUPS``, "Redis" by default.
 - CLUSTER_REDIS: the URL of the Redis, or of any node of the Redis Cluster.
-- CLUSTER_DATABASE: an entry of Django's DATABASES as JSON, for the setups that cache the data of a database.
+- CLUSTER_DATABASE: an entry of Django's DATABASES as JSON, for the setup that caches the data of a database.
 - CLUSTER_MACHINE: the directory in which the workers of a machine share their figures. Each machine has its own.
 """
 
@@ -37,8 +37,7 @@ SETUPS = {
         "default": {"BACKEND": TIERED, "OPTIONS": {"L2": "redis", "L1_TIMEOUT": 60}},
         "redis": {"BACKEND": "wheelcache.django_backend.RedisClusterCache", "LOCATION": REDIS},
     },
-    "database": {"default": {"BACKEND": IN_MEMORY, "OPTIONS": {"COHERENCE": "database"}}},
-    "none": {"default": {"BACKEND": IN_MEMORY, "OPTIONS": {"COHERENCE": "host"}}},
+    "none": {"default": {"BACKEND": IN_MEMORY, "OPTIONS": {}}},
 }
 CACHES = SETUPS[os.environ.get("CLUSTER_SETUP", "Redis")]
 CACHES["default"]["LOCATION"] = "cluster"

@@ -14,7 +14,7 @@ DEFAULT = object()
 
 QUIET = {"jitter": 0, "log_interval": None, "figures_dir": None}
 
-LACKED_BY_HOST = {"coherence", "max_bytes", "policy"}
+LACKED_BY_HOST = {"max_bytes", "policy"}
 """The options of WheelCache that HostCache does not have."""
 
 names = map("contract {}".format, count())

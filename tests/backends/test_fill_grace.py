@@ -1,13 +1,10 @@
 """fill_grace: while one caller computes an expired value, ``get`` returns the old value to the others."""
 
 import threading
-from contextlib import ExitStack
-from functools import partial
 
 import pytest
 
 from tests.backends.adapters import ADAPTERS, IN_PROCESS
-from tests.backends.tiers import TIERS
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache.runtime.request_scope import end_request
 
@@ -18,26 +15,17 @@ TTL, GRACE = 60, 30
 OLD, NEW = ["old"], ["new"]
 
 
-CACHES = {**ADAPTERS, **{f"{name} tiered": cls for name, cls in TIERS.items()}}
 in_process = pytest.mark.parametrize("adapter", IN_PROCESS.values(), ids=IN_PROCESS, indirect=True)
-in_memory = pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS, indirect=True)
-
-pytestmark = pytest.mark.usefixtures("own_stamps")
 
 
-@pytest.fixture(params=CACHES.values(), ids=CACHES)
+@pytest.fixture(params=ADAPTERS.values(), ids=ADAPTERS)
 def adapter(request):
     return request.param
 
 
 @pytest.fixture
 def make(adapter):
-    """Make a cache. The copies and the store of a tiered one have the same time."""
-    if adapter in ADAPTERS.values():
-        yield adapter.make
-    else:
-        with ExitStack() as cleanup:
-            yield partial(adapter.over_wheel_cache, cleanup)
+    return adapter.make
 
 
 @pytest.fixture
@@ -46,7 +34,7 @@ def cache(make, clock):
 
 
 def expired(cache, clock):
-    """Let the value of "key" expire, of which a tiered cache has a copy."""
+    """Let the value of "key" expire."""
     cache.set("key", OLD, TTL)
     assert cache.get("key") == OLD
     clock.advance(TTL)
@@ -154,7 +142,6 @@ def test_after_its_grace_the_old_value_is_gone(cache, clock, in_thread):
     assert cache.engine.stats().stale_hits == 1
 
 
-@in_memory
 def test_an_old_value_whose_grace_is_longer_is_returned_only_for_the_fill_grace(cache, clock, in_thread):
     cache.load("key", lambda: OLD, TTL, grace=10 * GRACE)
     clock.advance(TTL + GRACE)
@@ -235,7 +222,6 @@ def test_a_load_that_fails_leaves_the_old_value_to_the_others_while_the_next_cal
     assert end() == NEW
 
 
-@in_memory
 def test_a_load_that_fails_in_the_background_leaves_the_old_value_too(cache, clock, in_thread):
     expired(cache, clock)
     with pytest.raises(ZeroDivisionError):
@@ -255,7 +241,6 @@ def test_a_value_that_is_deleted_while_it_is_loaded_is_not_returned_to_later_cal
     assert cache.engine.stats().stale_hits == 0
 
 
-@in_memory
 def test_the_grace_of_a_call_replaces_the_fill_grace(cache, clock):
     cache.load("key", lambda: OLD, TTL, grace=GRACE / 3)
     clock.advance(TTL + GRACE / 2)
@@ -306,7 +291,6 @@ def test_for_every_other_call_a_value_in_its_fill_grace_has_expired(cache, clock
     assert in_thread(cache.load, "key", lambda: NEW).result(PATIENCE) == NEW
 
 
-@in_memory
 def test_add_stores_over_an_old_value_and_what_it_stores_has_no_fill_grace(cache, clock, in_thread):
     """Locks, rate limits and one-time codes keep their timeouts exactly."""
     expired(cache, clock)

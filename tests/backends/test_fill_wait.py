@@ -142,21 +142,12 @@ ASKS = {
 }
 
 
-OUTDATES = {
-    "a tag was dropped": lambda cache, theirs, in_thread: in_thread(cache.backend.delete_tags, "a").result(PATIENCE),
-    "another process has set it": lambda cache, theirs, in_thread: theirs.set("k", "newer"),
-}
-
-
-@pytest.mark.usefixtures("own_stamps")
-@pytest.mark.parametrize("outdate", OUTDATES.values(), ids=OUTDATES)
-def test_a_value_that_is_outdated_when_it_is_set_ends_the_lease(make, in_thread, outdate):
-    given = {"name": "lease of an outdated value", "coherence": "host", "fill_wait": LONG}
-    cache, theirs = make(**given), make(**given, max_entries=7)
+def test_a_value_that_is_outdated_when_it_is_set_ends_the_lease(make, in_thread):
+    cache = make(name="lease of an outdated value", fill_wait=LONG)
     assert cache.get("k") is None
     waiter = in_thread(cache.get, "k", "computes it now")
     until_waiting()
-    outdate(cache, theirs, in_thread)
+    in_thread(cache.backend.delete_tags, "a").result(PATIENCE)
     cache.backend.set("k", "outdated", tags=["a"])
     is_leased = cache.engine.engine.is_leased(cache.key("k"))
     # If the lease had not ended, the waiter would wait for its end.

@@ -18,20 +18,15 @@ from tests.flask_backend.conftest import BEFORE_2_5
 from wheelcache.django_backend import memoize
 from wheelcache.flask_backend import transaction_scope
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("own_stamps")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("own_runtime_directory")]
 
 WAITS = {"fill_wait": 5, "fill_grace": 5}
 MODES = {
     "plain": {},
-    "host": {"coherence": "host"},
     "fill wait": WAITS,
-    "host, fill wait": {"coherence": "host", **WAITS},
     "transactions": {"transactions": True},
-    "host, transactions": {"coherence": "host", "transactions": True},
     "tiered": {"l2": "behind"},
-    "tiered, host": {"l2": "behind", "coherence": "host"},
     "tiered, fill wait": {"l2": "behind", "fill_wait": 5},
-    "tiered, host, fill wait": {"l2": "behind", "coherence": "host", **WAITS},
     "tiered, transactions": {"l2": "behind", "transactions": True},
 }
 

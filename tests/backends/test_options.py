@@ -28,7 +28,6 @@ WRONG = [
         ("background_context", wrong, CALLABLE)
         for wrong in (1, "", "math.pi", "no.such.function", "math.no", ["math.pi"])
     ),
-    *(("coherence", wrong, ", or None") for wrong in ("", "Host", True, 0, b"host", ["host"], {"host": 1})),
 ]
 
 

@@ -16,7 +16,7 @@ from tests.waiting import PATIENCE, THREADS, until, until_waiting
 from wheelcache import KEEP
 from wheelcache.near_cache import redis_tracking
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
+pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_runtime_directory")]
 
 NAN, INF = float("nan"), float("inf")
 
@@ -43,7 +43,7 @@ def any_tier(request, over, tmp_path):
     name, kind = request.param
     fixture = SERVERS.get(kind)
     place = request.getfixturevalue(fixture) if fixture else tmp_path / "files" if kind == "files" else None
-    tier = over(TIERS[name], kind, place, **({} if "redis" in kind else {"coherence": "host"}))
+    tier = over(TIERS[name], kind, place)
     tier.clear()
     return tier
 
@@ -267,19 +267,6 @@ def test_a_value_is_not_kept_if_its_key_is_written_or_deleted_while_it_is_comput
     tier.load("k", compute)
     assert (tier.get("k"), tier.behind.get("k")) == (expected, expected)
     assert tier.load("k", lambda: "new") == ("new" if expected is None else expected)
-
-
-def test_with_coherence_a_write_ends_the_copies_of_the_other_processes(over, adapter, tmp_path):
-    # In Django, caches of the same name are one, unless their other options differ.
-    one, other = (
-        over(adapter, "files", tmp_path / "files", coherence="host", name="two processes", max_entries=number)
-        for number in (7, 8)
-    )
-    for write, expected in WRITES.values():
-        one.set("k", 1)
-        assert one.get("k") == other.get("k") == 1
-        write(one)
-        assert one.behind.get("k") == other.get("k") == one.get("k") == expected
 
 
 # The cache behind fails.
@@ -514,7 +501,6 @@ WRONG = [
     *((name, wrong, SECONDS) for name in ("l1_timeout", "grace") for wrong in (0, -1, "1", None, True, NAN, INF, [1])),
     *(("fail_safe", wrong, "True or False") for wrong in (1, 0, None, "yes", [])),
     *(("writes_without_l2", wrong, "'drop' or 'refuse'") for wrong in ("", "Drop", None, True, ["drop"], {})),
-    ("coherence", "redis", ", or None"),
     ("max_bytes", 0, "a whole number >= 1"),
     ("jitter", 1, "a fraction"),
 ]

@@ -14,7 +14,7 @@ from tests.waiting import until
 from wheelcache.errors import MissingKey
 from wheelcache.near_cache.written_timeouts import SLACK
 
-pytestmark = [pytest.mark.pairs(full="adapter"), pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
+pytestmark = [pytest.mark.pairs(full="adapter"), pytest.mark.servers, pytest.mark.usefixtures("own_runtime_directory")]
 
 
 class Down(ConnectionError):
@@ -199,7 +199,7 @@ def test_a_timeout_that_is_over_at_once_leaves_no_copy(make, adapter, clock, ttl
 def test_an_incr_that_sets_the_value_again_gives_it_the_default_timeout(over, clock, tmp_path):
     """Django's own for caches that have none: those in files, in a database, and most for coroutines."""
     for name in ("django", "django async"):
-        tier = over(WITH_ASYNC[name], "files", tmp_path / name, coherence="host", l1_timeout=600)
+        tier = over(WITH_ASYNC[name], "files", tmp_path / name, l1_timeout=600)
         tier.set("k", 0, 20)
         assert tier.count("k") == 1
         assert tier.get("k") == 1

@@ -87,7 +87,7 @@ CALLS = {
 
 @pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_ASYNC, indirect=True)
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("options", [{}, {"coherence": "host"}, {"fill_wait": 1}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"fill_wait": 1}], ids=str)
 def test_it_is_a_miss_that_counts_once_and_the_cache_heals(make, deploy, lines, call, options):
     cache = make(**options)
     cache.set_many({"key": Moved(1), "other": 1})

@@ -37,7 +37,7 @@ class Tier:
     @classmethod
     def over_wheel_cache(cls, cleanup, **options):
         """Return a tier over a WheelCache: tests that replace the clock move the time of both levels."""
-        return cls.over(cleanup, "wheel", **{"coherence": "host", **options})
+        return cls.over(cleanup, "wheel", **options)
 
     def in_another_process(self, cleanup, **options):
         """Return a tier with copies of its own, over the same WheelCache."""

@@ -4,8 +4,8 @@ Django's source distribution: ``python -m tests.conformance.django_suite <Django
 
 For WheelCache and HostCache, these are the contract ``BaseCacheTests`` and every test that uses LocMemCache
 (middleware, ``cache_page``, fragments, i18n, sessions), with our class in the place of LocMemCache. TieredCache stands
-in front of Django's own RedisCache or our RedisClusterCache, which report writes, or of LocMemCache, with shared
-stamps. RedisClusterCache itself has to keep the contract, too.
+in front of Django's own RedisCache or our RedisClusterCache, which report writes, or of LocMemCache. RedisClusterCache
+itself has to keep the contract, too.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def on_tiered_cache(second_level: str, url: str) -> unittest.TestSuite:
     class InClusterTests(InRedis, cache_tests.BaseCacheTests, TestCase):
         pass
 
-    @override_settings(CACHES=over(LOCMEM, "behind", set(), COHERENCE="host"))
+    @override_settings(CACHES=over(LOCMEM, "behind", set()))
     class OverLocMemTests(Tiered, TestCase):
         pass
 

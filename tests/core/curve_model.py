@@ -8,7 +8,7 @@ from wheelcache.core.contract import ABSENT, ANY, CURVE_KEYS, CURVE_SHARE, NO_SA
 
 
 class CurveModel:
-    """Makes the calls of a core without tags and stamps, and expects its ``sample``. The counts of the cache itself,
+    """Makes the calls of a core without tags and trust, and expects its ``sample``. The counts of the cache itself,
     and the moment at which W-TinyLFU comes into force, are those of the core."""
 
     def __init__(self, core, most, most_weight, seed):

@@ -31,13 +31,11 @@ class ModelEntry:
     fresh_until: float
     expires_at: float
     weight: int
-    slot: int
-    seen: tuple | None
+    trust: int
     tags: dict
 
     @property
     def is_dropped(self):
-        """By this core: others' drops remove nothing until this core stores a value with the tag, or looks for them."""
         return any(tag.is_dropped for tag in self.tags.values())
 
 
@@ -45,15 +43,13 @@ class ModelEntry:
 class ModelTag:
     """A tag from one drop of it to the next."""
 
-    slot: int
-    moment: int
     is_dropped: bool = False
 
 
 @dataclass
 class ModelWatch:
     key: object
-    seen: tuple | None
+    trust: int
     wants_value: bool
     began: int
     broken: bool = False
@@ -70,11 +66,10 @@ class Model:
         remembers: whether the causes for which keys left are known, as in the compiled core.
     """
 
-    def __init__(self, max_entries=None, max_weight=None, stamps=None, policy="lru", seed=0, remembers=True):
+    def __init__(self, max_entries=None, max_weight=None, trust=None, policy="lru", seed=0, remembers=True):
         self.max_entries = max_entries or inf
         self.max_weight = inf if max_weight is None else max_weight
-        self.stamps = stamps
-        self.next_stamp = None if stamps is None else stamps.first
+        self.trust = trust
         self.now = 0.0
         self.entries = []
         self.left = []
@@ -95,51 +90,32 @@ class Model:
         return next((each for each in self.entries if each.key == key), None)
 
     def is_current(self, entry):
-        return not self.has_dropped_tag(entry) and (
-            self.stamps is None or self.stamps.table[entry.slot] == entry.seen[1]
-        )
+        return not entry.is_dropped and self.is_trusted(entry.trust)
 
-    def has_dropped_tag(self, entry):
-        return entry.is_dropped or any(tag.moment != self.moment(tag.slot) for tag in entry.tags.values())
+    def is_trusted(self, word):
+        return self.trust is None or (word == self.trust[0] and word % 2 == 1)
 
-    def moment(self, slot):
-        """Return the last drop of a tag with this slot, as other processes see it."""
-        return 0 if self.stamps is None or self.stamps.tags is None else self.stamps.tags[slot]
+    def shown(self):
+        """Return the present word of trust."""
+        return 0 if self.trust is None else self.trust[0]
 
     def existing(self, key):
         """An entry in any state that was not dropped with a tag."""
         entry = self.entry(key)
-        return None if entry is None or self.has_dropped_tag(entry) else entry
+        return None if entry is None or entry.is_dropped else entry
 
     def tagged(self, names):
-        """The tags of an entry that is stored, given as pairs of name and slot."""
-        for name, slot in names:
-            tag = self.tags.get(name)
-            if tag is None or tag.moment != self.moment(slot):
-                if tag is not None:
-                    tag.is_dropped = True
-                self.tags[name] = ModelTag(slot, self.moment(slot))
-        return {name: self.tags[name] for name, _ in names}
+        """The tags of an entry that is stored."""
+        return {name: self.tags.setdefault(name, ModelTag()) for name in names}
 
-    def place_of_drop(self, name, slot):
-        return name if self.stamps is None or self.stamps.tags is None else slot
-
-    def drop_tag(self, name, slot):
-        self.note_drop(self.place_of_drop(name, slot))
+    def drop_tag(self, name):
+        self.events += 1
+        self.last_drops[name] = self.events
         tag = self.tags.pop(name, None)
         if tag is None:
             return 0
         tag.is_dropped = True
         return sum(tag in entry.tags.values() for entry in self.entries)
-
-    def note_drop(self, place):
-        self.events += 1
-        self.last_drops[place] = self.events
-
-    def find_dropped(self):
-        for entry in self.entries:
-            for tag in entry.tags.values():
-                tag.is_dropped = tag.is_dropped or tag.moment != self.moment(tag.slot)
 
     def sweep(self):
         for entry in [each for each in self.entries if each.is_dropped]:
@@ -186,7 +162,7 @@ class Model:
             self.evicted_weight += entry.weight
         if entry.fresh_until <= self.now:
             cause_of_miss = MissCause.EXPIRED
-        elif cause is DELETED and self.has_dropped_tag(entry):
+        elif cause is DELETED and entry.is_dropped:
             cause_of_miss = MissCause.TAG
         else:
             cause_of_miss = MissCause.NOT_STORED if cause is REPLACED else MissCause(cause.value)
@@ -194,14 +170,6 @@ class Model:
         if self.adaptive is not None:
             self.adaptive.removed(entry.key, cause not in (EVICTED, EXPIRED) and entry.fresh_until > self.now)
         self.leave(entry.key, entry.value, entry.fresh_until, cause)
-
-    def fresh_stamp(self, slot):
-        if self.next_stamp is not None:
-            self.stamps.invalidations[slot] = self.stamps.table[slot] = self.next_stamp
-            self.next_stamp += 1
-
-    def shown(self, slot):
-        return None if self.stamps is None else (self.stamps.invalidations[slot], self.stamps.table[slot])
 
     def find(self, key, default=None):
         entry = self.live(key)
@@ -226,7 +194,7 @@ class Model:
         entry = self.entry(key)
         if entry is None:
             return self.gone.get(key, MissCause.NEW) if self.remembers else MissCause.UNKNOWN
-        if self.has_dropped_tag(entry):
+        if entry.is_dropped:
             return MissCause.TAG
         return MissCause.EXPIRED if entry.fresh_until <= self.now else MissCause.OTHER_PROCESS
 
@@ -245,8 +213,6 @@ class Model:
         mode=ANY,
         expected=MISSING,
         watch=None,
-        slot=0,
-        seen=None,
         tags=(),
         since=None,
     ):
@@ -259,21 +225,13 @@ class Model:
             return CHANGED
         if mode == ABSENT and live is not None:
             return PRESENT
-        is_suspect = seen is not None and self.stamps is not None and self.stamps.table[slot] != seen[1]
-        if is_suspect and self.next_stamp is not None:
-            if watch is None and live is not None:
-                self.fresh_stamp(slot)
-                self.remove(live, REPLACED)
-            return self.refused(key, OUTDATED)
         began = since if watch is None else watch.began
-        if began is not None and any(self.last_drops.get(self.place_of_drop(*tag), 0) > began for tag in tags):
+        if began is not None and any(self.last_drops.get(tag, 0) > began for tag in tags):
             return self.refused(key, OUTDATED if watch is None else CHANGED)
         if ttl == KEEP_TTL:
             fresh_until, expires_at = entry.fresh_until, entry.expires_at
-        self.tell(key, value, watch, completes=not is_suspect)
+        self.tell(key, value, watch, completes=watch is None or self.is_trusted(watch.trust))
         if weight > self.max_weight:
-            if seen is None:
-                self.fresh_stamp(slot)
             if entry is not None:
                 self.remove(entry, REPLACED)
             return self.refused(key, TOO_HEAVY)
@@ -283,12 +241,8 @@ class Model:
             self.leave(key, entry.value, entry.fresh_until, REPLACED)
         elif len(self.entries) >= self.max_entries:
             self.evict_one()
-        if seen is None and self.stamps is not None:
-            self.fresh_stamp(slot)
-            seen = self.shown(slot)
-        if self.stamps is None:
-            seen = None
-        self.entries.append(ModelEntry(key, value, fresh_until, expires_at, weight, slot, seen, held))
+        trust = self.shown() if watch is None else watch.trust
+        self.entries.append(ModelEntry(key, value, fresh_until, expires_at, weight, trust, held))
         if self.adaptive is not None:
             was_fresh = entry is not None and entry.fresh_until > self.now
             self.adaptive.stored(key, self.now, fresh_until, weight, was_fresh, mode in (ABSENT, SAME))
@@ -298,9 +252,9 @@ class Model:
             self.evict_one(self.weight - self.max_weight)
         return STORED
 
-    def watch(self, key, slot, wants_value):
+    def watch(self, key, wants_value):
         self.events += 1
-        watch = ModelWatch(key, self.shown(slot), wants_value, self.events)
+        watch = ModelWatch(key, self.shown(), wants_value, self.events)
         self.watches.append(watch)
         return watch
 
@@ -318,24 +272,16 @@ class Model:
         if entry is None:
             return 0
         grace = 0.0 if entry.fresh_until == inf else entry.expires_at - entry.fresh_until
-        if self.next_stamp is not None:
-            self.stamps.table[entry.slot] = self.next_stamp
-            entry_invalidation, _ = entry.seen
-            stamp, self.next_stamp = self.next_stamp, self.next_stamp + 1
-            if self.stamps.invalidations[entry.slot] != entry_invalidation:
-                return 0
-            entry.seen = (entry_invalidation, stamp)
         entry.fresh_until = inf if ttl is None else self.now + ttl
         entry.expires_at = entry.fresh_until + grace
         return STORED
 
-    def delete(self, key, default=None, only=ALL, cause=DELETED, slot=0):
+    def delete(self, key, default=None, only=ALL, cause=DELETED):
         entry, live = self.entry(key), self.live(key)
         if only == DEAD:
             if entry is None or live is not None:
                 return default
         elif cause is not EVICTED:
-            self.fresh_stamp(slot)
             for each in self.watches:
                 if each.key == key and each.is_open:
                     each.broken = True
@@ -367,10 +313,6 @@ class Model:
             self.remove(self.entry(key), EXPIRED)
 
     def clear(self):
-        if self.next_stamp is not None:
-            stamp, self.next_stamp = self.next_stamp, self.next_stamp + 1
-            for slot in range(len(self.stamps.table)):
-                self.stamps.invalidations[slot] = self.stamps.table[slot] = stamp
         for each in self.watches:
             if each.is_open:
                 each.broken = True

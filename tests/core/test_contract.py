@@ -6,7 +6,6 @@ from math import inf
 import pytest
 
 from tests.core.advancing import advance_all
-from tests.core.stamps import LocalStamps
 from wheelcache.core.contract import (
     ABSENT,
     BATCH,
@@ -41,15 +40,6 @@ class TestRemoveValue:
         assert (core.find("key"), core.counts().hits, removed) == (None, 1, [("key", new, DELETED)])
         assert core.counts().removals[DELETED] == 1
         assert not watch.broken
-
-    def test_no_stamp_is_written(self, make):
-        stamps = LocalStamps(1)
-        core = make(stamps=stamps)
-        core.set("key", "value", None)
-        before = [*stamps.table], [*stamps.invalidations]
-        core.remove_value("key", core.find("key"), was_hit=True)
-        assert len(core) == core.counts().hits == 0
-        assert ([*stamps.table], [*stamps.invalidations]) == before
 
 
 class TestTimes:
@@ -244,15 +234,12 @@ class TestModes:
         assert core.find("key") == [2]
 
     def test_evicting_one_key_is_no_write(self, make):
-        stamps = LocalStamps()
-        core = make(stamps=stamps)
-        core.set("key", 1, None, slot=3)
-        before = stamps.table[3], stamps.invalidations[3]
-        watch, removed = core.watch("key", slot=3), []
-        assert core.delete("key", cause=EVICTED, slot=3, removed=removed) == 1
+        core = make()
+        core.set("key", 1, None)
+        watch, removed = core.watch("key"), []
+        assert core.delete("key", cause=EVICTED, removed=removed) == 1
         assert removed == [("key", 1, EVICTED)]
         assert core.counts().removals[EVICTED] == 1
-        assert (stamps.table[3], stamps.invalidations[3]) == before
         assert not watch.broken
 
     def test_only_the_dead_are_deleted(self, make, clock):

@@ -1,28 +1,22 @@
-"""The behavior of a core for concurrent callers, by example: watches, stamps, scans."""
+"""The behavior of a core for concurrent callers, by example: watches, trust, scans."""
 
 import gc
-import platform
 import weakref
-
-import pytest
+from array import array
 
 from tests.core.advancing import advance_all
-from tests.core.stamps import LocalStamps
 from wheelcache.core.contract import (
     ABSENT,
     CHANGED,
-    COMMIT_LANES,
     COMPLETED,
     DEAD,
     MISSING,
-    OUTDATED,
     PRESENT,
     SAME,
     STORED,
     TOO_HEAVY,
     RemovalCause,
 )
-from wheelcache.machine_clock import moment
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
@@ -135,141 +129,61 @@ class TestWatches:
         assert kept() is None
 
 
-class TestStamps:
-    def test_a_write_elsewhere_makes_a_value_missing(self, make):
-        stamps = LocalStamps()
-        core = make(stamps=stamps)
-        core.set("key", 1, None, slot=3)
+class TestTrust:
+    def test_an_entry_is_current_only_in_the_epoch_of_trust_in_which_it_was_stored(self, make):
+        word = array("Q", [1])
+        core = make(trust=word)
+        core.set("key", 1, None)
         assert core.find("key") == 1
-        stamps.table[3] += 1
-        assert core.find("key") is None
-        assert not core.times("key").is_current
-
-    def test_a_fill_is_quiet_and_refused_if_there_was_news(self, make):
-        stamps = LocalStamps()
-        core = make(stamps=stamps)
-        seen = (stamps.invalidations[3], stamps.table[3])
-        assert core.set("key", 1, None, slot=3, seen=seen) & STORED
-        assert (stamps.invalidations[3], stamps.table[3]) == seen
+        for word[0] in (2, 3, 4):
+            assert core.find("key") is None
+            assert not core.times("key").is_current
+        word[0] = 1
         assert core.find("key") == 1
-        stamps.table[3] += 1
-        assert core.set("key", 2, None, slot=3, seen=seen) == OUTDATED
-        assert core.find("key") is None
 
-    def test_two_cores_on_one_table_never_return_what_the_other_replaced(self, make):
-        stamps = LocalStamps()
-        one, two = make(stamps=stamps), make(stamps=LocalStamps(first=1 << 50, shared_with=stamps))
-        one.set("key", 1, None, slot=2)
-        two.set("key", 2, None, slot=2)
-        assert one.find("key") is None
-        assert two.find("key") == 2
-        one.delete("key", slot=2)
-        assert two.find("key") is None
-        two.set("key", 3, None, slot=2)
-        one.clear()
-        assert two.find("key") is None
+    def test_an_entry_that_was_stored_without_trust_is_never_current(self, make):
+        word = array("Q", [2])
+        core = make(trust=word)
+        core.set("key", 1, None)
+        for word[0] in (2, 3):
+            assert core.find("key") is None
+        assert core.peek("key").value == 1
 
-    @pytest.mark.parametrize("options", [{}, {"first": None}])
-    def test_a_touch_is_no_news_and_refused_after_news(self, make, options):
-        stamps = LocalStamps(**options)
-        core = make(stamps=stamps)
-        core.set("key", 1, 10, slot=0)
-        news = stamps.invalidations[0]
-        assert core.touch("key", 20) & STORED
-        assert stamps.invalidations[0] == news
-        assert core.find("key") == 1
-        stamps.invalidations[0] += 1
-        assert core.touch("key", 30) == 0
-
-    def test_a_value_that_is_too_heavy_is_news_all_the_same(self, make):
-        stamps = LocalStamps()
-        core = make(stamps=stamps, max_weight=5)
-        before = stamps.invalidations[2]
-        assert core.set("key", 1, None, weight=6, slot=2) == TOO_HEAVY
-        assert stamps.invalidations[2] != before
-
-    def test_an_outdated_fill_beside_a_current_value_drops_both(self, make):
-        stamps = LocalStamps()
-        core = make(stamps=stamps)
-        seen = (stamps.invalidations[1], stamps.table[1])
-        core.set("key", "news", None, slot=1)
-        removed = []
-        assert core.set("key", "fill", None, slot=1, seen=seen, removed=removed) == OUTDATED
-        assert removed == [("key", "news", REPLACED)]
-        assert core.find("key") is None
-
-    def test_no_fill_is_kept_while_a_commit_that_has_invalidated_its_key_or_tag_is_in_progress(self, make):
-        stamps = LocalStamps()
-        core = make(stamps=stamps)
-        seen = (stamps.invalidations[3], stamps.table[3])
-        # There are two places: slots 1 and 3 share one.
-        stamps.commits[1 * COMMIT_LANES + 5] = 1
-        watch = core.watch("key", slot=3)
-        assert core.set("key", "fill", None, slot=3, seen=seen) == OUTDATED
-        assert core.set("key", "fill", None, slot=3, seen=watch.seen, watch=watch) == OUTDATED
-        assert core.set("key", "tagged", None, slot=2, tags=(("tag", 1),), since=moment()) == OUTDATED
-        assert core.dropped_since((("tag", 1),), moment())
-        assert core.find("key") is None
-        other = (stamps.invalidations[2], stamps.table[2])
-        assert core.set("other", "fill", None, slot=2, seen=other) & STORED
-        assert core.set("key", "written", None, slot=3) & STORED
-        assert core.find("key") == "written"
-        stamps.commits[1 * COMMIT_LANES + 5] = 0
-        seen = (stamps.invalidations[3], stamps.table[3])
-        assert core.set("new", "fill", None, slot=3, seen=seen, tags=(("tag", 1),), since=moment()) & STORED
-
-    def test_without_stamps_of_its_own_an_outdated_fill_is_stored_and_not_current(self, make):
-        stamps = LocalStamps(first=None)
-        core = make(stamps=stamps)
-        seen = (stamps.invalidations[1], stamps.table[1])
-        guard, waiting = core.watch("key", slot=1), core.watch("key", slot=1, wants_value=True)
-        leader = core.watch("key", slot=1)
-        stamps.table[1] += 1
-        outcome = core.set("key", "fill", None, slot=1, seen=seen, watch=leader)
+    def test_a_value_under_a_watch_is_as_trusted_as_when_the_watch_began(self, make):
+        word = array("Q", [1])
+        core = make(trust=word)
+        guard, waiting, leader = core.watch("key"), core.watch("key", wants_value=True), core.watch("key")
+        assert (leader.trust, core.trust) == (1, 1)
+        word[0] = 3
+        assert core.trust == 3
+        outcome = core.set("key", "late", None, watch=leader)
         assert outcome & STORED
         assert not outcome & COMPLETED
         assert core.find("key") is None
-        assert core.peek("key").value == "fill"
-        assert not core.times("key").is_current
+        assert core.peek("key").value == "late"
         assert (guard.broken, waiting.broken, leader.broken) == (True, True, False)
         assert waiting.value is MISSING
         assert not core.completed
-        assert core.set("key", "news", None, slot=1) & COMPLETED
+        assert core.set("key", "news", None) & COMPLETED
         assert waiting.value == "news"
         assert core.find("key") == "news"
 
-    def test_a_core_that_is_closed_is_cleared_without_news(self, make):
-        stamps = LocalStamps()
-        one, two = make(stamps=stamps), make(stamps=LocalStamps(first=1 << 50, shared_with=stamps))
-        one.set("key", 1, None, slot=2)
-        two.set("key", 1, None, slot=2, seen=(stamps.invalidations[2], stamps.table[2]))
-        watch = one.watch("key", slot=2)
-        one.gate(RuntimeError)
-        assert one.clear(invalidate=False) == 1
-        assert len(one) == 0
+    def test_a_touch_makes_no_entry_current(self, make):
+        word = array("Q", [1])
+        core = make(trust=word)
+        core.set("key", 1, 10)
+        assert core.touch("key", 20) & STORED
+        word[0] = 3
+        assert core.touch("key", 30) == 0
+
+    def test_a_core_that_is_closed_is_cleared(self, make):
+        core = make()
+        core.set("key", 1, None)
+        watch = core.watch("key")
+        core.gate(RuntimeError)
+        assert core.clear(invalidate=False) == 1
+        assert len(core) == 0
         assert watch.broken
-        assert two.find("key") == 1
-
-    def test_a_slot_that_is_not_there_is_an_error_that_changes_nothing(self, make):
-        core = make(stamps=LocalStamps(slots=4))
-        for call in (
-            lambda: core.set("key", 1, None, slot=4),
-            lambda: core.delete("key", slot=4),
-        ):
-            with pytest.raises(IndexError):
-                call()
-        assert len(core) == 0
-        assert core.find("key") is None
-
-    def test_stamps_may_be_exchanged(self, make):
-        core = make(stamps=LocalStamps())
-        core.set("key", 1, None, slot=1)
-        core.use_stamps(LocalStamps(), keep=False)
-        assert len(core) == 0
-        assert core.counts().removals[CLEARED] == 1
-        core.set("key", 2, None, slot=1)
-        core.use_stamps(None, keep=True)
-        assert core.find("key") == 2
 
 
 class TestScans:
@@ -342,15 +256,3 @@ class TestScans:
         core.set("new", 1, None)
         assert {record.key for record in scan.step(5)} <= {"new"}
         assert core.keys() == ["new"]
-
-
-@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_a_touch_of_the_python_core_passes_a_barrier_of_its_machine(monkeypatch, clock, python_core, machine):
-    monkeypatch.setattr(platform, "machine", lambda: machine)
-    stamps = LocalStamps()
-    core = python_core(clock=clock, stamps=stamps)
-    core.set("key", 1, 10, slot=1)
-    before = stamps.table[1]
-    assert core.touch("key", 20) & STORED
-    assert stamps.table[1] != before
-    assert core.find("key") == 1

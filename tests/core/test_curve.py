@@ -106,7 +106,7 @@ def test_entries_that_are_deleted_or_lose_a_tag_are_counted(make_core, clock):
         for key in range(SIZE):
             if core.find(key) is None:
                 core.count_miss(key)
-                core.set(key, 1, None, tags=(("tag", 0),) if key % 4 == 0 else ())
+                core.set(key, 1, None, tags=("tag",) if key % 4 == 0 else ())
         core.delete(number)
         core.drop_tag("tag")
         if number % 2:

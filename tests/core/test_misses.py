@@ -2,6 +2,7 @@
 
 import random
 import re
+from array import array
 from collections import Counter
 from itertools import islice
 from typing import NamedTuple
@@ -11,7 +12,6 @@ import pytest
 from benchmarks.policy_streams import STREAMS
 from tests.core.conftest import Clock
 from tests.core.implementations import COMPILED, CORES
-from tests.core.stamps import LocalStamps
 from wheelcache.core.contract import GroupCounts, GroupRule, MissCause
 from wheelcache.core.python_core import PythonCore
 
@@ -47,13 +47,13 @@ def counted(core):
 
 @pytest.mark.parametrize("core_class", ["python"], indirect=True)
 def test_the_reference_core_knows_the_causes_that_an_entry_shows(make, clock):
-    stamps = LocalStamps()
-    core = make(stamps=stamps)
+    trust = array("Q", [1])
+    core = make(trust=trust)
+    core.set("written", 1, None)
+    trust[0] = 3
     core.set("expired", 1, 1)
-    core.set("tagged", 1, None, tags=(("name", 0),))
+    core.set("tagged", 1, None, tags=("name",))
     core.drop_tag("name")
-    core.set("written", 1, None, slot=1)
-    stamps.table[1] += 1
     core.set("deleted", 1, None)
     core.delete("deleted")
     clock.now = 2.0
@@ -72,7 +72,7 @@ def test_each_cause_is_known_while_the_entry_is_there_and_afterwards(make, clock
     core.set(deleted, 1, None)
     core.delete(deleted)
     core.set(expired, 1, 1)
-    core.set(tagged, 1, None, tags=(("name", 0),))
+    core.set(tagged, 1, None, tags=("name",))
     core.drop_tag("name")
     core.set(heavy, 1, None, weight=11)
     core.set(replaced, 1, None)
@@ -139,7 +139,7 @@ def test_the_causes_add_up_to_the_misses(make):
 
 def test_the_cause_when_the_look_up_began_counts_after_the_value_was_stored(make):
     core = make()
-    core.set("key", 1, None, tags=(("name", 0),))
+    core.set("key", 1, None, tags=("name",))
     core.drop_tag("name")
     began = core.miss_cause("key")
     core.set("key", 2, None)

@@ -1,5 +1,6 @@
 """Every implementation against the model, in random steps."""
 
+from array import array
 from math import ceil, floor, inf
 
 import pytest
@@ -16,7 +17,6 @@ from hypothesis.stateful import (
 
 from tests.core.conftest import Clock
 from tests.core.model import Model
-from tests.core.stamps import LocalStamps
 from wheelcache.core.contract import (
     ABSENT,
     ALL,
@@ -42,16 +42,9 @@ VALUES = st.integers(0, 5)
 TTLS = st.one_of(st.none(), st.integers(1, 10), st.floats(0.01, 1000))
 GRACES = st.one_of(st.just(0.0), st.floats(0, 30))
 WEIGHTS = st.integers(0, 6)
-SLOTS = 3
-
-
-def slot_of(key):
-    return key % SLOTS
-
-
 # Names that cannot share a place in the table of drops, which is by their hashes.
 NAMES = sorted({hash(name) % 2: name for name in map(str, range(64))}.values())
-TAGS = st.lists(st.sampled_from([(name, slot) for slot, name in enumerate(NAMES)]), max_size=2, unique=True).map(tuple)
+TAGS = st.lists(st.sampled_from(NAMES), max_size=2, unique=True).map(tuple)
 
 
 class CoreAgainstModel(RuleBasedStateMachine):
@@ -60,33 +53,29 @@ class CoreAgainstModel(RuleBasedStateMachine):
     @initialize(
         max_entries=st.sampled_from([1, 3, None]),
         max_weight=st.sampled_from([4, 9, None]),
-        stamps=st.sampled_from([None, 1 << 40, "untouched"]),
+        trust=st.sampled_from([None, 1]),
         walks=st.booleans(),
         walk_step=st.integers(1, 4),
         entries=st.lists(st.tuples(SOME_KEYS, VALUES, TTLS, GRACES), min_size=1, max_size=4),
         policy=st.sampled_from(["lru", "adaptive"]),
         seed=st.integers(0, 2**64 - 1),
     )
-    def make(self, max_entries, max_weight, stamps, walks, walk_step, entries, policy, seed):
+    def make(self, max_entries, max_weight, trust, walks, walk_step, entries, policy, seed):
         self.clock = Clock()
         options = {"max_entries": max_entries, "max_weight": max_weight, "clock": self.clock}
-        first = None if stamps == "untouched" else stamps
-        mine = None if stamps is None else LocalStamps(SLOTS, first)
+        self.trust = None if trust is None else array("Q", [trust])
         policy = "lru" if max_entries is None else policy
-        theirs = None if stamps is None else LocalStamps(SLOTS, first)
         if self.core_class is PythonCore:
-            self.core = PythonCore(**options, stamps=mine, policy=policy)
-            self.model = Model(max_entries, max_weight, theirs, remembers=False)
+            self.core = PythonCore(**options, trust=self.trust, policy=policy)
+            self.model = Model(max_entries, max_weight, self.trust, remembers=False)
         else:
-            self.core = self.core_class(**options, stamps=mine, policy=policy, seed=seed)
-            self.model = Model(max_entries, max_weight, theirs, policy, seed)
-        self.mine, self.theirs = mine, self.model.stamps
+            self.core = self.core_class(**options, trust=self.trust, policy=policy, seed=seed)
+            self.model = Model(max_entries, max_weight, self.trust, policy, seed)
         self.has_weights = max_weight is not None
         self.removed = []
         self.watches = []
         self.completed = []
         self.seen = {}
-        self.foreign = 1 << 50
         self.walks, self.walk_step, self.walk = walks, walk_step, None
         self.throughout = set()
         # Hypothesis leaves some rules out of an example: of those without ``set``, all look-ups would be misses.
@@ -113,7 +102,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
     def set(self, keys, value, ttl, grace, weight, mode, tags):
         weight = weight if self.has_weights else 0
         for key in keys:
-            given = {"grace": grace, "weight": weight, "mode": mode, "slot": slot_of(key), "tags": tags}
+            given = {"grace": grace, "weight": weight, "mode": mode, "tags": tags}
             waiting = len(self.model.completed)
             outcome = self.core.set(key, value, ttl, **given, removed=self.removed)
             assert self.outcome(outcome) == self.model.set(key, value, ttl, **given)
@@ -126,71 +115,51 @@ class CoreAgainstModel(RuleBasedStateMachine):
         there = self.model.live(key)
         expected = there.value if there is not None and right else object()
         weight = 0 if there is None else there.weight
-        given = {"mode": SAME, "expected": expected, "slot": slot_of(key), "weight": weight}
+        given = {"mode": SAME, "expected": expected, "weight": weight}
         outcome = self.core.set(key, value, ttl, **given, removed=self.removed)
         assert self.outcome(outcome) == self.model.set(key, value, ttl, **given)
 
     @rule(key=KEYS)
-    def look_at_the_stamps(self, key):
-        self.seen[key] = self.model.shown(slot_of(key)), moment(), self.model.events
+    def miss(self, key):
+        self.seen[key] = moment(), self.model.events
         self.model.events += 1
 
     @precondition(lambda self: self.seen)
     @rule(data=st.data(), value=VALUES, ttl=TTLS, tags=TAGS)
     def set_what_was_missed(self, data, value, ttl, tags):
         key = data.draw(st.sampled_from(sorted(self.seen)))
-        seen, since, events = self.seen[key]
-        given = {"seen": seen, "slot": slot_of(key), "tags": tags}
-        outcome = self.core.set(key, value, ttl, **given, since=since, removed=self.removed)
-        assert self.outcome(outcome) == self.model.set(key, value, ttl, **given, since=events)
+        since, events = self.seen[key]
+        outcome = self.core.set(key, value, ttl, tags=tags, since=since, removed=self.removed)
+        assert self.outcome(outcome) == self.model.set(key, value, ttl, tags=tags, since=events)
 
-    @rule(tag=st.sampled_from(range(len(NAMES))))
-    def drop_a_tag(self, tag):
-        name, slot = NAMES[tag], tag
-        assert self.core.drop_tag(name, slot) == self.model.drop_tag(name, slot)
-        if self.mine is not None and self.mine.tags is not None:
-            assert self.mine.tags[slot] > self.theirs.tags[slot]
-            self.theirs.tags[slot] = self.mine.tags[slot]
+    @rule(name=st.sampled_from(NAMES))
+    def drop_a_tag(self, name):
+        assert self.core.drop_tag(name) == self.model.drop_tag(name)
 
-    @precondition(lambda self: self.mine is not None and self.mine.tags is not None)
-    @rule(slot=st.sampled_from(range(len(NAMES))))
-    def another_process_drops_a_tag(self, slot):
-        self.mine.tags[slot] = self.theirs.tags[slot] = moment()
-        self.model.note_drop(slot)
-
-    @rule(budget=st.integers(1, 3), looks=st.booleans())
-    def drain(self, budget, looks):
-        if looks:
-            self.core.sweep_tags()
-            self.model.find_dropped()
+    @rule(budget=st.integers(1, 3))
+    def drain(self, budget):
         while self.core.drain(budget, self.removed):
             pass
         self.model.sweep()
 
-    @precondition(lambda self: self.mine is not None)
-    @rule(slot=st.integers(0, SLOTS - 1), news=st.booleans())
-    def another_process_writes(self, slot, news):
-        self.foreign += 1
-        for stamps in (self.mine, self.theirs):
-            if news:
-                stamps.invalidations[slot] = self.foreign
-            stamps.table[slot] = self.foreign
+    @precondition(lambda self: self.trust is not None)
+    @rule()
+    def trust_begins_or_ends(self):
+        self.trust[0] += 1
 
     @rule(key=KEYS, wants_value=st.booleans())
     def watch(self, key, wants_value):
-        watch = self.core.watch(key, slot=slot_of(key), wants_value=wants_value)
-        self.watches.append((watch, self.model.watch(key, slot_of(key), wants_value)))
+        watch = self.core.watch(key, wants_value=wants_value)
+        self.watches.append((watch, self.model.watch(key, wants_value)))
 
     @precondition(lambda self: self.watches)
-    @rule(data=st.data(), value=VALUES, ttl=TTLS, exact=st.booleans(), tags=TAGS)
-    def set_under_a_watch(self, data, value, ttl, exact, tags):
+    @rule(data=st.data(), value=VALUES, ttl=TTLS, tags=TAGS)
+    def set_under_a_watch(self, data, value, ttl, tags):
         # Drawn by number: hypothesis keeps drawn objects, and a dropped watch must be freed.
         watch, theirs = self.watches[data.draw(st.integers(0, len(self.watches) - 1))]
         key = watch.key
-        seen = watch.seen if exact else None
-        given = {"slot": slot_of(key), "seen": seen, "tags": tags}
-        outcome = self.core.set(key, value, ttl, watch=watch, **given, removed=self.removed)
-        expected = self.model.set(key, value, ttl, watch=theirs, **given)
+        outcome = self.core.set(key, value, ttl, watch=watch, tags=tags, removed=self.removed)
+        expected = self.model.set(key, value, ttl, watch=theirs, tags=tags)
         assert self.outcome(outcome) == expected
 
     @precondition(lambda self: self.watches)
@@ -229,8 +198,8 @@ class CoreAgainstModel(RuleBasedStateMachine):
         cause=st.sampled_from([RemovalCause.DELETED, RemovalCause.EXPIRED, RemovalCause.EVICTED]),
     )
     def delete(self, key, only, cause):
-        deleted = self.core.delete(key, MISSING, only=only, cause=cause, slot=slot_of(key), removed=self.removed)
-        assert deleted == self.model.delete(key, MISSING, only=only, cause=cause, slot=slot_of(key))
+        deleted = self.core.delete(key, MISSING, only=only, cause=cause, removed=self.removed)
+        assert deleted == self.model.delete(key, MISSING, only=only, cause=cause)
 
     @rule(keys=SOME_KEYS, value=VALUES)
     def find_a_value_and_remove_it(self, keys, value):
@@ -298,7 +267,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
     def told_of(self, entry):
         """An entry of the model, or a record, as a tuple."""
         times = entry.times[:2] if hasattr(entry, "times") else (entry.fresh_until, entry.expires_at)
-        return (entry.key, entry.value, *times, entry.weight, entry.seen, sorted(entry.tags))
+        return (entry.key, entry.value, *times, entry.weight, sorted(entry.tags))
 
     @rule(key=KEYS, use=st.booleans())
     def peek(self, key, use):
@@ -351,12 +320,9 @@ class CoreAgainstModel(RuleBasedStateMachine):
             ceil(earliest) if earliest != inf else inf, floor(self.clock.now) + 1
         )
         for watch, theirs in self.watches:
-            assert (watch.key, watch.seen, watch.value) == (theirs.key, theirs.seen, theirs.value)
+            assert (watch.key, watch.trust, watch.value) == (theirs.key, theirs.trust, theirs.value)
             assert watch.broken == theirs.broken
         assert [watch.key for watch in self.completed] == [watch.key for watch in model.completed]
-        if self.mine is not None:
-            assert self.mine.table.tolist() == self.theirs.table.tolist()
-            assert self.mine.invalidations.tolist() == self.theirs.invalidations.tolist()
 
     @invariant()
     def a_walk_goes_on(self):

@@ -164,7 +164,7 @@ class TestReferences:
         core = make(max_entries=500, max_weight=20_000)
         value = Node()
         keys = [("key", number) for number in range(1000)]
-        tags = (("a tag", 0), ("another", 0))
+        tags = ("a tag", "another")
 
         def work():
             for number in range(50_000):
@@ -207,7 +207,7 @@ steps = [
     lambda n: core.set(1000 + n, "new", 5, weight=n % 20),
     lambda n: core.set(n % 40, "old", 5, 3.0, weight=n % 90, removed=[]),
     lambda n: core.set(f"plain {n}", "new", 5),
-    lambda n: core.set(2000 + n, "new", 5, tags=((f"tag {n % 7}", 0), (f"tag {n}", 0))),
+    lambda n: core.set(2000 + n, "new", 5, tags=(f"tag {n % 7}", f"tag {n}")),
     lambda n: core.drop_tag(f"tag {n % 7}"),
     lambda n: core.delete(n % 40, removed=[]),
     lambda n: core.touch(n % 40, 9),

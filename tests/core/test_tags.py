@@ -8,7 +8,6 @@ import pytest
 
 from tests.core.advancing import advance_all
 from tests.core.implementations import COMPILED
-from tests.core.stamps import LocalStamps
 from tests.waiting import join, start
 from wheelcache.core.contract import (
     CHANGED,
@@ -24,7 +23,7 @@ from wheelcache.machine_clock import moment
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
-RED, BLUE = ("red", 0), ("blue", 1)
+RED, BLUE = "red", "blue"
 
 
 def sweep(core, removed=None):
@@ -110,7 +109,7 @@ class TestDrop:
     def test_after_the_first_drop_the_next_sweep_is_due_within_a_second_while_entries_have_tags(self, make, clock):
         core = make(interval=0.25)
         for key in range(3):
-            core.set(key, 1, None, tags=((f"{key}", 0),))
+            core.set(key, 1, None, tags=(f"{key}",))
         assert core.next_due == inf
         core.drop_tag("0")
         assert core.next_due == -inf
@@ -155,7 +154,7 @@ class TestDrop:
     def test_a_dropped_entry_leaves_memory_on_another_clock_as_well(self, make, clock, seconds):
         core = make()
         for key in range(2):
-            core.set(key, 1, None, tags=((f"{key}", 0),))
+            core.set(key, 1, None, tags=(f"{key}",))
             core.drop_tag(f"{key}")
             core.set("kept", 1, None, tags=(RED,))
             sweep(core)
@@ -241,24 +240,11 @@ class TestSet:
     def test_a_name_that_is_no_string_is_refused(self, make, name):
         core = make()
         with pytest.raises(TypeError):
-            core.set("key", 1, None, tags=(RED, (name, 0)))
+            core.set("key", 1, None, tags=(RED, name))
         with pytest.raises(TypeError):
             core.drop_tag(name)
         assert len(core) == 0
         assert core.drop_tag("red") == 0
-
-    def test_a_slot_that_the_stamps_do_not_have_is_refused(self, make):
-        core = make(stamps=LocalStamps(4))
-        core.set("key", 1, None)
-        for call in (
-            lambda: core.set("key", 2, None, tags=(RED, ("blue", 4))),
-            lambda: core.set("new", 2, None, tags=(("blue", 4),)),
-            lambda: core.drop_tag("red", 4),
-        ):
-            with pytest.raises(IndexError):
-                call()
-        assert core.find("key") == 1
-        assert len(core) == 1
 
 
 class TestValuesComputedDuringADrop:
@@ -284,78 +270,7 @@ class TestValuesComputedDuringADrop:
         before = moment()
         core.drop_tag("red")
         names = map(str, range(100))
-        assert sum(core.set(name, 1, None, tags=((name, 0),), since=before) == STORED for name in names) > 90
-
-
-class TestOtherProcesses:
-    @pytest.fixture
-    def pair(self, make):
-        stamps = LocalStamps(4)
-        return make(stamps=stamps), make(stamps=LocalStamps(first=1 << 50, shared_with=stamps))
-
-    def test_a_drop_ends_the_entries_of_all_of_them(self, pair):
-        one, two = pair
-        for core in pair:
-            core.set("red", 1, None, slot=2, tags=(RED,))
-            core.set("blue", 1, None, slot=3, tags=(BLUE,))
-        table = one.peek("blue").seen
-        assert one.drop_tag(*RED) == 1
-        assert (one.find("red"), two.find("red"), two.find("blue")) == (None, None, 1)
-        assert one.peek("blue").seen == table, "keys keep their stamps"
-
-    def test_they_remove_their_entries_after_they_store_the_next_one(self, pair):
-        one, two = pair
-        for key in range(5):
-            two.set(key, 1, None, slot=0, tags=(RED,))
-        one.drop_tag(*RED)
-        assert two.next_due == inf
-        outcome = two.set("new", 1, None, slot=1, tags=(RED,))
-        assert outcome & WAKE
-        removed = []
-        sweep(two, removed)
-        assert sorted(removed) == [(key, 1, DELETED) for key in range(5)]
-        assert two.keys() == ["new"]
-
-    def test_they_remove_their_entries_after_a_look_for_dropped_tags(self, pair):
-        one, two = pair
-        for key in range(5):
-            two.set(key, 1, None, slot=0, tags=(RED, BLUE))
-        two.set("kept", 1, None, slot=0, tags=(BLUE,))
-        two.sweep_tags()
-        sweep(two)
-        assert len(two) == 6
-        one.drop_tag(*RED)
-        sweep(two)
-        assert len(two) == 6
-        two.sweep_tags()
-        assert two.next_due <= two.now() + SWEEP_INTERVAL
-        removed = []
-        sweep(two, removed)
-        assert sorted(removed) == [(key, 1, DELETED) for key in range(5)]
-        assert two.drop_tag(*RED) == 0
-        assert two.drop_tag(*BLUE) == 1
-
-    def test_a_value_that_another_one_computed_meanwhile_is_not_stored(self, pair):
-        one, two = pair
-        watch, since = two.watch("key"), moment()
-        one.drop_tag(*RED)
-        assert two.set("key", 1, None, watch=watch, tags=(RED,)) == CHANGED
-        assert two.set("key", 1, None, since=since, tags=(RED,)) == OUTDATED
-        assert two.set("key", 1, None, since=since, tags=(BLUE,)) & STORED
-
-    def test_a_refused_value_changes_nothing(self, pair):
-        one, two = pair
-        two.set("old", 1, None, tags=(RED,))
-        since = moment()
-        one.drop_tag(*RED)
-        assert two.set("key", 2, None, slot=1, since=since, tags=(RED,)) == OUTDATED
-        assert two.drop_tag(*RED) == 1, "what was stored before is still there"
-
-    def test_a_core_whose_stamps_are_never_written_drops_its_own(self, make):
-        core = make(stamps=LocalStamps(4, None))
-        core.set("key", 1, None, tags=(("red", 0),))
-        assert core.drop_tag("red") == 1
-        assert core.find("key") is None
+        assert sum(core.set(name, 1, None, tags=(name,), since=before) == STORED for name in names) > 90
 
 
 class TestMemory:
@@ -364,8 +279,8 @@ class TestMemory:
         plain, one, two = make(), make(), make()
         for key in range(20_000):
             plain.set(key, key, None)
-            one.set(key, key, None, tags=((f"user {key % 1000}", 0),))
-            two.set(key, key, None, tags=((f"user {key % 1000}", 0), RED))
+            one.set(key, key, None, tags=(f"user {key % 1000}",))
+            two.set(key, key, None, tags=(f"user {key % 1000}", RED))
         # malloc adds up to 16 bytes to 16 and 24.
         first, both = ((sys.getsizeof(core) - sys.getsizeof(plain)) / 20_000 for core in (one, two))
         assert 24 <= first <= 26
@@ -377,21 +292,21 @@ class TestMemory:
         name = "".join(["a name", " of a tag"])
         before = sys.getrefcount(name)
         for key in range(100):
-            core.set(key, key, None, tags=((name, 0), (f"{key}", 0)))
+            core.set(key, key, None, tags=(name, f"{key}"))
         assert sys.getrefcount(name) > before
         for key in range(90, 95):
             core.delete(key)
         core.evict(size=0)
         assert sys.getrefcount(name) == before
-        core.set("key", 1, None, tags=((name, 0),))
+        core.set("key", 1, None, tags=(name,))
         core.drop_tag(name)
         sweep(core)
         assert sys.getrefcount(name) == before
-        core.set("key", 1, None, tags=((name, 0),))
+        core.set("key", 1, None, tags=(name,))
         core.clear()
         sweep(core)
         assert sys.getrefcount(name) == before
-        core.set("key", 1, None, tags=((name, 0),))
+        core.set("key", 1, None, tags=(name,))
         del core
         assert sys.getrefcount(name) == before
 
@@ -404,7 +319,7 @@ class TestMemory:
             try:
                 while not ends.is_set():
                     for key in range(100):
-                        core.set((number, key), number, None, tags=((f"{number}", 0), RED))
+                        core.set((number, key), number, None, tags=(f"{number}", RED))
                         core.find((1 - number, key))
                     # No other thread stores entries with this tag.
                     core.drop_tag(f"{number}")

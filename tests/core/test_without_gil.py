@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-from tests.core.stamps import LocalStamps
 from tests.waiting import THREADS
 from wheelcache.core.contract import MISSING
 from wheelcache.core.python_core import PythonCore
@@ -17,35 +16,27 @@ def gil(request, monkeypatch):
 
 
 class Observed:
-    """A table of stamps that records whether each read of a word is part of a step of ``core``."""
+    """A word of trust that records whether each read of it is part of a step of ``core``."""
 
     core = None
 
-    def __init__(self, words):
-        self.words = words
+    def __init__(self):
         self.reads = []
 
-    def __len__(self):
-        return len(self.words)
-
-    def __setitem__(self, slot, word):
-        self.words[slot] = word
-
-    def __getitem__(self, slot):
+    def __getitem__(self, index):
         self.reads.append(self.core.in_step)
-        return self.words[slot]
+        return 1
 
 
 def test_only_without_the_lock_of_the_interpreter_does_a_hit_take_that_of_the_core(gil):
-    """An entry would be moved, and the stamps would be read, in the middle of another thread's step."""
-    stamps = LocalStamps()
-    stamps.table = Observed(stamps.table)
-    core = stamps.table.core = PythonCore(stamps=stamps)
-    core.set("k", 1, None, slot=3)
+    """An entry would be moved, and its trust would be read, in the middle of another thread's step."""
+    trust = Observed()
+    core = trust.core = PythonCore(trust=trust)
+    core.set("k", 1, None)
     for look in (lambda: core.find("k", MISSING), lambda: core.find(default=MISSING, key="k"), lambda: core.times("k")):
-        stamps.table.reads.clear()
+        trust.reads.clear()
         assert look() not in (MISSING, None)
-        assert set(stamps.table.reads) == {not gil}
+        assert set(trust.reads) == {not gil}
     assert core.find("missing", MISSING) is MISSING
     assert core.counts().hits == 2
 

@@ -10,8 +10,6 @@ from django.db import close_old_connections
 from django.utils import timezone, translation
 
 from tests.backends.tiers import TierOnDjango, made_tiers
-from tests.machines import PreparedPair, execute
-from tests.machines import migrated as migrated_machines
 from wheelcache import Cache, ManualClock, caches
 from wheelcache.django_backend import WheelCache, stores
 from wheelcache.runtime.request_scope import end_request
@@ -106,40 +104,3 @@ def tier(trackings):
     """``tier(kind, place, behind={settings}, **options)``"""
     with made_tiers(trackings) as make:
         yield lambda *args, **options: make(TierOnDjango, *args, **options)
-
-
-# Machines with a database in common.
-
-
-@pytest.fixture(scope="session")
-def prepared():
-    with PreparedPair() as pair:
-        yield pair
-
-
-@pytest.fixture
-def migrated(prepared, tmp_path):
-    """Return machines over a server that has the tables: ``with migrated(server) as machines: machines.process()``."""
-    return partial(migrated_machines, prepared, tmp_path)
-
-
-@pytest.fixture
-def server(shared_postgresql):
-    """A server without tables."""
-    execute(shared_postgresql, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
-    return shared_postgresql
-
-
-@pytest.fixture
-def machines(migrated, server):
-    with migrated(server) as started:
-        yield started
-
-
-@pytest.fixture
-def pair(machines):
-    """Two machines that have read their first notices."""
-    a, b = machines.process("a"), machines.process("b")
-    for each in (a, b):
-        each.loads()
-    return a, b

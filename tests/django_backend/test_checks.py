@@ -14,7 +14,7 @@ from tests.scripts import run_python
 from wheelcache.django_backend import WheelCache
 from wheelcache.option_table import DJANGO, DJANGO_HOST, DJANGO_TIERED
 
-pytestmark = pytest.mark.usefixtures("own_stamps")
+pytestmark = pytest.mark.usefixtures("own_runtime_directory")
 
 LOCMEM = {"BACKEND": LOCMEM_BACKEND}
 REDIS = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"}
@@ -59,11 +59,10 @@ def warnings_for(**configured):
         {"default": alias(L2="redis")},
         {"default": LOCMEM, "redis": REDIS, "front": tiered()},
         {"default": LOCMEM, "redis": {**REDIS, "BACKEND": "django_redis.cache.RedisCache"}, "front": tiered()},
-        {"default": LOCMEM, "front": tiered(l2="default", COHERENCE="host")},
         # Each has a folder of its own.
         {"default": host(), "small": host(MAX_SIZE=1 << 20), "named": host("n"), "other": host("o")},
         # An option of a WheelCache is none of a HostCache's.
-        {"default": {**host(), "COHERENCE": "host"}},
+        {"default": {**host(), "POLICY": "lru"}},
         # Their entries are behind.
         {"default": alias(), "redis": REDIS, "front": tiered(""), "other": tiered("", L1_TIMEOUT=5)},
     ],
@@ -134,7 +133,7 @@ def test_a_tiered_cache_that_nothing_tells_of_writes_is_a_warning_that_says_how_
     assert warning.id == "wheelcache.W003"
     for part in ("'front'", "7.5 seconds"):
         assert part in warning.msg
-    for part in ("COHERENCE", "Redis", "L1_TIMEOUT"):
+    for part in ("HostCache", "Redis", "L1_TIMEOUT"):
         assert part in warning.hint
 
 
@@ -183,14 +182,13 @@ CACHE = "django.contrib.sessions.backends.cache"
 CACHED_DB = "django.contrib.sessions.backends.cached_db"
 SHARED = {
     "default": alias("plain"),
-    "coherent": alias("coherent", {"COHERENCE": "host"}),
     "redis": REDIS,
     "locmem": LOCMEM,
     "over redis": tiered("over redis"),
     "over locmem": tiered("over locmem", "locmem"),
     "over plain": tiered("over plain", "default"),
     "machine": host(),
-    "over machine": tiered("over machine", "machine", COHERENCE="host"),
+    "over machine": tiered("over machine", "machine"),
 }
 
 
@@ -202,8 +200,6 @@ def deployment_warnings(*, deploy=True, **configured):
 
 WRONG = [
     (CACHE, "default"),
-    # It tells that a session was changed, and there is no other place to read it from.
-    (CACHE, "coherent"),
     (CACHE, "over locmem"),
     (CACHE, "over plain"),
     (CACHED_DB, "default"),
@@ -218,7 +214,6 @@ RIGHT = [
     (CACHE, "locmem"),
     # For Django to name.
     (CACHE, "missing"),
-    (CACHED_DB, "coherent"),
     (CACHED_DB, "machine"),
     (CACHED_DB, "over redis"),
     ("django.contrib.sessions.backends.db", "default"),
@@ -288,14 +283,7 @@ def test_a_login_url_that_is_no_page_is_a_warning_if_the_site_has_the_dashboard(
     assert found(ROOT_URLCONF="tests.django_backend.pages_site") == []
 
 
-ALIASES = {
-    "default": False,
-    "coherent": False,
-    "machine": True,
-    "over redis": True,
-    "over locmem": False,
-    "redis": True,
-}
+ALIASES = {"default": False, "machine": True, "over redis": True, "over locmem": False, "redis": True}
 
 
 @pytest.mark.parametrize(("name", "is_right"), ALIASES.items())
@@ -371,7 +359,7 @@ IN_CACHE = {
 def test_packages_that_need_a_shared_cache_are_named_with_the_alias_that_they_use(installed, app):
     given, off = {**ON_DATABASE, **IN_CACHE}[app]
     apps = installed(app)
-    for name, is_right in {**ALIASES, "coherent": app in ON_DATABASE}.items():
+    for name, is_right in ALIASES.items():
         found = deployment_warnings(**given(name), INSTALLED_APPS=apps)
         assert len(found) == (not is_right), name
         for each in found:

@@ -275,20 +275,10 @@ def a_fragment(count):
     )
 
 
-TIERED = {"backend": "wheelcache.django_backend.TieredCache", "L2": "second", "COHERENCE": "host"}
-
-
-on_both = pytest.mark.parametrize("tiered", [{}, TIERED], ids=["in memory", "tiered"])
-
-
-@on_both
 @pytest.mark.parametrize("site_of", [a_cached_page, a_fragment, a_memoized_function])
-def test_with_fill_grace_an_expired_page_is_made_once_and_no_other_visitor_waits(
-    site, clock, together, own_stamps, site_of, tiered
-):
+def test_with_fill_grace_an_expired_page_is_made_once_and_no_other_visitor_waits(site, clock, together, site_of):
     # A store of its own, whose time is that of this test.
-    location = f"{site_of.__name__} {len(tiered)}"
-    site(location, FILL_WAIT=LONG, FILL_GRACE=30, JITTER=0, LOG_INTERVAL=None, **tiered)
+    site(site_of.__name__, FILL_WAIT=LONG, FILL_GRACE=30, JITTER=0, LOG_INTERVAL=None)
     runs, others, answered = [], threading.Barrier(THREADS - 1), threading.Event()
 
     def count():
@@ -299,7 +289,6 @@ def test_with_fill_grace_an_expired_page_is_made_once_and_no_other_visitor_waits
         return f"page {len(runs)}"
 
     ask = site_of(count)
-    # The second time, a TieredCache copies it.
     assert [ask(), ask()] == ["page 1"] * 2
     clock.advance(60)
 
@@ -363,12 +352,9 @@ def test_aget_hits_and_misses_as_get_does(make):
     assert (stats.hits, stats.misses) == (3, 2)
 
 
-@on_both
-def test_with_fill_grace_tasks_get_the_old_value_while_one_of_them_computes(site, clock, own_stamps, tiered):
-    cache = site(f"tasks {len(tiered)}", FILL_WAIT=LONG, FILL_GRACE=30, JITTER=0, LOG_INTERVAL=None, **tiered)
+def test_with_fill_grace_tasks_get_the_old_value_while_one_of_them_computes(site, clock):
+    cache = site("tasks", FILL_WAIT=LONG, FILL_GRACE=30, JITTER=0, LOG_INTERVAL=None)
     cache.set("key", "old", 60)
-    # A TieredCache copies it.
-    cache.get("key")
     clock.advance(60)
 
     async def ask(answered):

@@ -159,10 +159,8 @@ def test_a_key_that_is_deleted_during_an_xx_stays_deleted(make):
     assert "key" not in cache
 
 
-@pytest.mark.parametrize("options", [{}, {"FILL_WAIT": 5}, {"CULL_FREQUENCY": 3}, {"COHERENCE": "host"}], ids=str)
-def test_set_returns_whether_the_value_is_stored_or_the_key_was_there_if_its_timeout_is_over(
-    make, call, own_stamps, options
-):
+@pytest.mark.parametrize("options", [{}, {"FILL_WAIT": 5}, {"CULL_FREQUENCY": 3}], ids=str)
+def test_set_returns_whether_the_value_is_stored_or_the_key_was_there_if_its_timeout_is_over(make, call, options):
     cache = make({"MAX_BYTES": 100_000, **options})
     for value in (1, [1], "text"):
         assert call(cache, "set", "key", value) is True
@@ -406,38 +404,6 @@ def test_a_lock_of_a_task(make):
 
     asyncio.run(use())
     assert not cache.has_key("name")
-
-
-# With COHERENCE.
-
-
-@pytest.fixture
-def pair(make, own_stamps, monkeypatch):
-    """Two backends as of two processes of a site."""
-    from wheelcache.django_backend import stores
-
-    def of_a_new_process():
-        monkeypatch.setattr(stores, "_stores", {})
-        monkeypatch.setattr(stores, "_looked_up", {})
-        return make({"COHERENCE": "host"}, location="site")
-
-    return of_a_new_process(), of_a_new_process()
-
-
-def test_a_pattern_is_deleted_in_all_processes_also_if_only_another_one_has_the_keys(pair):
-    first, second = pair
-    second.set("user:7:page", "old")
-    assert first.delete_pattern("user:7:*") == 0
-    assert second.get("user:7:page") is None
-
-
-def test_a_lock_covers_the_machine(pair):
-    first, second = pair
-    with first.lock("name") as lock:
-        assert lock.scope == "machine"
-        assert not second.lock("name").acquire(blocking=False)
-        assert second.has_key("name")
-    assert second.lock("name").acquire(blocking=False)
 
 
 def test_a_reader_waits_no_longer_than_for_a_thread_that_computes(make):

@@ -10,7 +10,7 @@ from django.test import override_settings
 
 from tests.runtime.forks import fork
 from tests.waiting import join, start
-from wheelcache.django_backend.checks import check_coherence
+from wheelcache.django_backend.checks import check_reports
 
 pytestmark = pytest.mark.servers
 
@@ -104,12 +104,12 @@ FROM_REPLICAS = {"read_from_replicas": True, "load_balancing_strategy": "round_r
 @pytest.mark.parametrize("option", FROM_REPLICAS)
 def test_a_cluster_that_is_read_from_replicas_is_not_trusted_to_tell(option, trackings):
     with over("redis://localhost:1", **{option: FROM_REPLICAS[option]}):
-        assert [message.id for message in check_coherence(None)] == ["wheelcache.W003"]
+        assert [message.id for message in check_reports(None)] == ["wheelcache.W003"]
         assert not caches["tiered"].store.is_notified
     assert trackings() == ()
 
 
 def test_a_cluster_tells_and_the_settings_connect_to_nothing():
     with over("redis://localhost:1"):
-        assert check_coherence(None) == []
+        assert check_reports(None) == []
         assert caches["tiered"].store.is_notified

@@ -22,7 +22,7 @@ from wheelcache.django_backend import cache as default_cache
 from wheelcache.django_backend.tiered import OPTIONS
 from wheelcache.near_cache.redis_tracking import client_of
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
+pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_runtime_directory")]
 
 TIERED = "wheelcache.django_backend.TieredCache"
 REDIS, DJANGO_REDIS, MEMCACHED = (TierOnDjango.kinds[kind] for kind in ("redis", "django-redis", "memcached"))
@@ -159,7 +159,7 @@ def test_each_socket_has_a_timeout_and_one_given_to_the_l2_wins(made, backend, n
     location = "127.0.0.1:1" if backend == MEMCACHED else "redis://127.0.0.1:1"
     behind = {"BACKEND": backend, "LOCATION": location, "OPTIONS": dict.fromkeys(names, given) if given else {}}
     with override_settings(CACHES={"default": {"BACKEND": LOCMEM}, "behind": behind}):
-        TieredCache(f"{backend} {given}", params_of(L2_TIMEOUT=0.5, COHERENCE="host"))
+        TieredCache(f"{backend} {given}", params_of(L2_TIMEOUT=0.5))
         if backend == MEMCACHED:
             options = made[-1]._cache.default_kwargs
         else:
@@ -252,7 +252,7 @@ def test_a_bad_key_warns_at_every_call_as_django_does_and_is_never_copied(tier, 
 
 
 def test_memcached_refuses_bad_keys_and_the_error_is_the_callers(tier, memcached):
-    cache = tier("memcached", memcached, coherence="host", fail_safe=True).backend
+    cache = tier("memcached", memcached, fail_safe=True).backend
     for call in (cache.get, cache.has_key, cache.delete, cache.incr, lambda key: cache.get_many([key])):
         with pytest.raises(Exception, match="will cause errors if used with memcached"):
             call("a b")
@@ -354,7 +354,7 @@ def test_over_memcached_the_default_cache_gives_no_thread_the_answer_of_another(
 
 
 def test_a_memcached_that_is_down_is_known_to_be_down(tier):
-    options = {"coherence": "host", "fail_safe": True, "writes_without_l2": "refuse", "l2_timeout": 0.2}
+    options = {"fail_safe": True, "writes_without_l2": "refuse", "l2_timeout": 0.2}
     tier = tier("memcached", "127.0.0.1:1", **options)
     for _ in range(5):
         with pytest.raises(Exception, match=r"refused|servers seem to be down|is not called"):

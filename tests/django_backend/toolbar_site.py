@@ -28,7 +28,7 @@ settings.configure(
         "origin": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
         "tiered": {
             "BACKEND": "wheelcache.django_backend.TieredCache",
-            "OPTIONS": {**OPTIONS, "L2": "origin", "COHERENCE": "host"},
+            "OPTIONS": {**OPTIONS, "L2": "origin"},
         },
     },
     DEBUG=True,

@@ -6,7 +6,6 @@ import threading
 import tracemalloc
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from math import inf
 
 import pytest
@@ -17,7 +16,6 @@ from tests.memory import traced
 from tests.runtime.interruptions import Worker
 from tests.waiting import PATIENCE
 from wheelcache import Cache, CacheClosed, RemovalCause
-from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.contract import BATCH
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
@@ -378,19 +376,6 @@ WRITES = {
     "pop": lambda cache: cache.pop("k", None),
     "get_or_load": lambda cache: cache.get_or_load("k", lambda: 2),
 }
-
-
-@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_no_later_set_answers_a_miss_that_another_write_has_answered(make, tmp_path, write):
-    """Otherwise this ``set`` would be a quiet fill, and the other process would keep its old value."""
-    here, elsewhere = (make(stamps=SharedStamps("test", tmp_path, 64)) for _ in range(2))
-    assert here.get("k") is None
-    with suppress(KeyError):
-        write(here)
-    elsewhere.delete("k")
-    elsewhere.set("k", "theirs")
-    here.set("k", "news")
-    assert (here.get("k"), elsewhere.get("k")) == ("news", None)
 
 
 def test_take_is_another_name_of_get_or_load(cache):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.coherence.processes import QUIET
+from tests.caches import QUIET
 from tests.loading.harness import Held
 from tests.runtime import forking
 from tests.waiting import PATIENCE, until
@@ -344,54 +344,3 @@ class TestMemoize:
 
         with pytest.raises(TypeError, match=r"the result of tags must be .* not a single string"):
             name(1)
-
-
-class TestCoherence:
-    def test_a_drop_reaches_all_processes_and_no_other_entries(self, pair, dropped):
-        for cache in pair:
-            cache.get_or_load(dropped.key, lambda: "old", **dropped.tags)
-            cache.get_or_load(dropped.kept_key, lambda: "kept", **dropped.kept_tags)
-        dropped.drop(pair[0])
-        assert [cache.get(dropped.key) for cache in pair] == [None, None]
-        assert [cache.get(dropped.kept_key) for cache in pair] == ["kept", "kept"]
-
-    @pytest.mark.parametrize(
-        "store",
-        [Cache.set, Cache.add, lambda cache, key, value, **tags: cache.set_many({key: value}, **tags)],
-        ids=["set", "add", "set_many"],
-    )
-    def test_a_set_that_answers_a_miss_is_refused_after_a_drop_by_another_process(
-        self, pair, dropped, store, in_thread
-    ):
-        one, other = pair
-        assert other.get(dropped.key) is None
-        in_thread(dropped.drop, one).result(PATIENCE)
-        store(other, dropped.key, "old", **dropped.tags)
-        assert other.get(dropped.key) is None
-        in_thread(partial(store, other, dropped.key, "new", **dropped.tags)).result(PATIENCE)
-        assert other.get(dropped.key) == "new"
-
-    def test_a_set_after_an_own_drop_is_news(self, pair):
-        one, _ = pair
-        assert one.get("key") is None
-        one.delete_tags("a")
-        assert one.set("key", "new", tags=("a",))
-        assert one.get("key") == "new"
-
-    def test_a_load_in_progress_elsewhere_is_neither_kept_nor_shared_with_later_callers(self, pair, dropped, in_thread):
-        loads_are_apart(in_thread, pair[1], pair[0], dropped)
-
-    @pytest.mark.parametrize("is_quiet", [True, False])
-    def test_entries_that_another_process_dropped_leave_memory(self, pair, clock, is_quiet):
-        one, other = pair
-        for number in range(2000):
-            other.set(f"{number}", number, None, tags=("a",))
-        other.set("kept", 1, None, tags=("b",))
-        if not is_quiet:
-            one.delete_tags("a")
-        clock.advance(11)
-        assert other.get("missing") is None
-        clock.advance(1)
-        assert other.keys() == (["kept"] if not is_quiet else [*map(str, range(2000)), "kept"])
-        assert len(other) == len(other.keys())
-        assert other.stats().removals["deleted"] == (0 if is_quiet else 2000)

@@ -1,6 +1,7 @@
 """Invalid options are reported immediately, under the given name."""
 
 import asyncio
+from array import array
 from math import inf, nan
 
 import pytest
@@ -25,7 +26,7 @@ FINEST = "a number of seconds > 0, or None (at least 0.000001)"
         *(("interval", value, TTL) for value in (0, inf, nan, 10**400)),
         ("log_interval", 0, FINEST),
         *((name, 1e-7, FINEST) for name in ("log_interval", "sample_interval")),
-        *(("stamps", value, "a wheelcache.coherence.") for value in (5, "host")),
+        *(("trust", value, "an array of one word") for value in (5, [1], array("Q", [1, 2]), array("i", [1]))),
     ],
 )
 def test_a_wrong_argument_is_an_error_that_names_it_what_it_takes_and_what_it_got(argument, value, takes):

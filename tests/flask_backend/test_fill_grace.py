@@ -23,16 +23,12 @@ TTL, GRACE = 60, 30
 CACHES = {"our Cache": Cache, "Flask-Caching's": flask_caching.Cache}
 
 
-@pytest.fixture(params=["in memory", "tiered"])
-def make_site(request, make_app, clock, own_stamps):
-    """Make an app with a cache of this class, on either backend: ``app, cache``."""
+@pytest.fixture
+def make_site(make_app, clock):
+    """Make an app with a cache of this class: ``app, cache``."""
 
     def make(cls):
-        config, options = {}, {"fill_wait": LONG, "fill_grace": GRACE}
-        if request.param == "tiered":
-            config = {"CACHE_TYPE": "wheelcache.flask_backend.TieredCache"}
-            options |= {"l2": "wheelcache.flask_backend.WheelCache", "l2_options": {"jitter": 0}, "coherence": "host"}
-        return make_app(cls(), **config, CACHE_OPTIONS=options)
+        return make_app(cls(), CACHE_OPTIONS={"fill_wait": LONG, "fill_grace": GRACE})
 
     return make
 

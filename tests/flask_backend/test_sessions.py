@@ -26,11 +26,9 @@ def messages(caplog, backend=BACKEND, **config):
     "made",
     [
         lambda path: WheelCache(),
-        # It tells that a session was changed, and there is no other place to read it from.
-        lambda path: WheelCache(coherence="host", name=f"sessions {path}"),
         lambda path: TieredCache(cachelib.SimpleCache()),
     ],
-    ids=["plain", "coherent", "over memory"],
+    ids=["plain", "over memory"],
 )
 @pytest.mark.parametrize("backend", [BACKEND, "wheelcache.flask_backend.TieredCache", HOST_CACHE])
 def test_sessions_in_a_cache_of_each_process_are_a_warning_at_init_app(caplog, tmp_path, made, backend):

@@ -14,7 +14,7 @@ BACKENDS = {
     "WheelCache": {"CACHE_TYPE": "wheelcache.flask_backend.WheelCache"},
     "TieredCache": {
         "CACHE_TYPE": "wheelcache.flask_backend.TieredCache",
-        "CACHE_OPTIONS": {"l2": "SimpleCache", "coherence": "host", "name": "signals"},
+        "CACHE_OPTIONS": {"l2": "SimpleCache", "name": "signals"},
     },
     "SimpleCache": {"CACHE_TYPE": "SimpleCache"},
 }

@@ -18,7 +18,7 @@ from tests.waiting import until
 from wheelcache.flask_backend import TieredCache, WheelCache
 from wheelcache.near_cache.redis_tracking import client_of
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps", "trackings")]
+pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_runtime_directory", "trackings")]
 
 BACKEND = "wheelcache.flask_backend.TieredCache"
 
@@ -176,7 +176,6 @@ def test_a_cluster_that_is_read_from_replicas_is_not_trusted_to_tell(make, caplo
 
 def test_what_tells_is_not_logged(make, caplog, empty_redis):
     make(cachelib.RedisCache(empty_redis.client()))
-    make(coherence="host")
     assert caplog.records == []
 
 
@@ -257,7 +256,7 @@ def test_a_wrong_option_is_an_error_at_init_app_that_names_it_its_cache_and_what
         assert part in str(refused.value)
 
 
-@pytest.mark.parametrize("option", ["key_prefix", "shards", "L2", "stamps"])
+@pytest.mark.parametrize("option", ["key_prefix", "shards", "L2", "fill_grace"])
 def test_an_unknown_option_is_an_error_that_names_it_and_those_there_are(make_app, make, option):
     for refuses in (partial(make_app, options={option: None}), partial(make, **{option: None})):
         with pytest.raises(

@@ -7,7 +7,7 @@ import pytest
 from flask import Flask
 from sqlalchemy import event, text
 
-from tests.shared_stamps import keep_in
+from tests.shared_files import keep_in
 from tests.snippets import ROOT, snippets
 from wheelcache.flask_backend import Cache, TieredCache
 from wheelcache.layers.in_memory import InMemory
@@ -22,15 +22,13 @@ OPTIONS = {"transactions": True, "jitter": 0, "log_interval": None, "figures_dir
 (RECIPE,) = [code for code in snippets(ROOT / "docs/how-to/transactions.md").values() if "transaction_scope" in code]
 
 
-@pytest.fixture(params=["memory", "host", "tiered"])
+@pytest.fixture(params=["memory", "tiered"])
 def site(request, tmp_path, monkeypatch):
     """The names that the recipe defines."""
     keep_in(tmp_path, monkeypatch.setattr)
     database, options = f"sqlite:///{tmp_path / 'database'}", dict(OPTIONS)
     recipe = RECIPE.replace('"sqlite://"', repr(database))
-    if request.param == "host":
-        options["coherence"] = "host"
-    elif request.param == "tiered":
+    if request.param == "tiered":
         options["l2"] = "SimpleCache"
         recipe = recipe.replace("wheelcache.flask_backend.WheelCache", "wheelcache.flask_backend.TieredCache")
         assert "TieredCache" in recipe

@@ -1,13 +1,15 @@
-"""Purges across the processes of a machine. Two caches of one name stand for two processes; they share stamps."""
+"""Purges across the processes of a machine. Two caches of one name stand for two processes; they share purges."""
 
 import pytest
 
 from tests.http_cache.site import Response
+from tests.runtime.forks import fork
+from wheelcache.http_cache import shared_purges
 
 
 @pytest.fixture
-def two(make_site, own_stamps):
-    return [make_site(coherence="host") for _ in range(2)]
+def two(make_site, own_runtime_directory):
+    return [make_site(shared_purges=True) for _ in range(2)]
 
 
 def get_both(sites, *target):
@@ -63,4 +65,43 @@ def test_making_and_renewing_a_page_leaves_the_pages_of_other_processes_alone(tw
     one.get()
     assert other.get().detail == "hit; ttl=0; detail=stale"
     one.cache.purge("http://example.com/other")
+    assert one.get().detail.startswith("hit")
+
+
+def test_a_process_that_has_not_read_the_end_of_a_full_file_removes_all_pages(two, monkeypatch):
+    monkeypatch.setattr(shared_purges, "MOST_BYTES", 300)
+    one, other = two
+    get_both(two, "/kept")
+    for number in range(10):
+        one.cache.purge(f"http://example.com/{number}")
+    assert other.get("/kept").detail.startswith("fwd")
+    one.cache.purge("http://example.com/kept")
+    assert other.get("/kept").detail.startswith("fwd")
+
+
+def test_after_the_file_was_removed_the_processes_meet_in_a_new_one_and_begin_empty(two, tmp_path, monkeypatch):
+    monkeypatch.setattr(shared_purges, "CHECK_INTERVAL", 0.0)
+    one, other = two
+    get_both(two, "/a")
+    for path in tmp_path.glob("*.purges"):
+        path.unlink()
+    one.cache.purge("http://example.com/other")
+    # A page that is stored shows that the file was replaced.
+    other.get("/b")
+    assert [site.get("/a").detail[:3] for site in two] == ["fwd", "fwd"]
+    one.cache.purge("http://example.com/a")
+    assert other.get("/a").detail.startswith("fwd")
+
+
+def test_a_child_of_a_fork_carries_out_the_purges_of_its_parent(two):
+    one, _ = two
+    one.get()
+
+    def child():
+        assert one.get().detail.startswith("fwd")
+        one.cache.purge("http://example.com/")
+
+    one.cache.purge("http://example.com/")
+    assert fork(child)
+    one.get()
     assert one.get().detail.startswith("hit")

@@ -154,8 +154,8 @@ def test_only_a_directory_can_be_purged_as_a_prefix(site, url):
     ("purge", "argument"),
     [("purge", "https://example.com/a/b"), ("purge_prefix", "https://example.com/a/"), ("purge_host", "example.com")],
 )
-def test_a_soft_purge_makes_pages_stale_and_nobody_waits(make_site, clock, own_stamps, purge, argument):
-    one, other = (make_site(coherence="host") for _ in range(2))
+def test_a_soft_purge_makes_pages_stale_and_nobody_waits(make_site, clock, own_runtime_directory, purge, argument):
+    one, other = (make_site(shared_purges=True) for _ in range(2))
     for site in (one, other):
         site.get("/a/b")
         site.get("/c", host="other.example")

@@ -130,7 +130,7 @@ def test_a_page_with_wrong_tags_is_sent_and_not_stored(site, tags, caplog):
 @pytest.fixture
 def two(make_site):
     """Two sites with the pages of one name, as if they were processes."""
-    return [make_site(coherence="host") for _ in range(2)]
+    return [make_site(shared_purges=True) for _ in range(2)]
 
 
 def details(two, target="/", headers=()):

@@ -13,7 +13,6 @@ import pytest
 from tests.leases.callers import MISS, ThreadCaller
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache
-from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.runtime.request_scope import end_request
 
@@ -122,34 +121,6 @@ def test_a_caller_that_comes_after_a_write_gets_no_value_that_was_stored_before_
     until_waiting()
     late.does(cache.set, "k", "newer")
     assert asked_again.result(PATIENCE) == "newer"
-
-
-@pytest.mark.parametrize("write", ["set", "delete", "set_many", "delete_many", "clear"])
-def test_a_caller_that_comes_after_a_write_of_another_process_gets_no_value_that_was_stored_before_it(
-    tmp_path, clock, stop, caller_of, write
-):
-    ours, theirs = (
-        Cache(stamps=SharedStamps("test", tmp_path, 64), max_entries=1, clock=clock, **QUIET) for _ in range(2)
-    )
-    arguments = {"set": ["k", "new"], "delete": ["k"], "set_many": [{"k": "new"}], "delete_many": [["k"]], "clear": []}
-    outdated_fill(ours, caller_of, stop, FILLS["set"], lambda: getattr(theirs, write)(*arguments[write]))
-    theirs.close()
-
-
-def test_a_caller_that_waits_since_before_a_write_of_another_process_and_one_that_came_after_it(tmp_path, caller_of):
-    """The first one receives a value that is set. The second one looks it up."""
-    ours, theirs = (Cache(stamps=SharedStamps("test", tmp_path, 64), **QUIET) for _ in range(2))
-    holder, early, late, setter = (caller_of(ours) for _ in range(4))
-    assert holder.gets("k") == MISS
-    asked = [early.asks("k")]
-    until_waiting()
-    theirs.delete("k")
-    asked.append(late.asks("k"))
-    until_waiting(2)
-    setter.does(ours.set, "k", "it")
-    assert [each.result(PATIENCE) for each in asked] == ["it", "it"]
-    assert ours.stats().coalesced == 1
-    theirs.close()
 
 
 def test_a_lease_that_ends_after_a_value_was_set_and_before_it_was_announced_gives_it_to_its_waiters(stop, caller_of):

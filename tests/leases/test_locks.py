@@ -20,7 +20,7 @@ from wheelcache import ManualClock
 from wheelcache.errors import FileUnusable, LockError, LockNotOwned
 from wheelcache.leases.locks import Lock, MachineLocks, ProcessLocks
 
-pytestmark = pytest.mark.usefixtures("own_stamps")
+pytestmark = pytest.mark.usefixtures("own_runtime_directory")
 
 LONG = 3600
 
@@ -307,7 +307,7 @@ def test_the_child_of_a_fork_has_no_file_of_its_parents_locks_open(open_files):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from tests.shared_stamps import keep_in
+from tests.shared_files import keep_in
 from wheelcache.leases.locks import Lock, MachineLocks
 
 keep_in(Path(sys.argv[1]))

@@ -7,7 +7,6 @@ from functools import partial
 
 from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import PATIENCE, until
-from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.loading.policy import PLAIN
 from wheelcache.loading.steps import Call, result, run
 from wheelcache.turns import Is, Turns
@@ -145,13 +144,16 @@ class Moments:
 
     def patch(self, monkeypatch):
         """For caches that are made from now on."""
-        watch, lead, begin, store = KeyStamps.watch, Turns.lead, Turns.begin, EntryWriter.store
+        make, lead, begin, store = Turns.__init__, Turns.lead, Turns.begin, EntryWriter.store
 
-        def noted_watch(*args):
-            self.before_watch()
-            begun = watch(*args)
-            self.after_watch()
-            return begun
+        def make_noted(turns, core, watch, *args):
+            def noted_watch(*args):
+                self.before_watch()
+                begun = watch(*args)
+                self.after_watch()
+                return begun
+
+            make(turns, core, noted_watch, *args)
 
         def noted_lead(*args):
             leads = lead(*args)
@@ -171,7 +173,7 @@ class Moments:
             self.after_set()
             return outcome
 
-        monkeypatch.setattr(KeyStamps, "watch", noted_watch)
+        monkeypatch.setattr(Turns, "__init__", make_noted)
         monkeypatch.setattr(Turns, "lead", noted_lead)
         monkeypatch.setattr(Turns, "begin", noted_begin)
         monkeypatch.setattr(EntryWriter, "store", noted_store)

@@ -11,7 +11,6 @@ import pytest
 from tests.loading.harness import Held, HeldInTasks, assert_counts, returns, unreached
 from tests.waiting import PATIENCE, auntil_waiting, until, until_waiting
 from wheelcache import CacheClosed, LoadDeadlock, RemovalCause
-from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.loading.request import Unstored
 
 
@@ -130,23 +129,6 @@ def test_a_delete_just_before_the_value_is_stored_keeps_it_out(make):
     cache = make(max_weight=5, weigher=lambda key, value: cache.delete("k") or 1)
     assert cache.get_or_load("k", returns("old")) == "old"
     assert "k" not in cache
-
-
-def test_a_write_in_another_process_keeps_the_value_out_and_ends_a_stale_one(make, pool, tmp_path, clock):
-    here, elsewhere = (make(stamps=SharedStamps("test", tmp_path)) for _ in range(2))
-    loader = Held("old")
-    leader = pool.submit(here.get_or_load, "k", loader, grace=5)
-    assert loader.is_running()
-    elsewhere.set("k", "written elsewhere")
-    late = pool.submit(here.get_or_load, "k", returns("new"), grace=5)
-    until_waiting()
-    loader.release()
-    assert leader.result(PATIENCE) == "old"
-    assert late.result(PATIENCE) == "new"
-    assert here.get("k") == "new"
-    clock.advance(10)
-    elsewhere.set("k", "written again")
-    assert here.get_or_load("k", returns("newer"), grace=5) == "newer"
 
 
 # Tasks, and leaders that leave.

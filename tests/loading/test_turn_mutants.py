@@ -17,7 +17,7 @@ def watched_since_the_store(patch):
     store = EntryWriter.store
 
     def store_under_a_fresh_watch(writer, key, value, ttl, grace, watch, *rest):
-        return store(writer, key, value, ttl, grace, writer.stamps.watch(key), *rest)
+        return store(writer, key, value, ttl, grace, writer._core.watch(key), *rest)
 
     patch(EntryWriter, "store", store_under_a_fresh_watch)
 

@@ -5,12 +5,10 @@ from typing import NamedTuple
 CORE = ("tests/core",)
 CLAIMS = ("tests/host_cache/test_claims.py",)
 TURNS = ("tests/test_turns.py", "tests/loading", "tests/leases")
-WRITING = ("tests/engine", "tests/loading", "tests/coherence", "tests/transactions", "tests/backends")
-COHERENCE = ("tests/coherence", "tests/transactions", "tests/backends", "tests/django_backend/test_coherence.py")
+WRITING = ("tests/engine", "tests/loading", "tests/transactions", "tests/backends")
 NEAR = ("tests/near_cache", "tests/backends", "tests/django_backend/test_tiered.py")
 PAGES = ("tests/http_cache",)
 TOKENS = ("tests/django_backend/pages/test_csrf_tokens.py",)
-PAGES_OF_DJANGO = ("tests/django_backend/test_coherence.py",)
 REHEARSAL = ("tests/http_cache/test_rehearsal.py",)
 
 
@@ -40,10 +38,10 @@ MUTANTS = [
         CORE,
     ),
     Mutant(
-        "a fill that another process's write outdated is not stored",
-        "core/writes.pxi",
-        "!= write.stamp or is_committing",
-        "!= write.stamp and is_committing",
+        "a copy from an earlier epoch of trust is not returned",
+        "core/trust.pxi",
+        "(word & 1 and word == load_word(map.trust.word))",
+        "(word & 1)",
         CORE,
     ),
     Mutant(
@@ -70,15 +68,8 @@ MUTANTS = [
     Mutant(
         "a value whose tag was dropped during its computation is not stored",
         "core/tags.pxi",
-        "if since and (dropped >= since or",
-        "if since and (dropped > since + 1000000 or",
-        CORE,
-    ),
-    Mutant(
-        "a tag that another process dropped removes its entries here",
-        "core/tags.pxi",
-        "if tag is not None and tag.stamp == stamp:",
-        "if tag is not None:",
+        "load_word(last_drop(map, name)) >= since:",
+        "load_word(last_drop(map, name)) > since + 1000000:",
         CORE,
     ),
     Mutant(
@@ -101,8 +92,8 @@ MUTANTS = [
     Mutant(
         "a delete breaks the watches of the key, also without an entry",
         "core/python_core.py",
-        "if self._watched:\n                    self._watches.break_watches(key)",
-        "if self._watched and entry is not None:\n                    self._watches.break_watches(key)",
+        "elif cause is not EVICTED and self._watched:",
+        "elif cause is not EVICTED and self._watched and entry is not None:",
         CORE,
     ),
     Mutant(
@@ -134,9 +125,9 @@ MUTANTS = [
         TURNS,
     ),
     Mutant(
-        "a write by another process outdates a computation",
+        "the end of trust outdates a computation",
         "turns.py",
-        "            or self._seen(watch.key) != watch.seen\n",
+        "            or self._core.trust != watch.trust\n",
         "",
         TURNS,
     ),
@@ -239,95 +230,25 @@ MUTANTS = [
         WRITING,
     ),
     Mutant(
-        "a set long after the miss is no fill",
-        "coherence/misses.py",
-        " or self._core.now() - miss.missed_at > FILL_WINDOW",
-        "",
-        COHERENCE,
-    ),
-    Mutant(
-        "a page that Django caches is a fill, although its key was not looked up",
-        "django_backend/backend.py",
-        "        self._misses.fill(cache_key, None if headers is None else self._key(headers, version))\n",
-        "",
-        PAGES_OF_DJANGO,
-    ),
-    Mutant(
-        "a page that Django caches is a fill, however late it comes",
-        "coherence/misses.py",
-        "        miss.missed_at = now\n",
-        "",
-        PAGES_OF_DJANGO,
-    ),
-    Mutant(
-        "a page that was outdated with its list of headers is not stored",
-        "coherence/misses.py",
-        "                miss.seen = NEVER_CURRENT\n",
-        "                pass\n",
-        PAGES_OF_DJANGO,
-    ),
-    Mutant(
         "a page is not stored if one of its tags was dropped since its request began",
         "writing/entry_writer.py",
-        "        if since:\n            miss_seen",
-        "        if since and miss_seen[0] is None:\n            miss_seen",
-        PAGES_OF_DJANGO,
-    ),
-    Mutant(
-        "an unchanged list of headers is no write",
-        "django_backend/backend.py",
-        "        return self._cache.engine.renew(cache_key, self._encode(value), ttl, grace)\n",
-        "        return False\n",
-        PAGES_OF_DJANGO,
-    ),
-    Mutant(
-        "a list of headers that has changed is a write",
-        "django_backend/backend.py",
-        "if key.startswith(HEADERS) and cache_key in self._cache:",
-        "if key.startswith(HEADERS) and cache_key not in self._cache:",
-        PAGES_OF_DJANGO,
-    ),
-    Mutant(
-        "a commit in progress keeps fills of its keys out",
-        "coherence/key_stamps.py",
-        "return None if is_marked(stamps.commits, slot) and stamps.is_committing(slot) else seen",
-        "return seen",
-        COHERENCE,
-    ),
-    Mutant(
-        "entries from before the stamps were removed are not returned",
-        "coherence/key_stamps.py",
-        "self._use(stamps, keep=False)",
-        "self._use(stamps, keep=True)",
-        COHERENCE,
-    ),
-    Mutant(
-        "the marks of a killed process outdate the computations that began before",
-        "coherence/commits.py",
-        "            outdate(place, PLACES)\n",
-        "",
-        ("tests/transactions", *COHERENCE),
-    ),
-    Mutant(
-        "a lane forgets when its earlier owner was found dead",
-        "coherence/commits.py",
-        "                file.truncate(0)\n",
-        "",
-        ("tests/transactions/test_killed_commits.py",),
+        "since=since or missed",
+        "since=missed",
+        ("tests/django_backend",),
     ),
     Mutant(
         "a write by others after that of the transaction counts",
-        "coherence/write_moments.py",
+        "writing/write_moments.py",
         "if before >= self.since or written != last:",
         "if before >= self.since:",
-        ("tests/transactions", *COHERENCE),
+        ("tests/transactions", "tests/flask_backend/test_transactions.py"),
     ),
     Mutant(
         "an inner transaction's values are as old as its beginning",
-        "coherence/write_moments.py",
+        "writing/write_moments.py",
         "        self.since = min(self.since, inner.since)\n",
         "",
-        ("tests/flask_backend/test_transactions.py", *COHERENCE),
+        ("tests/flask_backend/test_transactions.py", "tests/transactions"),
     ),
     Mutant(
         "a call that acts below finds no entry whose tag the transaction has dropped",
@@ -360,7 +281,7 @@ MUTANTS = [
     Mutant(
         "a value that is computed after get_many of a key that the transaction has deleted counts as a load",
         "layers/in_transaction.py",
-        "                    self._misses.begin(key)",
+        "                    self._misses.note(key)",
         "                    pass",
         ("tests/backends/test_load_counts.py",),
     ),
@@ -388,7 +309,7 @@ MUTANTS = [
     Mutant(
         "no copy from before a lost connection is returned",
         "near_cache/near_cache.py",
-        "            self._epoch.is_notified = False\n            self._epoch.write_all()\n",
+        "            self._epoch.end()\n",
         "            self._epoch.is_notified = False\n",
         NEAR,
     ),

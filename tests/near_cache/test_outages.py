@@ -55,7 +55,7 @@ def test_without_fail_safe_the_error_of_the_store_reaches_the_caller_every_time(
 # Copies that are served.
 
 
-def test_without_fill_grace_a_loader_receives_no_old_copy_since_its_value_may_have_been_deleted(store, clock):
+def test_a_loader_receives_no_old_copy_since_its_value_may_have_been_deleted(store, clock):
     near = near_cache(clock, **FAIL_SAFE)
     read, codec, received = partial(store.read, "k"), Codec(Pickle()), []
     store.values = {"k": codec.encode(["old"])}
@@ -66,28 +66,14 @@ def test_without_fill_grace_a_loader_receives_no_old_copy_since_its_value_may_ha
     assert received == [None]
 
 
-def test_a_copy_that_stays_longer_for_fill_grace_is_served_in_an_outage_only_within_its_grace(make, store, clock):
-    near = make(**FAIL_SAFE, fill_grace=500)
-    store.values = {"k": 1}
-    near.get("k")
-    store.error = Down("gone")
-    clock.advance(60 + FAIL_SAFE["grace"] - 1)
-    assert near.get("k") == 1
-    clock.advance(1)
-    assert near.get("k") is MISSING
-
-
-@pytest.mark.parametrize(("fill_grace", "expected"), [(0, MISSING), (500, 1)])
-def test_a_value_that_the_store_returns_past_its_timeout_leaves_an_old_copy_only_with_fill_grace(
-    make, store, clock, fill_grace, expected
-):
-    near = make(**FAIL_SAFE, fill_grace=fill_grace)
+def test_a_value_that_the_store_returns_past_its_timeout_leaves_no_old_copy(make, store, clock):
+    near = make(**FAIL_SAFE)
     near.set("k", 1, new_timeout=NewTimeout(10))
     assert near.get("k") == 1
     clock.advance(10)
     assert near.get("k") == 1
     store.error = Down("gone")
-    assert near.get("k") is expected
+    assert near.get("k") is MISSING
 
 
 @pytest.mark.parametrize("tracked", [False, True])

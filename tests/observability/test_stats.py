@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.loading.harness import load_many
 from tests.waiting import THREADS, until
 from wheelcache import Cache, RemovalCause, caches
-from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.contract import MissCause
 from wheelcache.core.tally import Tally
 from wheelcache.stats import (
@@ -180,8 +179,8 @@ def test_a_tally_is_exact_under_threads_and_reading_does_not_count(together):
 # Removals, under threads.
 
 
-@pytest.mark.parametrize(("coherent", "weigher"), [(False, lambda key, value: 1), (True, None)])
-def test_every_removal_is_counted_once_and_told_once_under_32_threads(tmp_path, together, coherent, weigher):
+@pytest.mark.parametrize("weigher", [lambda key, value: 1, None])
+def test_every_removal_is_counted_once_and_told_once_under_32_threads(together, weigher):
     """Threads remove entries in every way, and so does the wheel. Sets equal removals plus present entries."""
     told = Counter()
     lock = threading.Lock()
@@ -196,7 +195,6 @@ def test_every_removal_is_counted_once_and_told_once_under_32_threads(tmp_path, 
         max_weight=None if weigher is None else 250,
         interval=0.005,
         on_removal=on_removal,
-        stamps=SharedStamps("test", slots=1 << 16, directory=tmp_path) if coherent else None,
     )
     stored = [0] * THREADS
 
@@ -236,8 +234,7 @@ def test_every_removal_is_counted_once_and_told_once_under_32_threads(tmp_path, 
     assert until(lambda: sum(told.values()) == sum(cache.stats().removals.values()))
     stats = cache.stats()
     assert stats.removals == {cause.value: told[cause] for cause in RemovalCause}
-    if not coherent:
-        assert sum(stats.removals.values()) == sum(stored) - len(cache)
+    assert sum(stats.removals.values()) == sum(stored) - len(cache)
     assert all(stats.removals.values())
     cache.close()
 

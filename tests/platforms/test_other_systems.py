@@ -185,7 +185,7 @@ FOR_MACOS = pytest.mark.skipif("macos" not in HERE, reason="this is another syst
 @FOR_WINDOWS
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("COHERENCE", "'host'"), ("FIGURES_DIR", "place")],
+    [("FIGURES_DIR", "place")],
     ids=lambda each: each,
 )
 @pytest.mark.parametrize("system", ["windows"], indirect=True)
@@ -255,26 +255,3 @@ print(timers.load(path))
         "0",
     ]
     assert [*tmp_path.iterdir()] == []
-
-
-@FOR_MACOS
-@pytest.mark.parametrize("system", ["macos"], indirect=True)
-def test_without_shared_memory_the_processes_of_a_machine_still_see_writes_and_figures(run, tmp_path):
-    script = """
-import os
-site(COHERENCE="host", JITTER=0)
-from django.core.cache import caches
-cache = caches["default"]
-cache.set("key", "old")
-child = os.fork()
-if child == 0:
-    try:
-        cache.set("key", "new")
-    finally:
-        os._exit(0)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-print(cache.get("key"))
-"""
-    assert run(DJANGO, script) == "None\n"
-    (directory,) = tmp_path.glob("wheelcache-*")
-    assert {each.suffix or each.name.partition("-")[0] for each in directory.iterdir()} == {".stamps", "figures"}

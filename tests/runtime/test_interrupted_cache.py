@@ -13,7 +13,6 @@ from tests.leases.callers import get_or_lease
 from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from tests.waiting import PATIENCE, until, waiting
 from wheelcache import Cache
-from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.runtime.clock import ManualClock
 from wheelcache.runtime.request_scope import end_request
 
@@ -34,13 +33,12 @@ def weighed(clock, tmp_path):
     )
 
 
-def coherent(clock, tmp_path):
+def plain(clock, tmp_path):
     return Cache(
         **SILENT,
         clock=clock,
         ttl=TTL,
         jitter=0,
-        stamps=SharedStamps("test", tmp_path, slots=1024),
         max_entries=len(KEYS),
     )
 
@@ -171,7 +169,7 @@ def check(cache, clock):
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("make", [weighed, coherent])
+@pytest.mark.parametrize("make", [weighed, plain])
 def test_an_exception_at_any_point_leaves_the_cache_to_all_threads(make, name, tmp_path):
     operation = OPERATIONS[name]
     faults = []

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.coherence.processes import QUIET, STAMPS_CHECK, are_shared, fill
-from wheelcache import Cache, ManualClock
-from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.figures_directory import directory_of
 from wheelcache.observability.site_file import SiteFile
@@ -86,21 +83,11 @@ def test_a_directory_that_cannot_be_made_is_an_error_that_says_why(preferred, mo
         runtime_directory()
 
 
-def test_stamps_whose_directory_was_removed_are_made_anew(preferred):
-    stamps = SharedStamps("test")
-    shutil.rmtree(preferred)
-    assert stamps.is_gone()
-    stamps.open()
-    assert not stamps.is_gone()
-    assert are_shared(stamps, SharedStamps("test"))
-
-
 # Another user has taken its name.
 
 
 def test_a_directory_of_another_user_is_replaced_by_a_private_one_with_one_warning(preferred, caplog):
     take(preferred)
-    assert are_shared(SharedStamps("test"), SharedStamps("test"))
     directory = runtime_directory()
     assert directory.parent == preferred.parent
     assert directory != preferred
@@ -127,10 +114,9 @@ def test_what_another_user_has_put_beside_it_is_not_used(preferred):
 
 def test_when_the_other_user_has_left_later_processes_find_those_that_run(preferred):
     take(preferred)
-    one = SharedStamps("test")
+    one = runtime_directory()
     preferred.rmdir()
-    assert are_shared(one, SharedStamps("test"))
-    assert not one.is_gone()
+    assert runtime_directory() == one
 
 
 def test_a_directory_of_this_user_is_never_left_for_another_one(preferred):
@@ -140,53 +126,12 @@ def test_a_directory_of_this_user_is_never_left_for_another_one(preferred):
     assert runtime_directory() == preferred
 
 
-def test_a_process_from_before_the_name_was_taken_meets_those_that_start_later(preferred):
-    """systemd removed the directory at the user's logout, and then another user made it."""
-    clock = ManualClock()
-
-    def process():
-        return Cache(stamps=SharedStamps("test"), clock=clock, jitter=0, **QUIET)
-
-    before = process()
-    fill(before)
-    shutil.rmtree(preferred)
-    take(preferred)
-    after = process()
-    clock.advance(STAMPS_CHECK)
-    assert before.get("other") is None
-    after.set("k", "new")
-    assert before.get("k") is None
-    before.delete("k")
-    assert after.get("k") is None
-
-
-def test_a_process_from_before_the_name_was_taken_meets_them_also_if_it_may_not_look_into_it(preferred, monkeypatch):
-    before = SharedStamps("test")
-    shutil.rmtree(preferred)
-    take(preferred)
-    look = os.stat
-
-    def denied(path, *args, **kwargs):
-        if os.fspath(path).startswith(f"{preferred}{os.sep}"):
-            raise PermissionError
-        return look(path, *args, **kwargs)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "stat", denied)
-        assert before.is_gone()
-    before.open()
-    assert are_shared(before, SharedStamps("test"))
-
-
 def test_processes_that_were_kept_from_choosing_together_meet(preferred):
     take(preferred)
     preferred.with_name(f"{preferred.name}.b").mkdir(mode=0o700)
-    one = SharedStamps("test")
+    one = runtime_directory()
     preferred.with_name(f"{preferred.name}.a").mkdir(mode=0o700)
-    assert one.is_gone()
-    one.open()
-    assert not one.is_gone()
-    assert are_shared(one, SharedStamps("test"))
+    assert runtime_directory() == runtime_directory() != one
 
 
 def test_a_lock_of_the_place_that_another_user_holds_delays_no_process_for_long(preferred, monkeypatch):

@@ -1,8 +1,7 @@
-"""A site for gunicorn that counts in a session. Environment: ``SESSION_SITE``, its OPTIONS and engine as JSON."""
+"""A site for gunicorn that counts in a session. Environment: ``SESSION_SITE``, its backend and engine as JSON."""
 
 import json
 import os
-from pathlib import Path
 
 import django
 from django.conf import settings
@@ -10,18 +9,15 @@ from django.core.wsgi import get_wsgi_application
 from django.http import JsonResponse
 from django.urls import path
 
-from tests import shared_stamps
-
 GIVEN = json.loads(os.environ["SESSION_SITE"])
-shared_stamps.keep_in(Path(GIVEN["stamps"]))
 
 settings.configure(
     ALLOWED_HOSTS=["*"],
     CACHES={
         "default": {
-            "BACKEND": "wheelcache.django_backend.WheelCache",
+            "BACKEND": f"wheelcache.django_backend.{GIVEN['backend']}",
             "LOCATION": GIVEN["location"],
-            "OPTIONS": GIVEN["options"],
+            "OPTIONS": {"FIGURES_DIR": None},
         }
     },
     DATABASES={

@@ -1,4 +1,4 @@
-"""A session that two workers count in: with COHERENCE and the database behind it, nothing is lost."""
+"""A session that two workers count in: in a HostCache, nothing is lost."""
 
 import json
 import os
@@ -43,10 +43,9 @@ def database(tmp_path_factory):
     database = tmp_path_factory.mktemp("sessions") / "sessions.sqlite3"
     given = {
         "engine": "db",
-        "options": {},
+        "backend": "WheelCache",
         "location": "none",
         "database": str(database),
-        "stamps": str(database.parent),
     }
     environment = {**os.environ, "SESSION_SITE": json.dumps(given)}
     subprocess.run([sys.executable, "-m", SITE], cwd=ROOT, env=environment, check=True, timeout=250)
@@ -55,18 +54,17 @@ def database(tmp_path_factory):
 
 @pytest.fixture
 def serve(tmp_path, database):
-    """Two workers of a site with this session engine and these OPTIONS; a connection to each."""
+    """Two workers of a site with this session engine and cache backend; a connection to each."""
     with ExitStack() as stack:
 
-        def start(engine, options):
+        def start(engine, backend):
             given = {
                 "engine": engine,
-                "options": {"FIGURES_DIR": None, **options},
+                "backend": backend,
                 "location": f"sessions {secrets.token_hex(4)}",
                 "database": database,
-                "stamps": str(tmp_path),
             }
-            environment = {"SESSION_SITE": json.dumps(given)}
+            environment = {"SESSION_SITE": json.dumps(given), "PYTEST_XDIST_WORKER": ""}
             server = stack.enter_context(running(GUNICORN, tmp_path / "log", is_up=answers, **environment))
             workers = {}
 
@@ -102,10 +100,11 @@ def lost(workers):
     return INCREMENTS - last
 
 
-def test_with_coherence_and_cached_db_no_increment_is_lost(serve):
-    assert lost(serve("cached_db", {"COHERENCE": "host"})) == 0
+@pytest.mark.parametrize("engine", ["cached_db", "cache"])
+def test_in_a_host_cache_no_increment_is_lost(serve, engine):
+    assert lost(serve(engine, "HostCache")) == 0
 
 
-@pytest.mark.parametrize(("engine", "options"), [("cached_db", {}), ("cache", {"COHERENCE": "host"})])
-def test_what_the_deployment_check_warns_of_loses_increments(serve, engine, options):
-    assert lost(serve(engine, options)) > 0
+@pytest.mark.parametrize("engine", ["cached_db", "cache"])
+def test_what_the_deployment_check_warns_of_loses_increments(serve, engine):
+    assert lost(serve(engine, "WheelCache")) > 0

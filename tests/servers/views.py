@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests import shared_stamps
+from tests import shared_files
 from tests.waiting import PATIENCE, happens, waiting
 from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
@@ -18,7 +18,7 @@ SLOW = 0.2
 
 if "SITE_STAMPS" in os.environ:
     # The directory of the files that the workers share. This comes before the cache is created.
-    shared_stamps.keep_in(Path(os.environ["SITE_STAMPS"]))
+    shared_files.keep_in(Path(os.environ["SITE_STAMPS"]))
 
 
 class Boom(Exception):

@@ -164,7 +164,7 @@ class Caller:
         return (found | missing)[names[0]]
 
     def may_set(self):
-        # Without coherence, the last set wins, whatever was deleted since its caller missed the key.
+        # The last set wins, whatever was deleted since its caller missed the key.
         return self.setting.guards_sets or self.transaction
 
     def by_get_or_set(self, key):

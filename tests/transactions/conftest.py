@@ -9,14 +9,13 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import override_settings
 
-from tests.shared_stamps import keep_in
-
 WHEEL = "wheelcache.django_backend.WheelCache"
+HOST = "wheelcache.django_backend.HostCache"
 TIERED = "wheelcache.django_backend.TieredCache"
 FOLLOWS = {"TRANSACTIONS": True, "JITTER": 0, "LOG_INTERVAL": None}
 SETTINGS = {
     "wheel": {"BACKEND": WHEEL, "LOCATION": "followed", "OPTIONS": FOLLOWS},
-    "host": {"BACKEND": WHEEL, "LOCATION": "of the host", "OPTIONS": {"COHERENCE": "host", **FOLLOWS}},
+    "host": {"BACKEND": HOST, "LOCATION": "of the host", "OPTIONS": FOLLOWS},
     "tiered": {"BACKEND": TIERED, "OPTIONS": {"L2": "store", **FOLLOWS}},
     "store": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": "behind"},
 }
@@ -27,20 +26,11 @@ def alias(request):
     return request.param
 
 
-@pytest.fixture(scope="module")
-def stamps(tmp_path_factory):
-    """The files that processes share are in one directory as long as the caches live, which is a module.
-
-    If a cache finds, once in ten seconds, that its directory is another one, it starts empty.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        keep_in(tmp_path_factory.mktemp("stamps"), patch.setattr)
-        yield
-
-
 @pytest.fixture
-def cache(alias, stamps):
+def cache(alias):
     with override_settings(CACHES={**SETTINGS, "default": SETTINGS[alias]}):
+        # The file of a host cache is from before the transactions of the test.
+        caches["default"].get("key")
         yield caches["default"]
         caches["store"].clear()
         caches["default"].clear()

@@ -28,7 +28,7 @@ import django
 import psycopg
 from django.conf import settings
 
-from tests import shared_stamps
+from tests import shared_files
 from tests.postgresql_server import PostgresqlServer
 from tests.redis_server import RedisServer
 from tests.transactions.callers import Caller
@@ -68,16 +68,15 @@ class Setting:
 
 
 ALL = (*("delete", "delete_many", "delete_tags") * 5, "delete_pattern", "clear")
-HOST, WAITS = ("COHERENCE", "host"), ("FILL_WAIT", 0.5)
+WAITS = ("FILL_WAIT", 0.5)
 CACHES = {
-    "wheel": Setting(options=(HOST,), invalidations=ALL),
-    "leases": Setting(options=(HOST, WAITS), invalidations=ALL),
+    "host": Setting(backend="HostCache", invalidations=ALL, guards_sets=False),
+    "leases": Setting(backend="HostCache", options=(WAITS,), invalidations=ALL, guards_sets=False),
     # Less than the values of all keys: values are evicted, also from the overlay of a transaction.
-    "small": Setting(options=(HOST, ("MAX_ENTRIES", 5)), invalidations=ALL),
+    "small": Setting(backend="HostCache", options=(("MAX_ENTRIES", 5),), invalidations=ALL, guards_sets=False),
     "threads": Setting(invalidations=ALL, processes=1, guards_sets=False),
     # A value that was computed before a delete in another process may reach the store after it; one that was computed
     # before a drop of its tag does not.
-    "tiered": Setting(backend="TieredCache", options=(HOST,), invalidations=("delete_tags",)),
     "tracked": Setting(backend="TieredCache", invalidations=("delete_tags",), late=2.0),
 }
 
@@ -225,13 +224,15 @@ def configure(setting, folder, database, redis_location):
     """Configure Django in a process of the run."""
     faulthandler.enable()
     logging.disable()
-    shared_stamps.keep_in(folder / "shared")
+    shared_files.keep_in(folder / "shared")
     options = {"LOG_INTERVAL": None, "FIGURES_DIR": None, **dict(setting.options)}
     caches = {"redis": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_location}}
     if setting.backend == "TieredCache":
         options["L2"] = "redis"
     backend = f"wheelcache.django_backend.{setting.backend}"
-    caches["default"] = {"BACKEND": backend, "LOCATION": "history", "OPTIONS": options}
+    # A host cache of another run has values of another database.
+    location = str(folder / "host") if setting.backend == "HostCache" else "history"
+    caches["default"] = {"BACKEND": backend, "LOCATION": location, "OPTIONS": options}
     settings.configure(DATABASES={"default": {**database, "CONN_MAX_AGE": None}}, CACHES=caches, USE_TZ=True)
     django.setup()
 
@@ -275,7 +276,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("reads", type=int)
     parser.add_argument("--database", choices=["sqlite", "postgresql"], default="sqlite")
-    parser.add_argument("--cache", choices=CACHES, default="wheel")
+    parser.add_argument("--cache", choices=CACHES, default="host")
     parser.add_argument("--without-transactions", action="store_true", help="the cache does not follow transactions")
     parser.add_argument("--without-kills", action="store_true")
     parser.add_argument("--seed", type=int, default=0)

@@ -28,9 +28,9 @@ from django.db import connection, transaction
 
 from tests.postgresql_server import PostgresqlServer
 from tests.redis_server import RedisServer
-from tests.shared_stamps import keep_in
+from tests.shared_files import keep_in
 from tests.waiting import until
-from wheelcache.coherence import commits
+from wheelcache.host_cache import write_moments
 
 READERS, TOGETHER = 2, 20
 """How many processes read, and how many are killed at the same time, each while it commits a row of its own."""
@@ -107,7 +107,7 @@ def kills(count, cache):
         postgresql = stack.enter_context(PostgresqlServer())
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         options = {"TRANSACTIONS": True, "LOG_INTERVAL": None, "FIGURES_DIR": None}
-        made = {"BACKEND": "wheelcache.django_backend.WheelCache", "OPTIONS": {**options, "COHERENCE": "host"}}
+        made = {"BACKEND": "wheelcache.django_backend.HostCache", "LOCATION": str(place / "host"), "OPTIONS": options}
         store = {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}
         if cache == "redis":
             redis = stack.enter_context(RedisServer())
@@ -141,7 +141,7 @@ def kills(count, cache):
 
 def run(count, rows, current, readers):
     # No mark of a killed process is left after this time.
-    marked = commits.SERVER_TIME + 0.5
+    marked = write_moments.MARKED / 1e9 + 0.5
     chosen, truth = random.Random(5), {}
     found = {"kills": 0, "committed": 0, "reads": 0, "old": 0, "old later": 0}
 
@@ -191,9 +191,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kills", type=int)
     parser.add_argument("--cache", choices=["host", "redis"], default="host")
-    parser.add_argument("--server-time", type=float, default=commits.SERVER_TIME)
+    parser.add_argument("--server-time", type=float, default=write_moments.MARKED / 1e9)
     given = parser.parse_args()
-    commits.SERVER_TIME = given.server_time
+    write_moments.MARKED = int(given.server_time * 1e9)
     print(json.dumps(kills(given.kills, given.cache)))
 
 

@@ -35,13 +35,13 @@ def check(*options):
     assert found["reads"] >= READS
 
 
-@pytest.mark.parametrize("cache", ["wheel", "leases", "small", "threads"])
+@pytest.mark.parametrize("cache", ["host", "leases", "small", "threads"])
 def test_no_read_sees_what_did_not_commit_or_was_replaced_in_sqlite(cache):
     check("--cache", cache)
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize("cache", ["wheel", "leases", "threads", "tiered", "tracked"])
+@pytest.mark.parametrize("cache", ["host", "leases", "threads", "tracked"])
 def test_no_read_sees_what_did_not_commit_or_was_replaced_in_postgresql(cache):
     check("--database", "postgresql", "--cache", cache)
 

@@ -68,12 +68,11 @@ def test_a_page_of_a_view_whose_transaction_rolls_back_is_not_cached(cache):
     assert views == ["/done", "/undone", "/undone"]
 
 
-def test_a_page_that_has_expired_is_cached_again_by_the_next_transaction(stamps, monkeypatch):
-    """Its list of headers is kept for others, and counts as no write since the transaction began."""
+def test_a_page_that_has_expired_is_cached_again_by_the_next_transaction(monkeypatch):
     clock, views = ManualClock(1_000_000.0), []
     monkeypatch.setattr(stores, "Cache", partial(Cache, clock=clock))
-    host = SETTINGS["host"] | {"LOCATION": "expiring"}
-    host["OPTIONS"] = host["OPTIONS"] | {"FILL_WAIT": 5, "FILL_GRACE": 60}
+    expiring = SETTINGS["wheel"] | {"LOCATION": "expiring"}
+    expiring["OPTIONS"] = expiring["OPTIONS"] | {"FILL_WAIT": 5, "FILL_GRACE": 60}
 
     @transaction.atomic
     @cache_page(60)
@@ -81,7 +80,7 @@ def test_a_page_that_has_expired_is_cached_again_by_the_next_transaction(stamps,
         views.append(request.path)
         return HttpResponse("page")
 
-    with override_settings(CACHES={"default": host}):
+    with override_settings(CACHES={"default": expiring}):
         cache = caches["default"]
         for _ in range(3):
             for _ in range(2):

@@ -12,7 +12,7 @@ Attributes:
     CoreClass: the class of the cores.
     CacheAccess, PrefixAccess, WriteState: the classes that belong to this core.
     ContextMemo, KeptAttribute: see ``context_memo``; compiled along with the core.
-    exchange_word, is_marked: see ``stamp_words``; compiled along with the core.
+    exchange_word: see ``words``; compiled along with the core.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from wheelcache.core.access import CacheAccess, PrefixAccess, WriteState
 from wheelcache.core.context_memo import ContextMemo, KeptAttribute
 from wheelcache.core.gil import has_gil
 from wheelcache.core.python_core import PythonCore as CoreClass
-from wheelcache.core.stamp_words import exchange_word, is_marked
+from wheelcache.core.words import exchange_word
 
 __all__ = [
     "HOW_TO_CHANGE",
@@ -39,7 +39,6 @@ __all__ = [
     "PrefixAccess",
     "WriteState",
     "exchange_word",
-    "is_marked",
 ]
 
 logger = logging.getLogger("wheelcache")
@@ -60,7 +59,6 @@ if ASKED != "python" and not TYPE_CHECKING:
             PrefixAccess,
             WriteState,
             exchange_word,
-            is_marked,
         )
         from wheelcache.core._core import CompiledCore as CoreClass
 

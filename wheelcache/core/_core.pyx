@@ -34,7 +34,7 @@ include "platform.pxi"
 cdef object MISSING = contract.MISSING
 cdef object BY_DELETE = RemovalCause.DELETED
 cdef double KEEP_TTL = contract.KEEP_TTL, SWEEP_INTERVAL = contract.SWEEP_INTERVAL
-cdef Py_ssize_t BATCH = contract.BATCH, COMMIT_LANES = contract.COMMIT_LANES
+cdef Py_ssize_t BATCH = contract.BATCH
 cdef int64_t MAX_WEIGHT = contract.MAX_WEIGHT
 cdef uint64_t MOST_WEIGHT = 2 * contract.MAX_WEIGHT
 """Above this total weight, ``set`` evicts beyond its budget, so that adding one more weight never overflows the sum."""
@@ -48,7 +48,7 @@ cdef int TOO_HEAVY = contract.TOO_HEAVY
 
 include "jitter.pxi"
 include "entries.pxi"
-include "stamps.pxi"
+include "trust.pxi"
 include "tags.pxi"
 include "removals.pxi"
 include "watches.pxi"
@@ -85,7 +85,7 @@ cdef class CompiledCore:
     # Not ``__init__``, which Python code may skip or call again.
     def __cinit__(
         self, *, max_entries=None, max_weight=None, double jitter=0.0, double max_jitter=60.0, interval=1.0,
-        clock=None, stamps=None, policy="lru", seed=None,
+        clock=None, trust=None, policy="lru", seed=None,
     ):
         cdef Map *map = &self.map
         self.watches = new_watch_table()
@@ -105,7 +105,7 @@ cdef class CompiledCore:
         check_time(now, interval)
         start_wheel(&map.wheel, interval, now)
         seed_jitter(&self.jitter)
-        open_stamps(stamps, &map.stamps)
+        open_trust(trust, &map.trust)
         open_groups(&map.groups)
         self.group_by(())
         is_adaptive = contract.is_adaptive_policy(policy, max_entries)
@@ -117,7 +117,7 @@ cdef class CompiledCore:
         close_past(&self.map.past)
         close_groups(&self.map.groups)
         Py_XDECREF(self.map.tags.by_name)
-        close_stamps(&self.map.stamps)
+        close_trust(&self.map.trust)
         if self.watches is not NULL:
             release(self.watches)
 
@@ -199,7 +199,7 @@ cdef class CompiledCore:
     @property
     def entry_bytes(self):
         # The entry, its two buckets, and its items in the arrays of its block.
-        return sizeof(Entry) + 8 + 1 + (8 if self.weighs else 0) + (sizeof(Origin) if self.map.stamps.given else 0)
+        return sizeof(Entry) + 8 + 1 + (8 if self.weighs else 0) + (8 if self.map.trust.word is not NULL else 0)
 
     @property
     def in_step(self):
@@ -300,13 +300,17 @@ cdef class CompiledCore:
     def groups(self):
         return [GroupCounts(*each) for each in groups_of(&self.map)]
 
-    def watch(self, key, *, Py_ssize_t slot=0, bint wants_value=False):
+    def watch(self, key, *, bint wants_value=False):
         cdef Watch watch = Watch.__new__(Watch)
         watch.key, watch.hash, watch.value, watch.wants_value = key, hash_of(<PyObject *>key), MISSING, wants_value
         if self.barrier:
             self.begin()
-        begin_watch(self, watch, slot)
+        begin_watch(self, watch)
         return watch
+
+    @property
+    def trust(self):
+        return present_trust(&self.map)
 
     def scan(self, *, double start=0.0):
         cdef Scan scan = Scan.__new__(Scan, self)
@@ -321,31 +325,30 @@ cdef class CompiledCore:
 
     def set(
         self, key, value, ttl, double grace=0.0, bint exact=False, int64_t weight=0, int mode=0, expected=MISSING,
-        Watch watch=None, Py_ssize_t slot=0, seen=None, list removed=None, tuple tags=(), uint64_t since=0,
-        group=None,
+        Watch watch=None, list removed=None, tuple tags=(), uint64_t since=0, group=None,
     ):
         cdef Write write
         cdef bytes given = encoded_name(group)
         if likely(
-            mode == ANY and grace == 0.0 and watch is None and seen is None and removed is None and weight == 0
-            and not exact and not tags and given is None
+            mode == ANY and grace == 0.0 and watch is None and removed is None and weight == 0 and not exact and not tags
+            and given is None
         ):
-            return self.store(key, value, as_seconds(<PyObject *>ttl), slot, ANY, False)
+            return self.store(key, value, as_seconds(<PyObject *>ttl), ANY, False)
         write.key, write.hash, write.value = <PyObject *>key, hash_of(<PyObject *>key), <PyObject *>value
         write.ttl, write.grace, write.exact = as_seconds(<PyObject *>ttl), grace, exact
-        write.weight, write.mode, write.expected, write.slot = weight, mode, <PyObject *>expected, slot
-        check_item(weight, seen, &write)
+        check_weight(weight)
+        write.weight, write.mode, write.expected = weight, mode, <PyObject *>expected
         write.tags, write.since = <PyObject *>tags if tags else NULL, since
         write.group = <PyObject *>given if given is not None else NULL
         write.now = self.read_clock()
         return self.store_under(watch, &write, removed)
 
-    cdef int store(self, object key, object value, double ttl, Py_ssize_t slot, int mode, bint exact) except -1:
-        """Store a value without grace and weight, and invalidate: ``set`` with the usual arguments."""
+    cdef int store(self, object key, object value, double ttl, int mode, bint exact) except -1:
+        """Store a value without grace and weight: ``set`` with the usual arguments."""
         cdef Write write
         memset(&write, 0, sizeof(Write))
         write.key, write.hash, write.value = <PyObject *>key, hash_of(<PyObject *>key), <PyObject *>value
-        write.ttl, write.slot, write.mode, write.exact, write.now = ttl, slot, mode, exact, self.read_clock()
+        write.ttl, write.mode, write.exact, write.now = ttl, mode, exact, self.read_clock()
         return self.store_under(None, &write, None)
 
     cdef int store_under(self, Watch watch, Write *write, list removed) except -1:
@@ -381,10 +384,10 @@ cdef class CompiledCore:
             self.begin()
         return give_ttl(self, self.index_of(key), as_seconds(<PyObject *>ttl), now)
 
-    def delete(self, key, default=None, int only=0, cause=BY_DELETE, Py_ssize_t slot=0, list removed=None):
-        return self.remove(key, default, only, DELETED if cause is BY_DELETE else CAUSES.index(cause), slot, removed)
+    def delete(self, key, default=None, int only=0, cause=BY_DELETE, list removed=None):
+        return self.remove(key, default, only, DELETED if cause is BY_DELETE else CAUSES.index(cause), removed)
 
-    cdef object remove(self, key, default, int only, int cause, Py_ssize_t slot, list removed):
+    cdef object remove(self, key, default, int only, int cause, list removed):
         cdef Gone gone
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
         cdef list watches = None
@@ -394,7 +397,7 @@ cdef class CompiledCore:
         if self.watches.count:
             watches = watches_on(self.watches, key, hash)
         begin_removals(&gone, removed)
-        value = remove(self, key, hash, default, now, only, cause, slot, watches, &gone)
+        value = remove(self, key, hash, default, now, only, cause, watches, &gone)
         if gone.count:
             shrink(&self.map, 2)
             finish(&gone)
@@ -459,8 +462,6 @@ cdef class CompiledCore:
         self.wait_for_fork()
         size = self.map.entries.count
         detach_all(&self.map)
-        if invalidate:
-            invalidate_all(&self.map.stamps)
         break_all_watches(self.watches, False)
         return size
 
@@ -476,19 +477,15 @@ cdef class CompiledCore:
         finish(&gone)
         return more
 
-    def drop_tag(self, str name not None, Py_ssize_t slot=0):
+    def drop_tag(self, str name not None):
         if self.barrier:
             self.begin()
-        return drop(&self.map, name, slot)
-
-    def sweep_tags(self):
-        self.map.tags.compares = True
-        begin_sweep(&self.map)
+        return drop(&self.map, name)
 
     def dropped_since(self, tuple tags not None, uint64_t since):
         return not check_tags(&self.map, tags, since)
 
-    # Below: rare changes of the clock, the stamps, the gate and the process.
+    # Below: rare changes of the clock, the gate and the process.
 
     def use_clock(self, clock):
         clock = clock_of(clock)
@@ -498,19 +495,6 @@ cdef class CompiledCore:
         old, self.clock = self.clock, clock
         if now < time_of(&self.map.wheel, self.map.wheel.tick):
             file_all_again(&self.map, now)
-
-    def use_stamps(self, stamps, *, bint keep):
-        cdef Stamps other
-        open_stamps(stamps, &other)
-        try:
-            self.wait_for_fork()
-            # Entries that were stored without stamps have no slots. Slots of a larger table may not exist in this one.
-            if not keep or not self.map.stamps.given or (other.given and other.slots < self.map.stamps.slots):
-                detach_all(&self.map)
-                break_all_watches(self.watches, False)
-            self.map.stamps, other = other, self.map.stamps
-        finally:
-            close_stamps(&other)
 
     def gate(self, error):
         self.barrier = error is not None or self.fork_thread is not None
@@ -557,7 +541,7 @@ cdef class CompiledCore:
         """Return the index of an entry in any state; 0 if there is none or one of its tags was dropped."""
         cdef uint32_t index = self.index_of(key)
         cdef Entry *entry = at(&self.map.entries, index) if index else NULL
-        if index and entry.flags & HAS_TAGS and are_dropped(&self.map, tags_of(&self.map.entries, index, entry), False):
+        if index and entry.flags & HAS_TAGS and are_dropped(tags_of(&self.map.entries, index, entry)):
             return 0
         return index
 

@@ -145,16 +145,15 @@ cdef class CacheAccess:
 
     cdef inline bint reads_at_once(self) noexcept:
         """Return whether only the core handles a look-up, with the system's clock, so that no Python code runs."""
-        return self._core.clock is None and not self._core.barrier and not self._core.map.stamps.given
+        return self._core.clock is None and not self._core.barrier
 
     cdef inline bint writes_at_once(self) noexcept:
         """Return whether only the core handles a write, with the system's clock."""
         return self.writes.is_plain and self.reads_at_once()
 
     cdef inline int missed(self, object key) except -1:
-        # With the system's clock and without stamps, misses are not recorded. In a test that freezes the time, the
-        # clock is not the system's.
-        if (self._core.clock is not None or self._core.map.stamps.given) and self.writes.records_misses:
+        # With the system's clock, misses are not recorded. In a test that freezes the time, the clock is another one.
+        if self._core.clock is not None and self.writes.records_misses:
             self.writes.missed(key)
         return 0
 
@@ -163,8 +162,7 @@ cdef class CacheAccess:
     def set(self, key, value, ttl=OWN_TTL, *, tags=()):
         """Store ``value`` and replace any other value of ``key``. Return whether it was stored.
 
-        It is not stored if it is heavier than ``max_weight``, or if, in a coherent cache, another process wrote the key
-        after this caller missed it.
+        It is not stored if it is heavier than ``max_weight``.
 
         Args:
             ttl: seconds > 0; None means that the entry never expires. The default is the TTL of the cache.
@@ -191,7 +189,7 @@ cdef class CacheAccess:
             check_reusable(value)
         try:
             self.writes.will_write(key)
-            outcome = self._core.store(key, value, seconds, 0, mode, mode == ABSENT)
+            outcome = self._core.store(key, value, seconds, mode, mode == ABSENT)
             self.announce(outcome, 1)
         except Unused:
             self._begin_use()
@@ -374,7 +372,7 @@ cdef class CacheAccess:
             return self._delete(key) is not MISSING
         try:
             writes.will_write(key)
-            return self._core.remove(key, MISSING, ALL, DELETED, 0, None) is not MISSING
+            return self._core.remove(key, MISSING, ALL, DELETED, None) is not MISSING
         except Unused:
             self._begin_use()
             return self.delete(key)

@@ -55,7 +55,7 @@ class WriteState:
         usual_outcome: the outcome of a ``set`` that requires no further work.
         leases: the leases on keys. Their attribute ``open`` is empty if there are none.
         moments: where every write is recorded first; None if nobody needs this. It is assigned once.
-        records_misses: whether misses must be reported to ``missed``. False with the system's clock and without stamps.
+        records_misses: whether misses must be reported to ``missed``. False with the system's clock.
     """
 
     __slots__ = ("is_plain", "leases", "moments", "usual_outcome")
@@ -129,8 +129,7 @@ class CacheAccess:
     def set(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL, *, tags: Iterable[str] = NO_TAGS) -> bool:
         """Store ``value`` and replace any other value of ``key``. Return whether it was stored.
 
-        It is not stored if it is heavier than ``max_weight``, or if, in a coherent cache, another process wrote the key
-        after this caller missed it.
+        It is not stored if it is heavier than ``max_weight``.
 
         Args:
             ttl: seconds > 0; None means that the entry never expires. The default is the TTL of the cache.

@@ -23,7 +23,7 @@ and the move to the young end may follow the look-up, so a concurrent eviction m
 uses only the members that are safe under a lock; every other call may drop the last reference to a value. A part that
 finds a key missing watches it, claims it by a turn for a load or a lease, and looks again *after* the claim. A caller
 that joins the turn of another shares its value only if the watch was neither broken (for a load) nor ended (for a
-lease) when the caller joined; otherwise it looks again. Neither shows the writes of other processes: ``seen`` does.
+lease) when the caller joined; otherwise it looks again.
 
 **Keys** are hashed and compared by C code alone, and equal keys have equal hashes whatever their types. Other keys are
 replaced by proxies before they reach a core; the compiled core refuses them with a TypeError. Keys that are not strings
@@ -35,13 +35,15 @@ that of ``regions.pxi``, and the entry that leaves is the first one or the oldes
 says the young end, that policy may choose another place. A key that was just stored survives until a fifth of
 ``max_entries`` further new keys were stored.
 
-**Arguments** are checked before the first change. A weight out of range is an OverflowError, a slot that the stamps do
-not have an IndexError, a TTL that is not a number a ValueError, and the name of a tag is exactly a ``str``. Any other
-invalid argument is undefined behavior.
+**Arguments** are checked before the first change. A weight out of range is an OverflowError, a TTL that is not a number
+a ValueError, and the name of a tag is exactly a ``str``. Any other invalid argument is undefined behavior.
 
 **Times** are floats, in seconds on the core's clock; ``inf`` means never. An entry is *fresh* before ``fresh_until``,
-then *stale* until ``expires_at``. It is *current* while all its stamps are: while the table, if there is one, shows the
-stamp it was stored under and is trusted, and none of its tags was dropped.
+then *stale* until ``expires_at``. It is *current* while it is trusted, and none of its tags was dropped.
+
+**Trust** is a word of 64 bits that the owner of a core may give it, for copies that another process may outdate. An
+entry is trusted while the word is odd and the same as when it was stored. With a watch, this is the word when the watch
+began. A core without such a word trusts all entries.
 
 **Tags** are names under which entries are dropped together. An entry of a dropped tag is as good as deleted, but takes
 memory, a place and its weight until it is removed. A *moment* is an int, in nanoseconds of a clock that all
@@ -79,9 +81,9 @@ class MissCause(Enum):
     """The reason for a miss.
 
     The entry of the key shows it if it is still there: it has expired, one of its tags was dropped, or another process
-    wrote the key. Otherwise the compiled core remembers why recent entries left, and why values were refused. For most
-    misses of keys that left long ago, the reason is an estimate, from a sample of the keys. The reference core counts
-    all misses without an entry as UNKNOWN.
+    may have written the key. Otherwise the compiled core remembers why recent entries left, and why values were
+    refused. For most misses of keys that left long ago, the reason is an estimate, from a sample of the keys. The
+    reference core counts all misses without an entry as UNKNOWN.
     """
 
     EXPIRED = "expired"
@@ -139,9 +141,6 @@ class GroupCounts(NamedTuple):
 
 BATCH: Final = 1024
 """The usual budget of a step."""
-
-COMMIT_LANES: Final = 64
-"""The bytes of each place in ``Stamps.commits``."""
 
 SWEEP_INTERVAL: Final = 1.0
 """Seconds, at most, from the drop of a tag until its entries begin to leave memory."""
@@ -201,11 +200,6 @@ def is_adaptive_policy(policy: str, max_entries: int | None) -> bool:
 
 
 Removals = list[tuple[Any, Any, RemovalCause]]
-Seen = tuple[int, int]
-"""The words of a slot of the stamps: its invalidation word, which is read first, and its stamp."""
-
-TagName = tuple[str, int]
-"""A tag: its name, and its slot in the stamps, if there are any."""
 
 
 class Times(NamedTuple):
@@ -219,7 +213,6 @@ class Record(NamedTuple):
     value: Any
     times: Times
     weight: int
-    seen: Seen | None
     tags: tuple[str, ...] = ()
     standing: int = 0
     """The entry's region and uses with the policy "adaptive", as bits of the compiled core."""
@@ -245,41 +238,11 @@ class Counts(NamedTuple):
     causes: tuple[int, ...]
 
 
-class Stamps(Protocol):
-    """The record of writes that processes share: two tables of aligned 64-bit words, which a core may access as raw
-    memory, and the first of the 2**39 stamps reserved for this core. If ``first`` is None, the stamps express trust,
-    not writes: the core writes no stamp, stores each value under the stamp in the table, stores an OUTDATED value as
-    well, which then is not current, and breaks watches but completes none."""
-
-    @property
-    def table(self) -> memoryview: ...
-    @property
-    def invalidations(self) -> memoryview: ...
-    @property
-    def first(self) -> int | None: ...
-    @property
-    def tags(self) -> memoryview | None:
-        """A third table: the moment at which the tags of each slot were last dropped. None if no other process drops
-        tags."""
-
-    @property
-    def commits(self) -> memoryview | None:
-        """A fourth table, of COMMIT_LANES bytes for each place. The names of slot ``s`` are at place ``s % places``.
-        While one of its bytes is not 0, a transaction that has invalidated names of the place is being committed: a
-        value that was computed since a miss may be from before the commit, so it is OUTDATED, as if the slot had been
-        written, or the tag dropped, since. None if no transactions are followed."""
-
-    @property
-    def trusted_until(self) -> memoryview | None:
-        """A single word: the moment from which on no entry is current, until a later moment is written. None if the
-        tables are complete at all times."""
-
-
 class Watch(Protocol):
     """A watch on one key, until it is closed or dropped.
 
     Attributes:
-        seen: the words of the slot when the watch began; None without stamps.
+        trust: the word of trust when the watch began; 0 without one.
         broken: the key was set, deleted or cleared since, other than by a ``set`` under this watch. Expiry, eviction,
             ``touch``, DEAD, and values that were PRESENT, CHANGED or OUTDATED do not break a watch. A part may
             set it to True itself: a ``set`` under the watch that begins later is then refused.
@@ -289,7 +252,7 @@ class Watch(Protocol):
     """
 
     key: Any
-    seen: Seen | None
+    trust: int
     broken: bool
     since: int
     value: Any
@@ -312,12 +275,12 @@ class Core(Protocol):
 
     It is built with ``policy`` ("lru" or "adaptive"; the latter needs ``max_entries``), ``max_entries`` and
     ``max_weight`` (int >= 1 or None), ``jitter`` (0 <= jitter < 1), ``max_jitter`` (seconds), ``interval`` (seconds per
-    tick), ``clock`` and ``stamps`` (see ``use_clock`` and ``use_stamps``). The compiled core also has ``seed``, the
-    secret of its samples, an int of 64 bits: with the same seed and calls, cores evict the same entries. By default, it
-    is random. Ticks without timers cost nothing. Times up to ``interval * 2**52`` either way are distinguished; a clock
-    beyond that raises a ValueError. A caller that holds a lock may use ``times``, ``watch``, ``counts``, ``groups``,
-    ``count_hit``, ``now``, ``len`` and the attributes. ``sys.getsizeof`` includes the entries, without their keys and
-    values.
+    tick), ``clock`` (see ``use_clock``) and ``trust`` (a buffer of one word, or None). The compiled core also has
+    ``seed``, the secret of its samples, an int of 64 bits: with the same seed and calls, cores evict the same entries.
+    By default, it is random. Ticks without timers cost nothing. Times up to ``interval * 2**52`` either way are
+    distinguished; a clock beyond that raises a ValueError. A caller that holds a lock may use ``times``, ``watch``,
+    ``counts``, ``groups``, ``count_hit``, ``now``, ``len`` and the attributes. ``sys.getsizeof`` includes the entries,
+    without their keys and values.
 
     Attributes:
         next_due: the time at which ``advance`` has work: ``-inf`` while detached entries or a sweep that has begun are
@@ -328,6 +291,7 @@ class Core(Protocol):
         entry_bytes: the size of an entry without tags, in addition to its key and value, for weighers.
         in_step: whether the calling thread is inside a step, in code run by the garbage collector, and must not wait.
             Always False in a core whose steps run no such code.
+        trust: the present word of trust; 0 without one.
     """
 
     @property
@@ -340,6 +304,8 @@ class Core(Protocol):
     def entry_bytes(self) -> int: ...
     @property
     def in_step(self) -> bool: ...
+    @property
+    def trust(self) -> int: ...
 
     def __len__(self) -> int: ...
 
@@ -367,10 +333,8 @@ class Core(Protocol):
         mode: int = ANY,
         expected: Any = MISSING,
         watch: Any = None,
-        slot: int = 0,
-        seen: Seen | None = None,
         removed: Removals | None = None,
-        tags: tuple[TagName, ...] = (),
+        tags: tuple[str, ...] = (),
         since: int = 0,
         group: str | None = None,
     ) -> int:
@@ -386,12 +350,8 @@ class Core(Protocol):
             grace: seconds >= 0 from stale to expired.
             weight: 0 to MAX_WEIGHT; otherwise OverflowError.
             watch: store only if the watch is unbroken; otherwise the outcome is CHANGED. The caller closes the watch
-                once no other caller can join the claim.
-            slot: the key's slot in the stamps, if there are any.
-            seen: None to invalidate: within the step, both words of the slot get a fresh stamp. Otherwise the words of
-                the slot when the value was missed: the value is stored under them and invalidates nothing. If the slot
-                shows another stamp now, the value is OUTDATED; and unless there is a watch, a current entry leaves as
-                REPLACED and the slot gets a fresh stamp, since neither value is known to be the newer one.
+                once no other caller can join the claim. A value that is not trusted any more breaks the other watches
+                on the key, and completes none.
             tags: distinct tags, which replace those of the entry. With SAME, the entry keeps its tags.
             since: the moment at which the computation of the value began; 0 if it does not matter. If a tag was dropped
                 after that moment, the value is OUTDATED, or CHANGED with a watch, whose begin is then the moment.
@@ -402,8 +362,7 @@ class Core(Protocol):
     def touch(self, key: Hashable, ttl: float | None) -> int:
         """Give a fresh and current entry a new TTL, without jitter, and keep its grace, unless it never expires.
 
-        Return STORED, perhaps with WAKE; 0 if there is no such entry. With stamps, the entry gets a fresh stamp, which
-        invalidates nothing; the result is 0 if another process wrote to the slot since the value was stored.
+        Return STORED, perhaps with WAKE; 0 if there is no such entry.
         """
 
     def delete(
@@ -412,13 +371,11 @@ class Core(Protocol):
         default: Any = None,
         only: int = ALL,
         cause: RemovalCause = RemovalCause.DELETED,
-        slot: int = 0,
         removed: Removals | None = None,
     ) -> Any:
         """Remove an entry. Return its value if it was fresh and current, otherwise ``default``.
 
-        With stamps, the slot gets a fresh stamp first, whether or not there is an entry, unless ``only`` is DEAD. With
-        the cause EVICTED, no stamp is written and no watch is broken.
+        With DEAD, or the cause EVICTED, no watch is broken.
 
         Args:
             only: ALL, or DEAD to remove only an entry that is stale or not current.
@@ -428,23 +385,17 @@ class Core(Protocol):
         self, key: Hashable, value: Any, removed: Removals | None = None, *, was_hit: bool = False
     ) -> None:
         """Remove the entry of ``key``, as DELETED, if it has this very ``value``, which a look-up has found and cannot
-        use. This writes no stamp and breaks no watch: the computation of a new value may have begun.
+        use. This breaks no watch: the computation of a new value may have begun.
 
         Args:
             was_hit: whether the look-up was counted as a hit, which is taken back. The caller counts it as a miss.
         """
 
-    def drop_tag(self, name: str, slot: int = 0) -> int:
+    def drop_tag(self, name: str) -> int:
         """Drop a tag in O(1): none of its entries is current any longer. Return the number of its entries that ``len``
-        counts. With ``Stamps.tags``, entries of other processes whose tags share the slot are not current either.
-        ``advance`` and ``drain`` remove the entries of this core, as DELETED; another core removes its own after it
-        stores a value with that tag, or after ``sweep_tags``."""
+        counts. ``advance`` and ``drain`` remove them, as DELETED."""
 
-    def sweep_tags(self) -> None:
-        """Let ``advance`` and ``drain`` remove entries of tags that other processes have dropped, too. In the reference
-        core, this takes a step of O(tags)."""
-
-    def dropped_since(self, tags: tuple[TagName, ...], since: int) -> bool:
+    def dropped_since(self, tags: tuple[str, ...], since: int) -> bool:
         """Return whether ``set`` would refuse a value with these tags that was computed since the moment ``since``."""
 
     def evict(self, budget: int = BATCH, removed: Removals | None = None, *, size: int | None = None) -> bool:
@@ -457,9 +408,8 @@ class Core(Protocol):
 
     def clear(self, *, invalidate: bool = True) -> int:
         """Detach all entries and break all watches, in O(watches). Return the number of detached entries, which count
-        immediately. With stamps and ``invalidate``, every slot gets a fresh stamp; a core that closes invalidates
-        nothing. ``drain``, ``advance`` and, a few each, ``set`` drop detached entries, and report them in
-        ``removed``."""
+        immediately. A core that closes passes False as ``invalidate``: entries that processes share stay. ``drain``,
+        ``advance`` and, a few each, ``set`` drop detached entries, and report them in ``removed``."""
 
     def drain(self, budget: int = BATCH, removed: Removals | None = None) -> bool:
         """Drop detached entries, then remove entries of dropped tags, and report each once. ``budget`` bounds the
@@ -527,7 +477,7 @@ class Core(Protocol):
         """Return the counts of the group without a name, and of the groups with any counts. The sums over the groups
         are those of ``counts``. Empty before a key is counted."""
 
-    def watch(self, key: Hashable, *, slot: int = 0, wants_value: bool = False) -> Watch:
+    def watch(self, key: Hashable, *, wants_value: bool = False) -> Watch:
         """Watch a key, whether or not there is an entry. A key may have any number of watches."""
 
     def now(self) -> float: ...
@@ -536,9 +486,6 @@ class Core(Protocol):
         """Read ``clock()`` from now on, before each step begins; None for the clock of the machine. The times of
         entries stay as they are, so the new clock continues the scale of the old one. If the clock is behind the last
         ``advance``, all timers are filed again, in O(n): this happens only with frozen time in tests."""
-
-    def use_stamps(self, stamps: Stamps | None, *, keep: bool) -> None:
-        """Exchange the stamps. Unless ``keep``, detach all entries in the same step, as ``clear`` does."""
 
     def gate(self, error: Callable[[], Exception] | None) -> None:
         """Shut the gate, or open it with None. While it is shut, a call that would read or write an entry raises

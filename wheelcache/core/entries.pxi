@@ -10,7 +10,7 @@ cdef enum:
     HAS_GRACE = 1
     HAS_TRACKED = 2  # the garbage collector tracks the key or the value
     HAS_TAGS = 4
-    HAS_ORIGIN = 8  # set for all entries of a core with stamps
+    HAS_TRUST = 8  # set for all entries of a core with trust
     IN_CURVE = 32768  # its key is in the sample of the curve; the bits between are those of regions.pxi
 
 cdef uint32_t NO_INDEX = 0xFFFFFFFF
@@ -32,19 +32,12 @@ cdef struct Entry:
     uint32_t younger
 
 
-cdef struct Origin:
-    # The words under which an entry was stored, and their slot.
-    uint64_t invalidation
-    uint64_t stamp
-    uint32_t slot
-
-
 cdef struct Block:
     # The memory of a block of entries. An array is created when an entry of the block first needs it.
     void *allocated
     double *expires_at  # of entries with HAS_GRACE
     uint64_t *weights
-    Origin *origins
+    uint64_t *trusts  # the words under which they were stored, of entries with HAS_TRUST
     TagList **tags  # of entries with HAS_TAGS
     uint8_t *groups  # the numbers of their groups of keys; NULL while all are 0
     uint32_t tracked  # the number of entries with HAS_TRACKED
@@ -104,8 +97,8 @@ cdef inline void set_group_number(Entries *entries, uint32_t index, uint32_t num
     block.groups[index & (BLOCK - 1)] = <uint8_t>number
 
 
-cdef inline Origin *origin_of(Entries *entries, uint32_t index) noexcept:
-    return &block_of(entries, index).origins[index & (BLOCK - 1)]
+cdef inline uint64_t *trust_of(Entries *entries, uint32_t index) noexcept:
+    return &block_of(entries, index).trusts[index & (BLOCK - 1)]
 
 
 cdef inline uint32_t capacity_of_block(Entries *entries) noexcept:
@@ -153,7 +146,7 @@ cdef int grow_first_block(Entries *entries) except -1:
     try:
         grow_array(<void **>&block.expires_at, old, new, sizeof(double))
         grow_array(<void **>&block.weights, old, new, sizeof(uint64_t))
-        grow_array(<void **>&block.origins, old, new, sizeof(Origin))
+        grow_array(<void **>&block.trusts, old, new, sizeof(uint64_t))
         grow_array(<void **>&block.tags, old, new, sizeof(TagList *))
         grow_array(<void **>&block.groups, old, new, sizeof(uint8_t))
     except MemoryError:
@@ -252,7 +245,7 @@ cdef size_t memory_of(Entries *entries) noexcept:
         size += (capacity + 1) * sizeof(Entry)
         size += capacity * sizeof(double) if block.expires_at is not NULL else 0
         size += capacity * sizeof(uint64_t) if block.weights is not NULL else 0
-        size += capacity * sizeof(Origin) if block.origins is not NULL else 0
+        size += capacity * sizeof(uint64_t) if block.trusts is not NULL else 0
         size += capacity * sizeof(TagList *) if block.tags is not NULL else 0
         size += capacity * sizeof(uint8_t) if block.groups is not NULL else 0
     return size + entries.list_bytes + entries.blocks_size * (sizeof(Block) + sizeof(Entry *))
@@ -265,7 +258,7 @@ cdef void free_last_block(Entries *entries) noexcept:
     PyMem_RawFree(block.allocated)
     PyMem_RawFree(block.expires_at)
     PyMem_RawFree(block.weights)
-    PyMem_RawFree(block.origins)
+    PyMem_RawFree(block.trusts)
     PyMem_RawFree(block.tags)
     PyMem_RawFree(block.groups)
     entries.capacity -= BLOCK if entries.blocks_used else entries.capacity

@@ -51,14 +51,12 @@ class Entry(Timer):
 
 
 class TrackedEntry(Entry):
-    """An entry of a core with weights or stamps: its weight, and the words of its key's slot while it is current."""
+    """An entry of a core with weights or trust: its weight, and the word under which it was stored."""
 
-    __slots__ = ("invalidation", "slot", "stamp", "weight")
+    __slots__ = ("trust", "weight")
 
     def __init__(self) -> None:
-        self.weight = self.slot = 0
-        # No slot shows -1: the entry is not current until it is stamped.
-        self.invalidation = self.stamp = -1
+        self.weight = self.trust = 0
 
 
 class EntryMap:
@@ -112,7 +110,7 @@ class EntryMap:
         evict the oldest entries first.
 
         Args:
-            weight: 0 in a core without weights and stamps.
+            weight: 0 in a core without weights and trust.
             gone: receives references that the caller drops after it released the lock.
         """
         if expires_at < self.next_due == inf:

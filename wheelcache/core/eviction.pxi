@@ -114,7 +114,7 @@ cdef inline void on_weight(Map *map, uint32_t index, uint64_t change) noexcept:
 cdef inline void on_remove(Map *map, uint32_t index, Entry *entry, int cause) noexcept:
     if cause != EVICTED and cause != EXPIRED:
         on_delete(map, entry.hash)
-        if entry.flags & HAS_TAGS and are_dropped(map, tags_of(&map.entries, index, entry), False):
+        if entry.flags & HAS_TAGS and are_dropped(tags_of(&map.entries, index, entry)):
             cause = TAG_DROPPED
     if map.policy == LRU:
         note_gone(map, entry.hash, NULL, cause)

@@ -220,8 +220,8 @@ cdef bint move_down(Map *map, uint32_t index) noexcept:
             reserve_array(entries, <void **>&block.expires_at, sizeof(double))
         if weight_of(entries, index):
             reserve_array(entries, <void **>&block.weights, sizeof(uint64_t))
-        if block_of(entries, index).origins is not NULL:
-            reserve_array(entries, <void **>&block.origins, sizeof(Origin))
+        if block_of(entries, index).trusts is not NULL:
+            reserve_array(entries, <void **>&block.trusts, sizeof(uint64_t))
         if entry.flags & HAS_TAGS:
             reserve_array(entries, <void **>&block.tags, sizeof(TagList *))
     except MemoryError:
@@ -231,8 +231,8 @@ cdef bint move_down(Map *map, uint32_t index) noexcept:
         block.expires_at[there] = expires_at(entries, index, entry)
     if block.weights is not NULL:
         block.weights[there] = weight_of(entries, index)
-    if block_of(entries, index).origins is not NULL:
-        block.origins[there] = origin_of(entries, index)[0]
+    if block_of(entries, index).trusts is not NULL:
+        block.trusts[there] = trust_of(entries, index)[0]
     if entry.flags & HAS_TAGS:
         block.tags[there] = tags_of(entries, index, entry)
     set_group_number(entries, to, group_number(entries, index))

@@ -22,13 +22,13 @@ cdef struct Map:
     Py_ssize_t max_entries  # -1 for no bound
     uint64_t misses
     uint64_t removals[5]  # by cause
-    uint64_t outdated  # overwritten entries that a tag or a stamp had made outdated; counted if there is a curve
+    uint64_t outdated  # overwritten entries that were not current; counted if there is a curve
     uint64_t evicted_weight
     uint64_t evicted_carry  # the number of times that it exceeded 64 bits
     Detached *detached
     Tags tags
     uint64_t epoch  # increased to end all scans
-    Stamps stamps
+    Trust trust
     Wheel wheel
 
 
@@ -123,7 +123,7 @@ cdef int reserve(Map *map, uint32_t index, bint has_grace, uint64_t weight, bint
             reserve_entry(entries)
             reserve_bucket(entries)
             index = next_free(entries)
-        elif has_grace or weight or map.stamps.given or has_tags:
+        elif has_grace or weight or map.trust.word is not NULL or has_tags:
             index = victim(map)
         else:
             return 0
@@ -132,8 +132,8 @@ cdef int reserve(Map *map, uint32_t index, bint has_grace, uint64_t weight, bint
         reserve_array(entries, <void **>&block.expires_at, sizeof(double))
     if weight:
         reserve_array(entries, <void **>&block.weights, sizeof(uint64_t))
-    if map.stamps.given:
-        reserve_array(entries, <void **>&block.origins, sizeof(Origin))
+    if map.trust.word is not NULL:
+        reserve_array(entries, <void **>&block.trusts, sizeof(uint64_t))
     if has_tags:
         reserve_array(entries, <void **>&block.tags, sizeof(TagList *))
     return 0
@@ -185,7 +185,7 @@ cdef inline void forget_tags(Map *map) noexcept:
     """Forget all tags. Detached entries keep their tags, so this runs no Python code."""
     if map.tags.by_name is not NULL:
         PyDict_Clear(map.tags.by_name)
-    map.tags.sweep = map.tags.sweeps_again = map.tags.compares = 0
+    map.tags.sweep = map.tags.sweeps_again = 0
     map.tags.due = INFINITY
 
 

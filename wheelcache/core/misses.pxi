@@ -82,7 +82,7 @@ cdef int cause_of_miss(Map *map, PyObject *key, Py_hash_t hash, double now) exce
     cdef Entry *entry
     if index:
         entry = at(&map.entries, index)
-        if entry.flags & HAS_TAGS and are_dropped(map, tags_of(&map.entries, index, entry), False):
+        if entry.flags & HAS_TAGS and are_dropped(tags_of(&map.entries, index, entry)):
             return TAG_DROPPED
         if entry.fresh_until <= (now_for(entry) if now == -INFINITY else now):
             return EXPIRED

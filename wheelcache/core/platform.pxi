@@ -40,13 +40,12 @@ cdef extern from *:
     }
     static inline double coarse_clock(void) { return (double)coarse_nanoseconds() * 1e-9; }
 
-    /* Words of the stamps, shared with other processes. coherence/shared_stamps.py documents their order. */
+    /* Words that several threads read and write. */
     static inline uint64_t load_word(uint64_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
     static inline void store_word(uint64_t *word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_SEQ_CST); }
     static inline uint64_t swap_word(uint64_t *word, uint64_t value) {
         return __atomic_exchange_n(word, value, __ATOMIC_SEQ_CST);
     }
-    static inline void full_barrier(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
     static inline int highest_bit(uint64_t word) { return 63 - __builtin_clzll(word); }
     static inline int lowest_bit(uint64_t word) { return __builtin_ctzll(word); }
     #define likely(x) __builtin_expect(!!(x), 1)
@@ -164,7 +163,6 @@ cdef extern from *:
     uint64_t load_word(uint64_t *word) noexcept
     void store_word(uint64_t *word, uint64_t value) noexcept
     uint64_t swap_word(uint64_t *word, uint64_t value) noexcept
-    void full_barrier() noexcept
     int highest_bit(uint64_t word) noexcept
     int lowest_bit(uint64_t word) noexcept
     bint likely(bint condition) noexcept

@@ -5,7 +5,7 @@ a lock around hits, four threads get 0.3 instead of 1.3 million hits per second.
 garbage collector may run a finalizer inside a step, and the finalizer may call the core: see ``entry_map``.
 
 Without the global interpreter lock, hits acquire the lock. ``move_to_end`` alone crashes free-threaded builds
-(gh-125996), and a hit could read the stamps of an entry in the middle of a step.
+(gh-125996).
 
 The guarantees about pauses, exactness under exceptions at any point, the adaptive policy, and the measurements of
 misses, groups and other sizes belong to the compiled core: see ``contract``.
@@ -47,9 +47,6 @@ from wheelcache.core.contract import (
     Record,
     RemovalCause,
     Removals,
-    Seen,
-    Stamps,
-    TagName,
     Times,
     is_adaptive_policy,
 )
@@ -65,10 +62,9 @@ from wheelcache.core.entry_map import (
     check_weight,
 )
 from wheelcache.core.gil import has_gil
-from wheelcache.core.stamp_words import StampWords
+from wheelcache.core.tags import are_dropped
 from wheelcache.core.tally import Tally
 from wheelcache.core.watches import Watch, Watches
-from wheelcache.machine_clock import moment
 
 DROPPED_PER_SET: Final = 4
 """The number of detached entries that a ``set`` drops: more than the one entry that it may add."""
@@ -90,7 +86,7 @@ class PythonCore:
         max_jitter: float = 60.0,
         interval: float = 1.0,
         clock: Callable[[], float] | None = None,
-        stamps: Stamps | None = None,
+        trust: memoryview | None = None,
         policy: str = "lru",
     ) -> None:
         max_entries = options.count_or_none("max_entries", max_entries)
@@ -114,7 +110,9 @@ class PythonCore:
         self.completed: deque[Watch] = deque()
         self._gate_error: Callable[[], Exception] | None = None
         self._count_from_zero()
-        self._set_stamps(stamps)
+        self._trust = trust
+        self._tracks = self._max_weight < inf or trust is not None
+        self._map.entry_class = TrackedEntry if self._tracks else Entry
         # The object; its node in the OrderedDict (three words); its dict entry (28 bytes, times 1.5); one float.
         self.entry_bytes = getsizeof(self._map.entry_class()) + 24 + 42 + 24
 
@@ -125,31 +123,21 @@ class PythonCore:
             entries = self._map.entries
             entry = entries[key]
             clock = self._clock
-            if entry.fresh_until > clock() and not (entry.tags and self._map.tags.are_dropped(entry.tags)):
-                table, trust = self._table, self._trusted_until
-                if table is None or (
-                    (trust is None or trust[0] > moment())
-                    and (table[entry.slot] == entry.stamp or self._is_restamped(entry, table))
-                ):
-                    value = entry.value
-                    entries.move_to_end(key)
-                    next(self._hits)
-                    return value
+            if (
+                entry.fresh_until > clock()
+                and not (entry.tags and are_dropped(entry.tags))
+                and (self._trust is None or self._is_trusted(entry.trust))
+            ):
+                value = entry.value
+                entries.move_to_end(key)
+                next(self._hits)
+                return value
         except KeyError:
             # The key was missing, or was removed between two lines: a miss in either case.
             pass
         if self._gate_error is not None:
             self._check_gate()
         return default
-
-    def _is_restamped(self, entry: Any, table: Any) -> bool:
-        """Return whether an entry is current after a step in which another thread may be giving it a new stamp.
-
-        Before Python 3.12, the garbage collector may run finalizers in the middle of that step, and these let other
-        threads run: see ``StampWords.restamp``.
-        """
-        with self._lock:
-            return bool(table[entry.slot] == entry.stamp)
 
     # Below: reads that neither count nor move an entry.
 
@@ -219,7 +207,7 @@ class PythonCore:
             entry = self._map.entries.get(key)
             if entry is None:
                 return UNKNOWN
-            if entry.tags and self._map.tags.are_dropped(entry.tags):
+            if entry.tags and are_dropped(entry.tags):
                 return TAG
             if entry.fresh_until <= now:
                 return EXPIRED
@@ -248,10 +236,14 @@ class PythonCore:
             group = GroupCounts("", *counts, tuple(self._misses))
         return [group] if any((*counts, *group.misses)) else []
 
-    def watch(self, key: Hashable, *, slot: int = 0, wants_value: bool = False) -> Watch:
+    @property
+    def trust(self) -> int:
+        return 0 if self._trust is None else self._trust[0]
+
+    def watch(self, key: Hashable, *, wants_value: bool = False) -> Watch:
         with self._lock:
             self._check_gate()
-            return self._watches.add(key, None if self._stamps is None else self._stamps.seen(slot), wants_value)
+            return self._watches.add(key, self.trust, wants_value)
 
     def scan(self, *, start: float = 0.0) -> KeyScan:
         with self._lock:
@@ -272,10 +264,8 @@ class PythonCore:
         mode: int = ANY,
         expected: Any = MISSING,
         watch: Watch | None = None,
-        slot: int = 0,
-        seen: Seen | None = None,
         removed: Removals | None = None,
-        tags: tuple[TagName, ...] = (),
+        tags: tuple[str, ...] = (),
         since: int = 0,
         group: str | None = None,
     ) -> int:
@@ -294,33 +284,21 @@ class PythonCore:
             self._check_gate()
             if map_.detached is not None:
                 map_.drop_detached(DROPPED_PER_SET, removed, gone)
-            self._check_slot(slot)
-            if mode or watch is not None or seen is not None:
+            if mode or watch is not None:
                 live = self._live(key, now)
                 if watch is not None and watch.broken:
                     return CHANGED
                 if refusal := self._refusal(live, mode, expected):
                     return refusal
-                if seen is not None and self._stamps is not None and self._stamps.is_outdated(slot, seen):
-                    if watch is None and live is not None:
-                        self._stamps.write(slot)
-                        map_.remove(key, REPLACED, now, removed, gone)
-                    return OUTDATED
                 if mode == SAME and ttl == KEEP_TTL:
                     fresh_until, expires_at = live.fresh_until, live.due
             if tags and mode != SAME:
-                for _, slot_of_tag in tags:
-                    self._check_slot(slot_of_tag)
                 made = map_.tags.make(tags, since if watch is None else watch.since)
-                # It may have noticed that another process dropped a tag.
-                map_.next_due = min(map_.next_due, map_.tags.due)
                 if made is None:
                     return OUTDATED if watch is None else CHANGED
             if self._watched:
-                outcome |= self._notify(key, value, watch, slot, seen)
+                outcome |= self._notify(key, value, watch)
             if weight > self._max_weight:
-                if seen is None and self._stamps is not None:
-                    self._stamps.write(slot)
                 map_.remove(key, REPLACED, now, removed, gone)
                 map_.tags.forget_unused(made)
                 return outcome ^ STORED | TOO_HEAVY
@@ -331,8 +309,7 @@ class PythonCore:
                 entry.tags = map_.tags.replace(entry.tags, made, key)
             self._puts += 1
             if self._tracks:
-                if self._stamps is not None:
-                    self._stamps.stamp(entry, slot, seen)
+                entry.trust = self.trust if watch is None else watch.trust
                 if map_.weight > self._max_weight and map_.evict(self._max_entries, BATCH, now, removed, gone):
                     outcome |= MORE
             if expires_at < entry.filed:
@@ -345,7 +322,7 @@ class PythonCore:
         with self._lock:
             self._check_gate()
             entry = self._live(key, now)
-            if entry is None or not (self._stamps is None or self._stamps.restamp(entry)):
+            if entry is None:
                 return 0
             grace = 0.0 if entry.due == inf else entry.due - entry.fresh_until
             outcome = STORED | self._map.renew(entry, fresh_until, fresh_until + grace, now)
@@ -357,7 +334,6 @@ class PythonCore:
         default: Any = None,
         only: int = ALL,
         cause: RemovalCause = DELETED,
-        slot: int = 0,
         removed: Removals | None = None,
     ) -> Any:
         now = self._clock()
@@ -368,11 +344,8 @@ class PythonCore:
             if only == DEAD:
                 if entry is not None:
                     return default
-            elif cause is not EVICTED:
-                if self._stamps is not None:
-                    self._stamps.write(slot)
-                if self._watched:
-                    self._watches.break_watches(key)
+            elif cause is not EVICTED and self._watched:
+                self._watches.break_watches(key)
             self._map.remove(key, cause, now, removed, gone)
             self._map.fit_table()
             return default if entry is None else entry.value
@@ -415,8 +388,6 @@ class PythonCore:
     def clear(self, *, invalidate: bool = True) -> int:
         with self._lock:
             self._watches.break_all()
-            if invalidate and self._stamps is not None:
-                self._stamps.write_all()
             return self._map.detach_all()
 
     def drain(self, budget: int = BATCH, removed: Removals | None = None) -> bool:
@@ -429,34 +400,20 @@ class PythonCore:
             self._map.find_next_due(now)
             return self._map.next_due == -inf
 
-    def drop_tag(self, name: str, slot: int = 0) -> int:
+    def drop_tag(self, name: str) -> int:
         with self._lock:
             self._check_gate()
-            self._check_slot(slot)
-            dropped = self._map.tags.drop(name, slot)
+            dropped = self._map.tags.drop(name)
             self._map.next_due = min(self._map.next_due, self._map.tags.due)
             return dropped
 
-    def sweep_tags(self) -> None:
-        with self._lock:
-            self._map.tags.find_dropped()
-            self._map.next_due = min(self._map.next_due, self._map.tags.due)
-
-    def dropped_since(self, tags: tuple[TagName, ...], since: int) -> bool:
+    def dropped_since(self, tags: tuple[str, ...], since: int) -> bool:
         return self._map.tags.dropped_since(tags, since)
 
     def use_clock(self, clock: Callable[[], float] | None) -> None:
         with self._lock:
             self._clock = machine_clock.now if clock is None else clock
             self._map.follow(self._clock())
-
-    def use_stamps(self, stamps: Stamps | None, *, keep: bool) -> None:
-        with self._lock:
-            # Entries that were stored without stamps have no slots.
-            if not keep or self._stamps is None:
-                self._watches.break_all()
-                self._map.detach_all()
-            self._set_stamps(stamps)
 
     def gate(self, error: Callable[[], Exception] | None) -> None:
         with self._lock:
@@ -475,8 +432,6 @@ class PythonCore:
             self._watches.end_all()
             self.completed.clear()
             self._count_from_zero()
-            if self._stamps is not None:
-                self._stamps.forget_locks()
         self._fork = None
 
     def _locked(self, read: Callable[..., Any]) -> Callable[..., Any]:
@@ -507,11 +462,6 @@ class PythonCore:
             cut = self._max_jitter
         return ttl - cut * self._random()
 
-    def _check_slot(self, slot: int) -> None:
-        """Raise an IndexError if the stamps have no such slot."""
-        if self._table is not None:
-            self._table[slot]
-
     def _check_gate(self) -> None:
         error = self._gate_error
         if error is not None:
@@ -528,23 +478,16 @@ class PythonCore:
     def _hit_count(self) -> int:
         return self._hit_tally.read() - self._hits_taken_back
 
-    def _set_stamps(self, stamps: Stamps | None) -> None:
-        self._stamps: Any = None if stamps is None else StampWords(stamps)
-        self._table = None if self._stamps is None else self._stamps.table
-        self._trusted_until = None if stamps is None else stamps.trusted_until
-        self._tracks = self._max_weight < inf or stamps is not None
-        self._map.tags.words = None if stamps is None else stamps.tags
-        self._map.tags.commits = None if stamps is None else stamps.commits
-        self._map.entry_class = TrackedEntry if self._tracks else Entry
-
     def _is_current(self, entry: Any) -> bool:
-        """Return whether no tag of ``entry`` was dropped, and no other process wrote its key since it was stored."""
-        if entry.tags and self._map.tags.are_dropped(entry.tags):
+        """Return whether no tag of ``entry`` was dropped, and it is trusted."""
+        if entry.tags and are_dropped(entry.tags):
             return False
-        if self._table is None:
-            return True
-        is_trusted = self._trusted_until is None or self._trusted_until[0] > moment()
-        return is_trusted and bool(self._table[entry.slot] == entry.stamp)
+        return self._trust is None or self._is_trusted(entry.trust)
+
+    def _is_trusted(self, word: int) -> bool:
+        """Return whether an entry that was stored under ``word`` is trusted now, in a core with trust."""
+        trust: Any = self._trust
+        return word & 1 == 1 and bool(word == trust[0])
 
     def _live(self, key: Any, now: float) -> Any:
         """Return the entry of ``key`` if it is fresh and current, else None."""
@@ -554,13 +497,12 @@ class PythonCore:
     def _existing(self, key: Any) -> Any:
         """Return the entry of ``key`` in any state. If one of its tags was dropped, return None, as if deleted."""
         entry = self._map.entries.get(key)
-        return None if entry is None or (entry.tags and self._map.tags.are_dropped(entry.tags)) else entry
+        return None if entry is None or (entry.tags and are_dropped(entry.tags)) else entry
 
     def _record(self, entry: Any) -> Record:
-        seen = None if self._stamps is None else (entry.invalidation, entry.stamp)
         times = Times(entry.fresh_until, entry.due, self._is_current(entry))
         names = tuple([tag.name for tag in entry.tags])
-        return Record(entry.key, entry.value, times, entry.weight, seen, names)
+        return Record(entry.key, entry.value, times, entry.weight, names)
 
     def _records_of(self, keys: list[Any]) -> list[Record]:
         with self._lock:
@@ -576,9 +518,9 @@ class PythonCore:
             return PRESENT
         return 0
 
-    def _notify(self, key: Any, value: Any, watch: Watch | None, slot: int, seen: Seen | None) -> int:
+    def _notify(self, key: Any, value: Any, watch: Watch | None) -> int:
         """Break and complete the watches on a key that is set. Return COMPLETED if any were completed, else 0."""
-        if seen is not None and self._table is not None and self._table[slot] != seen[1]:
+        if watch is not None and self._trust is not None and not self._is_trusted(watch.trust):
             # The value is not current, so callers that wait for a value do not get it.
             self._watches.break_watches(key, watch)
             return 0

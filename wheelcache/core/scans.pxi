@@ -10,19 +10,13 @@ cdef object times_of(Map *map, uint32_t index):
 
 cdef object record_of(Map *map, uint32_t index):
     cdef Entry *entry = at(&map.entries, index)
-    cdef uint64_t weight = weight_of(&map.entries, index), invalidation = 0, stamp = 0
-    cdef bint has_seen = map.stamps.given
-    key, value, seen = <object>entry.key, <object>entry.value, None
-    if has_seen:
-        invalidation, stamp = origin_of(&map.entries, index).invalidation, origin_of(&map.entries, index).stamp
+    cdef uint64_t weight = weight_of(&map.entries, index)
+    key, value = <object>entry.key, <object>entry.value
     standing = 0 if map.policy == LRU else standing_of(&map.duel.order, index)
     group = name_of_number(&map.groups, group_number(&map.entries, index))
     tags = names_of(tags_of(&map.entries, index, entry))
     times = times_of(map, index)
-    # Some callers do not pause the collector: its finalizers may have removed the entry by now.
-    if has_seen:
-        seen = (invalidation, stamp)
-    return tuple.__new__(Record, (key, value, times, weight, seen, tags, standing, group))
+    return tuple.__new__(Record, (key, value, times, weight, tags, standing, group))
 
 
 # Without tp_clear: a finalizer may use a scan in a cycle.

@@ -15,8 +15,6 @@ cdef enum:
 cdef class Tag:
     # Referred to by the lists of entries and, until it is dropped, by the table of names.
     cdef str name
-    cdef Py_ssize_t slot
-    cdef uint64_t stamp  # the word of the slot when this object was created; 0 if other processes drop no tags
     cdef uint32_t entries
     cdef bint is_dropped
 
@@ -31,7 +29,6 @@ cdef struct Tags:
     double due  # the time of the next sweep; -INFINITY: now; INFINITY: after the next drop
     uint32_t sweep  # the sweep continues below this index; 0 if there is nothing to sweep
     bint sweeps_again  # a tag was dropped during the sweep
-    bint compares  # the sweep also finds tags that other processes have dropped
     uint64_t moments[MOMENTS]  # of the last drops, by the hash of the name: for values that were computed during a drop
 
 
@@ -43,37 +40,26 @@ cdef inline TagList *tags_of(Entries *entries, uint32_t index, Entry *entry) noe
     return block_of(entries, index).tags[index & (BLOCK - 1)] if entry.flags & HAS_TAGS else NULL
 
 
-cdef bint are_dropped(Map *map, TagList *held, bint here) noexcept:
-    """Return whether one of the tags was dropped by this process or, unless ``here``, by any process."""
+cdef bint are_dropped(TagList *held) noexcept:
+    """Return whether one of the tags was dropped."""
     cdef size_t place
-    cdef PyObject *tag
     for place in range(held.count):
-        tag = held.tags[place]
-        if (<Tag>tag).is_dropped:
+        if (<Tag>held.tags[place]).is_dropped:
             return True
-        if not here and map.stamps.tags is not NULL:
-            if load_word(&map.stamps.tags[(<Tag>tag).slot]) != (<Tag>tag).stamp:
-                return True
     return False
 
 
-cdef uint64_t *last_drop(Map *map, str name, Py_ssize_t slot) except NULL:
+cdef uint64_t *last_drop(Map *map, str name) except NULL:
     """Return a pointer to the moment of the last drop of a tag, in nanoseconds. Several names may share a place."""
-    check_slot(&map.stamps, slot)
-    if map.stamps.tags is not NULL:
-        return &map.stamps.tags[slot]
     return &map.tags.moments[mixed(hash_of_plain(<PyObject *>name)) % MOMENTS]
 
 
 cdef int check_tags(Map *map, tuple tags, uint64_t since) except -1:
-    """Return whether none of the tags was dropped after the moment ``since``, or by a transaction that is being
-    committed. Always True if ``since`` is 0."""
-    cdef uint64_t dropped
-    for name, slot in tags:
-        # First, since this refuses a slot that does not exist.
-        dropped = load_word(last_drop(map, name, slot))
-        if since and (dropped >= since or is_committing(&map.stamps, slot)):
-            return False
+    """Return whether none of the tags was dropped after the moment ``since``. Always True if ``since`` is 0."""
+    if since:
+        for name in tags:
+            if load_word(last_drop(map, name)) >= since:
+                return False
     return True
 
 
@@ -85,8 +71,8 @@ cdef TagList *new_list(Map *map, tuple tags) except NULL:
         raise MemoryError
     held.count = 0
     try:
-        for name, slot in tags:
-            tag = tag_of(map, name, slot)
+        for name in tags:
+            tag = tag_of(map, name)
             tag.entries += 1
             Py_INCREF(<PyObject *>tag)
             held.tags[held.count] = <PyObject *>tag
@@ -97,17 +83,12 @@ cdef TagList *new_list(Map *map, tuple tags) except NULL:
     return held
 
 
-cdef Tag tag_of(Map *map, str name, Py_ssize_t slot):
-    cdef uint64_t stamp = 0 if map.stamps.tags is NULL else load_word(&map.stamps.tags[slot])
+cdef Tag tag_of(Map *map, str name):
     cdef Tag tag = (<dict>map.tags.by_name).get(name)
-    if tag is not None and tag.stamp == stamp:
-        return tag
-    if tag is not None:
-        # Another process has dropped it.
-        mark_dropped(map, tag)
-    tag = Tag.__new__(Tag)
-    tag.name, tag.slot, tag.stamp = name, slot, stamp
-    (<dict>map.tags.by_name)[name] = tag
+    if tag is None:
+        tag = Tag.__new__(Tag)
+        tag.name = name
+        (<dict>map.tags.by_name)[name] = tag
     return tag
 
 
@@ -154,21 +135,16 @@ cdef tuple names_of(TagList *held):
             PyGC_Enable()
 
 
-cdef uint32_t drop(Map *map, str name, Py_ssize_t slot) except? 0xFFFFFFFF:
+cdef uint32_t drop(Map *map, str name) except? 0xFFFFFFFF:
     """Drop a tag, and return the number of entries that had it."""
-    cdef uint64_t *moment = last_drop(map, name, slot)
+    cdef uint64_t *moment = last_drop(map, name)
     cdef Tag tag = (<dict>map.tags.by_name).pop(name, None)
-    # The moment also serves as a stamp, so it must differ from all earlier ones.
-    store_word(moment, max(nanoseconds(), load_word(moment) + 1))
+    store_word(moment, nanoseconds())
     if tag is None:
         return 0
-    mark_dropped(map, tag)
-    return tag.entries
-
-
-cdef void mark_dropped(Map *map, Tag tag) noexcept:
     tag.is_dropped = True
     begin_sweep(map)
+    return tag.entries
 
 
 cdef void begin_sweep(Map *map) noexcept:
@@ -191,7 +167,6 @@ cdef Py_ssize_t sweep(Map *map, Py_ssize_t budget, double now, Gone *gone) noexc
         index = min(map.tags.sweep, map.entries.top)
         if index <= 1:
             map.tags.sweep = map.entries.top if map.tags.sweeps_again else 0
-            map.tags.compares = map.tags.compares and map.tags.sweeps_again
             map.tags.sweeps_again = False
             continue
         index -= 1
@@ -203,7 +178,7 @@ cdef Py_ssize_t sweep(Map *map, Py_ssize_t budget, double now, Gone *gone) noexc
         map.tags.sweep = index
         entry = at(&map.entries, index)
         if entry.flags & HAS_TAGS and entry.key is not NULL:
-            if are_dropped(map, tags_of(&map.entries, index, entry), not map.tags.compares):
+            if are_dropped(tags_of(&map.entries, index, entry)):
                 remove_entry(map, index, DELETED, now, gone)
     if map.tags.sweep:
         map.tags.due = -INFINITY

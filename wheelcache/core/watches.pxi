@@ -16,7 +16,7 @@ cdef class Watch:
     cdef readonly object key
     cdef readonly object value
     cdef public bint broken
-    cdef readonly object seen
+    cdef readonly uint64_t trust
     cdef readonly uint64_t since  # the moment at which it began
     cdef bint wants_value
     cdef bint is_completed  # whether the step in progress completed it
@@ -93,17 +93,10 @@ cdef int add_watch(WatchTable *table, Watch watch) except -1:
     return 0
 
 
-cdef int begin_watch(CompiledCore core, Watch watch, Py_ssize_t slot) except -1:
-    cdef Stamps *stamps = &core.map.stamps
-    cdef uint64_t invalidation
+cdef int begin_watch(CompiledCore core, Watch watch) except -1:
     cdef bint collects = PyGC_Disable()
-    watch.since = nanoseconds()
+    watch.since, watch.trust = nanoseconds(), present_trust(&core.map)
     try:
-        check_slot(stamps, slot)
-        if stamps.given:
-            # Read the invalidation word first: if another process writes between the two reads, the stamp differs, too.
-            invalidation = load_word(&stamps.invalidations[slot])
-            watch.seen = (invalidation, load_word(&stamps.table[slot]))
         add_watch(core.watches, watch)
     finally:
         if collects:

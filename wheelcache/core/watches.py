@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any, Final
 from weakref import ref
 
-from wheelcache.core.contract import MISSING, Seen
+from wheelcache.core.contract import MISSING
 from wheelcache.machine_clock import moment
 
 PURGED: Final = 8
@@ -28,15 +28,15 @@ class Watch:
         "is_open",
         "key",
         "reference",
-        "seen",
         "since",
+        "trust",
         "value",
         "wants_value",
     )
 
-    def __init__(self, key: Any, seen: Seen | None, wants_value: bool, ended: deque[Any]) -> None:
+    def __init__(self, key: Any, trust: int, wants_value: bool, ended: deque[Any]) -> None:
         self.key = key
-        self.seen = seen
+        self.trust = trust
         self.since = moment()
         self.broken = False
         self.value: Any = MISSING
@@ -80,9 +80,9 @@ class Watches:
         """Return whether there is an open watch on ``key``."""
         return any(watch.is_open for watch in self._of(key))
 
-    def add(self, key: Any, seen: Seen | None, wants_value: bool) -> Watch:
+    def add(self, key: Any, trust: int, wants_value: bool) -> Watch:
         self.purge()
-        watch = Watch(key, seen, wants_value, self._ended)
+        watch = Watch(key, trust, wants_value, self._ended)
         while not self._replace(key, old := self.by_key.get(key, ()), (*old, watch.reference)):
             pass
         return watch

@@ -11,21 +11,14 @@ cdef struct Write:
     bint exact
     int mode
     uint64_t weight
-    Py_ssize_t slot
-    bint has_seen
-    uint64_t invalidation
-    uint64_t stamp
-    PyObject *tags  # a tuple of pairs (name, slot); NULL without tags
+    PyObject *tags  # a tuple of names; NULL without tags
     uint64_t since
     PyObject *group  # bytes; NULL if the key decides
 
 
-cdef inline int check_item(int64_t weight, object seen, Write *write) except -1:
+cdef inline int check_weight(int64_t weight) except -1:
     if not 0 <= weight <= MAX_WEIGHT:
         raise OverflowError(f"a weight must be from 0 to 2**62, not {weight!r}")
-    write.has_seen = seen is not None
-    if seen is not None:
-        write.invalidation, write.stamp = seen
     return 0
 
 
@@ -57,17 +50,16 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     cdef Map *map = &core.map
     cdef Entries *entries = &map.entries
     cdef Entry *entry
-    cdef Origin *origin
     cdef TagList *held = NULL
     cdef PyObject *old_key
     cdef double fresh_until, due
     cdef uint32_t index, group
     cdef int outcome = 0, cause
-    cdef bint is_outdated = False, was_outdated = False, is_there
+    cdef uint64_t trust = present_trust(map) if under is None else under.trust
+    cdef bint was_outdated = False, is_there
     if not has_room(gone):
         raise MemoryError
     index = find(map, write.key, write.hash)
-    check_slot(&map.stamps, write.slot)
     if under is not None and under.broken:
         return refused(map, index, write, CHANGED)
     if write.mode != ANY:
@@ -77,13 +69,6 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
                 return CHANGED
         elif is_there:
             return PRESENT
-    if write.has_seen and map.stamps.given:
-        is_outdated = load_word(&map.stamps.table[write.slot]) != write.stamp or is_committing(&map.stamps, write.slot)
-        if is_outdated and map.stamps.written:
-            if under is None and is_live(map, index, write.now):
-                remove_entry(map, index, REPLACED, write.now, gone)
-                invalidate(&map.stamps, write.slot)
-            return refused(map, index, write, OUTDATED)
     if unlikely(write.tags is not NULL):
         if write.mode == SAME:
             # The entry keeps its tags.
@@ -102,29 +87,20 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         # An expired entry leaves as EXPIRED, but what later look-ups miss is the refused value.
         outcome = refused(map, 0, write, TOO_HEAVY)
     else:
-        if not index or due > fresh_until or core.weighs or map.stamps.given or write.tags is not NULL:
+        if not index or due > fresh_until or core.weighs or map.trust.word is not NULL or write.tags is not NULL:
             reserve(map, index, due > fresh_until, write.weight if core.weighs else 0, write.tags is not NULL)
         if unlikely(write.tags is not NULL):
             held = new_list(map, <tuple>write.tags)
-            # Check again, after the stamps of the tags were read: another process may have dropped one in between.
-            if not check_tags(map, <tuple>write.tags, write.since if under is None else under.since):
-                release_list(map, held)
-                return refused(map, index, write, OUTDATED if under is None else CHANGED)
     # From here on, nothing can fail.
-    if index and unlikely(at(entries, index).flags & (HAS_TAGS | HAS_ORIGIN)) and map.curve is not NULL:
+    if index and unlikely(at(entries, index).flags & (HAS_TAGS | HAS_TRUST)) and map.curve is not NULL:
         # Before this write invalidates the entry.
         entry = at(entries, index)
         was_outdated = entry.fresh_until > write.now and not is_current(map, index, entry)
     if watches is not None:
-        if is_outdated:
-            break_watches(watches, under)
-        else:
+        if under is None or is_trusted(map, trust):
             outcome |= complete_watches(watches, <object>write.value, under)
-    if not write.has_seen and map.stamps.given:
-        write.invalidation = write.stamp = invalidate(&map.stamps, write.slot)
-        if not map.stamps.written:
-            write.invalidation = load_word(&map.stamps.invalidations[write.slot])
-            write.stamp = load_word(&map.stamps.table[write.slot])
+        else:
+            break_watches(watches, under)
     if outcome & TOO_HEAVY:
         return outcome
     Py_INCREF(write.value)
@@ -159,10 +135,9 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     note_tracked(entries, index, entry)
     if unlikely(held is not NULL or entry.flags & HAS_TAGS) and write.mode != SAME:
         set_list(map, entries, index, entry, held)
-    if map.stamps.given:
-        origin = origin_of(entries, index)
-        origin.invalidation, origin.stamp, origin.slot = write.invalidation, write.stamp, write.slot
-        entry.flags |= HAS_ORIGIN
+    if map.trust.word is not NULL:
+        trust_of(entries, index)[0] = trust
+        entry.flags |= HAS_TRUST
     if core.weighs:
         set_weight(map, index, write.weight)
     outcome |= STORED | file(map, index, entry, fresh_until, due, write.now)
@@ -186,14 +161,12 @@ cdef int give_ttl(CompiledCore core, uint32_t index, double ttl, double now) exc
     due = fresh_until if due == INFINITY else fresh_until + (due - entry.fresh_until)
     if due > fresh_until:
         reserve(map, index, True, 0, False)
-    if not restamp(map, index):
-        return 0
     return STORED | file(map, index, entry, fresh_until, due, now) | lateness(map, now)
 
 
 cdef object remove(
-    CompiledCore core, object key, Py_hash_t hash, object default, double now, int only, int cause, Py_ssize_t slot,
-    list watches, Gone *gone,
+    CompiledCore core, object key, Py_hash_t hash, object default, double now, int only, int cause, list watches,
+    Gone *gone,
 ):
     """Do the step of ``delete``. Exceptions are raised before the first change.
 
@@ -203,7 +176,6 @@ cdef object remove(
     cdef Map *map = &core.map
     cdef uint32_t index = find(map, <PyObject *>key, hash)
     cdef bint is_there
-    check_slot(&map.stamps, slot)
     if index and core.clock is None:
         now = now_for(at(&map.entries, index))
     is_there = is_live(map, index, now)
@@ -215,7 +187,6 @@ cdef object remove(
     if only != DEAD and cause != EVICTED:
         if not index:
             on_delete(map, hash)
-        invalidate(&map.stamps, slot)
         if watches is not None:
             break_watches(watches, None)
     return value

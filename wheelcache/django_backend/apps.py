@@ -34,7 +34,6 @@ class WheelCacheConfig(AppConfig):
     def ready(self) -> None:
         checks.register(_check("check_settings"), checks.Tags.caches)
         checks.register(_check("check_shared_state"), checks.Tags.caches, deploy=True)
-        checks.register(_check("check_table"), checks.Tags.database)
         for alias in settings.CACHES.values():
             _import_backend(alias["BACKEND"])
 

@@ -22,12 +22,10 @@ from wheelcache.cache import Cache
 from wheelcache.codec import NOT_DECODED
 from wheelcache.core.access import NO_TAGS, Serialized, is_printable
 from wheelcache.core.contract import HIDDEN, MISSING
-from wheelcache.django_backend.database_bus import inserted
 from wheelcache.django_backend.direct_access import follow_setting
 from wheelcache.django_backend.page_views import page_views
 from wheelcache.django_backend.redis_calls import RedisCalls, check_xx
 from wheelcache.django_backend.request_context import (
-    HEADERS,
     act_for_request,
     headers_held_for,
     headers_of,
@@ -62,11 +60,8 @@ def _for_tasks(name: str) -> Callable[..., Any]:
     @wraps(getattr(BaseCache, name, BackendAccess.delete_tags))
     async def call(self: WheelCache, *args: Any, **kwargs: Any) -> Any:
         if self._memory is not None:
-            found = getattr(self, name)(*args, **kwargs)
-        else:
-            found = await drive_async(getattr(self, f"_{name}")(*args, **kwargs))
-        await inserted()
-        return found
+            return getattr(self, name)(*args, **kwargs)
+        return await drive_async(getattr(self, f"_{name}")(*args, **kwargs))
 
     call.__name__ = f"a{name}"
     return call
@@ -175,7 +170,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         # Django warns of longer keys. They are stored under another name, so that each call reaches the warning.
         self._max_key_length = MEMCACHE_MAX_KEY_LENGTH
         self._culls = self.store.cull_frequency is not None
-        self._sets_at_once = self._plain is not None and not (
+        self._sets_at_once = self._memory is not None and not (
             self._culls or self._fill_waits or self._in_transaction is not None
         )
         super().__init__(params)
@@ -341,7 +336,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             and (
                 (self._sets_at_once and not page_tags.are_used)
                 or (
-                    (layer := self._layer(key)) is self._plain
+                    (layer := self._layer(key)) is self._memory
                     and not (self._culls or is_of_page(key) or (self._fill_graces and self._fill_grace(key)))
                 )
             )
@@ -396,31 +391,9 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             since = began or missed_at
         if nx:
             return layer.add(cache_key, value, ttl, tags)
-        if not self._notes_misses and is_of_page(key) and not options.expires_now(ttl):
-            if key.startswith(HEADERS) and self._is_kept_list(cache_key, value, ttl, grace):
-                return True
-            self._fill_page(layer, key, cache_key, version)
         if not self._fill_waits or layer is not self._shared:
             return layer.set(cache_key, value, ttl, tags, since, grace)
         return self._set_held(key, cache_key, version, partial(layer.set, cache_key, value, ttl, tags, since, grace))
-
-    # Django stores the list of headers with every page, and looks up no page whose list it has missed. If these sets
-    # were writes in a coherent cache, each would end the pages of the other workers, and theirs would end these.
-
-    def _is_kept_list(self, cache_key: Any, value: Any, ttl: Any, grace: float) -> bool:
-        """Return whether the cache has the same list of headers, which then gets the new TTL."""
-        self._misses.lead(cache_key)
-        return self._cache.engine.renew(cache_key, self._encode(value), ttl, grace)
-
-    def _fill_page(self, layer: Any, key: str, cache_key: Any, version: int | None) -> None:
-        """Let the set of a page, or of a list of headers that the cache does not have, be a fill. A list that has
-        changed is a write, from which the other workers learn it."""
-        if key.startswith(HEADERS) and cache_key in self._cache:
-            return
-        headers = headers_of(key)
-        self._misses.fill(cache_key, None if headers is None else self._key(headers, version))
-        if layer is not self._shared:
-            layer.missed(cache_key)
 
     def _set_held(self, key: Any, cache_key: Any, version: int | None, store: Callable[[], Any]) -> StepsTo[Any]:
         """Store a value after the list of headers that was held back for it, or hold it back if it is such a list."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
 from stat import S_ISDIR
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -12,7 +11,6 @@ from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
 from django.shortcuts import resolve_url
 from django.urls import NoReverseMatch, is_valid_path, reverse
 
@@ -20,7 +18,6 @@ from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, REPORT
 from wheelcache.django_backend import shared_state
 from wheelcache.django_backend.aliases import wheel_caches
 from wheelcache.django_backend.csrf_tokens import record_tokens
-from wheelcache.django_backend.database_bus import TABLE, written_alias
 from wheelcache.django_backend.host import HostCache
 from wheelcache.django_backend.pages import COMPANION
 from wheelcache.django_backend.site_settings import GUARD, dashboard_guard
@@ -120,73 +117,18 @@ def check_misplaced_options(app_configs: Any, **kwargs: Any) -> list[CheckMessag
     ]
 
 
-def check_coherence(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+def check_reports(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Report a TieredCache that is not notified of writes: its copies may be as old as ``L1_TIMEOUT``."""
     return [
         checks.Warning(
             f"The TieredCache {alias!r} is not notified of writes by other processes: it may return values that were "
             f"overwritten up to {settings.CACHES[alias]['OPTIONS'].get('L1_TIMEOUT', L1_TIMEOUT):g} seconds ago.",
-            hint="Set 'COHERENCE': 'host' in its OPTIONS if all writers are on this machine, or use Redis or Valkey "
-            "without replicas as L2, or silence this check if L1_TIMEOUT is short enough.",
+            hint="Use a HostCache if all writers are on this machine, or Redis or Valkey without replicas as L2, or "
+            "silence this check if L1_TIMEOUT is short enough.",
             id="wheelcache.W003",
         )
         for alias, cache in wheel_caches()
         if isinstance(cache, TieredCache) and not cache.store.is_notified
-    ]
-
-
-def _caches_on_database() -> Iterator[tuple[str, set[str]]]:
-    """Iterate over the aliases of the caches with ``COHERENCE = "database"``, with those of their databases."""
-    for alias, _ in wheel_caches():
-        given = settings.CACHES[alias].get("OPTIONS", {})
-        if given.get("COHERENCE") == "database":
-            written = written_alias()
-            yield alias, {written, given.get("POLLED_DATABASE") or written}
-
-
-def check_databases(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report databases that cannot be the bus of a cache with ``COHERENCE = "database"``."""
-    return [
-        checks.Error(
-            f"The cache {alias!r} has 'COHERENCE': 'database', but {name!r} is no PostgreSQL of DATABASES.",
-            hint="Use PostgreSQL 13 or newer, or another COHERENCE.",
-            id="wheelcache.E004",
-        )
-        for alias, names in _caches_on_database()
-        for name in sorted(names)
-        if name not in connections.settings or connections[name].vendor != "postgresql"
-    ]
-
-
-def check_table(app_configs: Any, databases: Iterable[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """Report a missing table, without which a cache with ``COHERENCE = "database"`` returns no values.
-
-    A warning, since an error would stop the command that creates the table.
-    """
-    return [
-        checks.Warning(
-            f"The database {name!r} has no table {TABLE}: the cache {alias!r} returns no values.",
-            hint="Run 'manage.py migrate' with PostgreSQL 13 or newer.",
-            id="wheelcache.W008",
-        )
-        for alias, names in _caches_on_database()
-        for name in sorted(names & set(databases or ()))
-        if connections[name].vendor == "postgresql" and TABLE not in connections[name].introspection.table_names()
-    ]
-
-
-def check_late_state(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report sessions and counters in caches whose other machines see a write a tenth of a second later."""
-    on_database = dict(_caches_on_database())
-    return [
-        checks.Error(
-            f"{use.user} the cache {use.alias!r}, whose values another machine may have changed up to 2 s ago "
-            "('COHERENCE': 'database'): changes are lost, and limits are exceeded.",
-            hint=f"Use {shared_state.AT_ONCE}.",
-            id="wheelcache.E005",
-        )
-        for use in shared_state.uses()
-        if use.alias in on_database and not use.may_be_late
     ]
 
 
@@ -314,10 +256,8 @@ CHECKS: Final = (
     check_locations,
     check_host_folders,
     check_misplaced_options,
-    check_coherence,
+    check_reports,
     check_unnamed,
-    check_databases,
-    check_late_state,
     check_dashboard_guard,
     check_login_url,
     check_companion,
@@ -327,8 +267,7 @@ CHECKS: Final = (
     check_policy,
     check_transactions,
 )
-"""The checks that every ``check`` runs; ``check_shared_state`` runs with ``--deploy``, and ``check_table`` with
-``--database``, as ``migrate`` does."""
+"""The checks that every ``check`` runs; ``check_shared_state`` runs with ``--deploy``."""
 
 
 def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:

@@ -38,7 +38,7 @@ class HostStore(Store):
         self._identity = identity
         self.find_folder = partial(_folder, location, identity)
         self._max_size = checked["max_size"]
-        super().__init__(name, checked, None)
+        super().__init__(name, checked)
         self.keeps_atoms = False
 
     def _make_cache(self, arguments: dict[str, Any]) -> Cache:

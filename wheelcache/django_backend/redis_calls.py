@@ -18,7 +18,6 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.core.access import NO_TAGS
-from wheelcache.django_backend.database_bus import inserted
 from wheelcache.glob_pattern import escaped, matcher
 from wheelcache.keys import matching, text_of
 from wheelcache.leases.locks import Lock
@@ -50,9 +49,6 @@ class RedisCalls:
 
     Patterns are Redis's globs: see ``glob_pattern``. Scans read the keys in batches, between which other threads and
     tasks run. ``itersize`` is accepted for compatibility, and has no effect.
-
-    With COHERENCE, a process knows only the keys of its own entries. ``keys`` and ``iter_keys`` return those, and
-    ``delete_pattern`` clears the whole cache in all processes.
     """
 
     if TYPE_CHECKING:
@@ -178,7 +174,6 @@ class RedisCalls:
                 await asyncio.sleep(0)
         else:
             count = await drive_async(self._delete_pattern(pattern, version, prefix, itersize))
-        await inserted()
         return count
 
     def _key_batches(self, search: str, itersize: int | None, version: int | None) -> Iterator[list[str]]:
@@ -225,9 +220,9 @@ class RedisCalls:
     ) -> Lock:
         """Return a lock, for ``with`` and ``async with``: see ``Lock``.
 
-        With COHERENCE it excludes the processes of this machine, otherwise the threads and tasks of this process: see
-        its attribute ``scope``. While it is held, ``has_key`` returns True for its name. It is not an entry, so it is
-        not evicted, and neither ``delete`` nor ``clear`` releases it.
+        In a ``HostCache`` it excludes the processes of this machine, otherwise the threads and tasks of this process:
+        see its attribute ``scope``. While it is held, ``has_key`` returns True for its name. It is not an entry, so it
+        is not evicted, and neither ``delete`` nor ``clear`` releases it.
         """
         name = str(self._key(key, version))
         return Lock(self.store.locks, name, timeout, sleep, blocking, blocking_timeout, thread_local)

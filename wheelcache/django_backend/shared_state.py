@@ -1,8 +1,6 @@
 """Finds uses of a cache that need a store shared by all workers: sessions, rate limits, and many packages of others.
 
 Each process has its own entries of a ``WheelCache``. The workers of a machine share those of a ``HostCache``.
-``COHERENCE`` notifies the processes of a machine that an entry has changed, but does not pass on the new value. That is
-enough if the value is also stored elsewhere, as the sessions of ``cached_db`` are in the database.
 
 Some packages refuse ``LocMemCache``, by its class or its path, and do not know this package's caches. ``PACKAGES`` has
 those that use Django's cache. Others, such as celery-once and django-cacheops, have a connection to Redis of their own.
@@ -28,7 +26,6 @@ CACHED_DB: Final = "django.contrib.sessions.backends.cached_db"
 AXES_CACHE_HANDLER: Final = "axes.handlers.cache.AxesCacheHandler"
 
 SHARED: Final = "the alias of a TieredCache over Redis, Valkey or memcached, or of one of these itself"
-AT_ONCE: Final = "SESSION_ENGINE 'django.contrib.sessions.backends.db', or a cache without copies for this purpose"
 HERE: Final = "Make this cache a HostCache, if all workers are on this machine; or"
 
 
@@ -40,16 +37,12 @@ class Use:
         user: the subject and the verb of a sentence about the use.
         loss: the consequence if the workers do not share the entries.
         hint: the remedy.
-        coherence_is_enough: whether the values are also stored elsewhere.
-        may_be_late: whether a worker may also use a value up to two seconds after another machine has changed it.
     """
 
     user: str
     alias: str
     loss: str
     hint: str
-    coherence_is_enough: bool = False
-    may_be_late: bool = False
 
     def is_right(self) -> bool:
         """Return whether there is nothing to report: the cache is suitable, belongs to another package, or does not
@@ -57,12 +50,10 @@ class Use:
         if self.alias not in settings.CACHES:
             return True
         cache = caches[self.alias]
-        if not isinstance(cache, WheelCache) or isinstance(cache, HostCache):
-            return True
         if isinstance(cache, TieredCache):
-            second_level = caches[settings.CACHES[self.alias]["OPTIONS"]["L2"]]
-            return isinstance(second_level, HostCache) or not isinstance(second_level, WheelCache | LocMemCache)
-        return self.coherence_is_enough and cache.store.cache.engine.reports_writes
+            cache = caches[settings.CACHES[self.alias]["OPTIONS"]["L2"]]
+            return isinstance(cache, HostCache) or not isinstance(cache, WheelCache | LocMemCache)
+        return isinstance(cache, HostCache) or not isinstance(cache, WheelCache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +62,7 @@ class Package:
 
     Attributes:
         apps: its names in INSTALLED_APPS.
-        user, loss, coherence_is_enough: as for ``Use``.
+        user, loss: as for ``Use``.
         setting: the setting that has the alias of its cache; a key follows if the setting is a dict. Empty if it always
             uses the cache "default".
         default: the alias without the setting; None if it then uses no cache.
@@ -85,7 +76,6 @@ class Package:
     loss: str
     setting: tuple[str, ...] = ()
     default: str | None = "default"
-    coherence_is_enough: bool = False
     falls_back: bool = False
     is_used: Callable[[], Any] = lambda: True
     needs_no_app: bool = False
@@ -98,10 +88,7 @@ class Package:
         if self.falls_back and alias not in settings.CACHES:
             alias = "default"
         if alias is not None:
-            yield Use(
-                *(self.user, alias, self.loss, self._hint(), self.coherence_is_enough),
-                may_be_late=self.coherence_is_enough,
-            )
+            yield Use(self.user, alias, self.loss, self._hint())
 
     def _hint(self) -> str:
         name = "".join([*self.setting[:1], *(f"[{key!r}]" for key in self.setting[1:])])
@@ -156,7 +143,6 @@ PACKAGES: Final = (
         OLD_VALUES,
         ("CONSTANCE_DATABASE_CACHE_BACKEND",),
         default=None,
-        coherence_is_enough=True,
         is_used=lambda: _setting("CONSTANCE_BACKEND", default="").startswith("constance.backends.database"),
     ),
     Package(
@@ -164,14 +150,12 @@ PACKAGES: Final = (
         "django-waffle keeps its flags in",
         OLD_VALUES,
         ("WAFFLE_CACHE_NAME",),
-        coherence_is_enough=True,
     ),
     Package(
         ("cachalot",),
         "django-cachalot keeps the results of queries in",
         OLD_VALUES,
         ("CACHALOT_CACHE",),
-        coherence_is_enough=True,
         is_used=lambda: _setting("CACHALOT_ENABLED", default=True),
     ),
     Package(
@@ -180,14 +164,12 @@ PACKAGES: Final = (
         OLD_VALUES,
         ("SOLO_CACHE",),
         default=None,
-        coherence_is_enough=True,
     ),
     Package(
         ("dynamic_preferences",),
         "django-dynamic-preferences keeps its values in",
         OLD_VALUES,
         ("DYNAMIC_PREFERENCES", "CACHE_NAME"),
-        coherence_is_enough=True,
         is_used=lambda: _setting("DYNAMIC_PREFERENCES", "ENABLE_CACHE", default=True),
     ),
     Package(
@@ -196,7 +178,6 @@ PACKAGES: Final = (
         OLD_VALUES,
         ("EXTRA_SETTINGS_CACHE_NAME",),
         default="extra_settings",
-        coherence_is_enough=True,
         falls_back=True,
     ),
     Package(
@@ -204,7 +185,6 @@ PACKAGES: Final = (
         "sorl-thumbnail keeps its references in",
         "the other workers refer to thumbnails that were deleted",
         ("THUMBNAIL_CACHE",),
-        coherence_is_enough=True,
         falls_back=True,
         is_used=lambda: "cached_db" in _setting("THUMBNAIL_KVSTORE", default="cached_db"),
     ),
@@ -267,7 +247,6 @@ def uses() -> Iterator[Use]:
             sessions,
             "a worker continues with an old session, and changes to it by other workers are lost",
             f"{HERE} set SESSION_CACHE_ALIAS to {SHARED}.",
-            coherence_is_enough=True,
         )
     for package in PACKAGES:
         yield from package.uses()

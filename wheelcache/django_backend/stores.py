@@ -6,6 +6,7 @@ microseconds: the options are checked once, when the store is made.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -19,11 +20,8 @@ from wheelcache import options
 from wheelcache.backend_access import ByPrefix
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, is_bare, is_immutable
-from wheelcache.coherence.notices import Bus
-from wheelcache.coherence.shared_stamps import SharedStamps, Stamps
 from wheelcache.core.contract import GroupRule
 from wheelcache.django_backend.connections import follow, open_transactions
-from wheelcache.django_backend.database_bus import stamps_on_database
 from wheelcache.django_backend.site_settings import cache_in_words, figures_directory, use_release
 from wheelcache.errors import FileUnusable
 from wheelcache.layers.followed_cache import FollowedCache
@@ -52,7 +50,7 @@ class Store:
         fill_waits, fill_graces: see ``BackendAccess``.
         keeps_atoms: whether immutable values are stored as they are.
         settings: the options, for operators.
-        locks: the locks, of the machine with COHERENCE and otherwise of this process.
+        locks: the locks of the entries.
         followed: the cache under the overlays of transactions, with TRANSACTIONS.
         cull_frequency: None to evict one by one; 0 to empty a full cache; n to drop 1/n of it.
     """
@@ -64,12 +62,12 @@ class Store:
 
     options: ClassVar[Options] = OPTIONS
 
-    def __init__(self, name: str, checked: Mapping[str, Any], stamps: Stamps | None) -> None:
+    def __init__(self, name: str, checked: Mapping[str, Any], trust: array[int] | None = None) -> None:
         self.settings = self.options.settings(checked)
         self.max_entries: int | None = checked["max_entries"]
         self.cull_frequency: int | None = checked.get("cull_frequency")
         self.fill_waits: ByPrefix = checked["fill_wait"]
-        self.fill_graces: ByPrefix = checked["fill_grace"]
+        self.fill_graces: ByPrefix = checked.get("fill_grace", ())
         self.codec = self._make_codec(checked["serializer"])
         self.keeps_atoms = checked["serializer"] in ("pickle", "reference")
         if checked.get("max_weight") is not None and checked["serializer"] == "reference":
@@ -77,13 +75,13 @@ class Store:
                 f"MAX_BYTES must be None with SERIALIZER 'reference', not {options.shown(checked['max_weight'])}: "
                 "the size of an object that is kept by reference is not known"
             )
-        arguments = self.options.for_engine(checked) | {"name": name, "stamps": stamps}
+        arguments = self.options.for_engine(checked) | {"name": name, "trust": trust}
         if arguments["figures_dir"] is OF_THE_SITE:
             arguments["figures_dir"] = figures_directory()
         use_release()
         with self.options.in_errors():
             self.cache = self._make_cache(arguments)
-        self.followed = self._followed(checked, None if stamps is None else stamps.bus)
+        self.followed = self._followed(checked)
         self.locks = self._make_locks(name, checked)
         self._prefixes: tuple[str, ...] = ()
         # A key of another form, such as one of KEY_FUNCTION, is in no group: it may have the secret key of a session
@@ -97,8 +95,7 @@ class Store:
         return codec_of(serializer)
 
     def _make_locks(self, name: str, checked: Mapping[str, Any]) -> MachineLocks | ProcessLocks:
-        is_shared = checked["coherence"] is not None
-        return MachineLocks(f"django {name}") if is_shared else ProcessLocks(self.cache.engine.now)
+        return ProcessLocks(self.cache.engine.now)
 
     def group_keys(self, prefix: str) -> None:
         """Distinguish groups of the keys that begin with ``prefix``."""
@@ -107,7 +104,7 @@ class Store:
             self._prefixes = prefixes = (*prefixes, prefix)
             self.cache.engine.group_by([each._replace(prefix=p + each.prefix) for p in prefixes for each in GROUPS])
 
-    def _followed(self, checked: Mapping[str, Any], bus: Bus | None) -> FollowedCache | None:
+    def _followed(self, checked: Mapping[str, Any]) -> FollowedCache | None:
         databases = checked["transactions"]
         if not databases:
             return None
@@ -125,8 +122,7 @@ class Store:
             partial(open_transactions, followed),
             self.max_entries,
             checked.get("max_weight", checked.get("max_size")),
-            bus,
-            outlives_process=self.cache.engine.reports_writes or "l2" in checked or "max_size" in checked,
+            outlives_process="l2" in checked or "max_size" in checked,
             has_store="l2" in checked,
         )
 
@@ -137,16 +133,7 @@ def make_store(location: str, checked: Mapping[str, Any]) -> Store:
     Raises:
         TypeError, ValueError, FileUnusable: if an option is wrong. The message names it.
     """
-    return Store(location or "default", checked, shared_stamps(location, checked))
-
-
-def shared_stamps(location: str, checked: Mapping[str, Any]) -> Stamps | None:
-    """Return the stamps that the processes of this machine share for a LOCATION; None without COHERENCE."""
-    if checked["coherence"] is None:
-        return None
-    if checked["coherence"] == "host":
-        return SharedStamps(f"django {location}")
-    return stamps_on_database(location, checked["polled_database"])
+    return Store(location or "default", checked)
 
 
 @contextmanager

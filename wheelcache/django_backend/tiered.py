@@ -19,7 +19,6 @@ from wheelcache.backend_access import NOTHING, checked_tags
 from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.django_backend.database_bus import inserted
 from wheelcache.django_backend.redis_calls import Awaited, selection
 from wheelcache.django_backend.request_context import held_back_of
 from wheelcache.django_backend.second_level import (
@@ -32,7 +31,7 @@ from wheelcache.django_backend.second_level import (
     take_final_keys,
 )
 from wheelcache.django_backend.site_settings import cache_in_words
-from wheelcache.django_backend.stores import Store, shared_stamps, store_for
+from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.keys import text_of
 from wheelcache.layers.near_copies import NearCopies, name_of
 from wheelcache.loading.steps import Call, PerDriver, Steps, StepsTo, drive, drive_async, result, run, run_async, twins
@@ -62,8 +61,8 @@ class TieredStore(Store):
     def __init__(self, location: str, checked: Mapping[str, Any], l2: BaseCache, name: str) -> None:
         # The prefix covers all versions. Another key function may use it in an unknown way.
         prefix = f"{l2.key_prefix}:" if l2.key_func is default_key_func else ""
-        invalidations = Invalidations(l2, prefix, shared_stamps(location, checked))
-        super().__init__(location or name, checked, invalidations.stamps)
+        invalidations = Invalidations(l2, prefix)
+        super().__init__(location or name, checked, invalidations.trust)
         self.level = invalidations.near_cache(self.cache, checked)
         self.is_notified = invalidations.is_notified
         # Empty if the key function hides the caller's key: then every key may be that of a token.
@@ -124,8 +123,6 @@ class TieredCache(WheelCache):
         if not any(name in params for name in ("TIMEOUT", "timeout")):
             self.default_timeout = l2.default_timeout
         self.key_prefix, self.version, self.key_func = l2.key_prefix, l2.version, self._l2_keys
-        # The look-up in the copies is not the last one.
-        self._notes_misses = True
         self._reported = (self.key_prefix, self.key_func)
 
     def _find_store(self, location: str, params: dict[str, Any]) -> TieredStore:
@@ -184,12 +181,12 @@ class TieredCache(WheelCache):
     def _of_copy(self, made: str) -> Any:
         return made if self._keeps and is_printable(made, MEMCACHE_MAX_KEY_LENGTH) else (made,)
 
-    # These have no ``grace`` of a call: FILL_GRACE keeps old values in the copies only.
+    # These have no ``grace`` of a call.
     def get_or_set(  # type: ignore[override]
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
-        ``default``. With FILL_GRACE, a parameter named ``previous`` receives the old copy, which KEEP stores again."""
+        ``default``."""
         tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
         found = self._find_at_once(key, version)
         return run(self._compute(key, default, ttl, version, tags)) if found is MISSING else found
@@ -200,10 +197,7 @@ class TieredCache(WheelCache):
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
         tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
         found = self._find_at_once(key, version)
-        if found is MISSING:
-            found = await run_async(self._compute(key, default, ttl, version, tags))
-            await inserted()
-        return found
+        return await run_async(self._compute(key, default, ttl, version, tags)) if found is MISSING else found
 
     def _find_at_once(self, key: Any, version: int | None) -> Any:
         """Return the value of the copy of ``key``, unless a transaction may have another one; otherwise MISSING."""
@@ -221,9 +215,7 @@ class TieredCache(WheelCache):
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         steps = self._compute(key, default, self._lifetime(timeout), version, checked_tags(tags), is_missing=True)
-        found = await run_async(steps)
-        await inserted()
-        return found
+        return await run_async(steps)
 
     def _compute(
         self,
@@ -240,7 +232,6 @@ class TieredCache(WheelCache):
         is_computed = callable(default)
         return self._shared.compute(  # type: ignore[no-any-return]
             *(self._key(key, version), default if is_computed else lambda: default, ttl, tags),
-            self._fill_grace(key) if self._fill_graces else 0.0,
             is_computed=is_computed,
             is_missing=is_missing,
         )

@@ -11,7 +11,6 @@ from flask import Flask
 from wheelcache import options
 from wheelcache.backend_access import checked_tags
 from wheelcache.cache import Cache
-from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
 from wheelcache.flask_backend.app_contexts import figures_directory
@@ -68,10 +67,8 @@ class WheelCache(EngineBackend):
     ) -> None:
         positional = (threshold, default_timeout, ignore_delete_many_errors)
         checked = checked_options(OPTIONS, {**given, **dict(zip(POSITIONAL, positional, strict=True))})
-        shared = f"flask {given.get('name', '')} {checked['key_prefix']}"
-        stamps = None if checked["coherence"] is None else SharedStamps(shared)
         with OPTIONS.in_errors():
-            engine = Cache(**OPTIONS.for_engine(checked), stamps=stamps)
+            engine = Cache(**OPTIONS.for_engine(checked))
         self._use_engine(engine, checked, OPTIONS)
 
     def _use_engine(self, engine: Cache, checked: dict[str, Any], table: Options) -> None:
@@ -160,17 +157,9 @@ class WheelCache(EngineBackend):
         ttl = self._ttl(timeout)
         return Kept(self._encode(value), ttl) if begun.is_fill else Unstored(self._encode(value))
 
-    def version(self, key: str) -> str:
-        cache_key = self._cache_key(key)
-        seen = self._cache.engine.seen(cache_key)
-        # The stamp of a version's slot is the same in all processes. So they make the same keys of values, and the
-        # deletion of one value reaches the other processes. If a transaction has deleted it, it changes at the commit.
-        is_deleted = self._in_transaction is not None and self._in_transaction.find(cache_key) is not None
-        return super().version(key) if seen is None or is_deleted else f"{seen[0]:x}"
-
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
         ttl = self._version_ttl(key, self._ttl(timeout))
-        if self._cache.engine.reports_writes or (ttl is not None and ttl <= 0):
+        if ttl is not None and ttl <= 0:
             return
         cache_key = self._cache_key(key)
         left = self._cache.engine.seconds_left(cache_key)

@@ -120,7 +120,7 @@ class EngineBackend(BackendAccess, BaseCache):
         return self._cache
 
     def is_of_this_process(self) -> bool:
-        """Return whether each process has its own entries: ``coherence`` only notifies the others of writes."""
+        """Return whether each process has its own entries."""
         return True
 
     def _group_keys(self) -> None:
@@ -408,7 +408,7 @@ def followed_cache(cache: Cache, checked: Mapping[str, Any], *, has_store: bool 
         transaction_scope.open_transactions,
         checked["max_entries"],
         checked.get("max_weight", checked.get("max_size")),
-        outlives_process=has_store or cache.engine.reports_writes or "max_size" in checked,
+        outlives_process=has_store or "max_size" in checked,
         has_store=has_store,
     )
 

@@ -16,7 +16,6 @@ from flask import Flask
 from wheelcache import options
 from wheelcache.backend_access import checked_tags
 from wheelcache.cache import Cache
-from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING, Record
 from wheelcache.flask_backend.app_contexts import figures_directory
@@ -60,8 +59,8 @@ class TieredCache(EngineBackend):
 
     Args:
         l2: the second level, any cachelib cache.
-        given: the other options: see ``option_table.FLASK_TIERED``. Without ``coherence``, a Redis or Valkey behind
-            redis-py reports the writes of all clients. No other second level does, which is logged.
+        given: the other options: see ``option_table.FLASK_TIERED``. A Redis or Valkey behind redis-py reports the
+            writes of all clients. No other second level does, which is logged.
 
     Attributes:
         l2: the second level.
@@ -82,17 +81,16 @@ class TieredCache(EngineBackend):
         self._l2_prefix = prefix_of(l2)
         # The prefix is empty if it changes from call to call.
         self._prefix = prefix = self._l2_prefix if isinstance(self._l2_prefix, str) else ""
-        shared = f"flask tiered {given.get('name', '')} {prefix}"
-        invalidations = Invalidations(l2, prefix, None if checked["coherence"] is None else SharedStamps(shared))
+        invalidations = Invalidations(l2, prefix)
         with OPTIONS.in_errors():
-            engine = Cache(**OPTIONS.for_engine(checked), stamps=invalidations.stamps)
+            engine = Cache(**OPTIONS.for_engine(checked), trust=invalidations.trust)
         super().__init__(
             engine,
             default_timeout=(l2.default_timeout if checked["default_timeout"] is None else checked["default_timeout"]),
             # The caches of cachelib before version 0.16 have no such attribute.
             ignore_delete_many_errors=getattr(l2, "ignore_delete_many_errors", True),
             fill_waits=checked["fill_wait"],
-            fill_graces=checked["fill_grace"],
+            fill_graces=(),
             settings=OPTIONS.settings(
                 {name: value for name, value in checked.items() if name not in FOR_MAKING_L2}
                 | {"l2": type(l2).__name__}
@@ -103,8 +101,6 @@ class TieredCache(EngineBackend):
             # With another prefix, the fast path would find no key.
             self._look_up_in(engine)
         level = invalidations.near_cache(engine, checked)
-        # The look-up in the copies is not the last one.
-        self._notes_misses = True
         # None of its functions refers to the backend.
         tags = StoreTags(level, partial(with_prefix, self._l2_prefix))
         # Flask's calls are synchronous.
@@ -116,7 +112,7 @@ class TieredCache(EngineBackend):
         if not invalidations.is_notified:
             logger.warning(
                 "The cache %r is not notified of writes by other processes: its copies are up to %g s old. Use Redis "
-                "or Valkey without replicas, or coherence='host' if all processes are on this machine.",
+                "or Valkey without replicas, or HostCache if all processes are on this machine.",
                 engine.name,
                 checked["l1_timeout"],
             )
@@ -163,8 +159,7 @@ class TieredCache(EngineBackend):
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
 
         Of the threads of this process that miss the key together, one runs its loader, and the others get its value or
-        its exception. None is a value like any other. With ``fill_grace``, the others get the old copy, and so does a
-        parameter of ``loader`` named ``previous``. KEEP stores that copy again.
+        its exception. None is a value like any other.
         """
         tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
         if self._in_transaction is not None and self.is_in_transaction():
@@ -172,13 +167,12 @@ class TieredCache(EngineBackend):
         found = self._get_at_once(key)
         if found is not MISSING:
             return found  # type: ignore[no-any-return]
-        grace = self._fill_grace(key)
-        return run(self._shared.compute(self._cache_key(key), loader, ttl, tags, grace))  # type: ignore[no-any-return]
+        return run(self._shared.compute(self._cache_key(key), loader, ttl, tags))  # type: ignore[no-any-return]
 
     def request_shared(self, key: str, load: Callable[[], Any], begun: Begun) -> LoadRequest:
         if not begun.is_fill:
             return super().request_shared(key, load, begun)
-        return self._shared.request_apart(self._cache_key(key), load, begun.write, self._fill_grace(key))
+        return self._shared.request_apart(self._cache_key(key), load, begun.write)
 
     def keep(self, key: str, value: Any, timeout: Timeout, begun: Begun) -> None:
         if self.is_in_transaction():
@@ -187,7 +181,8 @@ class TieredCache(EngineBackend):
             self._shared.keep(begun.write, self._cache_key(key), value, self._ttl(timeout), is_fill=begun.is_fill)
 
     def previous(self, key: str) -> Record | None:
-        return self._shared.previous(self._cache_key(key))  # type: ignore[no-any-return]
+        """Return None: another process may have deleted the value of an old copy."""
+        return None
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
         ttl = self._version_ttl(key, self._ttl(timeout))

@@ -53,8 +53,6 @@ from wheelcache.core.contract import (
     Record,
     RemovalCause,
     Removals,
-    Seen,
-    TagName,
     Times,
 )
 from wheelcache.host_cache import statements as sql
@@ -90,7 +88,7 @@ JANITOR: Final = "\0janitor"
 class HostWatch:
     """A watch on the writes of a key by all processes: see ``Watch``."""
 
-    __slots__ = ("_core", "inner", "key", "moment", "seen", "since", "value")
+    __slots__ = ("_core", "inner", "key", "moment", "since", "trust", "value")
 
     def __init__(self, core: HostCore, key: Any, inner: Any) -> None:
         self.key = key
@@ -98,7 +96,7 @@ class HostWatch:
         # The first use may create the file, which holds no value of an earlier computation.
         core.file.open()
         self.since = moment()
-        self.seen: Seen | None = None
+        self.trust = 0
         self.value = MISSING
         self._core = core
         self.moment = core.written_at(key)
@@ -131,6 +129,7 @@ class HostCore:
 
     entry_bytes = ROW_BYTES
     in_step = False
+    trust = 0
 
     def __init__(
         self,
@@ -160,7 +159,6 @@ class HostCore:
             max_jitter=0.0,
             interval=interval,
             clock=clock,
-            stamps=None,
             policy="lru",
         )
         self._jitter, self._max_jitter, self._interval = jitter, max_jitter, interval
@@ -175,7 +173,7 @@ class HostCore:
         )
         self.miss_cause, self.sample = local.miss_cause, local.sample
         self.group_by, self.group_name, self.groups = local.group_by, local.group_name, local.groups
-        self.use_clock, self.use_stamps = local.use_clock, local.use_stamps
+        self.use_clock = local.use_clock
         # Called with the name of a write, the moment of the write before it, and its own: for transactions.
         self.note: Callable[[Any, int, int], object] | None = None
         self._notes_uses = False
@@ -261,16 +259,14 @@ class HostCore:
         mode: int = ANY,
         expected: Any = MISSING,
         watch: Any = None,
-        slot: int = 0,
-        seen: Seen | None = None,
         removed: Removals | None = None,
-        tags: tuple[TagName, ...] = (),
+        tags: tuple[str, ...] = (),
         since: int = 0,
         group: str | None = None,
     ) -> int:
         name = key if type(key) is str and key.isascii() else name_of(key)
         stored = value if type(value) is Serialized else storable(value)
-        text = json.dumps([tag for tag, _ in tags]) if tags else None
+        text = json.dumps(tags) if tags else None
         size = ROW_BYTES + 2 * len(name) + (len(stored) if type(stored) in SIZED else 8) + len(text or "")
         now = self.now()
         if size > self._largest:
@@ -346,7 +342,6 @@ class HostCore:
         default: Any = None,
         only: int = ALL,
         cause: RemovalCause = RemovalCause.DELETED,
-        slot: int = 0,
         removed: Removals | None = None,
     ) -> Any:
         name, now = name_of(key), self.now()
@@ -413,17 +408,13 @@ class HostCore:
         # Counts the look-up.
         self._local.remove_value(key, value, was_hit=was_hit)
 
-    def drop_tag(self, name: str, slot: int = 0) -> int:
+    def drop_tag(self, name: str) -> int:
         self._local.drop_tag(name)
         self.file.transaction(lambda cursor: self.raise_drop(cursor, name), None)
         return 0
 
-    def sweep_tags(self) -> None:
-        """Do nothing: the janitor looks for dropped tags."""
-
-    def dropped_since(self, tags: tuple[TagName, ...], since: int) -> bool:
-        names = json.dumps([tag for tag, _ in tags])
-        return self.file.read(sql.ANY_DROPPED, (names, since)) is not None
+    def dropped_since(self, tags: tuple[str, ...], since: int) -> bool:
+        return self.file.read(sql.ANY_DROPPED, (json.dumps(tags), since)) is not None
 
     def evict(self, budget: int = BATCH, removed: Removals | None = None, *, size: int | None = None) -> bool:
         if size is None:
@@ -436,7 +427,7 @@ class HostCore:
         self._local.clear()
         if not invalidate:
             return 0
-        removed, before = len(self), self.epoch
+        removed, (before,) = len(self), self.file.read(sql.FILL_FLOOR) or (0,)
         self.file.clear()
         if self.note is not None:
             self.note("", before, self.epoch)
@@ -564,7 +555,7 @@ class HostCore:
         floor = self.file.read(f"{sql.FLOOR} UNION ALL {sql.FILL_FLOOR} ORDER BY 1 DESC LIMIT 1", (lane_of(name),))
         return floor is not None and floor[0] >= watch.since
 
-    def watch(self, key: Any, *, slot: int = 0, wants_value: bool = False) -> Any:
+    def watch(self, key: Any, *, wants_value: bool = False) -> Any:
         inner = self._local.watch(key, wants_value=wants_value)
         return inner if wants_value else HostWatch(self, key, inner)
 
@@ -617,7 +608,7 @@ class HostScan:
 
 
 def _record(key: Any, value: Any, fresh: float, gone: float, size: int, tags: str | None) -> Record:
-    return Record(key, in_memory(value), Times(fresh, gone, True), size, None, tuple(json.loads(tags)) if tags else ())
+    return Record(key, in_memory(value), Times(fresh, gone, True), size, tuple(json.loads(tags)) if tags else ())
 
 
 # Keys and values in the database.

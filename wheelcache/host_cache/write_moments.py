@@ -8,14 +8,14 @@ another process computes before the commit is then not stored. If the process is
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final
 
-from wheelcache.coherence.write_moments import APPLIED, WriteMoments
 from wheelcache.host_cache.host_core import HostCore, lane_of, name_of
 from wheelcache.host_cache.statements import DROPPED, FILL_FLOOR, FLOOR, LOWER_DROP, LOWER_FLOOR, MOMENT
 from wheelcache.keys import CALLERS, GROUP
 from wheelcache.machine_clock import moment
+from wheelcache.writing.write_moments import APPLIED, WriteMoments
 
 MARKED: Final = 10_000_000_000
 """Nanoseconds for which a commit is covered."""
@@ -83,14 +83,14 @@ class HostMoments(WriteMoments):
             lane = lane_of(key)
             yield lane, max((read(MOMENT, (key,)) or (0,))[0], (read(FLOOR, (lane,)) or (0,))[0])
 
-    def begin_commit(self, names: Iterable[Hashable] | None) -> Commit | None:  # type: ignore[override]
+    def begin_commit(self, names: Iterable[Hashable] | None) -> Callable[[], object] | None:
         """Let nobody store computed values of these keys and tags until the end of the commit."""
         found = list(names or ())
         if not found:
             return None
         commit = Commit(self._core, [*map(name_of, found)], [str(name) for name in found if _may_be_tag(name)])
         commit.begin()
-        return commit
+        return commit.end
 
 
 def _may_be_tag(name: Any) -> bool:

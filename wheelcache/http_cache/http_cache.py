@@ -8,7 +8,6 @@ from pathlib import Path
 
 from wheelcache import options
 from wheelcache.cache import Cache
-from wheelcache.coherence.tag_stamps import TagStamps
 from wheelcache.http_cache import asgi as asgi_driver
 from wheelcache.http_cache import wsgi as wsgi_driver
 from wheelcache.http_cache.blanks import Tokens
@@ -72,7 +71,7 @@ class HTTPCache:
             strangers can make such requests and must not empty the cache with them.
         cache_status: whether responses have a Cache-Status (RFC 9211), which gives the reason if a response is not
             stored; "short" to leave out this ``detail``.
-        coherence: with "host", a purge takes effect in all processes of this machine that have an HTTP cache of this
+        shared_purges: whether a purge takes effect in all processes of this machine that have an HTTP cache of this
             name.
         figures_dir: the directory in which the processes of a site publish their figures, as for ``Cache``.
         clock, wall_clock: return seconds: a steady clock, and the time since 1970.
@@ -102,7 +101,7 @@ class HTTPCache:
         authorized: bool = True,
         invalidate: bool = True,
         cache_status: bool | str = True,
-        coherence: str | None = None,
+        shared_purges: bool = False,
         figures_dir: Path | None = None,
         clock: Clock = SystemClock.steady,
         wall_clock: Clock = SystemClock.travelling_time,
@@ -140,7 +139,7 @@ class HTTPCache:
         )
         query_rules = QueryRules(ignore_query, sort=sort_query)
         self._query_rules = query_rules if ignore_query or sort_query else None
-        shared = options.coherence("coherence", coherence) is not None
+        shares_purges = options.flag("shared_purges", shared_purges)
         max_bytes = options.count("max_bytes", max_bytes)
         self.cache = Cache(
             name,
@@ -148,14 +147,14 @@ class HTTPCache:
             weigher=weigh,
             jitter=0.0,
             figures_dir=figures_dir,
-            stamps=TagStamps(f"pages {name}" if shared else None),
             clock=clock,
         )
         share = DEFAULT_SHARE if rehearse is None else options.share("rehearse", rehearse)
         rehearsal = Rehearsal(share, settings, policy.max_body, clock)
         figures = Figures(rehearsal.counts, settings.mode.change)
         marks = Marks()
-        stored = StoredPages(self.cache, max_bytes, marks, normalization, query_rules, figures)
+        shared = name if shares_purges else None
+        stored = StoredPages(self.cache, max_bytes, marks, normalization, query_rules, figures, shared)
         turns = self.cache.engine.keep_pages(
             figures, clock, purge=stored.purge_target, before_clear=partial(stored.purge, ALL)
         )
@@ -178,11 +177,11 @@ class HTTPCache:
 
         Args:
             soft: make the pages stale instead: visitors get them, during the rest of their lifetime, until a renewal
-                has replaced them. Other processes notice this within a second.
+                has replaced them.
 
         Returns:
             The number of removed or outdated pages, each variant counted, that this process has stored. With
-            ``coherence``, other processes may have removed others.
+            ``shared_purges``, other processes may have removed others.
 
         Raises:
             ValueError: if the URL has no host.
@@ -217,7 +216,8 @@ class HTTPCache:
         Raises:
             TypeError, ValueError: if a tag is not a string, or is empty.
         """
-        self.cache.delete_tags(*tags)
+        for tag in options.tags("tags", tags):
+            self.pages.storing.stored.purge(tag)
 
     def stats(self) -> PageStats:
         """Return the figures of the pages. ``cache.stats()`` returns the figures that any cache has."""

@@ -400,7 +400,6 @@ class Pages:
     def _use(self, page: Page, now: float) -> Use:
         use = page.freshness.use(page.age(now))
         if use is Use.FRESH and now >= page.sent_until:
-            page.is_outdated = page.is_outdated or self.storing.stored.is_outdated(page)
             page.prepare(now)
             self.figures.fold_if_many()
         return Use.WHILE_REVALIDATING if use is Use.FRESH and page.is_outdated else use

@@ -1,14 +1,15 @@
 """Finds, stores and removes pages, with their variants and tags.
 
 A purge drops a tag (see ``keys``), which turns all pages with this tag into misses in one step. The page of a run that
-began before the drop is refused by the core in the step that stores it. So a purge needs no record of its own, and is
-the same for this process and for the others.
+began before the drop is refused by the core in the step that stores it. Other processes carry out the same purge: see
+``shared_purges``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from math import ceil, inf
 from sys import getsizeof
@@ -18,12 +19,13 @@ from wheelcache.cache import Cache
 from wheelcache.core.contract import OUTDATED, STORED
 from wheelcache.errors import MissingKey
 from wheelcache.http_cache.figures import Figures
-from wheelcache.http_cache.keys import SOFT, host_tag, page_tags, parts_of_url, prefix_tag, url_tag
+from wheelcache.http_cache.keys import ALL, SOFT, host_tag, page_tags, parts_of_url, prefix_tag, url_tag
 from wheelcache.http_cache.marks import Marks
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.query import QueryRules
 from wheelcache.http_cache.reasons import Refusal, refusal
 from wheelcache.http_cache.request import Request
+from wheelcache.http_cache.shared_purges import SharedPurges
 from wheelcache.http_cache.variants import WEIGHT, Normalization, Variants
 from wheelcache.keys import INTERNAL, NO_VIEW
 from wheelcache.runtime.shared_objects import lazy_lock
@@ -51,6 +53,7 @@ class StoredPages:
         marks: the marks of pages that could not be stored.
         normalization: turns values of headers into parts of keys.
         query_rules: normalizes the queries of URLs, as those of requests.
+        shared: the name under which the processes of the machine share purges; None if they share none.
 
     Attributes:
         find: a function: ``find(key)`` returns the Page or the Variants with this key, or None.
@@ -68,8 +71,12 @@ class StoredPages:
         normalization: Normalization,
         query_rules: QueryRules,
         figures: Figures,
+        shared: str | None = None,
     ) -> None:
-        self.find: Callable[[str], Any] = cache.find
+        self._shared = None
+        if shared is not None:
+            self._shared = SharedPurges(f"pages {shared}", self._purge, partial(self._purge, ALL, False))
+        self.find: Callable[[str], Any] = cache.find if self._shared is None else self._find_shared
         self._misses, self._loads = cache.engine.misses(), cache.engine.loads()
         self.miss_cause, self.start_jobs = self._misses.cause, cache.engine.start_jobs
         self._cache = cache
@@ -80,6 +87,11 @@ class StoredPages:
         self._query_rules = query_rules
         self._figures = figures
         self._lock = lazy_lock()
+
+    def _find_shared(self, key: str) -> Any:
+        if self._shared is not None:
+            self._shared.catch_up()
+        return self._cache.find(key)
 
     def count_run(self, key: str, view: str, seconds: float | None, cause: int | None, *, has_failed: bool) -> None:
         """Count a run of the application that has ended, for its view.
@@ -97,10 +109,15 @@ class StoredPages:
 
     def put(self, request: Request, page: Page) -> Refusal | None:
         """Store a page that a run has made since ``page.since``. Return None if it was stored, otherwise the reason."""
+        if self._shared is not None:
+            self._shared.check()
         with self._lock.get():
             why = self._put(request, page)
             self._make_room()
-            return why
+        # After it was stored: a soft purge marks the pages that it finds.
+        if self._engine.dropped_since(tuple([SOFT + tag for tag in page.purge_tags]), page.since):
+            self._outdate(page)
+        return why
 
     def _put(self, request: Request, page: Page) -> Refusal | None:
         key, own = request.key, page_tags(request.host, request.path, request.query)
@@ -185,12 +202,17 @@ class StoredPages:
         self._cache.delete(key)
 
     def purge(self, tag: str, *, soft: bool = False) -> int:
-        """Remove the pages with one of the tags of ``keys``. Return the number of those that this process has stored.
+        """Remove the pages with a tag: one of ``keys``, or of the application. Return the number of those that this
+        process has stored.
 
         Args:
-            soft: make the pages stale instead. This takes effect immediately in this process, and within a second in
-                the others.
+            soft: make the pages stale instead.
         """
+        if self._shared is not None:
+            self._shared.announce(tag, soft=soft)
+        return self._purge(tag, soft)
+
+    def _purge(self, tag: str, soft: bool) -> int:
         if not soft:
             removed = self._engine.delete_tags([tag])
             self._engine.delete_tags([_of_variants(tag)])
@@ -198,19 +220,19 @@ class StoredPages:
         self._engine.delete_tags([SOFT + tag])
         outdated = [page for page in self._current_pages() if tag in page.purge_tags]
         for page in outdated:
-            # The next hit asks ``is_outdated``.
-            page.sent_until = -inf
+            self._outdate(page)
         return len(outdated)
+
+    def _outdate(self, page: Page) -> None:
+        page.is_outdated = True
+        # The next hit decides again.
+        page.sent_until = -inf
 
     def _current_pages(self) -> Iterator[Page]:
         for key in chain.from_iterable(self._engine.key_batches()):
             record = self._engine.peek(key)
             if record is not None and type(record.value) is Page:
                 yield record.value
-
-    def is_outdated(self, page: Page) -> bool:
-        """Return whether a soft purge by any process has made a page stale."""
-        return self._engine.dropped_since(tuple([SOFT + tag for tag in page.purge_tags]), page.since)
 
     def purge_url(self, url: str, *, soft: bool = False) -> int:
         """Purge the page at a URL with all its variants, for http and https: see ``purge``.
@@ -235,6 +257,8 @@ class StoredPages:
 
     def after_fork_in_child(self) -> None:
         self._lock.forget()
+        if self._shared is not None:
+            self._shared.after_fork_in_child()
 
 
 def _of_variants(tag: str) -> str:

@@ -7,12 +7,11 @@ from collections.abc import Callable
 
 from wheelcache import options
 from wheelcache.cache import Cache
-from wheelcache.coherence.notices import Bus, Notice, collected, merged
-from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.keys import CALLERS
 from wheelcache.loading.steps import drive
 from wheelcache.transactions.overlay import Overlay
 from wheelcache.transactions.transaction import OfThread, Transaction
+from wheelcache.writing.write_moments import WritesSince
 
 
 class FollowedCache:
@@ -22,7 +21,6 @@ class FollowedCache:
         cache: the entries, or the copies of entries of another cache.
         open_transactions: returns the open transactions of the running code that the cache follows, oldest first.
         max_entries, max_weight: the bounds of the cache.
-        bus: reports writes to other machines; None if there are none.
         outlives_process: whether the entries outlive this process.
         has_store: whether there is a store behind, which all machines share.
     """
@@ -33,7 +31,6 @@ class FollowedCache:
         open_transactions: Callable[[], list[Transaction]],
         max_entries: int | None,
         max_weight: int | None,
-        bus: Bus | None = None,
         *,
         outlives_process: bool,
         has_store: bool = False,
@@ -44,7 +41,6 @@ class FollowedCache:
         self.outlives_process = outlives_process
         self._engine = cache.engine
         self._moments = cache.engine.record_writes()
-        self._bus = bus
         self.has_store = has_store
         self._bounds = max_entries, max_weight
 
@@ -52,13 +48,13 @@ class FollowedCache:
         return Overlay(WritesSince(self._moments, since), self._engine.now, *self._bounds)
 
     def begin_commit(self, overlay: Overlay) -> None:
+        self._engine.open()
         changes, end_before = overlay.changes(), overlay.end_commit
         names = [*changes.deleted, *(CALLERS + tag for tag in changes.tags)]
-        # With COHERENCE, a pattern clears the cache.
         with overlay.writes_by_others.apply():
-            commit = self._moments.begin_commit(None if changes.is_cleared or changes.patterns else names)
-        if commit is not None:
-            overlay.end_commit = commit.end
+            end = self._moments.begin_commit(names)
+        if end is not None:
+            overlay.end_commit = end
         elif self.has_store:
             overlay.end_commit = overlay.origin.begin_commit([*changes.deleted, *changes.tags])
         if end_before is not None:
@@ -73,22 +69,6 @@ class FollowedCache:
                 end()
 
     def invalidate(self, overlay: Overlay) -> None:
-        with collected(self._bus) as notices:
-            try:
-                self._invalidate(overlay)
-            finally:
-                if self._bus is not None and notices:
-                    self._report(self._bus, overlay, merged(notices))
-
-    def _report(self, bus: Bus, overlay: Overlay, notice: Notice) -> None:
-        """Publish the notice of the invalidations, once if this is within their transaction. A store is invalidated
-        again after the commit, since a caller may have filled it in between, so this is reported as well: another
-        machine may have a copy of that value."""
-        if notice != overlay.reported:
-            is_in_transaction = bus.publish(notice)
-            overlay.reported = notice if is_in_transaction and not self.has_store else None
-
-    def _invalidate(self, overlay: Overlay) -> None:
         changes, layer = overlay.changes(), overlay.origin
         with overlay.writes_by_others.apply():
             if changes.is_cleared:

@@ -7,7 +7,6 @@ from typing import Any
 
 from wheelcache.cache import Cache
 from wheelcache.codec import NOT_DECODED, Codec
-from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.contract import ABSENT, MISSING, STORED
 from wheelcache.errors import MissingKey
 from wheelcache.keys import callers_tags
@@ -15,6 +14,7 @@ from wheelcache.layers.layer import NO_GRACES
 from wheelcache.loading.steps import StepsTo
 from wheelcache.options import expires_now
 from wheelcache.transactions.overlay import Fill, Select
+from wheelcache.writing.write_moments import WritesSince
 
 MakeRoom = Callable[[Iterable[Any]], object]
 """Called with the keys that are about to be stored."""
@@ -67,7 +67,7 @@ class InMemory:
 
     def get_many(self, keys: list[Any]) -> dict[Any, Any]:
         found = self.cache.get_many(keys)
-        if len(found) < len(keys) and not self._engine.reports_writes:
+        if len(found) < len(keys):
             for key in keys:
                 if key not in found:
                     self._misses.note(key)
@@ -227,7 +227,6 @@ class InMemory:
         return () if record is None else callers_tags(record.tags)
 
     def begin_commit(self, names: Iterable[Any]) -> Callable[[], object]:
-        # The stamps show the commits: see ``coherence.commits``.
         return lambda: None
 
     def store_committed(
@@ -252,6 +251,3 @@ class InMemory:
 def deletions(cache: Cache, select: Select) -> Iterator[int]:
     """Delete the keys that ``select`` returns, in batches. Yield the number of keys of each."""
     yield from cache.engine.deletions(select)
-    if cache.engine.reports_writes:
-        # Other processes may have keys that this process does not know.
-        cache.clear()

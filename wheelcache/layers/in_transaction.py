@@ -124,7 +124,7 @@ class InTransaction:
             else:
                 if found is HIDDEN or key in below:
                     # The set that may follow is no fill: other callers have another value.
-                    self._misses.begin(key)
+                    self._misses.note(key)
                 overlay.missed(key)
         return values
 

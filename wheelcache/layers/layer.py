@@ -8,9 +8,9 @@ from typing import Any, Final, Protocol
 
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec
-from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.contract import MISSING
 from wheelcache.transactions.overlay import Fill, Select
+from wheelcache.writing.write_moments import WritesSince
 
 NO_GRACES: Final[Mapping[Any, float]] = MappingProxyType({})
 

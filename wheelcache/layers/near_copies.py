@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from wheelcache import options
 from wheelcache.codec import NOT_DECODED, Codec
-from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.contract import MISSING
 from wheelcache.layers.in_memory import deletions
 from wheelcache.layers.layer import NO_GRACES
 from wheelcache.loading.adaptive import seconds_for
+from wheelcache.loading.policy import PLAIN
 from wheelcache.loading.request import LoadRequest, Tagged, Unstored, untagged
 from wheelcache.loading.steps import PerDriver, Steps, StepsTo, drive, then
 from wheelcache.near_cache.computations import CommittedValue
@@ -23,6 +23,7 @@ from wheelcache.near_cache.store_commits import MARKED, marks_of
 from wheelcache.near_cache.store_tags import UNTAGGED, StoreTags, TaggedWrite
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
 from wheelcache.transactions.overlay import Fill, Select
+from wheelcache.writing.write_moments import WritesSince
 
 
 class Store(Protocol):
@@ -205,8 +206,7 @@ class NearCopies:
             return (yield from level.read(read, self._store))
         stored = yield from level.get(key, read, self._store, leaves_miss=wait > 0)
         if stored is MISSING and wait:
-            given = {"wait": wait, "may_wait": may_wait, "grace": grace, "leader": leader}
-            stored = yield from level.lease(key, read, self._store, **given)
+            stored = yield from level.lease(key, read, self._store, wait=wait, may_wait=may_wait, leader=leader)
         return stored
 
     def _read(self, key: Any, is_sure: bool, store: Store) -> Any:
@@ -263,7 +263,8 @@ class NearCopies:
         level = self.level
         begun = self.tags.begin(tags, [key], since)
         may_be_marked = level.marks_commits and level.may_be_marked([key])
-        return self._put(begun, key, value, ttl, level.fills([key], ttl), may_be_marked)
+        level.count_computations([key])
+        return self._put(begun, key, value, ttl, NO_FILLS, may_be_marked)
 
     def _put(
         self, begun: TaggedWrite, key: Any, value: Any, ttl: Any, fills: Fills, may_be_marked: bool
@@ -276,7 +277,8 @@ class NearCopies:
         level = self.level
         write = _Write(self, self.tags.begin(tags, [key]), {key: value}, ttl)
         may_be_marked = level.may_be_marked([key])
-        return self._add(write, level.fills([key], ttl), may_be_marked)
+        level.count_computations([key])
+        return self._add(write, NO_FILLS, may_be_marked)
 
     def _add(self, write: _Write, fills: Fills, may_be_marked: bool) -> StepsTo[bool]:
         added = yield from self._write_value(write, write.add, fills, NewTimeout(write.ttl, bool), may_be_marked)
@@ -330,17 +332,11 @@ class NearCopies:
         level, keys = self.level, [*values]
         write = _Write(self, self.tags.begin(tags, keys), values, ttl)
         may_be_marked = level.may_be_marked(keys)
-        fills = level.fills(keys, ttl)
-
-        def refused() -> list[Any]:
-            return [key for key, fill in fills.items() if fill.is_outdated]
+        level.count_computations(keys)
 
         def put(store: Store) -> Any:
-            left_out = refused()
-
             def put_sealed(sealed: Callable[[Any], Any]) -> Any:
-                sent = {name_of(key): sealed(value) for key, value in values.items() if key not in left_out}
-                return store.set_many(sent, ttl)
+                return store.set_many({name_of(key): sealed(value) for key, value in values.items()}, ttl)
 
             return write.begun.write(store, store.drive, put_sealed)
 
@@ -350,12 +346,10 @@ class NearCopies:
             self._store,
             result_if_dropped=[*map(name_of, keys)],
             new_timeout=NewTimeout(ttl, lambda failed: None if failed else True),
-            fills=fills,
             undo=write.undo,
             find_marks=write.find_marks if may_be_marked else None,
         )
-        left_out = refused()
-        return [key for key in keys if name_of(key) in failed or key in left_out]
+        return [key for key in keys if name_of(key) in failed]
 
     def touch(self, key: Any, ttl: Any) -> StepsTo[bool]:
         return self._write([key], lambda store: store.touch(name_of(key), ttl), False, NewTimeout(ttl, bool))
@@ -398,8 +392,6 @@ class NearCopies:
 
     def delete_pattern(self, select: Select, pattern: str, itersize: int | None = None) -> StepsTo[int]:
         self.level.computations.outdate_where(select)
-        if self.cache.engine.reports_writes:
-            self.cache.engine.clear_for(None)
         try:
             write = lambda store: store.delete_pattern(pattern, itersize)  # noqa: E731
             return (yield from self.level.write((), write, self._store, result_if_dropped=0))  # type: ignore[no-any-return]
@@ -423,7 +415,6 @@ class NearCopies:
         loader: Callable[..., Any],
         ttl: Any,
         tags: tuple[str, ...],
-        grace: float,
         *,
         is_computed: bool = True,
         is_missing: bool = False,
@@ -442,7 +433,6 @@ class NearCopies:
             loader,
             partial(self._add_computed, begun, key, ttl),
             self.codec,
-            grace,
             begun.names,
             lambda store: store.drive(begun.begin(store)),
             is_computed=is_computed,
@@ -462,7 +452,7 @@ class NearCopies:
             drive(self.level.read(lambda store: drive(begun.begin(store)), self._store))
         return begun
 
-    def request_apart(self, key: Any, load: Callable[[], Any], begun: TaggedWrite, grace: float) -> LoadRequest:
+    def request_apart(self, key: Any, load: Callable[[], Any], begun: TaggedWrite) -> LoadRequest:
         """Return the request of a value that ``load`` computes and stores, once for all callers."""
         read = partial(self._read, key, True)
 
@@ -471,16 +461,12 @@ class NearCopies:
             stored = drive(self.level.read(read, self._store, key))
             return load() if stored is MISSING else Unstored(stored, is_computed=False)
 
-        policy = self.level.policy_of(key, grace)
-        return self.cache.engine.loads().request_apart(key, look_and_load, policy, begun.names)
+        return self.cache.engine.loads().request_apart(key, look_and_load, PLAIN, begun.names)
 
     def keep(self, begun: TaggedWrite, key: Any, value: Any, ttl: Any, *, is_fill: bool) -> bool:
         """Store a value of ``begin``; with ``is_fill``, only if the key was not written since ``request_apart``."""
         fills = {key: self.level.computations.led(key)} if is_fill else NO_FILLS
         return drive(self._put(begun, key, value, ttl, fills, self.level.marks_commits and is_fill))
-
-    def previous(self, key: Any) -> Any:
-        return self.level.previous(key)
 
     # Transactions.
 

@@ -26,9 +26,7 @@ key before. Its own lease keeps only other callers from waiting for it.
 **A caller never receives a value that was overwritten before the caller asked for it.** A key is set at one moment, the
 waiting callers receive the value at a later moment, and another write may come in between. Therefore a lease watches
 its key in the core, and the ``set`` that completes the watch also ends the lease, in the same step. Only callers that
-joined before that step receive its value; a caller that comes later gets a lease of its own. Writes of other processes
-break no watch, but change the stamps. If the stamps of the key have changed since the watch began, a caller that joins
-looks the key up again when a value is set.
+joined before that step receive its value; a caller that comes later gets a lease of its own.
 """
 
 from __future__ import annotations
@@ -41,11 +39,10 @@ from functools import partial
 from typing import Any, Final
 from weakref import ref
 
-from wheelcache.coherence.key_stamps import KeyStamps
-from wheelcache.coherence.misses import Misses
 from wheelcache.core import WriteState
-from wheelcache.core.contract import MISSING, Core, TagName, Watch
+from wheelcache.core.contract import MISSING, Core, Watch
 from wheelcache.loading.loads import stale_record, wait_for_claim
+from wheelcache.loading.misses import Misses
 from wheelcache.loading.steps import BLOCKS, StepsTo, Wait
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.request_scope import RequestScope, current_scope, running_scope
@@ -129,8 +126,8 @@ class FillTurns(Turns):
 
     open: dict[Hashable, Any]
 
-    def __init__(self, core: Core, stamps: KeyStamps, clock: Callable[[], float]) -> None:
-        super().__init__(core, lambda key: core.watch(key, slot=stamps.slot(key), wants_value=True), stamps.seen, clock)
+    def __init__(self, core: Core, clock: Callable[[], float]) -> None:
+        super().__init__(core, partial(core.watch, wants_value=True), clock)
 
     def _forget(self) -> None:
         super()._forget()
@@ -173,7 +170,7 @@ class FillTurns(Turns):
                 continue
         self.end_abandoned()
 
-    def fill(self, watch: Watch, value: Any, names: tuple[TagName, ...] = ()) -> None:
+    def fill(self, watch: Watch, value: Any, names: tuple[str, ...] = ()) -> None:
         """Pass ``value``, which was read or written elsewhere after ``watch`` began, to the callers that wait for it.
 
         If the key was written again in the meantime, or one of its tags dropped, no caller receives the value, since
@@ -231,7 +228,6 @@ class LeasedReads:
     _core: Core
     _check_open: Callable[[], None]
     _leases: FillTurns
-    _stamps: KeyStamps
     _misses: Misses
     _writes: WriteState
     _counts: Meter
@@ -282,14 +278,14 @@ class LeasedReads:
             self._check_open()
             now = self._leases.clock()
 
-    def fill(self, key: Any) -> Callable[[Any, tuple[TagName, ...]], None]:
+    def fill(self, key: Any) -> Callable[[Any, tuple[str, ...]], None]:
         """Return a function that gives a value, with its tags, to the callers that wait for a lease on ``key``, without
         storing it.
 
         The value must be read or written elsewhere after this call. No caller receives it if ``key`` is written or a
         tag dropped in between, or if there is no lease on ``key`` yet.
         """
-        return partial(self._leases.fill, self._stamps.watch(key)) if key in self._leases.open else _discard
+        return partial(self._leases.fill, self._core.watch(key)) if key in self._leases.open else _discard
 
     def _ask(self, lease: Lease, scope: RequestScope, now: float, deadline: float, may_wait: bool) -> StepsTo[None]:
         """Let ``scope`` have ``lease``, after a wait for another process, or let ``lease`` wait for that of another

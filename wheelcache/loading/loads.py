@@ -19,7 +19,6 @@ from inspect import isawaitable
 from typing import Any, Final, cast
 
 from wheelcache.codec import NOT_DECODED
-from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core.access import MAX_FAST_TTL, SECONDS, TTL, Lifetime, Serialized
 from wheelcache.core.contract import MISSING, Core, Record, Times
 from wheelcache.errors import LoadDeadlock, LoadTimeout
@@ -78,7 +77,6 @@ class Loads:
     Args:
         core: the core of the cache.
         target: stores the values.
-        stamps: the writes of other processes.
         keys: adapts the callers' keys.
         start_jobs: called at a failed load.
         background_context: see ``Cache``.
@@ -95,16 +93,14 @@ class Loads:
         self,
         core: Core,
         target: Target,
-        stamps: KeyStamps,
         keys: KeyProxies,
         start_jobs: Callable[[], object],
         background_context: MakeContext | None,
     ) -> None:
         self._core = core
         self._target = target
-        self._stamps = stamps
         self._keys = keys
-        self.turns = Turns(core, stamps.watch, stamps.seen)
+        self.turns = Turns(core, core.watch)
         self._backoff = Backoff()
         self.counts = Meter(*LOAD_COUNTS)
         self.computing = ComputingTime(core)
@@ -267,8 +263,6 @@ class Loads:
         key = self._keys.adapt(key)
         record = self._core.peek(key)
         if record is None or self._core.now() >= min(record.times.expires_at, record.times.fresh_until + grace):
-            return MISSING
-        if not record.times.is_current and self._stamps.reports_writes:
             return MISSING
         self._count_stale_hit(key)
         return record.value

@@ -61,7 +61,6 @@ class LoadPolicy:
         lifetime: given for the values of a store, whose ends may be known. Returns the TTL of the value of a key, 0.0
             if it must not be stored, and the seconds past it for which the value stays in memory. They replace the TTL
             and the seconds of ``stale``. None for other values.
-        keeps_equal: whether an old value that equals the new one stays in memory if the new one must not be stored.
         is_for_outages: whether old values are kept for outages only.
         is_at_once: whether a load takes place in its caller: no old value is served, and no time limited.
     """
@@ -74,7 +73,6 @@ class LoadPolicy:
     is_for_waiters: Callable[[BaseException], bool] | None = None
     is_counted_by_store: Callable[[BaseException], bool] | None = None
     lifetime: Callable[[Any], tuple[float, float]] | None = None
-    keeps_equal: bool = False
     is_at_once: bool = field(init=False)
     is_for_outages: bool = field(init=False)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from wheelcache.codec import NOT_DECODED
 from wheelcache.core.access import TTL
-from wheelcache.core.contract import MISSING, Removals, TagName, Watch
+from wheelcache.core.contract import MISSING, Removals, Watch
 from wheelcache.core.reusable import USUAL, check_reusable
 from wheelcache.loading.adaptive import KEEP, WithPrevious, no_previous, seconds_for
 from wheelcache.loading.policy import PLAIN, LoadPolicy
@@ -80,7 +80,7 @@ class LoadRequest:
         loader: Loader,
         ttl: float | Callable[[Any], Any] | None,
         policy: LoadPolicy = PLAIN,
-        names: tuple[TagName, ...] = (),
+        names: tuple[str, ...] = (),
         encode: Callable[[Any], Any] | None = None,
         decode: Callable[[Any], Any] = as_it_is,
     ) -> None:
@@ -215,7 +215,7 @@ class Target(Protocol):
     def seconds(self, ttl: TTL) -> float | None:
         """Return a caller's TTL in seconds; None for no expiry. Raise TypeError or ValueError if it is invalid."""
 
-    def tag_names(self, key: Any, tags: tuple[str, ...]) -> tuple[TagName, ...]:
+    def tag_names(self, key: Any, tags: tuple[str, ...]) -> tuple[str, ...]:
         """Return the core's names for the tags of an entry: for the caller's tags, and for the group of ``key``."""
 
     def store(
@@ -225,10 +225,10 @@ class Target(Protocol):
         ttl: float | None,
         grace: float,
         watch: Watch,
-        names: tuple[TagName, ...],
+        names: tuple[str, ...],
         group: str | None = None,
     ) -> Stored:
-        """Weigh the value and call ``core.set`` with ``watch`` and its stamps. Raise the weigher's error."""
+        """Weigh the value and call ``core.set`` with ``watch``. Raise the weigher's error."""
 
     def announce(self, outcome: int, removed: Removals | None) -> None:
         """Notify the listener and the leases, wake the wheel, evict more. Called when no caller waits, since a

@@ -101,8 +101,7 @@ class Results:
             ttl, grace = request.lifetime(value)
         if ttl is not None and ttl <= 0:
             # An older value that is kept past its time must not be returned after this one.
-            if not policy.keeps_equal or self._is_other(turn.key, value):
-                self._target.discard(turn.key)
+            self._target.discard(turn.key)
             return None
         return self._target.store(turn.key, value, ttl, grace, cast("Watch", turn.watch), request.names, request.group)
 
@@ -126,12 +125,9 @@ class Results:
 
     def drop_other(self, key: Any, value: Any) -> None:
         """Delete the entry of ``key`` unless its value is known to equal ``value``, which was read from the source."""
-        if self._is_other(key, value):
-            self._target.delete(key)
-
-    def _is_other(self, key: Any, value: Any) -> bool:
         record = self._core.peek(key)
-        return record is not None and not _is_same(record.value, value)
+        if record is not None and not _is_same(record.value, value):
+            self._target.delete(key)
 
     def fail(self, turn: Turn, request: LoadRequest, error: BaseException, *, is_logged: bool = False) -> None:
         """End the turn with an error of the loader, and log it for callers that have joined, unless ``is_logged``."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import encodings.idna  # noqa: F401
+from array import array
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from wheelcache.cache import Cache
-from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
@@ -22,32 +22,28 @@ except ImportError:
 
 
 class Invalidations:
-    """The source of invalidations: the stamps of this machine, a Redis or Valkey that is the store, or none.
+    """The source of invalidations: a Redis or Valkey that is the store, or none.
 
     Args:
         store: the cache behind the copies.
         prefix: the prefix of all keys on the server; empty for every key.
-        shared: the stamps of this machine, if the copies use them.
 
     Attributes:
-        stamps: the stamps for the cache of the copies; None if nothing reports writes.
+        is_notified: whether this process receives reports of the writes of other processes.
+        trust: the trust in the copies, for their cache; None if nothing reports writes.
     """
 
-    __slots__ = ("_epoch", "_rule", "_tracking", "stamps")
+    __slots__ = ("_epoch", "_rule", "_tracking", "is_notified", "trust")
 
-    def __init__(self, store: Any, prefix: str, shared: Stamps | None) -> None:
-        self._tracking = None if shared is not None else _tracking(store, prefix)
+    def __init__(self, store: Any, prefix: str) -> None:
+        self._tracking = _tracking(store, prefix)
         self._rule = OutageRule(store)
         self._epoch = None if self._tracking is None else TrustEpoch()
-        self.stamps = self._epoch if shared is None else shared
-
-    @property
-    def is_notified(self) -> bool:
-        """Whether this process receives reports of the writes of other processes."""
-        return self.stamps is not None
+        self.is_notified = self._epoch is not None
+        self.trust: array[int] | None = None if self._epoch is None else self._epoch.word
 
     def near_cache(self, copies: Cache, checked: Mapping[str, Any]) -> NearCache:
-        """Return a near cache that keeps its copies in ``copies``, a cache with these ``stamps``.
+        """Return a near cache that keeps its copies in ``copies``, a cache with this ``trust``.
 
         Args:
             checked: the options of a TieredCache, by their names in ``option_table``.
@@ -59,11 +55,9 @@ class Invalidations:
             epoch=self._epoch,
             fail_safe=checked["fail_safe"],
             grace=checked["grace"],
-            fill_grace=max((seconds for _, seconds in checked["fill_grace"]), default=0.0),
             drop_writes=checked["writes_without_l2"] == "drop",
         )
-        # With stamps, these show the commits of this machine.
-        near_cache.marks_commits = bool(checked["transactions"]) and not copies.engine.reports_writes
+        near_cache.marks_commits = bool(checked["transactions"])
         if self._tracking is not None:
             tracking = self._tracking(near_cache)
             near_cache.start_tracking, near_cache.stop_tracking = tracking.start, tracking.stop

@@ -1,12 +1,12 @@
 """A cache in front of another cache, the store: reads keep copies here, and writes go to the store and drop the copies.
 
 The store is the truth. A copy is kept for at most ``timeout`` seconds, no longer than the timeout that this process
-gave to the value (see ``written_timeouts``), and only until a write of its key is reported: ``SharedStamps`` report the
-writes by the processes of this machine, and ``redis_tracking`` the writes by any client of a Redis. A caller that reads
-during a write may get the old value. A caller that begins to read after the write and its invalidation have arrived
-does not get it: copies that were read earlier are not kept. The same holds for the tags of values: see ``store_tags``.
-A computed value is not stored if its key was written or deleted since the computation began: see ``computations``. If
-that happens while the value is being stored, it is removed from the store again: see ``late_values``.
+gave to the value (see ``written_timeouts``), and only until a write of its key is reported: ``redis_tracking`` reports
+the writes by any client of a Redis. Without such reports, a copy may be that old. A caller that reads during a write
+may get the old value. A caller that begins to read after the write and its invalidation have arrived does not get it:
+copies that were read earlier are not kept. The same holds for the tags of values: see ``store_tags``. A computed value
+is not stored if its key was written or deleted since the computation began: see ``computations``. If that happens while
+the value is being stored, it is removed from the store again: see ``late_values``.
 
 The backends pass functions that call the store. ``outage_rule`` decides which of their exceptions are outages.
 """
@@ -17,13 +17,12 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from math import inf
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from wheelcache.cache import Cache
 from wheelcache.codec import NOT_DECODED, Codec
-from wheelcache.core.contract import MISSING, Record, Watch
+from wheelcache.core.contract import MISSING, Watch
 from wheelcache.errors import CacheClosed
 from wheelcache.loading.adaptive import WithPrevious, takes_previous
 from wheelcache.loading.loads import TAKEN
@@ -36,7 +35,6 @@ from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.tokens import MARK, TokensRead
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout, WrittenTimeouts
-from wheelcache.options import expires_now
 from wheelcache.turns import Turn
 
 T = TypeVar("T")
@@ -70,6 +68,10 @@ def _no_value(result: object) -> Any:
     return MISSING
 
 
+def no_previous(key: object) -> None:
+    """Return None: another process may have deleted the value of an old copy."""
+
+
 def are_outdated(fills: Fills) -> bool:
     """Return whether one of the values must not be kept."""
     return any(computation.is_outdated for computation in fills.values())
@@ -88,7 +90,6 @@ class GetOrAdd:
         loader: computes the value.
         add: returns the steps that store a value, given its computations. They return whether it was stored.
         codec: encodes the value for other callers.
-        grace: see ``NearCache.lease``.
         tags: the tags of the value in the cache of the copies.
         begin: called before ``loader`` if there are tags.
         is_computed: see ``LoadRequest``.
@@ -98,7 +99,7 @@ class GetOrAdd:
         watch: begun before the key was looked up first; None if that is unknown.
     """
 
-    __slots__ = ("add", "begin", "codec", "computed", "grace", "is_computed", "key", "loader", "read", "tags", "watch")
+    __slots__ = ("add", "begin", "codec", "computed", "is_computed", "key", "loader", "read", "tags", "watch")
 
     def __init__(
         self,
@@ -107,7 +108,6 @@ class GetOrAdd:
         loader: Callable[..., Any],
         add: Callable[[Any, Fills], StepsTo[bool]],
         codec: Codec,
-        grace: float = 0.0,
         tags: tuple[str, ...] = (),
         begin: Read = _no_value,
         *,
@@ -118,18 +118,17 @@ class GetOrAdd:
         self.loader = loader
         self.add = add
         self.codec = codec
-        self.grace = grace
         self.tags = tags
         self.begin = begin
         self.is_computed = is_computed
         self.computed: Any = MISSING
         self.watch: Watch | None = None
 
-    def request(self, previous: Callable[[Any], Record | None]) -> LoadRequest:
+    def request(self) -> LoadRequest:
         """Return the request by which the leader computes the value."""
         loader = self.loader
         if takes_previous(loader):
-            loader = WithPrevious(self.key, loader, previous, self.codec.decode)
+            loader = WithPrevious(self.key, loader, no_previous, self.codec.decode)
         return LoadRequest(self.key, self.key, loader, None)
 
 
@@ -140,11 +139,8 @@ class NearCache:
         cache: holds the copies.
         timeout: the maximum lifetime of a copy in seconds; the jitter of ``cache`` shortens it.
         rule: decides which errors of the store are outages.
-        epoch: the stamps of ``cache`` if a connection reports every write to this process, and can be lost.
+        epoch: the trust in the copies if a connection reports every write to this process, and can be lost.
         fail_safe: whether old copies are returned during an outage, until ``grace`` seconds past their expiry.
-        fill_grace: for so many seconds past the end of a value that the store no longer has, ``lease`` and
-            ``get_or_add`` may return its old copy to callers that would wait. Every delete must be reported to this
-            process, also that of a value that has ended: stamps do this, a Redis does not.
         drop_writes: whether a write that fails is dropped, with ``fail_safe``. Otherwise its error reaches the caller.
 
     Attributes:
@@ -169,7 +165,6 @@ class NearCache:
         epoch: TrustEpoch | None = None,
         fail_safe: bool = False,
         grace: float = 0.0,
-        fill_grace: float = 0.0,
         drop_writes: bool = True,
     ) -> None:
         self.cache = cache
@@ -192,18 +187,12 @@ class NearCache:
         # Expired copies stay for outages. They are not returned while the store answers.
         stale = Staleness(grace, Receivers.OUTAGE) if fail_safe else FRESH_ONLY
         self._grace = stale.seconds
-        self._past_end = max(self._grace, fill_grace) if fill_grace else 0.0
-        # Whether old copies may be returned, so that they must be dropped if the store no longer has their values.
-        self._keeps_old = bool(self._grace or self._past_end)
-        if epoch is not None:
-            epoch.is_notified = False
         self._timeouts = WrittenTimeouts(cache.engine.now)
         self._policy = LoadPolicy(
             stale,
             is_for_waiters=rule.is_of_the_call,
             is_counted_by_store=rule.is_outage,
             lifetime=self._lifetime,
-            keeps_equal=bool(self._past_end),
         )
         self._store = GuardedStore(
             cache.name,
@@ -232,15 +221,13 @@ class NearCache:
         # Without a lock: the fork hook may be the caller.
         self.trusted = False
         if self._epoch is not None:
-            self._epoch.is_notified = False
-            self._epoch.write_all()
+            self._epoch.end()
         if trusted:
             if not self.fail_safe:
                 # Otherwise suspect copies stay for an outage.
                 self._engine.clear_for(None)
             if self._epoch is not None:
-                self._epoch.is_notified = True
-                self._epoch.is_refused = False
+                self._epoch.begin()
             self.trusted = True
 
     def refused(self) -> None:
@@ -257,19 +244,14 @@ class NearCache:
 
     def may_be_marked(self, keys: Iterable[Any]) -> bool:
         """Return whether a write of ``keys`` by the running thread or task answers a miss, and a commit in progress may
-        be marked in the store. ``fills`` forgets the miss."""
+        be marked in the store. ``count_computations`` forgets the miss."""
         return self.marks_commits and any(map(self._misses.since, keys))
 
-    def fills(self, keys: Collection[Any], ttl: float | None) -> Fills:
-        """Return the computations that end with a ``set`` of ``keys`` by the running thread or task. A value that
-        expires immediately is a delete, and its computation needs no check. Count them as loads."""
-        if not self._misses.scopes:
-            return NO_FILLS
-        for key in keys:
-            self._misses.count_computation(key, len(keys))
-        # Without reports of writes, the last write wins.
-        computations = self.computations.answered_by(keys) if self._engine.reports_writes else NO_FILLS
-        return NO_FILLS if expires_now(ttl) else computations
+    def count_computations(self, keys: Collection[Any]) -> None:
+        """Count the computations that end with a write of ``keys`` by the running thread or task as loads."""
+        if self._misses.scopes:
+            for key in keys:
+                self._misses.count_computation(key, len(keys))
 
     # Reading. The methods below are steps, for threads and tasks: see ``loading.steps``. In a task, the results of the
     # functions that read and write may be awaitable. The values that are read may be Tagged.
@@ -322,8 +304,8 @@ class NearCache:
         except Exception as error:
             return self._fallback([key], error, leaves_miss).get(key, MISSING)
         self._store.answered(int(stored is not MISSING), 1)
-        if stored is MISSING and self._keeps_old:
-            self._not_in_store(key)
+        if stored is MISSING and self._grace:
+            self._engine.discard_stale(key)
         return stored
 
     def get_many(
@@ -361,19 +343,15 @@ class NearCache:
         *,
         wait: float,
         may_wait: bool = True,
-        grace: float = 0.0,
         leader: Any = None,
     ) -> StepsTo[Any]:
         """Wait for another caller to set the missing ``key``, or look it up again in the store. Return its value, or
         MISSING if this caller must compute it.
 
         Args:
-            grace: for so many seconds past the end of the value, the others receive the old copy and do not wait; at
-                most ``fill_grace``.
             leader: see ``Engine.look_up_leased``.
         """
-        grace = self._grace_of_copy(key, grace)
-        stored = yield from self._engine.look_up_leased(key, wait, may_wait, grace, leader)
+        stored = yield from self._engine.look_up_leased(key, wait, may_wait, leader=leader)
         if stored is MISSING:
             # This caller may hold the lease now. Another process, or an earlier holder, may have set the key meanwhile.
             fill = self._engine.lease_fill(key)
@@ -382,7 +360,7 @@ class NearCache:
             if stored is not MISSING:
                 fill(untagged(stored), stored.tags if type(stored) is Tagged else ())
                 # A later write by this caller does not answer the miss.
-                self.computations.answered_by([key])
+                self._misses.pop_miss(key)
         return untagged(stored)
 
     def has(self, key: Any, ask: Read, here: PerDriver | None = None) -> StepsTo[bool]:
@@ -394,8 +372,8 @@ class NearCache:
         except Exception as error:
             self._check_may_fail(error)
             return self._loads.get_stale(key, self._grace) is not MISSING
-        if not found and self._keeps_old:
-            self._not_in_store(key)
+        if not found and self._grace:
+            self._engine.discard_stale(key)
         return found
 
     def read(self, read: Read, here: PerDriver | None = None, key: Any = MISSING) -> StepsTo[Any]:
@@ -415,15 +393,6 @@ class NearCache:
         if key is not MISSING and self.fail_safe and not self.trusted:
             self._loads.reconcile(key, untagged(value))
         return value
-
-    def policy_of(self, key: Any, grace: float) -> LoadPolicy:
-        """Return the policy of a load of ``key`` whose waiters receive the old copy as in ``lease``."""
-        return PLAIN.with_fill_grace(self._grace_of_copy(key, grace)) if grace else PLAIN
-
-    def previous(self, key: Any) -> Record | None:
-        """Return the copy that a newly computed value will replace; None without ``fill_grace``, since other processes
-        may have deleted the value."""
-        return self._engine.peek(key) if self._past_end else None
 
     def get_or_add(self, op: GetOrAdd, here: PerDriver | None = None) -> Steps:
         """Return the value of a key; if it is missing, the result of a loader, which is stored and shared by concurrent
@@ -452,14 +421,11 @@ class NearCache:
     def add_missing(self, op: GetOrAdd, here: PerDriver | None = None) -> Steps:
         """Do the same after a read that found nothing."""
         loads = self._loads
-        request = loads.request_apart(
-            op.key, InSteps(partial(self._compute, op, here, None)), self.policy_of(op.key, op.grace), op.tags
-        )
+        request = loads.request_apart(op.key, InSteps(partial(self._compute, op, here, None)), PLAIN, op.tags)
         turn, stored = loads.turn(request), TAKEN
         error: BaseException | None = None
         try:
-            if request.policy.is_at_once:
-                stored = loads.begin(turn, request)
+            stored = loads.begin(turn, request)
             if stored is MISSING:
                 value, error = yield from self._compute(op, here, turn)
                 if error is None:
@@ -488,7 +454,7 @@ class NearCache:
             self._engine.remove_undecoded(op.key, stored, error)
         if op.computed is not MISSING:
             return op.computed, None
-        request = op.request(self.previous)
+        request = op.request()
         # Its look-up has ended.
         request.is_counted, request.is_computed = True, op.is_computed
         return (yield from self._loads.compute(request))
@@ -507,7 +473,7 @@ class NearCache:
         if op.tags:
             yield from self.read(op.begin, here)
         computation = self.computations.led(op.key, turn)
-        value, error = yield from computed(op.request(self.previous))
+        value, error = yield from computed(op.request())
         if error is not None:
             return None, error
         op.computed = value
@@ -619,8 +585,6 @@ class NearCache:
     def clear(self, write: Callable[..., Any], here: PerDriver | None = None) -> StepsTo[Any]:
         """Call ``write``, drop all copies, and return the result."""
         self.computations.outdate_where(lambda apart: apart)
-        if self._engine.reports_writes:
-            self._engine.clear_for(None)
         try:
             return (yield from self.write((), write, here, result_if_dropped=None))
         finally:
@@ -629,18 +593,11 @@ class NearCache:
     def _written(self, keys: Sequence[Any], fills: Fills) -> None:
         written = [key for key in keys if key not in fills] if fills else keys
         for key in fills:
-            if self._engine.reports_writes:
-                self._engine.drop_copy_after_fill(key)
-            else:
-                self._engine.delete(key)
+            self._engine.delete(key)
             if fills[key].is_outdated:
                 self._engine.refuse_fill(key)
         if written:
-            # Together, since they may be reported to other machines.
-            if len(written) == 1:
-                self._engine.delete(written[0])
-            else:
-                self.cache.delete_many(written)
+            self.cache.delete_many(written)
             self._drop_tags(written)
 
     def _drop_tags(self, keys: Iterable[Any]) -> None:
@@ -690,31 +647,14 @@ class NearCache:
 
     def _without_stale(self, keys: list[Any], found: dict[Any, Any]) -> dict[Any, Any]:
         """Drop the stale copies of ``keys`` that were not found, and return ``found``."""
-        for key in keys if self._keeps_old else ():
+        for key in keys if self._grace else ():
             if key not in found:
-                self._not_in_store(key)
+                self._engine.discard_stale(key)
         return found
 
     def _lifetime(self, key: Any) -> tuple[float, float]:
-        """Return the TTL of the copy of ``key``, and the seconds past it for which the copy stays in memory. With
-        ``fill_grace``, these end after the value, if its end is known."""
-        left = self._timeouts.left(key)
-        ttl = min(self.timeout, left)
-        return ttl, self._past_end + (left - ttl if left < inf else 0.0) if self._past_end else self._grace
-
-    def _not_in_store(self, key: Any) -> None:
-        """Drop the stale copy of ``key``, unless the value has ended by its timeout and is within its grace."""
-        copy = self.previous(key)
-        if copy is None or self._engine.now() < copy.times.expires_at - self._past_end:
-            self._engine.discard_stale(key)
-
-    def _grace_of_copy(self, key: Any, grace: float) -> float:
-        """Return the seconds past its own end for which the copy of ``key`` may be returned, so that this is ``grace``
-        seconds past the end of the value; 0.0 without a copy."""
-        copy = self._engine.peek(key) if grace else None
-        if copy is None:
-            return 0.0
-        return max(0.0, copy.times.expires_at - self._past_end + grace - copy.times.fresh_until)
+        """Return the TTL of the copy of ``key``, and the seconds past it for which the copy stays in memory."""
+        return min(self.timeout, self._timeouts.left(key)), self._grace
 
     def _causes(self, keys: list[Any]) -> dict[Any, int]:
         return {key: self._misses.cause(key) for key in keys}

@@ -1,11 +1,12 @@
 """The marks of commits in progress in a store that machines share: while a transaction is being committed, no computed
 value of its keys stays in the store.
 
-The reason is that of ``coherence.commits``, which marks commits for the processes of one machine. In the store, a mark
-is a key of its own for each key and tag that the transaction invalidates. The transaction sets the marks before its
-first invalidation, and deletes them after the second one. A caller stores a computed value first and then looks for
-marks. If there is one, the caller removes the value again. If the process of the transaction is killed, the marks end
-after ``MARKED``.
+A transaction invalidates its keys before COMMIT and again after it, because another process may fill a key in between
+with the value from before the commit. If the process is killed in between, nothing repeats the second invalidation. So
+there is a mark in the store, a key of its own, for each key and tag that the transaction invalidates. The transaction
+sets the marks before its first invalidation, and deletes them after the second one. A caller stores a computed value
+first and then looks for marks. If there is one, the caller removes the value again. If the process of the transaction
+is killed, the marks end after ``MARKED``.
 
 Two transactions that invalidate the same key at the same moment share its mark, which ends with the first of them.
 Usually the database lets one of them wait for the other, since they change the same row.

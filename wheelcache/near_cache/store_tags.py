@@ -84,10 +84,6 @@ class StoreTags:
         """Return whether a drop of one of the tags after the moment ``since`` was reported to this process."""
         return self._engine.dropped_since(names, since)
 
-    def are_committing(self, names: tuple[str, ...]) -> bool:
-        """Return whether a transaction that has dropped one of the tags is being committed on this machine."""
-        return self._misses.are_committing(names)
-
     def are_older(self, tokens: Mapping[str, Any], since: int) -> bool:
         """Return whether ``tokens``, by their keys, were certainly written before the moment ``since``."""
         are_older = all(self._tokens.is_older(key, token, since) for key, token in tokens.items())
@@ -215,11 +211,7 @@ class TaggedWrite:
             # Where ``add`` is not atomic, it may have replaced the token of a drop. A server that reports writes, whose
             # report of a token that is made here looks like a drop, adds atomically.
             is_reported = store_tags.are_reported(self.names, self._since)
-        if store_tags.are_committing(self.names):
-            # The tokens are from the first invalidation of a transaction, and the value may be from before its commit.
-            self.is_current = False
-        else:
-            self.is_current = not self._since or (not is_reported and store_tags.are_older(found, self._since))
+        self.is_current = not self._since or (not is_reported and store_tags.are_older(found, self._since))
         self._tokens = found
 
     def write(

@@ -1,13 +1,13 @@
-"""Collect the events of one cache in this process that operators see: clears, failed loads, outages of a store, and
-restored dumps."""
+"""Collect the events of one cache in this process that operators see: clears, failed loads, and outages of a
+store."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from wheelcache.loading.recent_failures import Failure, RecentFailures
-from wheelcache.observability.event_log import CLEARED, LOAD_FAILED, RESTORED, STORE_FAILED, Event
+from wheelcache.observability.event_log import CLEARED, LOAD_FAILED, STORE_FAILED, Event
 from wheelcache.runtime.clock import SystemClock, this_process
 
 
@@ -20,7 +20,6 @@ class CacheEvents:
 
     Attributes:
         take_outage: returns the failed calls of the store behind since the last call, or None.
-        take_restored: returns the removals of restored notices since the last call: see ``coherence.notices.Bus``.
     """
 
     _clears: dict[str, tuple[float, float, int]]
@@ -29,7 +28,6 @@ class CacheEvents:
         self._name = name
         self._failures = failures
         self.take_outage: Callable[[], Failure | None] = _no_outage
-        self.take_restored: Callable[[], Sequence[tuple[float, int]]] = tuple
         self.start_over()
 
     def note_clear(self, by: str) -> None:
@@ -44,12 +42,12 @@ class CacheEvents:
 
     def take(self) -> list[Event]:
         """Remove and return the events since the last call."""
-        outage, restored = self.take_outage(), self.take_restored()
-        if not (self._clears or self._failures or outage or restored):
+        outage = self.take_outage()
+        if not (self._clears or self._failures or outage):
             return []
         with self._lock:
             clears, self._clears = self._clears, {}
-        return list(self._events(clears, self._failures.take(), outage, restored))
+        return list(self._events(clears, self._failures.take(), outage))
 
     def start_over(self) -> None:
         """Set the initial state, also in the child of a fork, where the events belong to the parent and the lock may
@@ -64,14 +62,12 @@ class CacheEvents:
         clears: Mapping[str, tuple[float, float, int]],
         failures: Iterable[Failure],
         outage: Failure | None,
-        restored: Sequence[tuple[float, int]],
     ) -> Iterator[Event]:
         found = [(CLEARED, by, "", *times) for by, times in clears.items()]
         found += [(LOAD_FAILED, each.kind, each.message, each.first, each.last, each.count) for each in failures]
         if outage is not None:
             text = ": ".join(filter(None, (outage.kind, outage.message)))
             found.append((STORE_FAILED, "", text, outage.first, outage.last, outage.count))
-        found += [(RESTORED, "", "", at, at, rows) for at, rows in restored]
         process, cache = this_process(), self._name
         for kind, subject, text, first, last, count in found:
             yield Event.of(kind, last, process, since=first, cache=cache, subject=subject, text=text, count=count)

@@ -23,12 +23,11 @@ DELETED: Final = "deleted"
 INSPECTED: Final = "inspected"
 LOAD_FAILED: Final = "load failed"
 STORE_FAILED: Final = "store failed"
-RESTORED: Final = "dump restored"
 STARTED: Final = "started"
 EXITED: Final = "exited"
 KILLED: Final = "killed"
 """Kinds of events, in addition to the actions in ``readable``. A killed worker ended without an orderly exit,
-perhaps by a crash. After a dump was restored, its notices of writes are counted, which are removed."""
+perhaps by a crash."""
 
 OF_PROCESSES: Final = (STARTED, EXITED, KILLED)
 
@@ -121,8 +120,6 @@ class Event:
             return f"{workers}: killed, crashed, or left by os._exit" if self.kind == KILLED else workers
         if self.kind in (LOAD_FAILED, STORE_FAILED):
             return ": ".join(filter(None, (self.subject, self.text))) + many
-        if self.kind == RESTORED:
-            return f"{self.count:,} notices of the dump were ignored and deleted"
         by = self.subject or f"the code of {self._workers('process', 'processes')}"
         return f"by {by}{many}"
 

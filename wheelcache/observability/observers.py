@@ -53,7 +53,6 @@ class Observer:
         self.recorder = Recorder(name, stats, self.state, clock, keeps_steps=self.keeps_history)
         self.events = CacheEvents(name, cache.failures)
         self.events.take_outage = lambda: None if stats.store is None else stats.store.take_outage()
-        self.events.take_restored = cache.take_restored
         # Unmerged: adding an event is atomic, so no thread loses the events that another one adds.
         self.memory_log: deque[Event] = deque(maxlen=2 * MAX_EVENTS)
         self.inspector = Inspector(

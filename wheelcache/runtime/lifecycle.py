@@ -8,7 +8,7 @@ Before a fork, in this order:
 stage                 members                                  why here
 ====================  =======================================  =======================================================
 (the turn to fork)                                             two forks would wait for each other's locks
-``TRACKING``          each ``RepeatingThread``                 its thread writes to near caches and stamps
+``TRACKING``          each ``RepeatingThread``                 its thread writes to near caches
 ``WHEEL``             the wheel thread                         submits jobs to the pools
 ``POOLS``             refreshes, timed loads, each `Timers`'   run the jobs that the threads above submitted
 ``HELD``              the use of SQLite, then each cache and   the threads above need these locks to end; a

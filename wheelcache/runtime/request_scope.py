@@ -36,13 +36,7 @@ class Lease(Protocol):
 
 
 class Note(Protocol):
-    """The note of a miss.
-
-    Attributes:
-        source: the source of the invalidations of its cache; None if none are reported.
-    """
-
-    source: Hashable
+    """The note of a miss."""
 
     def outdate(self) -> None:
         """Let a later write only end the computation, and not answer the miss."""
@@ -101,15 +95,12 @@ class NotedMisses:
             scope = scope.parent
         return None
 
-    def outdate(self, source: Hashable) -> None:
-        """Outdate the misses of the running scope and of those that it acts for: all of this cache, and unless
-        ``source`` is None, those of other caches with this source of invalidations."""
+    def outdate(self) -> None:
+        """Outdate the misses of this cache by the running scope and by those that it acts for."""
         scope = _running.get()
         while scope is not None:
-            for noted, misses in list(scope.misses.items()):
-                for note in list(misses.values()):
-                    if noted is self or (source is not None and note.source == source):
-                        note.outdate()
+            for note in list(scope.misses.get(self, {}).values()):
+                note.outdate()
             scope = scope.parent
 
     def _is_empty(self, scope: RequestScope, misses: Any) -> None:

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Final
 
-from wheelcache.coherence.notices import Notice
-from wheelcache.coherence.write_moments import WritesSince
 from wheelcache.core.contract import HIDDEN
+from wheelcache.writing.write_moments import WritesSince
 
 MAX_MISSED: Final = 1024
 """The largest number of missed keys that an overlay notes. Later sets of a forgotten key count as writes, not fills."""
@@ -133,7 +132,6 @@ class Overlay:
     Attributes:
         origin: the layer below of the caller that used it last.
         end_commit: lets others keep fills again; None if there is no commit in progress, or it refuses none.
-        reported: the notice of the invalidations that the commit reports to other machines; None if there is none.
         of_thread: the overlays of the thread that made it, among which it is while it is in use.
         visible: the results of ``find`` for all keys, except that values may be over; None if only the layers show
             them, because tags, patterns or everything was deleted.
@@ -160,7 +158,6 @@ class Overlay:
         self.writes_by_others = others
         self.origin: Any = None
         self.end_commit: Callable[[], object] | None = None
-        self.reported: Notice | None = None
         self.now = now
         self.layers = [Layer(None)]
         self.of_thread: list[Overlay] = []

@@ -12,9 +12,6 @@ from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.codec import UndecodedLog
-from wheelcache.coherence.key_stamps import KeyStamps
-from wheelcache.coherence.misses import INVALIDATES, Misses, MissSeen
-from wheelcache.coherence.write_moments import WriteMoments
 from wheelcache.core import WriteState
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
 from wheelcache.core.contract import (
@@ -29,20 +26,20 @@ from wheelcache.core.contract import (
     OUTDATED,
     SAME,
     STORED,
-    TOO_HEAVY,
     WAKE,
     Core,
     RemovalCause,
     Removals,
-    TagName,
     Watch,
 )
 from wheelcache.core.reusable import USUAL, check_reusable
 from wheelcache.keys import CALLERS, GROUP, KeyProxies, group_of, unwrap
 from wheelcache.leases.fill_turns import FillTurns
+from wheelcache.loading.misses import Misses
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.writing.gate import Gate
 from wheelcache.writing.removal_listener import RemovalListener
+from wheelcache.writing.write_moments import WriteMoments
 
 Weigher = Callable[[Any, Any], int]
 
@@ -64,7 +61,6 @@ class EntryWriter(WriteState):
         leases: the leases, whose waiters receive the values.
         has_weigher: whether entries have weights.
         listener: notified of removals.
-        stamps: the stamps, which report writes by other processes.
         moments: the moments of the writes, once ``record_writes`` was called; otherwise None.
         usual_outcome: the outcome of a ``set`` that needs no further work. It equals no outcome if the next write must
             start the wheel thread (after a fork) or the periodic jobs.
@@ -72,7 +68,7 @@ class EntryWriter(WriteState):
 
     __slots__ = (
         *("_start_jobs", "_core", "_driver", "_keys", "_gate", "_ttl", "_undecoded", "_weigher"),
-        *("has_weigher", "listener", "misses", "name", "stamps"),
+        *("has_weigher", "listener", "misses", "name"),
     )
 
     def __init__(
@@ -83,7 +79,6 @@ class EntryWriter(WriteState):
         leases: FillTurns,
         listener: RemovalListener,
         weigher: Weigher | None,
-        stamps: KeyStamps,
         misses: Misses,
         *,
         keys: KeyProxies,
@@ -98,7 +93,6 @@ class EntryWriter(WriteState):
         self.listener = listener
         self._weigher = weigher
         self.has_weigher = weigher is not None
-        self.stamps = stamps
         self.misses = misses
         self._keys = keys
         self._ttl = ttl
@@ -112,12 +106,12 @@ class EntryWriter(WriteState):
     def listen(self, function: Any) -> None:
         """Notify ``function`` of removals from now on."""
         self.listener.set(function)
-        self.is_plain = self.listener.function is None and self._weigher is None and not self.stamps.are_there
+        self.is_plain = self.listener.function is None and self._weigher is None
 
     def record_writes(self) -> WriteMoments:
         """Record the moments of all writes from now on, and return them."""
         if self.moments is None:
-            self.moments = WriteMoments(self.stamps)
+            self.moments = WriteMoments()
         return self.moments
 
     def will_be_written(self, key: Any) -> None:
@@ -132,14 +126,11 @@ class EntryWriter(WriteState):
 
     @property
     def records_misses(self) -> bool:
-        return self.stamps.are_in_file or self._driver.is_frozen
+        return self._driver.is_frozen
 
     def missed(self, key: Any) -> None:
         """Record that ``key`` was missed, and may be set soon."""
         self.found_expired(key)
-        self._check_stamps()
-        if self.stamps.reports_writes:
-            self.misses.note(key)
 
     def found_expired(self, key: Any) -> None:
         """Remove an entry that a call found expired in frozen time: a test may move the time back, but the entry must
@@ -151,20 +142,20 @@ class EntryWriter(WriteState):
 
     # Writes by callers, with their keys and TTLs.
 
-    def adapt_and_pop_miss(self, key: Any) -> tuple[Any, MissSeen]:
-        """Begin a write of a value of ``key``. Return the key for the core, and the miss that the write answers, or
-        INVALIDATES.
+    def adapt_and_pop_miss(self, key: Any) -> tuple[Any, int]:
+        """Begin a write of a value of ``key``. Return the key for the core, and the moment of the miss that the write
+        answers, or 0.
 
         The note of the miss is removed, so no later write answers it.
         """
         if self._gate.is_shut or self._gate.is_closed:
             self._gate.open()
         key = key if type(key) is str else self._keys.adapt(key)
-        return key, self.misses.pop_miss(key) if self.misses.scopes else INVALIDATES
+        return key, self.misses.pop_miss(key) if self.misses.scopes else 0
 
     def adapt_and_outdate_miss(self, key: Any) -> Any:
-        """Begin a write that deletes or changes the entry of ``key``, after which no write is a fill. Return the key
-        for the core."""
+        """Begin a write that deletes or changes the entry of ``key``, after which no write answers an earlier miss.
+        Return the key for the core."""
         if self._gate.is_shut or self._gate.is_closed:
             self._gate.open()
         key = key if type(key) is str else self._keys.adapt(key)
@@ -189,15 +180,13 @@ class EntryWriter(WriteState):
             return 0
         return options.whole("the result of the weigher", self._weigher(unwrap(key), value))
 
-    def tag_names(self, key: Any, tags: tuple[str, ...] = ()) -> tuple[TagName, ...]:
+    def tag_names(self, key: Any, tags: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the tags of an entry for the core: the caller's ``tags``, and the group of the core's ``key``."""
         names = [CALLERS + tag for tag in tags]
         group = None if type(key) is str else group_of(unwrap(key))
         if group is not None:
             names.append(GROUP + group)
-        if not self.stamps.are_there:
-            return tuple([(name, 0) for name in names])
-        return tuple([(name, self.stamps.slot(name)) for name in names])
+        return tuple(names)
 
     def set(
         self,
@@ -221,11 +210,9 @@ class EntryWriter(WriteState):
             group: the name of the entry's group of keys; None if the key decides.
         """
         seconds = ttl if type(ttl) is int and 0 < ttl < MAX_FAST_TTL else self.seconds(ttl)
-        key, miss_seen = self.adapt_and_pop_miss(key)
-        if since:
-            miss_seen = (miss_seen[0], since)
+        key, missed = self.adapt_and_pop_miss(key)
         return self._set(
-            key, value, seconds, grace, exact=exact, mode=mode, miss_seen=miss_seen, tags=tags, group=group
+            key, value, seconds, grace, exact=exact, mode=mode, since=since or missed, tags=tags, group=group
         )
 
     def set_many(
@@ -244,16 +231,15 @@ class EntryWriter(WriteState):
             check_reusable(value)
         together, removed, refused = 0, self.listener.list(), []
         try:
-            for caller_key, key, miss_seen, value in begun:
+            for caller_key, key, since, value in begun:
                 names = self.tag_names(key, tags)
-                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, miss_seen, removed, names)
+                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, since, removed, names)
                 together |= outcome
                 if not outcome & STORED:
                     refused.append(caller_key)
         finally:
             # Also if the weigher raises: the values before are stored.
             self.announce(together, removed, len(begun))
-            self._report([key for _, key, miss_seen, _ in begun if miss_seen[0] is None])
         return refused
 
     def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
@@ -294,7 +280,7 @@ class EntryWriter(WriteState):
     def renew(self, key: Any, value: Any, ttl: TTL = DEFAULT_TTL, grace: float = 0.0) -> bool:
         """Give an entry whose value equals ``value`` a new TTL from now, without jitter. Return whether it was found.
 
-        Unlike ``touch``, this does not affect entries of other processes or notes of misses.
+        Unlike ``touch``, this does not affect notes of misses.
         """
         seconds = self.seconds(ttl)
         self._gate.open()
@@ -305,26 +291,18 @@ class EntryWriter(WriteState):
         if not record.times.is_current or record.times.fresh_until <= self._core.now():
             # The step of the core would find out as well, but a transaction would count it among the writes by others.
             return False
-        outcome = self._set(
-            key, record.value, seconds, grace, exact=True, mode=SAME, expected=record.value, miss_seen=(record.seen, 0)
-        )
+        outcome = self._set(key, record.value, seconds, grace, exact=True, mode=SAME, expected=record.value)
         return bool(outcome & STORED)
 
     def delete(self, key: Any) -> Any:
         """Remove an entry. Return its value if it was fresh and current, otherwise MISSING."""
         key = self.adapt_and_outdate_miss(key)
-        value = self._delete(key)
-        if self.stamps.bus is not None:
-            self._report([key])
-        return value
+        return self._delete(key)
 
     def delete_many(self, keys: Iterable[Any]) -> int:
         """Remove entries. Return the number of removed entries that were fresh and current."""
         begun = [self.adapt_and_outdate_miss(key) for key in keys]
-        try:
-            return len([key for key in begun if self._delete(key) is not MISSING])
-        finally:
-            self._report(begun)
+        return len([key for key in begun if self._delete(key) is not MISSING])
 
     def _delete(self, key: Any) -> Any:
         if self.moments is not None:
@@ -333,16 +311,11 @@ class EntryWriter(WriteState):
             value = self._core.delete(key, MISSING)
         else:
             removed = self.listener.list()
-            value = self._core.delete(key, MISSING, slot=self.stamps.slot(key), removed=removed)
+            value = self._core.delete(key, MISSING, removed=removed)
             self.listener.notify(removed)
         if self.leases.open:
             self.leases.deleted(key)
         return value
-
-    def _report(self, keys: list[Any]) -> None:
-        """Report writes of the core's ``keys`` to other machines, after this one has noticed them."""
-        if self.stamps.bus is not None and keys:
-            self.stamps.report(keys)
 
     # Other writes, with keys of the core.
 
@@ -355,7 +328,7 @@ class EntryWriter(WriteState):
         exact: bool = False,
         mode: int = ANY,
         expected: Any = MISSING,
-        miss_seen: MissSeen = INVALIDATES,
+        since: int = 0,
         tags: tuple[str, ...] = (),
         group: str | None = None,
     ) -> int:
@@ -364,15 +337,11 @@ class EntryWriter(WriteState):
             check_reusable(value)
         removed: Removals | None = None if self.listener.function is None else []
         names = self.tag_names(key, tags) if tags or type(key) is not str else ()
-        outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, miss_seen, removed, names, group)
+        outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, since, removed, names, group)
         if outcome != self.usual_outcome or self._driver.calls_for_thread:
             self.announce(outcome, removed)
-        elif not self.is_plain:
-            if removed:
-                self.listener.notify(removed)
-            self._check_stamps()
-        if self.stamps.bus is not None and miss_seen[0] is None and outcome & (STORED | TOO_HEAVY | OUTDATED):
-            self._report([key])
+        elif removed:
+            self.listener.notify(removed)
         return outcome
 
     def store(
@@ -382,23 +351,18 @@ class EntryWriter(WriteState):
         ttl: float | None,
         grace: float,
         watch: Watch,
-        names: tuple[TagName, ...],
+        names: tuple[str, ...],
         group: str | None = None,
     ) -> tuple[int, Removals | None]:
         """Store a loaded value, unless the key was written, or one of its tags dropped, since ``watch`` began. Return
         the arguments of ``announce``."""
         if self.is_plain:
-            outcome = self._core.set(
-                key, value, ttl, grace, False, 0, ANY, MISSING, watch, 0, None, None, names, group=group
-            )
+            outcome = self._core.set(key, value, ttl, grace, False, 0, ANY, MISSING, watch, None, names, group=group)
             if outcome == OUTDATED:
                 self.leases.refuse(key)
             return outcome, None
-        miss_seen, removed = (self.stamps.seen_by_load(watch.seen), 0), self.listener.list()
-        outcome = self._store(
-            key, value, ttl, grace, False, ANY, MISSING, watch, miss_seen, removed, names, group=group
-        )
-        return outcome, removed
+        removed = self.listener.list()
+        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, 0, removed, names, group=group), removed
 
     def _store(
         self,
@@ -410,27 +374,22 @@ class EntryWriter(WriteState):
         mode: int,
         expected: Any,
         watch: Watch | None,
-        miss_seen: MissSeen,
+        since: int,
         removed: Removals | None,
-        names: tuple[TagName, ...],
+        names: tuple[str, ...],
         group: str | None = None,
     ) -> int:
         weight = 0 if self._weigher is None else self.weigh(key, value)
-        slot = self.stamps.slot(key) if self.stamps.are_there else 0
-        seen, since = miss_seen
         if self.moments is not None and watch is None:
             self.moments.written(key)
-        written = key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, names, since
-        outcome = self._core.set(*written, group=group)
+        written = key, value, ttl, grace, exact, weight, mode, expected, watch, removed, names, since, group
+        outcome = self._core.set(*written)
         if outcome == OUTDATED:
             if names and mode == ANY and watch is None:
                 # Readers must not receive the older value after this call. A waiter may then set a newer one.
-                self._core.delete(key, slot=slot, removed=removed)
+                self._core.delete(key, removed=removed)
             # The value may be outdated, so no waiter receives it.
             self.leases.refuse(key)
-        if outcome in (OUTDATED, CHANGED):
-            # The reason may be a commit of a process that was killed.
-            self.stamps.is_committing([slot, *(slot_of_tag for _, slot_of_tag in names)])
         return outcome
 
     def drop_tag(self, name: str) -> int:
@@ -438,12 +397,9 @@ class EntryWriter(WriteState):
 
         The wheel thread removes the entries and notifies the listener, within a second.
         """
-        slot = self.stamps.slot(name) if self.stamps.are_there else 0
         self.will_be_written(name)
         try:
-            dropped = self._core.drop_tag(name, slot)
-            self.stamps.report_drop(slot)
-            return dropped
+            return self._core.drop_tag(name)
         finally:
             # Later drops do not wake the thread, which takes longer than the drop.
             if self._core.next_due == -inf or self._driver.calls_for_thread:
@@ -470,7 +426,7 @@ class EntryWriter(WriteState):
         """Remove an entry, which ends no lease and no miss."""
         self.will_be_written(key)
         removed = self.listener.list()
-        self._core.delete(key, slot=self.stamps.slot(key), removed=removed)
+        self._core.delete(key, removed=removed)
         self.listener.notify(removed)
 
     def evict_to(self, size: int) -> None:
@@ -484,8 +440,7 @@ class EntryWriter(WriteState):
         """Remove every entry, and notify the listener of each.
 
         Args:
-            invalidate: whether to notify the other processes. If so, earlier misses no longer count: no waiter
-                receives a value for them, and a later ``set`` is not a fill.
+            invalidate: False if the cache closes: entries that processes share stay.
         """
         if invalidate:
             self.any_will_be_written()
@@ -493,8 +448,6 @@ class EntryWriter(WriteState):
             if self.misses.scopes:
                 self.misses.outdate_all()
         self._drain(self._core.clear(invalidate=invalidate))
-        if invalidate:
-            self.stamps.report_clear()
 
     def _drain(self, detached: int = 0) -> None:
         """Notify the listener of all detached entries. Without a listener, the wheel thread drops the entries that do
@@ -537,7 +490,6 @@ class EntryWriter(WriteState):
             driver.written(count)
         if removed:
             self.listener.notify(removed)
-        self._check_stamps()
 
     def expect_first_write(self) -> None:
         """Let the next write call ``start_jobs``."""
@@ -545,8 +497,3 @@ class EntryWriter(WriteState):
 
     def after_fork_in_child(self) -> None:
         self.expect_first_write()
-        self.stamps.after_fork_in_child()
-
-    def _check_stamps(self) -> None:
-        if self.stamps.are_there and self.stamps.check():
-            self._drain()

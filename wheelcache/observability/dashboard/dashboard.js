@@ -182,7 +182,6 @@ function showAdvice({ advice }) {
 }
 
 const KINDS = { cleared: "Cleared", deleted: "Entries deleted", inspected: "Inspected", reset: "Figures reset", purge: "Purged",
-  "dump restored": "Dump restored",
   "load failed": "Load failed", "store failed": "Store failed", started: "Started", exited: "Exited", killed: "Ended abruptly" };
 const OF_ALL = new Set(["cleared", "reset"]); // events that concern all caches if they name none
 

@@ -1,11 +1,11 @@
 """Gives a test its own directory for the files that the processes of a machine share."""
 
-from wheelcache.coherence import shared_stamps
+from wheelcache.http_cache import shared_purges
 from wheelcache.leases import locks
 
 
 def keep_in(directory, set_attribute=setattr):
     """Set the directory for this process. Other processes of the test call this as well."""
     directory.chmod(0o700)
-    for module in (shared_stamps, locks):
+    for module in (shared_purges, locks):
         set_attribute(module, "runtime_directory", lambda: directory)

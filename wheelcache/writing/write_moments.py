@@ -1,7 +1,7 @@
 """The moments of the last writes, by slot: they show whether a name was written since a transaction began.
 
-A value that a transaction computed may be as old as the beginning of the transaction, which no watch and no stamp of
-the core covers: they begin later, with the look-up. So a cache that follows transactions also records the moment of
+A value that a transaction computed may be as old as the beginning of the transaction, which no watch of the core
+covers: it begins later, with the look-up. So a cache that follows transactions also records the moment of
 every write of a key and of every drop of a tag, before the write. Loads and evictions are no writes. Several names
 share a slot; a value of one is then not kept because of a write of another.
 
@@ -13,71 +13,62 @@ shows whether another caller wrote before, and a different moment in the slot th
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-from wheelcache.coherence.commits import Commit
-from wheelcache.coherence.key_stamps import KeyStamps
-from wheelcache.coherence.shared_stamps import ALL_WRITES, place_of_writes
 from wheelcache.core import exchange_word
 from wheelcache.machine_clock import moment
 
 SLOTS: Final = 16_384
-"""The words of a cache without COHERENCE, in 128 KiB. With 100 writes per second and transactions of 0.1 s, a value in
+"""The words of a cache in memory, in 128 KiB. With 100 writes per second and transactions of 0.1 s, a value in
 1,600 is not kept because of a write of another key."""
+
+
+ALL_WRITES: Final = 0
+"""The place of the moment of the last write of everything."""
+
+
+def _place(name: Hashable) -> int:
+    """Return the place of the moment of the last write of ``name``."""
+    return 1 + hash(name) % (SLOTS - 1)
 
 
 class WriteMoments:
     """The moments of the last writes of one cache. Names are keys of its core, or the core's names of tags.
 
-    Args:
-        stamps: processes with the same stamps share the moments.
-
     Attributes:
-        own: the words of a cache without stamps. The compiled fast paths of ``core.access`` write them, too.
+        own: the moments by their places. The compiled fast paths of ``core.access`` write them, too.
     """
 
-    __slots__ = ("_stamps", "own")
+    __slots__ = ("own",)
 
-    def __init__(self, stamps: KeyStamps) -> None:
-        self._stamps = stamps
+    def __init__(self) -> None:
         # Not a memoryview, which the garbage collector could not release while the compiled core holds its buffer.
         self.own = array("Q", bytes(8 * SLOTS))
 
-    @property
-    def words(self) -> memoryview | array[int]:
-        """The moments by their places."""
-        shared = self._stamps.writes if self._stamps.are_there else None
-        return self.own if shared is None else shared
-
-    def place(self, name: Hashable, words: memoryview | array[int]) -> int:
-        """Return the place of the moment of the last write of ``name`` in ``words``."""
-        return place_of_writes(hash(name) if words is self.own else self._stamps.slot(name), len(words))
-
     def last_writes(self, names: Iterable[Hashable]) -> Iterator[tuple[Hashable, int]]:
         """Yield the places of names, and the moments of their last writes; first those of all names."""
-        words = self.words
-        for place in (ALL_WRITES, *[self.place(name, words) for name in names]):
-            yield place, words[place]
+        for place in (ALL_WRITES, *map(_place, names)):
+            yield place, self.own[place]
 
-    def begin_commit(self, names: Iterable[Hashable] | None) -> Commit | None:
-        """See ``KeyStamps.begin_commit``."""
-        return self._stamps.begin_commit(names)
+    def begin_commit(self, names: Iterable[Hashable] | None) -> Callable[[], object] | None:
+        """Let no other process keep computed values of these keys and tags, or of all if ``names`` is None, until the
+        function that this returns is called. None if no other process has the entries."""
+        return None
 
     def written(self, name: Hashable) -> None:
         """Record that ``name`` will be written."""
-        words = self.words
-        self._write(words, self.place(name, words))
+        self._write(_place(name))
 
     def cleared(self) -> None:
         """Record that all entries will be removed."""
-        self._write(self.words, ALL_WRITES)
+        self._write(ALL_WRITES)
 
-    def _write(self, words: memoryview | array[int], place: int) -> None:
+    def _write(self, place: int) -> None:
         now = moment()
-        before = exchange_word(words, place, now)
+        before = exchange_word(self.own, place, now)
         commit = APPLIED.get()
         if commit is not None and commit.moments is self:
             commit.note(place, before, now)

@@ -6,12 +6,11 @@ version from the database. All calls are timed by the clock of the machine. A ve
 began after the end of the version's own write has returned: no call that begins later may return it.
 
 ``touch`` and ``clear`` make no version, and must not bring back an outdated one. ``incr`` must not read one. It makes a
-version that only caches have, since it is no more atomic across processes than a ``get`` and a ``set``.
+version that only the cache has.
 
 In front of a store, a value that was computed before a write may be there for the time of a call before it is removed
-again. So keys of Flask's TieredCache are written by ``set`` and ``set_many`` or, the first one, by ``get_or_set``, and
-deleted by their tags only. A value that was computed before a drop of its tag is never there: the callers of Django's
-TieredCache only delete tags, and fill the keys that they miss in every way, also by pages.
+again. A value that was computed before a drop of its tag is never there: the callers of a TieredCache only delete tags,
+and fill the keys that they miss in every way, also by pages.
 """
 
 import json
@@ -27,19 +26,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic_ns
 
-from cachelib import RedisCache
 from django.conf import settings
 from django.core.cache import caches
 from django.http import HttpResponse
 from django.test import RequestFactory
 from django.views.decorators.cache import cache_page
 
-from tests import shared_stamps
 from tests.leases.callers import get_or_lease
 from wheelcache import Cache
-from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.django_backend.pages import PageMiddleware
-from wheelcache.flask_backend import TieredCache
 from wheelcache.runtime.request_scope import end_request
 
 KEYS = [f"key-{number}" for number in range(3)]
@@ -58,13 +53,9 @@ FIELDS = 5
 @dataclass
 class Setting:
     processes: int
-    is_coherent: bool
     waits: bool
-    redis_port: int = 0
-    backend: str = ""
-    """The cache behind Django's TieredCache."""
-    location: str = ""
-    is_tracked: bool = False
+    redis: str = ""
+    """The URL of the Redis behind a TieredCache, whose writes it reports; empty for a cache in memory."""
 
 
 class Database:
@@ -104,7 +95,7 @@ class Caller:
             dice = self.random.random()
             if dice < 0.85:
                 self.random.choice(read)()
-            elif dice < 0.998 or self.setting.redis_port or self.setting.backend:
+            elif dice < 0.998 or self.setting.redis:
                 self.random.choice(change)()
             else:
                 self.cache.clear()
@@ -129,11 +120,6 @@ class Caller:
         self.next_version += STEP
         self.database.versions[key] = self.next_version
         return self.next_version
-
-    def computed(self, key):
-        """Return the version that a caller sets after a miss. Without coherence, no part refuses an outdated version,
-        so it must be a new one."""
-        return self.database.versions[key] if self.setting.is_coherent else self.version(key)
 
     def has_read(self, key, version, start):
         self.records.extend((READ, key, version, start, monotonic_ns()))
@@ -160,18 +146,17 @@ class Caller:
         fill(self.database.versions[key], tags_of(key))
 
     def fill(self, key):
-        start, version = monotonic_ns(), self.computed(key)
+        # No part refuses an outdated version, since the last write wins, so it must be a new one.
+        start, version = monotonic_ns(), self.version(key)
         done = self.cache.set(KEYS[key], version, self.ttl(), tags=tags_of(key))
-        if not self.setting.is_coherent:
-            self.has_written(key, version, start, done)
+        self.has_written(key, version, start, done)
 
     def fill_by_add(self):
         key = self.key()
         if self.cache.get(KEYS[key]) is None:
-            start, version = monotonic_ns(), self.computed(key)
+            start, version = monotonic_ns(), self.version(key)
             done = self.cache.add(KEYS[key], version, self.ttl(), tags=tags_of(key))
-            if not self.setting.is_coherent:
-                self.has_written(key, version, start, done)
+            self.has_written(key, version, start, done)
 
     def get_many(self):
         keys, start = self.some(), monotonic_ns()
@@ -184,12 +169,9 @@ class Caller:
         return self.cache.get_many(keys)
 
     def get_or_set(self):
-        key, start = self.loaded_key(), monotonic_ns()
+        key, start = self.key(), monotonic_ns()
         loaded = self.cache.get_or_load(KEYS[key], lambda: self.database.versions[key], 60, tags=tags_of(key))
         self.has_read(key, loaded, start)
-
-    def loaded_key(self):
-        return self.key()
 
     def set(self):
         key, start = self.key(), monotonic_ns()
@@ -242,48 +224,20 @@ class Caller:
             self.records.extend((INCREMENT, key, version, start, monotonic_ns()))
 
 
-class TieredCaller(Caller):
-    """A caller of Flask's TieredCache."""
-
-    def changes(self):
-        return [self.set_many, self.delete_tag, self.delete_tags]
-
-    def set_many(self):
-        keys, start = range(1, len(KEYS)), monotonic_ns()
-        versions = {key: self.version(key) for key in keys}
-        self.cache.set_many({KEYS[key]: version for key, version in versions.items()}, 60, tags=tags_of(*keys))
-        for key, version in versions.items():
-            self.has_written(key, version, start)
-
-    def loaded_key(self):
-        return 0
-
-    def fill(self, key):
-        if key > 0:
-            super().fill(key)
-
-    def ttl(self):
-        return 60
-
-    def found(self, keys):
-        return self.cache.get_dict(*keys)
-
-
 class TaggedCaller(Caller):
     """A caller of Django's TieredCache, which is an object of the thread.
 
-    With tracking, copies are late by the time of a message. So they only decide what is computed and stored, and the
+    Copies are late by the time of a message. So they only decide what is computed and stored, and the
     versions that are recorded are read from the store, by an alias without copies. And of two drops of a tag at the
     same moment, other processes may know only one. So the tag of each key has one caller that drops it.
     """
 
     def __init__(self, cache, *args):
         super().__init__(cache, *args)
-        self.read_from = "uncopied" if self.setting.is_tracked else "tiered"
         self.pages = {alias: PageMiddleware(cache_page(60, cache=alias)(self.view)) for alias in ("tiered", "uncopied")}
 
     def work(self, count):
-        self.cache, self.reader = caches["tiered"], caches[self.read_from]
+        self.cache, self.reader = caches["tiered"], caches["uncopied"]
         super().work(count)
 
     def end_request(self):
@@ -291,8 +245,6 @@ class TaggedCaller(Caller):
         self.reader.close()
 
     def changes(self):
-        if not self.setting.is_tracked:
-            return [self.delete_tag, self.delete_tags]
         return [self.delete_own_tag] if self.number < len(KEYS) else [self.get_value]
 
     def delete_own_tag(self):
@@ -322,19 +274,17 @@ class TaggedCaller(Caller):
                 getattr(self.cache, fill)(name, version, 60, tags=tags)
 
     def get_page(self):
-        key, start, alias = self.key(), monotonic_ns(), self.random.choice(["tiered", self.read_from])
+        key, start, alias = self.key(), monotonic_ns(), self.random.choice(["tiered", "uncopied"])
         page = self.pages[alias](RequestFactory().get("/", {"key": key}))
-        if alias == self.read_from:
+        if alias == "uncopied":
             self.has_read(key, int(page.content), start)
 
     def found(self, keys):
         return self.reader.get_many(keys)
 
     def get_or_set(self):
-        key, start = self.key(), monotonic_ns()
-        loaded = self.cache.get_or_set(KEYS[key], lambda: self.database.versions[key], 60, tags=tags_of(key))
-        if self.cache is self.reader:
-            self.has_read(key, loaded, start)
+        key = self.key()
+        self.cache.get_or_set(KEYS[key], lambda: self.database.versions[key], 60, tags=tags_of(key))
 
 
 def tags_of(*keys):
@@ -396,37 +346,28 @@ def outdated_reads(records):
 
 def _configure_django(setting):
     options = {"L2": "behind", "LOG_INTERVAL": None, "FIGURES_DIR": None}
-    if not setting.is_tracked:
-        options["COHERENCE"] = "host"
     tiered = {"BACKEND": "wheelcache.django_backend.TieredCache", "OPTIONS": options}
     settings.configure(
         CACHES={
             "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
-            "behind": {"BACKEND": setting.backend, "LOCATION": setting.location},
+            "behind": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": setting.redis},
             "tiered": {**tiered, "LOCATION": "tiered"},
             "uncopied": {**tiered, "LOCATION": "uncopied"},
         },
         ALLOWED_HOSTS=["*"],
         USE_I18N=False,
     )
-    if setting.is_tracked:
-        # No copy is used until the tracking has started.
-        caches["uncopied"]._shared.level.start_tracking = lambda: None
+    # No copy is used until the tracking has started.
+    caches["uncopied"]._shared.level.start_tracking = lambda: None
 
 
 def _main(number, folder, setting, count, seed):
     folder, setting = Path(folder), Setting(**json.loads(setting))
-    shared_stamps.keep_in(folder, setattr)
-    caller = Caller
-    if setting.backend:
+    if setting.redis:
         caller, cache = TaggedCaller, None
         _configure_django(setting)
-    elif setting.redis_port:
-        store = RedisCache(port=setting.redis_port)
-        caller, cache = TieredCaller, TieredCache(store, coherence="host", log_interval=None, default_timeout=60)
     else:
-        stamps = SharedStamps("linearizability", folder) if setting.is_coherent else None
-        cache = Cache(stamps=stamps, log_interval=None, sample_interval=None)
+        caller, cache = Caller, Cache(log_interval=None, sample_interval=None)
     database = Database(folder / "database")
     first = int(number) * THREADS
     callers = [caller(cache, database, setting, each, f"{seed} {each}") for each in range(first, first + THREADS)]

@@ -1,0 +1,3 @@
+"""Caches for tests."""
+
+QUIET = {"log_interval": None, "sample_interval": None}

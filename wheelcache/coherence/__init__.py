@@ -1,1 +1,0 @@
-"""Coherence: the processes of one machine learn of each other's writes."""
