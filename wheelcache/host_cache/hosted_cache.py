@@ -79,11 +79,11 @@ class PythonAccess(access.PrefixAccess):
     """The fast paths of a backend, in Python."""
 
     _cache: Any
-    _fill_waits: Any
+    _fill_wait: Any
     _found_or: Any
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
-        cache_key = None if version is not None or self._fill_waits else self._usual_key(key)
+        cache_key = None if version is not None or self._fill_wait(key) else self._usual_key(key)
         # Before the first use of the cache, the fast path finds nothing.
         if cache_key is None or self._cache._core.is_shut:
             return super()._get_missed(key, default, version)
