@@ -230,7 +230,9 @@ def configure(setting, folder, database, redis_location):
     if setting.backend == "TieredCache":
         options["L2"] = "redis"
     backend = f"wheelcache.django_backend.{setting.backend}"
-    # A host cache of another run has values of another database.
+    # A host cache of another run has values of another database. The processes of this run share one, although a test
+    # has started them.
+    os.environ["PYTEST_XDIST_WORKER"] = ""
     location = str(folder / "host") if setting.backend == "HostCache" else "history"
     caches["default"] = {"BACKEND": backend, "LOCATION": location, "OPTIONS": options}
     settings.configure(DATABASES={"default": {**database, "CONN_MAX_AGE": None}}, CACHES=caches, USE_TZ=True)

@@ -116,6 +116,8 @@ def kills(count, cache):
         database = {"ENGINE": "django.db.backends.postgresql", "NAME": postgresql.database}
         database |= {"USER": postgresql.user, "HOST": postgresql.host, "PORT": postgresql.port, "CONN_MAX_AGE": None}
         settings.configure(CACHES={"default": made, "store": store}, DATABASES={"default": database})
+        # The processes of this run share a host cache, although a test has started them.
+        os.environ["PYTEST_XDIST_WORKER"] = ""
         django.setup()
         keep_in(place)
         rows = psycopg.connect(
