@@ -15,9 +15,6 @@ SECONDS = 280
 OLD_IN_A_FULL_HOST_CACHE = pytest.mark.xfail(
     strict=False, reason="A HostCache of few entries gives, now and then, a memoized value from before a commit"
 )
-OLD_AFTER_A_KILL = pytest.mark.xfail(
-    strict=False, reason="A HostCache may keep a value from before the commit of a process that was killed"
-)
 SERVER_TIME = 4
 """Seconds, in ``make check``, for which a killed process may still commit: it needs half a second."""
 
@@ -59,7 +56,7 @@ def test_the_check_finds_a_cache_that_does_not_follow_transactions():
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize("cache", [pytest.param("host", marks=OLD_AFTER_A_KILL), "redis"])
+@pytest.mark.parametrize("cache", ["host", "redis"])
 def test_nothing_from_before_a_commit_is_kept_if_its_process_is_killed(cache, at_length):
     options = ["--cache", cache, "--server-time", max(at_length(10), SERVER_TIME)]
     with start("from tests.transactions.kills import main; main()", 8, *options) as process:

@@ -10,7 +10,8 @@ deleted it, or it may have been removed to make room, so that its moment is lost
 raises a *floor*, to the moment of the row, and each delete raises it to the moment of the delete. There is one floor
 for each of LANES hashes of keys; without one, the floor is the epoch of the file. A value whose computation began
 before the floor is not stored. So a delete needs no tombstone: it may only keep the value of another key with the same
-hash from being stored, once. A transaction that is being committed raises the floors of its keys into the future.
+hash from being stored, once. A transaction that is being committed raises the floors of its keys into the future, and
+*marks* the keys themselves: a plain write of such a key counts as one before the commit, which deletes the key.
 
 **Tags.** An entry is not current if one of its tags was dropped after it was written. Entries of dropped tags are
 removed by the janitor.
@@ -284,7 +285,7 @@ class HostCore:
         row = moment(), name, stored, fresh, gone, due, lane_of(name), size, text
         refusal = CHANGED
         if mode == ANY and watch is None and not (tags and since):
-            written = self.file.write(sql.PUT[self._notes_uses], row)
+            written, refusal = self.file.write(sql.PUT[self._notes_uses], row), OUTDATED
         elif mode == SAME:
             statement = sql.REPLACE if ttl == KEEP_TTL else sql.REPLACE_WITH_TTL
             written = self.file.write(statement, (*row, now, storable(expected)))

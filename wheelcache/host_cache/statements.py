@@ -9,7 +9,7 @@ leaves its place in the index, which saves one or two of its pages, and the jani
 A write of an existing key stays at its place in the order of use, and is noted as a use of it. Only while the cache is
 over half full, it moves the row to the end, which costs two more pages.
 
-``floors`` and ``drops`` are explained in ``host_core``. ``state`` has a single row, which triggers keep.
+``floors``, ``drops`` and ``marks`` are explained in ``host_core``. ``state`` has a single row, which triggers keep.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ CREATE INDEX due ON entries(due) WHERE due IS NOT NULL;
 CREATE INDEX tagged ON entries(id) WHERE tags IS NOT NULL;
 CREATE TABLE floors(lane INTEGER PRIMARY KEY, moment INTEGER NOT NULL);
 CREATE TABLE drops(tag TEXT PRIMARY KEY, moment INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE marks(key PRIMARY KEY, until INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE state(
     bytes INTEGER, entries INTEGER, evicted INTEGER, drop_floor INTEGER, fill_floor INTEGER, max_bytes INTEGER,
     max_entries INTEGER, more_bytes INTEGER, more_entries INTEGER
@@ -123,13 +124,14 @@ VALUES: Final = (
 IN_PLACE: Final = f"{NEW}UPDATE SET {VALUES}"
 TO_END: Final = f"{NEW}UPDATE SET id = excluded.id, {VALUES}"
 
-PUT: Final = IN_PLACE.format(condition="1"), TO_END.format(condition="1")
+UNMARKED: Final = "NOT EXISTS (SELECT 1 FROM marks WHERE key = ?2 AND until > ?1)"
+PUT: Final = IN_PLACE.format(condition=UNMARKED), TO_END.format(condition=UNMARKED)
 ADD: Final = f"{TO_END.format(condition='1')} WHERE NOT (entries.fresh > ?10 AND {CURRENT})"
 UNDROPPED: Final = (
     "NOT EXISTS (SELECT 1 FROM json_each(?9) AS tag JOIN drops ON drops.tag = tag.value WHERE drops.moment >= ?10) "
     "AND (SELECT max(drop_floor, fill_floor) FROM state) <= ?10"
 )
-PUT_UNDROPPED: Final = TO_END.format(condition=UNDROPPED)
+PUT_UNDROPPED: Final = TO_END.format(condition=f"{UNMARKED} AND {UNDROPPED}")
 ADD_UNDROPPED: Final = ADD.replace(" WHERE 1 ", f" WHERE {UNDROPPED.replace('?10', '?11')} ")
 UNWRITTEN: Final = (
     "(coalesce((SELECT moment FROM floors WHERE lane = ?7), 0) < ?10 OR EXISTS (SELECT 1 FROM entries WHERE key = ?2))"
@@ -163,6 +165,9 @@ RAISE_FLOOR: Final = (
 RAISE_DROP: Final = (
     "INSERT INTO drops VALUES(?, ?) ON CONFLICT(tag) DO UPDATE SET moment = max(moment, excluded.moment)"
 )
+FORGET_MARKS: Final = "DELETE FROM marks WHERE until <= ?"
+MARK: Final = "INSERT INTO marks VALUES(?, ?) ON CONFLICT(key) DO UPDATE SET until = max(until, excluded.until)"
+UNMARK: Final = "DELETE FROM marks WHERE key = ? AND until = ?"
 LOWER_FLOOR: Final = "UPDATE floors SET moment = ? WHERE lane = ? AND moment = ?"
 LOWER_DROP: Final = "UPDATE drops SET moment = ? WHERE tag = ? AND moment = ?"
 

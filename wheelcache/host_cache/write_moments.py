@@ -2,7 +2,9 @@
 
 The rows, the floors and the dropped tags have the moments of their writes, so that a write by any process shows. A
 transaction that is being committed raises the floors of its keys into the future, by MARKED at most: a value that
-another process computes before the commit is then not stored. If the process is killed, the floors end by themselves.
+another process computes before the commit is then not stored. Nor is one that it writes after a look-up: for this, the
+keys are marked for the same time. Sets of other keys with the same floor must not be lost. If the process is killed,
+floors and marks end by themselves.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final
 
+from wheelcache.host_cache import statements as sql
 from wheelcache.host_cache.host_core import HostCore, lane_of, name_of
-from wheelcache.host_cache.statements import DROPPED, FILL_FLOOR, FLOOR, LOWER_DROP, LOWER_FLOOR, MOMENT
 from wheelcache.keys import CALLERS, GROUP
 from wheelcache.machine_clock import moment
 from wheelcache.writing.write_moments import APPLIED, WriteMoments
@@ -30,8 +32,10 @@ class Commit:
 
     def begin(self) -> None:
         def work(cursor: Any) -> None:
+            cursor.execute(sql.FORGET_MARKS, (moment(),))
             for key in self._keys:
                 self._core.raise_floor(cursor, key, self._until)
+                cursor.execute(sql.MARK, (key, self._until))
             for tag in self._tags:
                 self._core.raise_drop(cursor, tag, self._until)
 
@@ -41,8 +45,9 @@ class Commit:
         until, now, note = self._until, moment(), self._core.note
 
         def work(cursor: Any) -> None:
+            cursor.executemany(sql.UNMARK, [(key, until) for key in self._keys])
             # Not those that another commit has raised.
-            for places, lower in ((map(lane_of, self._keys), LOWER_FLOOR), (self._tags, LOWER_DROP)):
+            for places, lower in ((map(lane_of, self._keys), sql.LOWER_FLOOR), (self._tags, sql.LOWER_DROP)):
                 for place in places:
                     if cursor.execute(lower, (now, place, until)).rowcount and note is not None:
                         note(place, until, now)
@@ -75,13 +80,13 @@ class HostMoments(WriteMoments):
     def last_writes(self, names: Iterable[Hashable]) -> Iterator[tuple[Hashable, int]]:
         """Yield the places of names, and the moments of their last writes."""
         read = self._core.file.read
-        yield "", (read(FILL_FLOOR) or (0,))[0]
+        yield "", (read(sql.FILL_FLOOR) or (0,))[0]
         for name in names:
             if _may_be_tag(name):
-                yield name, (read(DROPPED, (name,)) or (0,))[0]
+                yield name, (read(sql.DROPPED, (name,)) or (0,))[0]
             key = name_of(name)
             lane = lane_of(key)
-            yield lane, max((read(MOMENT, (key,)) or (0,))[0], (read(FLOOR, (lane,)) or (0,))[0])
+            yield lane, max((read(sql.MOMENT, (key,)) or (0,))[0], (read(sql.FLOOR, (lane,)) or (0,))[0])
 
     def begin_commit(self, names: Iterable[Hashable] | None) -> Callable[[], object] | None:
         """Let nobody store computed values of these keys and tags until the end of the commit."""
