@@ -579,7 +579,8 @@ class Sample:
         halves of the sample, between the windows, or the part of the gain that tags and deletes may prevent,
         whichever is greatest.
 
-        A miniature is not notified if the tag of an entry is dropped after the cache has evicted it. Such an entry would leave a larger cache as often as it leaves this one.
+        A miniature is not notified if the tag of an entry is dropped after the cache has evicted it. Such an entry
+        would leave a larger cache as often as it leaves this one.
         """
         total = self._sum()
         starts = _COUNTS, _COUNTS + _HALF
