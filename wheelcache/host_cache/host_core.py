@@ -391,17 +391,17 @@ class HostCore:
             self.note(tag, before, now)
         cursor.execute(sql.RAISE_DROP, (tag, now))
 
+    def raise_fill_floor(self, cursor: Any, until: int = 0) -> None:
+        """Do the same for all keys."""
+        (before,) = cursor.execute(sql.FILL_FLOOR).fetchone()
+        now = max(until or moment(), before)
+        if self.note is not None:
+            self.note("", before, now)
+        cursor.execute(sql.FILL_FLOOR_TO, (now,))
+
     def outdate_fills(self) -> None:
         """Refuse all values whose computations have begun."""
-        note = self.note
-
-        def work(cursor: Any) -> None:
-            (before,), now = cursor.execute(sql.FILL_FLOOR).fetchone(), moment()
-            if note is not None:
-                note("", before, now)
-            cursor.execute("UPDATE state SET fill_floor = ?", (now,))
-
-        self.file.transaction(work, None)
+        self.file.transaction(self.raise_fill_floor, None)
 
     def remove_value(self, key: Any, value: Any, removed: Removals | None = None, *, was_hit: bool = False) -> None:
         name, stored = name_of(key), storable(value)
@@ -431,7 +431,7 @@ class HostCore:
         removed, (before,) = len(self), self.file.read(sql.FILL_FLOOR) or (0,)
         self.file.clear()
         if self.note is not None:
-            self.note("", before, self.epoch)
+            self.note("", before, (self.file.read(sql.FILL_FLOOR) or (0,))[0])
         self._removals[RemovalCause.CLEARED] += removed
         return 0
 

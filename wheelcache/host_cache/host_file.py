@@ -26,6 +26,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
 from pathlib import Path
 from sys import maxsize
@@ -33,6 +34,7 @@ from typing import Any, Final, TypeVar
 
 from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.place import EPOCH, PATIENCE, Place
+from wheelcache.host_cache.statements import FILL_FLOOR_TO, MARK, MARKS
 from wheelcache.machine_clock import moment
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.shared_objects import Lazy
@@ -326,23 +328,38 @@ class HostFile:
     def _use_new_file(self, epoch: int) -> int:
         new = 0
         try:
-            new = self._place.replace(epoch, self._create) if self._place is not None else 0
+            if self._place is not None:
+                new = self._place.replace(epoch, partial(self._create, self._marks()))
         except (sqlite3.Error, OSError, FileUnusable) as error:
             self._warn("The host cache %r has no file now, so it is empty: %s.", self._name, error)
         if new == 0:
             self._next_try = SystemClock.steady() + RETRY_INTERVAL
         return new
 
-    def _create(self, path: Path) -> None:
+    def _marks(self) -> list[Any]:
+        """Return the marks of the commits in progress, which also concern a new file."""
+        try:
+            cursor, free = self._cursor()
+            try:
+                return cursor.execute(MARKS, (moment(),)).fetchall()  # type: ignore[no-any-return]
+            finally:
+                free.append(cursor)
+        except sqlite3.Error:
+            return []
+
+    def _create(self, marks: list[Any], path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         connection = connect(path)
         try:
             connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
             connection.execute("PRAGMA journal_mode=WAL")
             connection.executescript(f"BEGIN; {self._schema} COMMIT;")
-            # No value whose computation began before the file was made is stored in it.
             epoch = int(path.stem)
-            connection.execute("UPDATE state SET fill_floor = ?", (epoch,))
+            connection.execute("BEGIN")
+            connection.executemany(MARK, marks)
+            # No value is stored whose computation began before the file was made, or before the end of a commit.
+            connection.execute(FILL_FLOOR_TO, (max([epoch, *(until for _, until in marks)]),))
+            connection.execute("COMMIT")
             connection.execute("UPDATE state SET max_bytes = min(max_bytes, ?)", (self.most_bytes(epoch),))
         finally:
             connection.close()

@@ -168,6 +168,9 @@ RAISE_DROP: Final = (
 FORGET_MARKS: Final = "DELETE FROM marks WHERE until <= ?"
 MARK: Final = "INSERT INTO marks VALUES(?, ?) ON CONFLICT(key) DO UPDATE SET until = max(until, excluded.until)"
 UNMARK: Final = "DELETE FROM marks WHERE key = ? AND until = ?"
+MARKS: Final = "SELECT key, until FROM marks WHERE until > ?"
+FILL_FLOOR_TO: Final = "UPDATE state SET fill_floor = ?"
+LOWER_FILL_FLOOR: Final = "UPDATE state SET fill_floor = ? WHERE fill_floor = ?"
 LOWER_FLOOR: Final = "UPDATE floors SET moment = ? WHERE lane = ? AND moment = ?"
 LOWER_DROP: Final = "UPDATE drops SET moment = ? WHERE tag = ? AND moment = ?"
 

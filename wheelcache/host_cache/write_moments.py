@@ -24,18 +24,26 @@ MARKED: Final = 10_000_000_000
 
 
 class Commit:
-    """A commit in progress: ``end`` lets others store computed values again."""
+    """A commit in progress: ``end`` lets others store computed values again.
 
-    def __init__(self, core: HostCore, keys: list[Any], tags: list[str]) -> None:
-        self._core, self._keys, self._tags = core, keys, tags
+    Args:
+        covers_all: whether it concerns all keys.
+    """
+
+    def __init__(self, core: HostCore, keys: list[Any], tags: list[str], *, covers_all: bool) -> None:
+        self._core, self._keys, self._tags, self._covers_all = core, keys, tags, covers_all
         self._until = moment() + MARKED
+        # The commit itself has one, too, for the case that a clear leads to a new file meanwhile.
+        self._marks = [(key, self._until) for key in (self._until, *keys)]
 
     def begin(self) -> None:
         def work(cursor: Any) -> None:
             cursor.execute(sql.FORGET_MARKS, (moment(),))
+            cursor.executemany(sql.MARK, self._marks)
+            if self._covers_all:
+                self._core.raise_fill_floor(cursor, self._until)
             for key in self._keys:
                 self._core.raise_floor(cursor, key, self._until)
-                cursor.execute(sql.MARK, (key, self._until))
             for tag in self._tags:
                 self._core.raise_drop(cursor, tag, self._until)
 
@@ -45,7 +53,9 @@ class Commit:
         until, now, note = self._until, moment(), self._core.note
 
         def work(cursor: Any) -> None:
-            cursor.executemany(sql.UNMARK, [(key, until) for key in self._keys])
+            cursor.executemany(sql.UNMARK, self._marks)
+            if cursor.execute(sql.LOWER_FILL_FLOOR, (now, until)).rowcount and note is not None:
+                note("", until, now)
             # Not those that another commit has raised.
             for places, lower in ((map(lane_of, self._keys), sql.LOWER_FLOOR), (self._tags, sql.LOWER_DROP)):
                 for place in places:
@@ -89,11 +99,13 @@ class HostMoments(WriteMoments):
             yield lane, max((read(sql.MOMENT, (key,)) or (0,))[0], (read(sql.FLOOR, (lane,)) or (0,))[0])
 
     def begin_commit(self, names: Iterable[Hashable] | None) -> Callable[[], object] | None:
-        """Let nobody store computed values of these keys and tags until the end of the commit."""
+        """Let nobody store computed values of these keys and tags, or any if that is None, until the end of the
+        commit."""
         found = list(names or ())
-        if not found:
+        if names is not None and not found:
             return None
-        commit = Commit(self._core, [*map(name_of, found)], [str(name) for name in found if _may_be_tag(name)])
+        keys, tags = [*map(name_of, found)], [str(name) for name in found if _may_be_tag(name)]
+        commit = Commit(self._core, keys, tags, covers_all=names is None)
         commit.begin()
         return commit.end
 
