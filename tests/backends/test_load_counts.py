@@ -18,7 +18,7 @@ from tests.flask_backend.conftest import BEFORE_2_5
 from wheelcache.django_backend import memoize
 from wheelcache.flask_backend import transaction_scope
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("own_runtime_directory")]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 WAITS = {"fill_wait": 5, "fill_grace": 5}
 MODES = {

@@ -16,7 +16,7 @@ from tests.waiting import PATIENCE, THREADS, until, until_waiting
 from wheelcache import KEEP
 from wheelcache.near_cache import redis_tracking
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_runtime_directory")]
+pytestmark = pytest.mark.servers
 
 NAN, INF = float("nan"), float("inf")
 

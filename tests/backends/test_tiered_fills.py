@@ -12,7 +12,6 @@ from wheelcache.loading.steps import then
 pytestmark = [
     pytest.mark.pairs(full="name, kind"),
     pytest.mark.servers,
-    pytest.mark.usefixtures("own_runtime_directory"),
 ]
 
 

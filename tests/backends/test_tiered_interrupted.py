@@ -11,7 +11,7 @@ from tests.backends.tiers import TIERS, WITH_ASYNC
 from tests.waiting import PATIENCE, current_frames, happens, join, paused, start, until_waiting
 from wheelcache.near_cache.guarded_store import FAILURES
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_runtime_directory")]
+pytestmark = pytest.mark.servers
 
 
 class TimeLimit(Exception):

@@ -15,7 +15,6 @@ from wheelcache.loading.steps import then
 pytestmark = [
     pytest.mark.pairs(full="name, kind", of="name, kind"),
     pytest.mark.servers,
-    pytest.mark.usefixtures("own_runtime_directory"),
 ]
 
 

@@ -14,7 +14,7 @@ from tests.waiting import until
 from wheelcache.errors import MissingKey
 from wheelcache.near_cache.written_timeouts import SLACK
 
-pytestmark = [pytest.mark.pairs(full="adapter"), pytest.mark.servers, pytest.mark.usefixtures("own_runtime_directory")]
+pytestmark = [pytest.mark.pairs(full="adapter"), pytest.mark.servers]
 
 
 class Down(ConnectionError):

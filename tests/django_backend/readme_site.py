@@ -6,7 +6,6 @@ from lines, visits each page, and writes a line: how often a view or a fragment 
 
 import asyncio
 import sys
-from pathlib import Path
 
 import django
 from asgiref.testing import ApplicationCommunicator
@@ -19,12 +18,10 @@ from django.urls import path
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.cache import cache_page
 
-from tests import shared_files
 from tests.snippets import ROOT, snippets
 from tests.waiting import PATIENCE
 
 _, folder, way = sys.argv
-shared_files.keep_in(Path(folder))
 
 readme = {"INSTALLED_APPS": []}
 exec(next(code for code in snippets(ROOT / "README.md").values() if code.startswith("# mysite/settings.py")), readme)

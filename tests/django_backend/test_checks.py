@@ -14,8 +14,6 @@ from tests.scripts import run_python
 from wheelcache.django_backend import WheelCache
 from wheelcache.option_table import DJANGO, DJANGO_HOST, DJANGO_TIERED
 
-pytestmark = pytest.mark.usefixtures("own_runtime_directory")
-
 LOCMEM = {"BACKEND": LOCMEM_BACKEND}
 REDIS = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"}
 

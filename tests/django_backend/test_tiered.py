@@ -22,7 +22,7 @@ from wheelcache.django_backend import cache as default_cache
 from wheelcache.django_backend.tiered import OPTIONS
 from wheelcache.near_cache.redis_tracking import client_of
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_runtime_directory")]
+pytestmark = pytest.mark.servers
 
 TIERED = "wheelcache.django_backend.TieredCache"
 REDIS, DJANGO_REDIS, MEMCACHED = (TierOnDjango.kinds[kind] for kind in ("redis", "django-redis", "memcached"))

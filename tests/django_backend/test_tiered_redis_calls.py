@@ -7,7 +7,7 @@ import pytest
 
 from tests.waiting import until
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_runtime_directory")]
+pytestmark = pytest.mark.servers
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.backends.tiers import LOCMEM, TierOnDjango, made_tiers
 from tests.scripts import FORKING, run
 from tests.waiting import join, paused, until
 
-pytestmark = [pytest.mark.servers, pytest.mark.deep, pytest.mark.usefixtures("own_runtime_directory")]
+pytestmark = [pytest.mark.servers, pytest.mark.deep]
 
 KEYS = [f"k{number}" for number in range(20)]
 READERS = 6

@@ -18,7 +18,7 @@ from tests.waiting import until
 from wheelcache.flask_backend import TieredCache, WheelCache
 from wheelcache.near_cache.redis_tracking import client_of
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_runtime_directory", "trackings")]
+pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("trackings")]
 
 BACKEND = "wheelcache.flask_backend.TieredCache"
 

@@ -7,7 +7,6 @@ import pytest
 from flask import Flask
 from sqlalchemy import event, text
 
-from tests.shared_files import keep_in
 from tests.snippets import ROOT, snippets
 from wheelcache.flask_backend import Cache, TieredCache
 from wheelcache.layers.in_memory import InMemory
@@ -23,9 +22,8 @@ OPTIONS = {"transactions": True, "jitter": 0, "log_interval": None, "figures_dir
 
 
 @pytest.fixture(params=["memory", "tiered"])
-def site(request, tmp_path, monkeypatch):
+def site(request, tmp_path):
     """The names that the recipe defines."""
-    keep_in(tmp_path, monkeypatch.setattr)
     database, options = f"sqlite:///{tmp_path / 'database'}", dict(OPTIONS)
     recipe = RECIPE.replace('"sqlite://"', repr(database))
     if request.param == "tiered":

@@ -28,7 +28,6 @@ import django
 import psycopg
 from django.conf import settings
 
-from tests import shared_files
 from tests.postgresql_server import PostgresqlServer
 from tests.redis_server import RedisServer
 from tests.transactions.callers import Caller
@@ -224,7 +223,6 @@ def configure(setting, folder, database, redis_location):
     """Configure Django in a process of the run."""
     faulthandler.enable()
     logging.disable()
-    shared_files.keep_in(folder / "shared")
     options = {"LOG_INTERVAL": None, "FIGURES_DIR": None, **dict(setting.options)}
     caches = {"redis": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_location}}
     if setting.backend == "TieredCache":
@@ -244,7 +242,6 @@ def run(setting, reads, seed=0, kills=True):
     rnd = random.Random(seed)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wheelcache-history-")))
-        (folder / "shared").mkdir(mode=0o700)
         location = ""
         if setting.backend == "TieredCache":
             redis = stack.enter_context(RedisServer())

@@ -28,7 +28,6 @@ from django.db import connection, transaction
 
 from tests.postgresql_server import PostgresqlServer
 from tests.redis_server import RedisServer
-from tests.shared_files import keep_in
 from tests.waiting import until
 from wheelcache.host_cache import write_moments
 
@@ -119,7 +118,6 @@ def kills(count, cache):
         # The processes of this run share a host cache, although a test has started them.
         os.environ["PYTEST_XDIST_WORKER"] = ""
         django.setup()
-        keep_in(place)
         rows = psycopg.connect(
             host=postgresql.host, port=postgresql.port, user=postgresql.user, dbname="postgres", autocommit=True
         )
