@@ -59,7 +59,7 @@ run-flask: free-port data  ## Serve the Flask app over the same data
 demo: data  ## Visit the example site for 20 seconds; print the figures of its cache, and pages per second with and without it
 	$(MANAGE) demo
 
-cluster: $(VENV)/.dev  ## Two "machines" with Redis, Redis Cluster, a database or nothing in common: delay of writes, speed of reads, wrong reads
+cluster: $(VENV)/.dev  ## Two "machines" with Redis, a Redis Cluster, or neither: delay of writes, speed of reads, wrong reads
 	@cd example_project && PYTHONPATH=.. $(abspath $(BIN))/python -m cluster
 
 free-port:

@@ -333,8 +333,6 @@ def running(make, scope="function"):
 shared_redis = running(RedisServer, "module")
 own_redis = running(RedisServer)
 shared_cluster = running(Cluster, "module")
-# It takes two seconds to start.
-shared_postgresql = running(PostgresqlServer, "module")
 own_postgresql = running(PostgresqlServer)
 # Its value is the address.
 memcached = running(memcached_server, "module")

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of a test's own, on a free port, that can be killed, stopped, started again and restored.
+"""A PostgreSQL server of a test's own, on a free port, that can be killed, stopped and started again.
 
 It syncs nothing to the disk, since only a loss of power would lose data that was not synced. Every acknowledged commit
 was written, however, so a killed server has it after the next start, unless ``synchronous_commit`` is off.
@@ -75,7 +75,6 @@ class PostgresqlServer:
             connection.close()
         if self._process is not None and self._process.poll() is None:
             # A killed server would leave its shared memory.
-            self.resume()
             try:
                 self.stop()
             finally:
@@ -88,13 +87,10 @@ class PostgresqlServer:
             template = tempfile.TemporaryDirectory(prefix="wheelcache-postgresql-")
             if self._as_user:
                 shutil.chown(template.name, "postgres", "postgres")
-            self._init(f"{template.name}/data")
+            options = ["--auth", "trust", "--username", self.user, "--encoding", "UTF8", "--locale", "C", "--no-sync"]
+            self._run("initdb", "--pgdata", f"{template.name}/data", *options)
             PostgresqlServer._template = template
         subprocess.run(["cp", "-a", f"{self._template.name}/data", self._data], check=True, **self._as_user)
-
-    def _init(self, data):
-        options = ["--auth", "trust", "--username", self.user, "--encoding", "UTF8", "--locale", "C", "--no-sync"]
-        self._run("initdb", "--pgdata", data, *options)
 
     @property
     def django_database(self):
@@ -130,7 +126,7 @@ class PostgresqlServer:
         self._process.wait(PATIENCE)
 
     def kill(self):
-        """Kill all processes of the server with SIGKILL, also if they are paused."""
+        """Kill all processes of the server with SIGKILL."""
         if self._process is None:
             return
         # The first one goes first: it would start new processes. Those that remain would keep the data folder in use.
@@ -146,46 +142,13 @@ class PostgresqlServer:
         self.kill()
         self.start()
 
-    def kill_backend(self):
-        """Kill the process of one connection with SIGKILL. The server ends all connections, and recovers by itself.
-        Return when it accepts connections again."""
-        victim, witness = self.connect(), self.connect()
-        psutil.Process(victim.info.backend_pid).kill()
-        assert until(lambda: _is_ended(witness))
-        assert until(self._accepts)
-
-    def replace_by_dump(self):
-        """Replace the server by a new one on the same port, with the data of a dump and lower transaction numbers."""
-        dump, server = f"{self._directory.name}/dump", ["--host", self.host, "--port", str(self.port)]
-        server += ["--username", self.user, "--dbname", self.database]
-        self._run("pg_dump", *server, "--file", dump)
-        self.kill()
-        shutil.rmtree(self._data)
-        # Not a copy, which would have the system identifier of the server that it replaces.
-        self._init(self._data)
-        self.start()
-        self._run("psql", *server, "--quiet", "--single-transaction", "--set", "ON_ERROR_STOP=1", "--file", dump)
-
-    def pause(self):
-        """Stop all processes of the server with SIGSTOP: connections stay, but no query is answered."""
-        for each in self._all():
-            with suppress(psutil.NoSuchProcess):
-                each.suspend()
-
-    def resume(self):
-        for each in self._all():
-            with suppress(psutil.NoSuchProcess):
-                each.resume()
-
-    def terminate_connections(self, application_name="%"):
-        """End the connections of clients whose ``application_name`` matches, a pattern of LIKE. Return their number."""
+    def terminate_connections(self):
+        """End the connections of all clients."""
         with self.connect() as connection:
-            ended = connection.execute(
-                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-                " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name LIKE %s",
-                [application_name],
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
             )
-            return ended.fetchone()[0]
 
     def connect(self, **options):
         """Return a connection of psycopg, closed with the server. It commits each statement by default."""
@@ -222,14 +185,6 @@ class PostgresqlServer:
         except psycopg.OperationalError:
             return False
         return True
-
-
-def _is_ended(connection):
-    try:
-        connection.execute("SELECT 1")
-    except psycopg.OperationalError:
-        return True
-    return False
 
 
 def _runs(process):

@@ -5,7 +5,6 @@ import threading
 from contextlib import ExitStack, suppress
 from functools import cached_property
 
-import redis
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
 from redis.crc import key_slot
@@ -251,8 +250,3 @@ class Cluster:
         client = RedisCluster(startup_nodes=nodes, **options)
         self._stack.callback(client.close)
         return client
-
-    def kill_subscribers(self):
-        for node in self.nodes:
-            with suppress(redis.RedisError):
-                node.client().client_kill_filter(_type="pubsub")

@@ -15,6 +15,7 @@ from wheelcache.core.contract import BATCH, Core, GroupRule
 from wheelcache.errors import DirectoryUnusable, FileUnusable
 from wheelcache.keys import CALLERS, GROUP, KeyProxies
 from wheelcache.leases.fill_turns import FillTurns, LeasedReads
+from wheelcache.loading.computed_keys import ComputedKeys
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.memoize import Group, Groups
 from wheelcache.loading.misses import Misses
@@ -141,7 +142,8 @@ class CacheParts:
         )
         self.stats = StatsReader(self.core, self.loads.counts, self.loads.computed)
         if own_part is not None:
-            self.stats.own_part = own_part
+            # What one process has computed, the others find: the sample stays empty.
+            self.stats.own_part, self.stats.computed = own_part, ComputedKeys()
         self.actions: dict[str, Callable[..., Any]] = {CLEAR: self.clear}
         self.before_clear: Callable[[], object] | None = None
         self.readable = Readable(

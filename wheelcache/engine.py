@@ -37,7 +37,7 @@ class Engine:
         renew: gives an entry a new TTL: see ``EntryWriter.renew``.
         peek: returns the entry that a loader would replace: see ``Loads.previous``.
         key_batches, deletions, delete_tags, add_group, drop_group: see ``CacheParts``.
-        open: loads the entries of a snapshot, as any use of an entry does.
+        open: begins the use of the cache, as any use of an entry does: see ``Gate``.
         group_by: sets the rules for groups of keys: see ``Core.group_by``.
         wake: wakes the wheel thread, since there is work at an earlier time.
         start_jobs: starts the periodic jobs, at any use of the cache that is neither a look-up nor a write.

@@ -576,11 +576,11 @@ class Sample:
 
     def error(self, arm: int) -> float:
         """Return the doubt about the gain of an arm, in points of hit ratio from 0.0 to 1.0: the difference between the
-        halves of the sample, between the windows, or the part of the gain that tags, deletes and other processes may
-        prevent, whichever is greatest.
+        halves of the sample, between the windows, or the part of the gain that tags and deletes may prevent,
+        whichever is greatest.
 
-        A miniature is not notified if the tag of an entry is dropped, or another process changes it, after the cache
-        has evicted it. Such an entry would leave a larger cache as often as it leaves this one.
+        A miniature is not notified if the tag of an entry is dropped after the cache has evicted it. Such an entry
+        would leave a larger cache as often as it leaves this one.
         """
         total = self._sum()
         starts = _COUNTS, _COUNTS + _HALF
@@ -711,8 +711,8 @@ class Stats:
         misses_expired, misses_evicted, misses_deleted, misses_cleared, misses_tag: misses of keys whose entry had
             expired, was evicted, deleted, removed by ``clear``, or outdated by the drop of a tag.
         misses_not_stored: misses of keys whose value was refused: it was too heavy, or outdated when it came.
-        misses_other_process: misses of keys that another process had written, or whose entry the store behind did not
-            vouch for.
+        misses_other_process: misses of keys that another process may have written, since the connection on which the
+            store behind reports writes was lost.
         misses_new: misses of keys that were never stored, or left long ago. For keys that left long ago, the causes are
             estimated from a sample.
         misses_unknown: in the core in Python, all misses of keys that have no entry. The sum of the nine counts is

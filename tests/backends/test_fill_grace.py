@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tests.backends.adapters import ADAPTERS, IN_PROCESS
+from tests.backends.adapters import ADAPTERS
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache.runtime.request_scope import end_request
 
@@ -13,9 +13,6 @@ LONG = 1000
 
 TTL, GRACE = 60, 30
 OLD, NEW = ["old"], ["new"]
-
-
-in_process = pytest.mark.parametrize("adapter", IN_PROCESS.values(), ids=IN_PROCESS, indirect=True)
 
 
 @pytest.fixture(params=ADAPTERS.values(), ids=ADAPTERS)

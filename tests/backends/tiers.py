@@ -39,10 +39,6 @@ class Tier:
         """Return a tier over a WheelCache: tests that replace the clock move the time of both levels."""
         return cls.over(cleanup, "wheel", **options)
 
-    def in_another_process(self, cleanup, **options):
-        """Return a tier with copies of its own, over the same WheelCache."""
-        return self.over_wheel_cache(cleanup, place=self.behind.backend, name=self.name, max_entries=7, **options)
-
     def copies(self):
         return sorted(self.engine.keys())
 

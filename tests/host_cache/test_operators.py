@@ -23,6 +23,8 @@ cache.set("user:1", "one", ttl=100, tags=["users"])
 cache.set("user:2", "two", tags=["users"])
 cache.set("page:1", "x" * 500)
 assert cache.get("user:1") == "one"
+cache.get_or_load("gone", lambda: 1)
+cache.delete("gone")
 cache.observer.publication.run_now()
 print("done", flush=True)
 sys.stdin.read()
@@ -112,6 +114,18 @@ def test_the_sums_over_all_workers_count_each_entry_once(worker, tmp_path, cache
     (figures,) = Site([cache], Own.NONE).caches
     assert figures.memory == cache.stats().weight > 500
     assert cache.stats().size == 3
+
+
+def test_a_value_that_another_worker_had_computed_is_not_one_that_a_common_cache_could_have_saved(worker, cache):
+    cache.get_or_load("gone", lambda: 1)
+
+    def repeated():
+        cache.observer.publication.run_now()
+        (figures,) = Site([cache], Own.NONE).caches
+        return figures.workers, figures.stats.loads, figures.repeated
+
+    assert until(lambda: repeated()[:2] == (2, 2), note=repeated)
+    assert repeated() == (2, 2, 0)
 
 
 def test_reading_alone_makes_a_process_one_of_the_workers(worker, cache, tmp_path):

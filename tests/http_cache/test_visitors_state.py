@@ -10,7 +10,6 @@ from tests.waiting import PATIENCE
 from wheelcache.http_cache import HTTPCache, bypass, ttl, without_cookies
 
 numbers = count()
-BASKET = {"Cookie": "basket=3"}
 
 
 def shop(control=None, **headers):

@@ -43,7 +43,7 @@ def lock(table):
 
 @pytest.fixture
 def open_files(tmp_path):
-    """Return the open files of the locks of this test. Caches of other tests may have stamps in the same folder."""
+    """Return the open files of the locks of this test."""
     return lambda: [path for path in descriptors(f"{tmp_path}/").values() if ".locks/" in path]
 
 

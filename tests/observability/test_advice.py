@@ -415,7 +415,7 @@ def test_workers_that_compute_the_same_keys_should_share_a_store():
     (text,) = repeating()
     assert text == (
         "its workers compute the same values: about 33% of the keys that they computed recently had been computed by "
-        "another worker before. TieredCache, with a store behind all workers, could save these computations, which "
+        "another worker before. HostCache, which all workers share, could save these computations, which "
         "take about 2.0 seconds per minute."
     )
 

@@ -126,13 +126,3 @@ class Fleet:
 
     def logs(self):
         return "".join(log.read_text() for log in self._folder.glob("log *"))
-
-
-@contextmanager
-def pausing(pid):
-    """Stop a process, and have it go on afterwards."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)

@@ -52,9 +52,5 @@ def command_of(framework, server):
     return [part.replace("{site}", f"tests.servers.{framework}_site") for part in COMMANDS[server]]
 
 
-def workers_of(server):
-    return 2 if "gunicorn" in server or "with workers" in server else 1
-
-
 def environment(site_wide=False, pages=False, **options):
     return {"SITE_OPTIONS": json.dumps(options), "SITE_WIDE": f"{site_wide:d}", "SITE_PAGES": f"{pages:d}"}

@@ -7,18 +7,12 @@ import os
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 
-from tests import shared_files
 from tests.waiting import PATIENCE, happens, waiting
 from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
 SLOW = 0.2
 """Seconds that a view takes: long enough for a stampede."""
-
-if "SITE_STAMPS" in os.environ:
-    # The directory of the files that the workers share. This comes before the cache is created.
-    shared_files.keep_in(Path(os.environ["SITE_STAMPS"]))
 
 
 class Boom(Exception):

@@ -632,8 +632,6 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
     def _clear(self) -> Any:
         return after(_nothing, self._layer().clear())
 
-    # Unless there is a store, these wait for nothing but their notices.
-
     aadd, aset, atouch, adelete = map(_for_tasks, ("add", "set", "touch", "delete"))
     aget_many, aset_many, adelete_many = map(_for_tasks, ("get_many", "set_many", "delete_many"))
     ahas_key, aincr, aclear, adelete_tags = map(_for_tasks, ("has_key", "incr", "clear", "delete_tags"))

@@ -165,7 +165,7 @@ class WheelCache(EngineBackend):
         left = self._cache.engine.seconds_left(cache_key)
         # A new version has no timeout yet.
         if (left < inf) if ttl is None else (left < RENEWED * ttl or left == inf):
-            self._renew(cache_key, version, ttl)
+            self._cache.engine.renew(cache_key, version, ttl)
 
     def _cache_key(self, key: str) -> str:
         return key if type(key) is str and not self._prefix else f"{self._prefix}{key}"

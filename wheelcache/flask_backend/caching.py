@@ -216,10 +216,7 @@ class Cache(flask_caching.Cache):
         return options.tags_by_arguments("tags", tags)
 
     def _memoize_version(self, f: Any, *args: Any, **kwargs: Any) -> Any:
-        """Do the same as Flask-Caching's method, but reset a version by deleting it: the next call makes a new one.
-
-        Other processes may not have the version, and receive only deletions.
-        """
+        """Do the same as Flask-Caching's method, but reset a version by deleting it: the next call makes a new one."""
         if not ((kwargs.get("reset") or kwargs.get("delete")) and self.uses_own_keys()):
             return super()._memoize_version(f, *args, **kwargs)
         name, of_instance = function_namespace(f)

@@ -221,10 +221,6 @@ class EngineBackend(BackendAccess, BaseCache):
         values = {cache_key: mapping[key] for cache_key, key in originals.items()}
         if versions:
             ttl = self._version_ttl(versions[0], ttl)
-            if layer is self._memory and not options.expires_now(ttl):
-                # Flask-Caching sets the versions again whenever a value was computed. If the other processes were
-                # notified, they would lose all values of the function.
-                values = {each: value for each, value in values.items() if not self._renew(each, value, ttl)}
         graces = {each: self._fill_grace(originals[each]) for each in values} if self._fill_graces else {}
         refused = {*drive(layer.set_many(values, ttl, checked, graces, is_exact=bool(versions)))}
         return [key for cache_key, key in originals.items() if cache_key not in refused]
@@ -355,10 +351,6 @@ class EngineBackend(BackendAccess, BaseCache):
             return ttl
         # Redis takes whole seconds only.
         return ttl + self._fill_grace(key) if self._memory is not None else ceil(ttl + self._fill_grace(key))
-
-    def _renew(self, cache_key: str, version: Any, ttl: float | None) -> bool:
-        """Give a version of this process a new TTL. Return whether it had this version."""
-        return isinstance(version, str | bytes) and self._cache.engine.renew(cache_key, version, ttl)
 
     def _ttl(self, timeout: Timeout) -> float | None:
         """Return the TTL in seconds: None for no expiry, below zero for immediate expiry."""

@@ -246,4 +246,4 @@ class Target(Protocol):
         """Remove the entry of ``key`` if it has this value, which cannot be decoded, and log that."""
 
     def delete(self, key: Any) -> object:
-        """Remove an entry, and notify the listener and the other processes."""
+        """Remove an entry, and notify the listener."""

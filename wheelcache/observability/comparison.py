@@ -42,7 +42,7 @@ BECAUSE: Final = {
     "deleted": "because its entries were deleted",
     "cleared": "because the cache was cleared",
     "tag": "because a tag of its entries was dropped",
-    "another process": "because another process had written its entries",
+    "another process": "because another process may have written its entries",
     "new or long gone": "for keys that were never stored, or long ago",
 }
 """The phrases for the causes of misses, by the value of their ``MissCause``."""

@@ -42,7 +42,7 @@ LEAST_REPEATED: Final = 0.3
 """The share of the computed keys that another worker must have computed before."""
 
 LEAST_LOAD_SECONDS: Final = 0.001
-"""The duration of a computation above which a read from a common store is clearly faster, in seconds."""
+"""The duration of a computation above which a read from a common cache is clearly faster, in seconds."""
 
 LEAST_LOAD: Final = 0.01
 """The time that repeated computations must take, in seconds per second."""
@@ -123,7 +123,7 @@ def _on_repetitions(figures: CacheFigures) -> Iterable[str]:
     if repeated >= LEAST_REPEATED and load >= LEAST_LOAD and stats.load_seconds / stats.loads >= LEAST_LOAD_SECONDS:
         yield (
             f"its workers compute the same values: about {repeated:.0%} of the keys that they computed recently had "
-            "been computed by another worker before. TieredCache, with a store behind all workers, could save these "
+            "been computed by another worker before. HostCache, which all workers share, could save these "
             f"computations, which take about {60 * load:,.1f} seconds per minute."
         )
 

@@ -18,7 +18,7 @@ from wheelcache.runtime import threads
 
 MAX_MISSES: Final = 1024
 """The largest number of missed keys of one cache that a scope notes. Beyond it, all are forgotten, including keys that
-are never set. A later ``set`` of a forgotten key invalidates, which costs other processes a miss."""
+are never set. The computation of a forgotten key is not counted."""
 
 NO_MISSES: Final[Mapping[Hashable, Any]] = MappingProxyType({})
 

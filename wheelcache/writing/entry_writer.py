@@ -422,13 +422,6 @@ class EntryWriter(WriteState):
         self.listener.notify(removed)
         self._undecoded.note(unwrap(key), error)
 
-    def remove(self, key: Any) -> None:
-        """Remove an entry, which ends no lease and no miss."""
-        self.will_be_written(key)
-        removed = self.listener.list()
-        self._core.delete(key, removed=removed)
-        self.listener.notify(removed)
-
     def evict_to(self, size: int) -> None:
         more = True
         while more:

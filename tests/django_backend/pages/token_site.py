@@ -133,13 +133,6 @@ def in_cookie(request):
     return response
 
 
-def altered_cookie(request):
-    token = get_token(request)
-    response = HttpResponse(token)
-    response.csrf_path = "/other"
-    return response
-
-
 def secret_in_body(request):
     token = get_token(request)
     return HttpResponse(f"{token} {request.META['CSRF_COOKIE']}")
