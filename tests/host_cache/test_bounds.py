@@ -49,6 +49,17 @@ def test_a_value_that_grows_in_place_evicts_others(view):
     assert cache.get("key 11") is not None
 
 
+def test_a_write_does_not_evict_its_own_entry(view):
+    cache = view(max_bytes=MIB)
+    # Until its next tick, the process does not know that the cache is half full: its writes stay at their places.
+    cache.set("oldest", 1)
+    for number in range(8):
+        cache.set(f"key {number}", "x" * 127_000)
+    assert cache.set("oldest", "x" * 100_000)
+    assert len(cache.get("oldest")) == 100_000
+    assert cache.keys() == [*(f"key {number}" for number in range(1, 8)), "oldest"]
+
+
 class FourProcesses:
     """Four processes that use one cache in turns, and advance their clock after every ``per_tick`` requests."""
 

@@ -5,6 +5,7 @@ import pytest
 from tests.host_cache.test_operators import SIZE, make
 from wheelcache import ManualClock
 from wheelcache.core.contract import MISSING
+from wheelcache.django_backend import HostCache
 from wheelcache.loading.policy import PLAIN
 
 KEYS = [
@@ -105,3 +106,23 @@ FIRST_USES = {
 def test_the_first_value_that_is_computed_is_kept(cache, use):
     assert use(cache) == 1
     assert cache.get("k") == 1
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        lambda cache: cache.set("broken", print.__self__),
+        lambda cache: cache.set("broken", print.__self__, tags=["tag"]),
+        lambda cache: cache.add("broken", print.__self__),
+        lambda cache: cache.set_many({"broken": print.__self__}),
+        lambda cache: cache.get_or_set("broken", print.__self__),
+    ],
+    ids=["set", "set with tags", "add", "set_many", "get_or_set"],
+)
+def test_the_error_about_a_value_that_cannot_be_pickled_names_the_key(store, tmp_path):
+    backend = HostCache(str(tmp_path / "host"), {"OPTIONS": {"LOG_INTERVAL": None, "FIGURES_DIR": None}})
+    with pytest.raises(TypeError, match="cannot pickle 'module' object") as caught:
+        store(backend)
+    (note,) = caught.value.__notes__
+    assert "broken" in note
+    assert backend.get("broken") is None

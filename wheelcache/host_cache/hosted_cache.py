@@ -82,6 +82,14 @@ class PythonAccess(access.PrefixAccess):
     _fill_wait: Any
     _found_or: Any
 
+    def _set_at_once(self, key: Any, value: Any, ttl: Any) -> bool | None:
+        try:
+            return super()._set_at_once(key, value, ttl)
+        except Exception as error:
+            # The serializer does not know it.
+            error.add_note(f"The key is {key!r}.")
+            raise
+
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         cache_key = None if version is not None or self._fill_wait(key) else self._usual_key(key)
         # Before the first use of the cache, the fast path finds nothing.

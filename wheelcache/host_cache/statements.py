@@ -66,13 +66,15 @@ BOUND: Final = """
 CREATE TRIGGER full_after_{name} AFTER {event} ON entries
 WHEN (SELECT bytes + {bytes} > max_bytes OR entries + {entries} > max_entries FROM state) BEGIN
     UPDATE state SET evicted = evicted + entries, more_bytes = {bytes}, more_entries = {entries};
+    UPDATE entries SET id = (SELECT max(id) + 1 FROM entries) WHERE id = new.id AND id < (SELECT max(id) FROM entries);
     DELETE FROM entries WHERE id IN (SELECT id FROM surplus);
     UPDATE state SET evicted = evicted - entries, more_bytes = 0, more_entries = 0;
 END;
 """
 """Removes the oldest entries, and a few more: most writes to a full cache remove none. SQLite does not define the order
 of two triggers. This one must be the first, so it adds the new entry. If it were the second, it would remove one entry
-too many."""
+too many. The new entry moves to the end: otherwise it might be the oldest, since another process has written uses while
+this write waited for its turn, or since it stayed at its place."""
 
 FORMAT: Final = crc32(f"{SCHEMA}{BOUND}".encode())
 """A number that stands for the tables."""

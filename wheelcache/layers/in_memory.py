@@ -91,7 +91,7 @@ class InMemory:
         if ttl is not None and ttl <= 0:
             return self.cache.delete(key)
         since = since or counted_since
-        return self._store(key, self.codec.encode(value), ttl, self.names(tags) if tags else (), since, grace)
+        return self._store(key, self._encoded(key, value), ttl, self.names(tags) if tags else (), since, grace)
 
     def _store(
         self,
@@ -122,6 +122,14 @@ class InMemory:
 
         return encoded
 
+    def _encoded(self, key: Any, value: Any) -> Any:
+        try:
+            return self.codec.encode(value)
+        except Exception as error:
+            # The serializer does not know it.
+            error.add_note(f"The key is {key!r}.")
+            raise
+
     def add(self, key: Any, value: Any, ttl: float | None, tags: tuple[str, ...] = ()) -> bool:
         since = self._counted_since(key)
         if expires_now(ttl):
@@ -130,7 +138,7 @@ class InMemory:
             # An entry that expires immediately only ends a lease on its key.
             self.cache.delete(key)
             return True
-        stored = self.codec.encode(value)
+        stored = self._encoded(key, value)
         if self._make_room is not None:
             self._make_room((key,))
         if not tags:
@@ -142,7 +150,7 @@ class InMemory:
         self._counted_since(key)
         if expires_now(ttl):
             return self.cache.delete(key)
-        return self._engine.replace(key, self.codec.encode(value), ttl, grace)
+        return self._engine.replace(key, self._encoded(key, value), ttl, grace)
 
     def set_many(
         self,
@@ -153,7 +161,7 @@ class InMemory:
         *,
         is_exact: bool = False,
     ) -> list[Any]:
-        stored = {key: self.codec.encode(value) for key, value in values.items()}
+        stored = {key: self._encoded(key, value) for key, value in values.items()}
         since = {key: self._counted_since(key, len(stored)) for key in stored}
         if expires_now(ttl):
             self.cache.delete_many(stored)

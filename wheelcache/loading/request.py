@@ -114,7 +114,12 @@ class LoadRequest:
             value = self.loader.renewed()
         if type(value) not in USUAL:
             check_reusable(value)
-        stored = value if self._encode is None else self._encode(value)
+        try:
+            stored = value if self._encode is None else self._encode(value)
+        except Exception as error:
+            # The serializer does not know it.
+            error.add_note(f"The key is {self.caller_key!r}.")
+            raise
         if stored is not value:
             self.computed = value
         if self._ttl_of is not None and not (value is None and self.policy.negative_ttl is not None):
