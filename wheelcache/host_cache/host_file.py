@@ -68,7 +68,8 @@ NO_FILE: Final = -1
 
 
 class Pool(deque[Any]):
-    """The free connections to a file, as cursors.
+    """The free connections to a file, as cursors. A call that is interrupted by any exception, for example that of a
+    time limit, drops its connection, which may be in the middle of a statement.
 
     Attributes:
         path: the file.
@@ -83,11 +84,14 @@ class Pool(deque[Any]):
     def close(self) -> None:
         with suppress(IndexError):
             while True:
-                cursor = self.pop()
-                # First: a statement that a cursor keeps after an error would keep the connection open.
-                cursor.close()
-                cursor.connection.close()
-                self.made -= 1
+                self.drop(self.pop())
+
+    def drop(self, cursor: Any) -> None:
+        """Close a connection, which ends its statement and its transaction."""
+        # First: a statement that a cursor keeps after an error would keep the connection open.
+        cursor.close()
+        cursor.connection.close()
+        self.made -= 1
 
 
 class HostFile:
@@ -137,11 +141,15 @@ class HostFile:
                 pass
             else:
                 try:
-                    return cursor.execute(statement, arguments).fetchone()
+                    row = cursor.execute(statement, arguments).fetchone()
                 except sqlite3.Error:
-                    pass
-                finally:
                     free.append(cursor)
+                except BaseException:
+                    free.drop(cursor)
+                    raise
+                else:
+                    free.append(cursor)
+                    return row
         return self._in_turn(lambda cursor: cursor.execute(statement, arguments).fetchone(), None)
 
     def read_all(self, statement: str, arguments: Sequence[Any] = ()) -> list[Any]:
@@ -165,12 +173,15 @@ class HostFile:
             else:
                 try:
                     number: int = cursor.execute(statement, arguments).rowcount
+                except sqlite3.Error:
+                    free.append(cursor)
+                except BaseException:
+                    free.drop(cursor)
+                    raise
+                else:
+                    free.append(cursor)
                     if self._words[EPOCH] == epoch:
                         return number
-                except sqlite3.Error:
-                    pass
-                finally:
-                    free.append(cursor)
         return self._in_turn(lambda cursor: self._written(cursor, statement, arguments), -1)
 
     def _written(self, cursor: Any, statement: str, arguments: Sequence[Any]) -> int:
@@ -185,8 +196,8 @@ class HostFile:
         file, ``otherwise``. ``work`` runs no code of the site."""
 
         def in_transaction(cursor: Any) -> T:
-            cursor.execute("BEGIN IMMEDIATE")
             try:
+                cursor.execute("BEGIN IMMEDIATE")
                 found = work(cursor)
                 cursor.execute("COMMIT")
                 return found
@@ -205,12 +216,9 @@ class HostFile:
             try:
                 cursor, free = self._cursor()
                 found = work(cursor)
-                if self._words[EPOCH] == epoch:
-                    return found
-                # Another process has replaced the file during the write.
-                continue
             except sqlite3.IntegrityError:
                 # Two writes at the same nanosecond.
+                free.append(cursor)
                 continue
             except sqlite3.Error as error:
                 now = SystemClock.steady()
@@ -220,13 +228,22 @@ class HostFile:
                     if version != before:
                         until = now + PATIENCE
                     is_stuck = now >= until and (now >= until + MORE_PATIENCE or self._is_writer_stopped(epoch))
+                if cursor is not None:
+                    free.append(cursor)
                 if is_stuck or not is_busy(error):
                     self._replace(epoch, error)
                     next_look, version, is_stuck = 0.0, NEVER, False
                     continue
-            finally:
+            except BaseException:
                 if cursor is not None:
-                    free.append(cursor)
+                    free.drop(cursor)
+                raise
+            else:
+                free.append(cursor)
+                if self._words[EPOCH] == epoch:
+                    return found
+                # Another process has replaced the file during the write.
+                continue
             pause = min(2 * pause, 0.0005) or 0.00002
             time.sleep(pause * random.uniform(0.5, 1.0))
         return otherwise
