@@ -105,3 +105,12 @@ FIRST_USES = {
 def test_the_first_value_that_is_computed_is_kept(cache, use):
     assert use(cache) == 1
     assert cache.get("k") == 1
+
+
+@pytest.mark.parametrize("tag", ["\0", "a\0b", "\ud800", "é", "\x7f", "\\u0000", "\\", '"', "["], ids=ascii)
+def test_a_tag_may_have_any_characters(cache, tag):
+    cache.set("k", 1, tags=[tag, "other"])
+    cache.delete_tags("\\0", "a\0", "\\ud800", "a\0bc", "\\\\")
+    assert cache.get("k") == 1
+    cache.delete_tags(tag)
+    assert cache.get("k") is None

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final
 
-from wheelcache.host_cache.host_core import HostCore, lane_of, name_of
+from wheelcache.host_cache.host_core import HostCore, lane_of, name_of, tag_name
 from wheelcache.host_cache.statements import DROPPED, FILL_FLOOR, FLOOR, LOWER_DROP, LOWER_FLOOR, MOMENT
 from wheelcache.keys import CALLERS, GROUP
 from wheelcache.machine_clock import moment
@@ -42,10 +42,11 @@ class Commit:
 
         def work(cursor: Any) -> None:
             # Not those that another commit has raised.
-            for places, lower in ((map(lane_of, self._keys), LOWER_FLOOR), (self._tags, LOWER_DROP)):
-                for place in places:
-                    if cursor.execute(lower, (now, place, until)).rowcount and note is not None:
-                        note(place, until, now)
+            lanes = ((lane, LOWER_FLOOR, lane) for lane in map(lane_of, self._keys))
+            tags = ((tag_name(tag), LOWER_DROP, tag) for tag in self._tags)
+            for name, lower, place in (*lanes, *tags):
+                if cursor.execute(lower, (now, name, until)).rowcount and note is not None:
+                    note(place, until, now)
 
         self._core.file.transaction(work, None)
 
@@ -78,7 +79,7 @@ class HostMoments(WriteMoments):
         yield "", (read(FILL_FLOOR) or (0,))[0]
         for name in names:
             if _may_be_tag(name):
-                yield name, (read(DROPPED, (name,)) or (0,))[0]
+                yield name, (read(DROPPED, (tag_name(name),)) or (0,))[0]
             key = name_of(name)
             lane = lane_of(key)
             yield lane, max((read(MOMENT, (key,)) or (0,))[0], (read(FLOOR, (lane,)) or (0,))[0])
