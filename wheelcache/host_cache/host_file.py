@@ -227,10 +227,10 @@ class HostFile:
                     next_look = now + PATIENCE / 5
                     if version != before:
                         until = now + PATIENCE
-                    is_stuck = now >= until and (now >= until + MORE_PATIENCE or self._is_writer_stopped(epoch))
+                    is_stuck = now >= until and (now >= until + MORE_PATIENCE or self._is_hopeless(error, epoch))
                 if cursor is not None:
                     free.append(cursor)
-                if is_stuck or not is_busy(error):
+                if is_stuck or not self._may_pass(error, epoch):
                     self._replace(epoch, error)
                     next_look, version, is_stuck = 0.0, NEVER, False
                     continue
@@ -248,9 +248,15 @@ class HostFile:
             time.sleep(pause * random.uniform(0.5, 1.0))
         return otherwise
 
-    def _is_writer_stopped(self, epoch: int) -> bool:
+    def _may_pass(self, error: sqlite3.Error, epoch: int) -> bool:
+        """Return whether the call may succeed later: another connection writes, or the process has no descriptors left,
+        while other threads have connections."""
         place = self._place
-        return place is None or place.is_writer_stopped(epoch)
+        return is_busy(error) or ("unable to open" in str(error) and place is not None and place.path(epoch).exists())
+
+    def _is_hopeless(self, error: sqlite3.Error, epoch: int) -> bool:
+        place = self._place
+        return place is None or not is_busy(error) or place.is_writer_stopped(epoch)
 
     def clear(self) -> None:
         """Go on with an empty file."""
@@ -260,18 +266,22 @@ class HostFile:
     def check(self) -> None:
         """Look whether the folder was removed, and whether the log has grown too large."""
         place, epoch = self._place, self._epoch
-        if place is None or epoch == NO_FILE:
-            return
-        if place.is_gone():
-            self._warn("The folder of the host cache %r was removed; it begins empty in a new one.", self._name)
-            with self._opening.get():
-                if self._place is place:
-                    self._forget()
+        if place is None or self._has_left(place) or epoch == NO_FILE:
             return
         with suppress(OSError):
             size = os.stat(f"{place.path(epoch)}-wal").st_size
             if size > MOST_LOG:
                 self._replace(epoch, f"its log has {size >> 20} MiB, since a reader was stopped")
+
+    def _has_left(self, place: Place) -> bool:
+        """Leave the folder, if it was removed. Return whether it was."""
+        if not place.is_gone():
+            return False
+        self._warn("The folder of the host cache %r was removed; it begins empty in a new one.", self._name)
+        with self._opening.get():
+            if self._place is place:
+                self._forget()
+        return True
 
     def close(self) -> None:
         """Close all connections. The next use opens the file again."""
@@ -372,8 +382,9 @@ class HostFile:
             return maxsize
 
     def _replace(self, epoch: int, reason: object) -> None:
-        if self._words[EPOCH] != epoch:
-            # Another process has replaced it.
+        place = self._place
+        if self._words[EPOCH] != epoch or place is None or self._has_left(place):
+            # Another process has replaced it, or the folder was removed.
             return
         self._warn("The host cache %r begins with a new file, without entries: %s.", self._name, reason)
         self._use_new_file(epoch)

@@ -210,10 +210,13 @@ class Place:
 
     def replace(self, epoch: int, create: Callable[[Path], object]) -> int:
         """Let all processes go on with a new file, unless the one in use is no longer that of ``epoch``. Return the
-        epoch of the file in use; 0 if none can be created now.
+        epoch of the file in use.
 
         Args:
             create: creates an empty file at a path.
+
+        Raises:
+            FileUnusable, OSError, sqlite3.Error: if none can be created now. The cache is then empty.
         """
         until = SystemClock.steady() + PATIENCE
         while self.words[EPOCH] == epoch:
@@ -227,15 +230,14 @@ class Place:
                         create(self.path(new))
                         self.words[EPOCH] = new
                         break
-            except FileLocked as error:
-                if SystemClock.steady() < until:
+            except FileUnusable as error:
+                if isinstance(error, FileLocked) and SystemClock.steady() < until:
                     # Another process creates a file, which takes 0.4 ms.
                     pause()
                     continue
-                # That process was stopped.
+                # That process was stopped, or this one has no descriptors left.
                 self.words[EPOCH] = 0
-                logger.warning("The host cache in %s has no file now: %s.", self.folder, error)
-                break
+                raise
         return self.words[EPOCH]
 
 

@@ -79,7 +79,7 @@ class HostMoments(WriteMoments):
         yield "", (read(FILL_FLOOR) or (0,))[0]
         for name in names:
             if _may_be_tag(name):
-                yield name, (read(DROPPED, (tag_name(name),)) or (0,))[0]
+                yield name, (read(DROPPED, (tag_name(str(name)),)) or (0,))[0]
             key = name_of(name)
             lane = lane_of(key)
             yield lane, max((read(MOMENT, (key,)) or (0,))[0], (read(FLOOR, (lane,)) or (0,))[0])
