@@ -72,9 +72,11 @@ def folder_of(location: str, identity: str, tests: str = "") -> Path:
         folder = runtime_directory() / f"host-{name}"
     if not tests:
         return folder
-    for other in folder.parent.glob(f"{escape(folder.name)}-tests-*"):
-        if not _is_running(int(other.name.rpartition("-")[2])):
-            rmtree(other, ignore_errors=True)
+    # Another folder of the site may have a similar name.
+    for words in folder.parent.glob(f"{escape(folder.name)}-tests-[0-9]*-[0-9]*/words"):
+        process = words.parent.name.rpartition("-")[2]
+        if process.isdecimal() and not _is_running(int(process)):
+            rmtree(words.parent, ignore_errors=True)
     return folder.with_name(f"{folder.name}-tests-{tests}")
 
 
