@@ -40,6 +40,17 @@ def test_a_location_without_a_folder_around_it_is_an_error_that_names_both(start
 
 
 @FRAMEWORKS
+def test_a_location_that_is_no_private_folder_is_an_error(start, error, tmp_path):
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "file").touch(mode=0o600)
+    (tmp_path / "private").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "private")
+    for name, fault in (("open", "accessible to its owner only"), ("file", "a directory"), ("link", "not a link")):
+        with pytest.raises(error, match=f"Wrong setting of .*/{name} must be .*{fault}"):
+            start(str(tmp_path / name), 1 << 20)
+
+
+@FRAMEWORKS
 def test_a_file_system_that_is_smaller_than_the_cache_is_a_warning_with_both_figures(start, error, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "wheelcache"):
         start(str(tmp_path / "cache"), 1 << 20)

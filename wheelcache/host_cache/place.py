@@ -20,6 +20,7 @@ from contextlib import suppress
 from glob import escape
 from pathlib import Path
 from shutil import rmtree
+from stat import S_ISDIR
 from typing import Final
 
 from wheelcache.errors import FileUnusable
@@ -29,6 +30,7 @@ from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.private_files import (
     NEEDS_UNIX,
     FileLocked,
+    check_private,
     locked_file,
     make_private,
     pause,
@@ -106,12 +108,17 @@ def check_location(location: str, max_bytes: int) -> None:
     Creates nothing: a server may load the site before it changes to the user of its workers.
 
     Raises:
-        FileUnusable: as in ``check_folder``, and on Windows.
+        FileUnusable: as in ``check_folder``, on Windows, and if other users can access the folder.
     """
     if sys.platform == "win32":
         raise FileUnusable(f"a HostCache {NEEDS_UNIX}")
     folder = Path(location) if os.path.isabs(location) else shared_memory()
     check_folder(folder)
+    with suppress(FileNotFoundError):
+        found = folder.lstat()
+        # A server may load the site as another user than that of its workers.
+        if found.st_uid == os.geteuid():
+            check_private(folder, found, S_ISDIR, "a directory, not a link to one")
     found = os.statvfs(folder.parent)
     room = found.f_blocks * found.f_frsize
     if room < 1.2 * max_bytes:
