@@ -10,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from wheelcache.errors import FileUnusable
+from wheelcache.flask_backend import HostCache
 
 
 def in_django(location, size, figures=None):
@@ -75,3 +76,9 @@ def test_the_first_call_of_a_process_may_be_a_read_of_a_value_that_another_one_h
 
     process(1 << 20).set("key", "value")
     assert process(1 << 21).get("key") == "value"
+
+
+@pytest.mark.parametrize("given", [{}, {"location": "sessions"}])
+def test_a_cache_that_would_be_that_of_all_sites_of_the_user_is_an_error(given):
+    with pytest.raises(ValueError, match=r"needs an identity of the site, or a path as location"):
+        HostCache(**given)
