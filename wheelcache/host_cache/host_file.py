@@ -411,7 +411,8 @@ class HostFile:
     def after_fork(self, *, in_child: bool) -> None:
         if in_child:
             self._opening.forget()
-            self._leave_file()
+            # It may be another test process, or that of another user: each has its own folder.
+            self._forget()
         else:
             self._opening.get().release()
 
