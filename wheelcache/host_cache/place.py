@@ -115,10 +115,10 @@ def check_location(location: str, max_bytes: int) -> None:
     folder = Path(location) if os.path.isabs(location) else shared_memory()
     check_folder(folder)
     with suppress(FileNotFoundError):
-        found = folder.lstat()
+        status = folder.lstat()
         # A server may load the site as another user than that of its workers.
-        if found.st_uid == os.geteuid():
-            check_private(folder, found, S_ISDIR, "a directory, not a link to one")
+        if status.st_uid == os.geteuid():
+            check_private(folder, status, S_ISDIR, "a directory, not a link to one")
     found = os.statvfs(folder.parent)
     room = found.f_blocks * found.f_frsize
     if room < 1.2 * max_bytes:
