@@ -52,6 +52,14 @@ def test_a_location_that_is_no_private_folder_is_an_error(start, error, tmp_path
 
 
 @FRAMEWORKS
+def test_an_old_sqlite_is_an_error(start, error, tmp_path, monkeypatch):
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 26, 0))
+    monkeypatch.setattr("sqlite3.sqlite_version", "3.26.0")
+    with pytest.raises(error, match=r"a HostCache needs SQLite 3\.32 or later, not 3\.26\.0"):
+        start(str(tmp_path / "cache"), 1 << 20)
+
+
+@FRAMEWORKS
 def test_a_file_system_that_is_smaller_than_the_cache_is_a_warning_with_both_figures(start, error, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "wheelcache"):
         start(str(tmp_path / "cache"), 1 << 20)

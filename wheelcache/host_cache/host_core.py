@@ -82,6 +82,9 @@ and has a tag, is then not stored."""
 LATEST: Final = 2.0**62
 """The latest end of an entry in the index, in seconds. Integers of SQLite have 64 bits."""
 
+LONGEST: Final = 900_000_000
+"""Bytes of the largest row. SQLite has a limit of 1,000,000,000."""
+
 JANITOR: Final = "\0janitor"
 
 
@@ -149,7 +152,7 @@ class HostCore:
         self._gate_error: Callable[[], Exception] | None = None
         self.claims = Claims(self.file)
         self.max_bytes = max_bytes
-        self._largest = max_bytes // 8
+        self._largest = min(max_bytes // 8, LONGEST)
         self._max_entries = max_entries or maxsize
         self._bounds = [max_bytes, self._max_entries]
         self._local: Any = CoreClass(

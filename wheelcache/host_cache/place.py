@@ -14,6 +14,7 @@ import hashlib
 import logging
 import mmap
 import os
+import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -54,6 +55,9 @@ REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "l
 
 WRITE_LOCK: Final = 120
 """The byte of the file "-shm" that a writer locks: see "WAL-mode File Format" in the documentation of SQLite."""
+
+OLDEST_SQLITE: Final = (3, 32)
+"""The first one with ``iif``. RHEL 8 has an older one."""
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -108,10 +112,15 @@ def check_location(location: str, max_bytes: int) -> None:
     Creates nothing: a server may load the site before it changes to the user of its workers.
 
     Raises:
-        FileUnusable: as in ``check_folder``, on Windows, and if other users can access the folder.
+        FileUnusable: as in ``check_folder``, on Windows, with an older SQLite, and if other users can access the
+            folder.
     """
     if sys.platform == "win32":
         raise FileUnusable(f"a HostCache {NEEDS_UNIX}")
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise FileUnusable(
+            f"a HostCache needs SQLite {'.'.join(map(str, OLDEST_SQLITE))}, not {sqlite3.sqlite_version}"
+        )
     folder = Path(location) if os.path.isabs(location) else shared_memory()
     check_folder(folder)
     with suppress(FileNotFoundError):
