@@ -118,9 +118,8 @@ def check_location(location: str, max_bytes: int) -> None:
     if sys.platform == "win32":
         raise FileUnusable(f"a HostCache {NEEDS_UNIX}")
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-        raise FileUnusable(
-            f"a HostCache needs SQLite {'.'.join(map(str, OLDEST_SQLITE))}, not {sqlite3.sqlite_version}"
-        )
+        oldest = ".".join(map(str, OLDEST_SQLITE))
+        raise FileUnusable(f"a HostCache needs SQLite {oldest} or later, not {sqlite3.sqlite_version}")
     folder = Path(location) if os.path.isabs(location) else shared_memory()
     check_folder(folder)
     with suppress(FileNotFoundError):
