@@ -1,6 +1,7 @@
 """Files that are removed, replaced, damaged or too large: all processes go on with a new file, with one event."""
 
 import os
+import sqlite3
 import subprocess
 from contextlib import suppress
 from shutil import rmtree
@@ -9,6 +10,7 @@ import pytest
 
 from tests.host_cache.workers import damage, database, make_cache
 from tests.waiting import until
+from wheelcache.host_cache import host_file
 
 TICK = 1
 MIB = 1 << 20
@@ -183,3 +185,19 @@ def test_a_call_notices_that_the_folder_was_removed_if_it_has_to_open_the_file(w
     one("if os.fork() == 0: os._exit(0)")
     rmtree(folder)
     assert one("cache.set('k', 2), cache.get('k')") == (True, 2)
+
+
+def test_a_write_that_no_new_file_helps_is_an_error(view, monkeypatch):
+    connect = host_file.connect
+
+    def connect_limited(path):
+        connection = connect(path)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 50_000)
+        return connection
+
+    monkeypatch.setattr(host_file, "connect", connect_limited)
+    cache = view()
+    with pytest.raises(sqlite3.DataError):
+        cache.set("k", "x" * 60_000)
+    cache.set("k", "x")
+    assert cache.get("k") == "x"

@@ -177,3 +177,25 @@ def test_a_master_forks_workers_that_share_one_file(forking):
     master("[wait_for(f'done {pid}') for pid in pids]")
     assert master("cache.get('count')") == 400
     assert master("events") == []
+
+
+OF_TESTS = """
+from wheelcache.host_cache import place
+from wheelcache.host_cache.hosted_cache import HostedCache
+
+def find_place():
+    name = place.test_process(is_testing=True, number=0)
+    return place.Place(place.folder_of({location!r}, "", name))
+
+of_tests = HostedCache(find_place, 1 << 20, name="tests", log_interval=None, sample_interval=None)
+of_tests.set("k", "of parent")
+"""
+
+
+def test_the_child_of_a_process_that_runs_tests_has_entries_of_its_own(forking, tmp_path):
+    parent = forking()
+    parent(OF_TESTS.format(location=str(tmp_path / "tests")))
+    parent("cache.set('began', 1)")
+    parent("in_child(lambda: (cache.set('found', repr(of_tests.get('k'))), of_tests.set('k', 'of child')))")
+    assert parent("wait_for('found')") == "None"
+    assert parent("of_tests.get('k')") == "of parent"

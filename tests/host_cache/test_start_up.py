@@ -10,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from wheelcache.errors import FileUnusable
+from wheelcache.flask_backend import HostCache
 
 
 def in_django(location, size, figures=None):
@@ -40,6 +41,25 @@ def test_a_location_without_a_folder_around_it_is_an_error_that_names_both(start
 
 
 @FRAMEWORKS
+def test_a_location_that_is_no_private_folder_is_an_error(start, error, tmp_path):
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "file").touch(mode=0o600)
+    (tmp_path / "private").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "private")
+    for name, fault in (("open", "accessible to its owner only"), ("file", "a directory"), ("link", "not a link")):
+        with pytest.raises(error, match=f"Wrong setting of .*/{name} must be .*{fault}"):
+            start(str(tmp_path / name), 1 << 20)
+
+
+@FRAMEWORKS
+def test_an_old_sqlite_is_an_error(start, error, tmp_path, monkeypatch):
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 26, 0))
+    monkeypatch.setattr("sqlite3.sqlite_version", "3.26.0")
+    with pytest.raises(error, match=r"a HostCache needs SQLite 3\.32 or later, not 3\.26\.0"):
+        start(str(tmp_path / "cache"), 1 << 20)
+
+
+@FRAMEWORKS
 def test_a_file_system_that_is_smaller_than_the_cache_is_a_warning_with_both_figures(start, error, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "wheelcache"):
         start(str(tmp_path / "cache"), 1 << 20)
@@ -64,3 +84,9 @@ def test_the_first_call_of_a_process_may_be_a_read_of_a_value_that_another_one_h
 
     process(1 << 20).set("key", "value")
     assert process(1 << 21).get("key") == "value"
+
+
+@pytest.mark.parametrize("given", [{}, {"location": "sessions"}])
+def test_a_cache_that_would_be_that_of_all_sites_of_the_user_is_an_error(given):
+    with pytest.raises(ValueError, match=r"needs an identity of the site, or a path as location"):
+        HostCache(**given)

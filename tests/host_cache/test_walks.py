@@ -32,3 +32,12 @@ def test_a_walk_finds_the_keys_that_are_written_again_and_ends(cache, clock, siz
         cache.set(f"{size - 1 - number}", 2)
         cache.set(f"new-{number}", 1)
     assert {f"{number}" for number in range(size)} <= {*found}
+
+
+def test_the_keys_of_a_large_cache_are_those_that_are_fresh_in_the_order_of_use(tmp_path, clock):
+    cache = make(tmp_path, figures_dir=None, clock=clock)
+    for number in range(5_000):
+        cache.set(f"{number}", 1, 10 if number % 5 == 0 else 30)
+    clock.advance(20)
+    cache.set("7", 2)
+    assert cache.keys() == [f"{number}" for number in range(5_000) if number % 5]

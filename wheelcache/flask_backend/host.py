@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import count
+from os.path import isabs
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ class HostCache(PythonAccess, WheelCache):
     """cachelib's cache API on the entries that all workers of the machine share: see ``host_cache``.
 
     Args:
-        identity: distinguishes the entries from those of other apps.
+        identity: distinguishes the entries from those of other apps. It may be empty if ``location`` is a path.
         is_testing: whether each process has entries of its own.
         given: the options: see ``option_table.FLASK_HOST``. An absolute path as ``location`` is the folder of the
             entries. Any other one is a name.
@@ -42,6 +43,11 @@ class HostCache(PythonAccess, WheelCache):
 
     def __init__(self, identity: str = "", *, is_testing: bool = False, **given: Any) -> None:
         checked = checked_options(OPTIONS, given)
+        if not identity and not isabs(checked["location"]):
+            raise ValueError(
+                "A HostCache that no app makes needs an identity of the site, or a path as location: otherwise, all "
+                "sites of the user would share their entries"
+            )
         check_location(checked["location"], checked["max_size"])
         # As each app of a test would have a SimpleCache of its own.
         number = next(_numbers) if is_testing else 0

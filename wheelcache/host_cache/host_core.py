@@ -83,6 +83,9 @@ and has a tag, is then not stored."""
 LATEST: Final = 2.0**62
 """The latest end of an entry in the index, in seconds. Integers of SQLite have 64 bits."""
 
+LONGEST: Final = 900_000_000
+"""Bytes of the largest row. SQLite has a limit of 1,000,000,000."""
+
 JANITOR: Final = "\0janitor"
 
 
@@ -150,7 +153,7 @@ class HostCore:
         self._gate_error: Callable[[], Exception] | None = None
         self.claims = Claims(self.file)
         self.max_bytes = max_bytes
-        self._largest = max_bytes // 8
+        self._largest = min(max_bytes // 8, LONGEST)
         self._max_entries = max_entries or maxsize
         self._bounds = [max_bytes, self._max_entries]
         self._local: Any = CoreClass(
@@ -530,8 +533,17 @@ class HostCore:
         return HostScan(self.file, int(first + start * (last - first)) - 1, last)
 
     def keys(self, limit: int = maxsize) -> list[Any]:
-        rows = self.file.read_all(sql.KEYS, (self.now(), limit))
-        return [key_of(name) for (name,) in rows]
+        if limit <= BATCH:
+            return [key_of(name) for (name,) in self.file.read_all(sql.KEYS, (self.now(), limit))]
+        # In steps: while a statement reads a million rows, the log cannot be reset, and grows beyond its bound.
+        scan, now, names = self.scan(), self.now(), dict[Any, None]()
+        while rows := scan.rows("key, fresh", BATCH):
+            for name, fresh in rows:
+                # An entry that was used meanwhile comes again, and is then the latest.
+                names.pop(name, None)
+                if fresh > now:
+                    names[name] = None
+        return [*map(key_of, names)][-limit:]
 
     # Figures: those of the local core.
 
@@ -592,12 +604,12 @@ class HostScan:
         self._rounds = 3
 
     def step(self, count: int) -> list[Record]:
-        return [_record(key_of(name), *row) for name, *row in self._rows("key, value, fresh, gone, size, tags", count)]
+        return [_record(key_of(name), *row) for name, *row in self.rows("key, value, fresh, gone, size, tags", count)]
 
     def keys(self, count: int) -> list[Any]:
-        return [key_of(name) for (name,) in self._rows("key", count)]
+        return [key_of(name) for (name,) in self.rows("key", count)]
 
-    def _rows(self, columns: str, count: int) -> list[Any]:
+    def rows(self, columns: str, count: int) -> list[Any]:
         rows: list[Any] = []
         while self._rounds and not rows:
             rows = self._file.read_all(sql.NEXT_ROWS.format(columns=columns), (self._last, self._end, count))

@@ -65,6 +65,9 @@ MORE_PATIENCE: Final = 4.5
 """Seconds to wait in addition for a writer that is not known to be stopped. Its thread may wait for the GIL, or its
 machine may be overloaded."""
 
+MOST_FAILURES: Final = 5
+"""A call that fails as often, with a new file each time, is an error: a new file is no remedy for it."""
+
 NO_FILE: Final = -1
 """No epoch: 0 and more are in the words."""
 
@@ -212,7 +215,7 @@ class HostFile:
 
     def _in_turn(self, work: Callable[[Any], T], otherwise: T) -> T:
         until = next_look = pause = 0.0
-        version, is_stuck = NEVER, False
+        version, is_stuck, failures = NEVER, False, 0
         while self._words[EPOCH] == self._epoch or self._open():
             epoch, cursor = self._epoch, None
             try:
@@ -233,6 +236,9 @@ class HostFile:
                 if cursor is not None:
                     free.append(cursor)
                 if is_stuck or not self._may_pass(error, epoch):
+                    failures += 1
+                    if failures == MOST_FAILURES:
+                        raise
                     self._replace(epoch, error)
                     next_look, version, is_stuck = 0.0, NEVER, False
                     continue
@@ -428,7 +434,8 @@ class HostFile:
     def after_fork(self, *, in_child: bool) -> None:
         if in_child:
             self._opening.forget()
-            self._leave_file()
+            # It may be another test process, or that of another user: each has its own folder.
+            self._forget()
         else:
             self._opening.get().release()
 

@@ -14,12 +14,14 @@ import hashlib
 import logging
 import mmap
 import os
+import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from glob import escape
 from pathlib import Path
 from shutil import rmtree
+from stat import S_ISDIR
 from typing import Final
 
 from wheelcache.errors import FileUnusable
@@ -29,6 +31,7 @@ from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.private_files import (
     NEEDS_UNIX,
     FileLocked,
+    check_private,
     locked_file,
     make_private,
     pause,
@@ -52,6 +55,9 @@ REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "l
 
 WRITE_LOCK: Final = 120
 """The byte of the file "-shm" that a writer locks: see "WAL-mode File Format" in the documentation of SQLite."""
+
+OLDEST_SQLITE: Final = (3, 32)
+"""The first one with ``iif``. RHEL 8 has an older one."""
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -106,12 +112,21 @@ def check_location(location: str, max_bytes: int) -> None:
     Creates nothing: a server may load the site before it changes to the user of its workers.
 
     Raises:
-        FileUnusable: as in ``check_folder``, and on Windows.
+        FileUnusable: as in ``check_folder``, on Windows, with an older SQLite, and if other users can access the
+            folder.
     """
     if sys.platform == "win32":
         raise FileUnusable(f"a HostCache {NEEDS_UNIX}")
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        oldest = ".".join(map(str, OLDEST_SQLITE))
+        raise FileUnusable(f"a HostCache needs SQLite {oldest} or later, not {sqlite3.sqlite_version}")
     folder = Path(location) if os.path.isabs(location) else shared_memory()
     check_folder(folder)
+    with suppress(FileNotFoundError):
+        status = folder.lstat()
+        # A server may load the site as another user than that of its workers.
+        if status.st_uid == os.geteuid():
+            check_private(folder, status, S_ISDIR, "a directory, not a link to one")
     found = os.statvfs(folder.parent)
     room = found.f_blocks * found.f_frsize
     if room < 1.2 * max_bytes:
