@@ -90,6 +90,9 @@ cdef class CompiledCore:
         cdef Map *map = &self.map
         self.watches = new_watch_table()
         map.tags.by_name, map.tags.due = PyDict_New(), INFINITY
+        map.tags.moments = <uint64_t *>PyMem_RawCalloc(MOMENTS, sizeof(uint64_t))
+        if map.tags.moments is NULL:
+            raise MemoryError
         interval = options.interval("interval", interval)
         max_entries = options.count_or_none("max_entries", max_entries)
         max_weight = options.count_or_none("max_weight", max_weight)
@@ -117,6 +120,7 @@ cdef class CompiledCore:
         close_past(&self.map.past)
         close_groups(&self.map.groups)
         Py_XDECREF(self.map.tags.by_name)
+        PyMem_RawFree(self.map.tags.moments)
         close_trust(&self.map.trust)
         if self.watches is not NULL:
             release(self.watches)

@@ -11,7 +11,8 @@ from typing import Any, Final
 from wheelcache.core.contract import SWEEP_INTERVAL
 from wheelcache.machine_clock import moment
 
-MOMENTS: Final = 256
+MOMENTS: Final = 65_536
+"""The system provides memory for the pages of the table that are used."""
 
 
 class Tag:
@@ -43,7 +44,7 @@ class Tags:
     def __init__(self) -> None:
         self._by_name: dict[str, Tag] = {}
         # The moments of the last drops, by the hash of the name: for values that were computed during a drop.
-        self._moments = [0] * MOMENTS
+        self._moments = memoryview(bytearray(8 * MOMENTS)).cast("Q")
         self.dropped: list[Tag] = []
         self.due = inf
 
