@@ -3,6 +3,7 @@
 import os
 import subprocess
 from contextlib import suppress
+from shutil import rmtree
 
 import pytest
 
@@ -127,3 +128,58 @@ def test_in_a_full_file_system_the_cache_is_empty_until_there_is_room(small_disk
     assert 1 <= len(events(caplog)) <= 4
     other_file.unlink()
     until(lambda: cache.set("key", "again") and other.get("key") == "again")
+
+
+EXHAUSTED = """
+import resource, socket
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, most))
+taken = []
+try:
+    while True:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+except OSError:
+    pass
+"""
+
+READING = """
+def reads():
+    for number in range(5_000):
+        found.add(cache.get("k"))
+found, before = set(), sys.getswitchinterval()
+sys.setswitchinterval(1e-6)
+threads = [threading.Thread(target=reads) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+sys.setswitchinterval(before)
+"""
+
+
+def test_threads_share_a_connection_if_the_process_has_no_descriptors_left(worker):
+    poor = worker()
+    poor("cache.set('k', 1)")
+    poor(EXHAUSTED)
+    poor(READING)
+    assert (poor("found"), poor("events")) == ({1}, [])
+
+
+def test_a_process_that_cannot_open_the_file_leaves_no_outdated_entry_to_the_others(worker):
+    poor, other = worker(), worker()
+    poor("cache.set('k', 1)")
+    # A fork closes the connections.
+    poor("if os.fork() == 0: os._exit(0)")
+    poor(EXHAUSTED)
+    poor.send("(cache.get('k'), cache.delete('k'))")
+    assert poor.answer(20) == (None, False)
+    assert other("cache.get('k')") is None
+    poor("[os.close(file) for file in taken]")
+    assert until(lambda: poor("cache.set('k', 2), cache.get('k')")[1] == 2)
+    assert other("cache.get('k')") == 2
+
+
+def test_a_call_notices_that_the_folder_was_removed_if_it_has_to_open_the_file(worker, folder):
+    one = worker()
+    one("cache.set('k', 1)")
+    one("if os.fork() == 0: os._exit(0)")
+    rmtree(folder)
+    assert one("cache.set('k', 2), cache.get('k')") == (True, 2)

@@ -31,6 +31,15 @@ def test_the_folders_of_ended_test_processes_are_removed_and_those_of_others_sta
     assert {*tmp_path.iterdir()} == {of_site, own}
 
 
+@pytest.mark.parametrize(
+    "name", ["cache-tests-data", "cache-tests-4194305", "cache-tests-0-4194305", "cache-tests-1-x"]
+)
+def test_a_folder_of_the_site_with_a_similar_name_stays(tmp_path, name):
+    (tmp_path / name / "data").mkdir(parents=True)
+    folder_of(str(tmp_path / "cache"), "", process_name(is_testing=True, number=0))
+    assert (tmp_path / name / "data").is_dir()
+
+
 def test_without_shared_memory_the_folder_is_in_that_of_temporary_files(runtime_parent, monkeypatch):
     monkeypatch.setattr(place, "runtime_directory", private_files.runtime_directory)
     folder = folder_of("", "shop")

@@ -126,3 +126,12 @@ def test_the_error_about_a_value_that_cannot_be_pickled_names_the_key(store, tmp
     (note,) = caught.value.__notes__
     assert "broken" in note
     assert backend.get("broken") is None
+
+
+@pytest.mark.parametrize("tag", ["\0", "a\0b", "\ud800", "é", "\x7f", "\\u0000", "\\", '"', "["], ids=ascii)
+def test_a_tag_may_have_any_characters(cache, tag):
+    cache.set("k", 1, tags=[tag, "other"])
+    cache.delete_tags("\\0", "a\0", "\\ud800", "a\0bc", "\\\\")
+    assert cache.get("k") == 1
+    cache.delete_tags(tag)
+    assert cache.get("k") is None

@@ -40,9 +40,9 @@ SUSPENDED = """
         assert 82_800 - PATIENCE < cache.expires_in("of a day") <= 82_800
         # Python code and the core compare their moments.
         since = moment()
-        core.drop_tag("tag", 0)
-        assert core.dropped_since((("tag", 0),), since)
-        assert not core.dropped_since((("tag", 0),), moment() + 1)
+        core.drop_tag("tag")
+        assert core.dropped_since(("tag",), since)
+        assert not core.dropped_since(("tag",), moment() + 1)
         os._exit(0)
     assert os.wait()[1] == 0
 """

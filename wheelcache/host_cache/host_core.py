@@ -267,7 +267,7 @@ class HostCore:
     ) -> int:
         name = key if type(key) is str and key.isascii() else name_of(key)
         stored = value if type(value) is Serialized else storable(value)
-        text = json.dumps(tags) if tags else None
+        text = json.dumps([*map(tag_name, tags)]) if tags else None
         size = ROW_BYTES + 2 * len(name) + (len(stored) if type(stored) in SIZED else 8) + len(text or "")
         now = self.now()
         if size > self._largest:
@@ -385,11 +385,12 @@ class HostCore:
 
     def raise_drop(self, cursor: Any, tag: str, until: int = 0) -> None:
         """Do the same for a tag, whose entries are no longer current."""
-        (before,) = cursor.execute(sql.DROPPED, (tag,)).fetchone() or (0,)
+        name = tag_name(tag)
+        (before,) = cursor.execute(sql.DROPPED, (name,)).fetchone() or (0,)
         now = max(until or moment(), before)
         if self.note is not None:
             self.note(tag, before, now)
-        cursor.execute(sql.RAISE_DROP, (tag, now))
+        cursor.execute(sql.RAISE_DROP, (name, now))
 
     def raise_fill_floor(self, cursor: Any, until: int = 0) -> None:
         """Do the same for all keys."""
@@ -415,7 +416,7 @@ class HostCore:
         return 0
 
     def dropped_since(self, tags: tuple[str, ...], since: int) -> bool:
-        return self.file.read(sql.ANY_DROPPED, (json.dumps(tags), since)) is not None
+        return self.file.read(sql.ANY_DROPPED, (json.dumps([*map(tag_name, tags)]), since)) is not None
 
     def evict(self, budget: int = BATCH, removed: Removals | None = None, *, size: int | None = None) -> bool:
         if size is None:
@@ -609,7 +610,8 @@ class HostScan:
 
 
 def _record(key: Any, value: Any, fresh: float, gone: float, size: int, tags: str | None) -> Record:
-    return Record(key, in_memory(value), Times(fresh, gone, True), size, tuple(json.loads(tags)) if tags else ())
+    names = map(tag_of, json.loads(tags)) if tags else ()
+    return Record(key, in_memory(value), Times(fresh, gone, True), size, tuple(names))
 
 
 # Keys and values in the database.
@@ -633,6 +635,15 @@ def key_of(name: str | bytes) -> Any:
     kind = name[0]
     text = (name if kind > 2 else name[1:]).decode(errors="surrogatepass")
     return text if kind > 1 else (text,)
+
+
+def tag_name(tag: str) -> str:
+    """Return the name of a tag: SQLite's functions for JSON know neither the character 0 nor surrogates."""
+    return tag if tag.isascii() and tag.isprintable() and "\\" not in tag else json.dumps(tag)[1:-1]
+
+
+def tag_of(name: str) -> str:
+    return json.loads(f'"{name}"') if "\\" in name else name
 
 
 def lane_of(name: str | bytes) -> int:

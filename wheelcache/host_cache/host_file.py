@@ -70,7 +70,8 @@ NO_FILE: Final = -1
 
 
 class Pool(deque[Any]):
-    """The free connections to a file, as cursors.
+    """The free connections to a file, as cursors. A call that is interrupted by any exception, for example that of a
+    time limit, drops its connection, which may be in the middle of a statement.
 
     Attributes:
         path: the file.
@@ -85,11 +86,14 @@ class Pool(deque[Any]):
     def close(self) -> None:
         with suppress(IndexError):
             while True:
-                cursor = self.pop()
-                # First: a statement that a cursor keeps after an error would keep the connection open.
-                cursor.close()
-                cursor.connection.close()
-                self.made -= 1
+                self.drop(self.pop())
+
+    def drop(self, cursor: Any) -> None:
+        """Close a connection, which ends its statement and its transaction."""
+        # First: a statement that a cursor keeps after an error would keep the connection open.
+        cursor.close()
+        cursor.connection.close()
+        self.made -= 1
 
 
 class HostFile:
@@ -139,11 +143,15 @@ class HostFile:
                 pass
             else:
                 try:
-                    return cursor.execute(statement, arguments).fetchone()
+                    row = cursor.execute(statement, arguments).fetchone()
                 except sqlite3.Error:
-                    pass
-                finally:
                     free.append(cursor)
+                except BaseException:
+                    free.drop(cursor)
+                    raise
+                else:
+                    free.append(cursor)
+                    return row
         return self._in_turn(lambda cursor: cursor.execute(statement, arguments).fetchone(), None)
 
     def read_all(self, statement: str, arguments: Sequence[Any] = ()) -> list[Any]:
@@ -167,12 +175,15 @@ class HostFile:
             else:
                 try:
                     number: int = cursor.execute(statement, arguments).rowcount
+                except sqlite3.Error:
+                    free.append(cursor)
+                except BaseException:
+                    free.drop(cursor)
+                    raise
+                else:
+                    free.append(cursor)
                     if self._words[EPOCH] == epoch:
                         return number
-                except sqlite3.Error:
-                    pass
-                finally:
-                    free.append(cursor)
         return self._in_turn(lambda cursor: self._written(cursor, statement, arguments), -1)
 
     def _written(self, cursor: Any, statement: str, arguments: Sequence[Any]) -> int:
@@ -187,8 +198,8 @@ class HostFile:
         file, ``otherwise``. ``work`` runs no code of the site."""
 
         def in_transaction(cursor: Any) -> T:
-            cursor.execute("BEGIN IMMEDIATE")
             try:
+                cursor.execute("BEGIN IMMEDIATE")
                 found = work(cursor)
                 cursor.execute("COMMIT")
                 return found
@@ -207,12 +218,9 @@ class HostFile:
             try:
                 cursor, free = self._cursor()
                 found = work(cursor)
-                if self._words[EPOCH] == epoch:
-                    return found
-                # Another process has replaced the file during the write.
-                continue
             except sqlite3.IntegrityError:
                 # Two writes at the same nanosecond.
+                free.append(cursor)
                 continue
             except sqlite3.Error as error:
                 now = SystemClock.steady()
@@ -221,21 +229,36 @@ class HostFile:
                     next_look = now + PATIENCE / 5
                     if version != before:
                         until = now + PATIENCE
-                    is_stuck = now >= until and (now >= until + MORE_PATIENCE or self._is_writer_stopped(epoch))
-                if is_stuck or not is_busy(error):
+                    is_stuck = now >= until and (now >= until + MORE_PATIENCE or self._is_hopeless(error, epoch))
+                if cursor is not None:
+                    free.append(cursor)
+                if is_stuck or not self._may_pass(error, epoch):
                     self._replace(epoch, error)
                     next_look, version, is_stuck = 0.0, NEVER, False
                     continue
-            finally:
+            except BaseException:
                 if cursor is not None:
-                    free.append(cursor)
+                    free.drop(cursor)
+                raise
+            else:
+                free.append(cursor)
+                if self._words[EPOCH] == epoch:
+                    return found
+                # Another process has replaced the file during the write.
+                continue
             pause = min(2 * pause, 0.0005) or 0.00002
             time.sleep(pause * random.uniform(0.5, 1.0))
         return otherwise
 
-    def _is_writer_stopped(self, epoch: int) -> bool:
+    def _may_pass(self, error: sqlite3.Error, epoch: int) -> bool:
+        """Return whether the call may succeed later: another connection writes, or the process has no descriptors left,
+        while other threads have connections."""
         place = self._place
-        return place is None or place.is_writer_stopped(epoch)
+        return is_busy(error) or ("unable to open" in str(error) and place is not None and place.path(epoch).exists())
+
+    def _is_hopeless(self, error: sqlite3.Error, epoch: int) -> bool:
+        place = self._place
+        return place is None or not is_busy(error) or place.is_writer_stopped(epoch)
 
     def clear(self) -> None:
         """Go on with an empty file."""
@@ -245,18 +268,22 @@ class HostFile:
     def check(self) -> None:
         """Look whether the folder was removed, and whether the log has grown too large."""
         place, epoch = self._place, self._epoch
-        if place is None or epoch == NO_FILE:
-            return
-        if place.is_gone():
-            self._warn("The folder of the host cache %r was removed; it begins empty in a new one.", self._name)
-            with self._opening.get():
-                if self._place is place:
-                    self._forget()
+        if place is None or self._has_left(place) or epoch == NO_FILE:
             return
         with suppress(OSError):
             size = os.stat(f"{place.path(epoch)}-wal").st_size
             if size > MOST_LOG:
                 self._replace(epoch, f"its log has {size >> 20} MiB, since a reader was stopped")
+
+    def _has_left(self, place: Place) -> bool:
+        """Leave the folder, if it was removed. Return whether it was."""
+        if not place.is_gone():
+            return False
+        self._warn("The folder of the host cache %r was removed; it begins empty in a new one.", self._name)
+        with self._opening.get():
+            if self._place is place:
+                self._forget()
+        return True
 
     def close(self) -> None:
         """Close all connections. The next use opens the file again."""
@@ -372,8 +399,9 @@ class HostFile:
             return maxsize
 
     def _replace(self, epoch: int, reason: object) -> None:
-        if self._words[EPOCH] != epoch:
-            # Another process has replaced it.
+        place = self._place
+        if self._words[EPOCH] != epoch or place is None or self._has_left(place):
+            # Another process has replaced it, or the folder was removed.
             return
         self._warn("The host cache %r begins with a new file, without entries: %s.", self._name, reason)
         self._use_new_file(epoch)

@@ -72,9 +72,11 @@ def folder_of(location: str, identity: str, tests: str = "") -> Path:
         folder = runtime_directory() / f"host-{name}"
     if not tests:
         return folder
-    for other in folder.parent.glob(f"{escape(folder.name)}-tests-*"):
-        if not _is_running(int(other.name.rpartition("-")[2])):
-            rmtree(other, ignore_errors=True)
+    # Another folder of the site may have a similar name.
+    for words in folder.parent.glob(f"{escape(folder.name)}-tests-[0-9]*-[0-9]*/words"):
+        process = words.parent.name.rpartition("-")[2]
+        if process.isdecimal() and not _is_running(int(process)):
+            rmtree(words.parent, ignore_errors=True)
     return folder.with_name(f"{folder.name}-tests-{tests}")
 
 
@@ -210,10 +212,13 @@ class Place:
 
     def replace(self, epoch: int, create: Callable[[Path], object]) -> int:
         """Let all processes go on with a new file, unless the one in use is no longer that of ``epoch``. Return the
-        epoch of the file in use; 0 if none can be created now.
+        epoch of the file in use.
 
         Args:
             create: creates an empty file at a path.
+
+        Raises:
+            FileUnusable, OSError, sqlite3.Error: if none can be created now. The cache is then empty.
         """
         until = SystemClock.steady() + PATIENCE
         while self.words[EPOCH] == epoch:
@@ -227,15 +232,14 @@ class Place:
                         create(self.path(new))
                         self.words[EPOCH] = new
                         break
-            except FileLocked as error:
-                if SystemClock.steady() < until:
+            except FileUnusable as error:
+                if isinstance(error, FileLocked) and SystemClock.steady() < until:
                     # Another process creates a file, which takes 0.4 ms.
                     pause()
                     continue
-                # That process was stopped.
+                # That process was stopped, or this one has no descriptors left.
                 self.words[EPOCH] = 0
-                logger.warning("The host cache in %s has no file now: %s.", self.folder, error)
-                break
+                raise
         return self.words[EPOCH]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final
 
 from wheelcache.host_cache import statements as sql
-from wheelcache.host_cache.host_core import HostCore, lane_of, name_of
+from wheelcache.host_cache.host_core import HostCore, lane_of, name_of, tag_name
 from wheelcache.keys import CALLERS, GROUP
 from wheelcache.machine_clock import moment
 from wheelcache.writing.write_moments import APPLIED, WriteMoments
@@ -57,10 +57,11 @@ class Commit:
             if cursor.execute(sql.LOWER_FILL_FLOOR, (now, until)).rowcount and note is not None:
                 note("", until, now)
             # Not those that another commit has raised.
-            for places, lower in ((map(lane_of, self._keys), sql.LOWER_FLOOR), (self._tags, sql.LOWER_DROP)):
-                for place in places:
-                    if cursor.execute(lower, (now, place, until)).rowcount and note is not None:
-                        note(place, until, now)
+            lanes = ((lane, sql.LOWER_FLOOR, lane) for lane in map(lane_of, self._keys))
+            tags = ((tag_name(tag), sql.LOWER_DROP, tag) for tag in self._tags)
+            for name, lower, place in (*lanes, *tags):
+                if cursor.execute(lower, (now, name, until)).rowcount and note is not None:
+                    note(place, until, now)
 
         self._core.file.transaction(work, None)
 
@@ -93,7 +94,7 @@ class HostMoments(WriteMoments):
         yield "", (read(sql.FILL_FLOOR) or (0,))[0]
         for name in names:
             if _may_be_tag(name):
-                yield name, (read(sql.DROPPED, (name,)) or (0,))[0]
+                yield name, (read(sql.DROPPED, (tag_name(str(name)),)) or (0,))[0]
             key = name_of(name)
             lane = lane_of(key)
             yield lane, max((read(sql.MOMENT, (key,)) or (0,))[0], (read(sql.FLOOR, (lane,)) or (0,))[0])
