@@ -161,7 +161,8 @@ def _place_of(name: str, shown: str, settings: _Settings, has_previous: bool) ->
     if not ((settings.policy is PLAIN and takes_tags) or isinstance(backend, DummyCache)):
         raise ImproperlyConfigured(
             f"grace, refresh_ahead, fail_safe, load_timeout and negative_ttl of {name} need a WheelCache or a "
-            f"HostCache, its tags one of these or a TieredCache, and the cache {settings.alias!r} is a {type(backend).__name__}"
+            f"HostCache, its tags one of these or a TieredCache, and the cache {settings.alias!r} is a "
+            f"{type(backend).__name__}"
         )
     return _Elsewhere(name, shown, settings, has_previous)
 
