@@ -34,11 +34,6 @@ class Tier:
         noted: the class of the cache behind if that is in memory.
     """
 
-    @classmethod
-    def over_wheel_cache(cls, cleanup, **options):
-        """Return a tier over a WheelCache: tests that replace the clock move the time of both levels."""
-        return cls.over(cleanup, "wheel", **options)
-
     def copies(self):
         return sorted(self.engine.keys())
 

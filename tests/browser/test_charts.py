@@ -84,7 +84,7 @@ def test_keys_have_the_values_of_the_last_step_and_causes_and_groups_their_names
     )
     page.show(site.card(history=history))
     assert page.values("hit_ratio") == {"Hits": "50.0%", "Stale": "25.0%"}
-    assert page.values("misses") == {"Written by another process": "2", "Tag dropped": "0.5"}
+    assert page.values("misses") == {"Perhaps written by another process": "2", "Tag dropped": "0.5"}
     assert page.values("computing") == {"shop": "1.5 s", "other keys": "250 ms", "all others": "100 ms"}
     assert when(page, "misses") == "last 10 s"
 

@@ -127,7 +127,7 @@ def test_the_misses_are_shown_by_cause_the_most_frequent_first_and_zeros_are_not
     }
     page.show(site.card(total=total))
     page.unfold()
-    assert page.facts("misses") == [["Expired", "3", "75.0%"], ["Written by another process", "1", "25.0%"]]
+    assert page.facts("misses") == [["Expired", "3", "75.0%"], ["Perhaps written by another process", "1", "25.0%"]]
     assert page.text('[data-part="misses"] .gist') == "4 misses"
     assert page.facts("removals") == [["Look-ups", "4"], ["Misses", "4"], ["Evicted", "2", "100%"]]
     assert not page.find('[data-part="loads"]').is_displayed()

@@ -373,11 +373,10 @@ cdef class CompiledCore:
     cdef int finish_set(self, int outcome, list watches, Gone *gone) except -1:
         cdef Watch watch
         try:
-            if outcome & COMPLETED:
-                for watch in watches:
-                    if watch.is_completed:
-                        watch.is_completed = False
-                        self.completed.append(watch)
+            for watch in watches:
+                if watch.is_completed:
+                    watch.is_completed = False
+                    self.completed.append(watch)
         finally:
             finish(gone)
         return outcome

@@ -300,7 +300,7 @@ class EntryMap:
             self.entries = entries
             self._most = size
 
-    def find_next_due(self, now: float) -> None:
+    def find_next_due(self) -> None:
         """Update ``next_due`` after removals, which can only make it later.
 
         The wheel may have to turn earlier, but only to move timers to a finer level: no entry expires at that time."""
@@ -324,7 +324,7 @@ class EntryMap:
                     self._wheel.schedule(entry, entry.due)
         self.tags.was_swept(now)
         self.next_due = -inf
-        self.find_next_due(now)
+        self.find_next_due()
 
 
 class KeyScan:

@@ -382,7 +382,7 @@ class PythonCore:
             looked = len(gone) + self._map.sweep(budget - len(gone), now, removed, gone)
             looked += self._map.remove_due(now, budget - looked, removed, gone)
             self._map.fit_table()
-            self._map.find_next_due(now)
+            self._map.find_next_due()
         return looked
 
     def clear(self, *, invalidate: bool = True) -> int:
@@ -397,7 +397,7 @@ class PythonCore:
             self._map.drop_detached(budget, removed, gone)
             self._map.sweep(budget - len(gone), now, removed, gone)
             self._map.fit_table()
-            self._map.find_next_due(now)
+            self._map.find_next_due()
             return self._map.next_due == -inf
 
     def drop_tag(self, name: str) -> int:

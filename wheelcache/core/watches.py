@@ -76,10 +76,6 @@ class Watches:
         # References to watches that were closed or dropped. Appending is one C call, so it is safe in a collection.
         self._ended: deque[Any] = deque()
 
-    def __contains__(self, key: Any) -> bool:
-        """Return whether there is an open watch on ``key``."""
-        return any(watch.is_open for watch in self._of(key))
-
     def add(self, key: Any, trust: int, wants_value: bool) -> Watch:
         self.purge()
         watch = Watch(key, trust, wants_value, self._ended)

@@ -53,7 +53,7 @@ class HostStore(Store):
             )
         return codec_of(serializer, is_storable)
 
-    def _make_locks(self, name: str, checked: Mapping[str, Any]) -> MachineLocks:
+    def _make_locks(self) -> MachineLocks:
         # The LOCATION of another site may have the same name.
         return MachineLocks(self._identity)
 

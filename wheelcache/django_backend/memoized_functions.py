@@ -160,8 +160,9 @@ def _place_of(name: str, shown: str, settings: _Settings, has_previous: bool) ->
     takes_tags = isinstance(backend, WheelCache) or settings.tags_of is None
     if not ((settings.policy is PLAIN and takes_tags) or isinstance(backend, DummyCache)):
         raise ImproperlyConfigured(
-            f"grace, refresh_ahead, fail_safe, load_timeout and negative_ttl of {name} need a WheelCache, its tags a "
-            f"WheelCache or a TieredCache, and the cache {settings.alias!r} is a {type(backend).__name__}"
+            f"grace, refresh_ahead, fail_safe, load_timeout and negative_ttl of {name} need a WheelCache or a "
+            f"HostCache, its tags one of these or a TieredCache, and the cache {settings.alias!r} is a "
+            f"{type(backend).__name__}"
         )
     return _Elsewhere(name, shown, settings, has_previous)
 

@@ -82,7 +82,7 @@ class Store:
         with self.options.in_errors():
             self.cache = self._make_cache(arguments)
         self.followed = self._followed(checked)
-        self.locks = self._make_locks(name, checked)
+        self.locks = self._make_locks()
         self._prefixes: tuple[str, ...] = ()
         # A key of another form, such as one of KEY_FUNCTION, is in no group: it may have the secret key of a session
         # before a colon.
@@ -94,7 +94,7 @@ class Store:
     def _make_codec(self, serializer: str) -> Codec:
         return codec_of(serializer)
 
-    def _make_locks(self, name: str, checked: Mapping[str, Any]) -> MachineLocks | ProcessLocks:
+    def _make_locks(self) -> MachineLocks | ProcessLocks:
         return ProcessLocks(self.cache.engine.now)
 
     def group_keys(self, prefix: str) -> None:

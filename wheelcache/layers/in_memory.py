@@ -225,7 +225,7 @@ class InMemory:
 
     def deletions(self, select: Select) -> Iterator[int]:
         """Do a ``delete_pattern`` in batches. Yield the number of keys of each."""
-        return deletions(self.cache, select)
+        return self._engine.deletions(select)
 
     def clear(self) -> None:
         self.cache.clear()
@@ -233,9 +233,6 @@ class InMemory:
     def tags_of(self, key: Any) -> tuple[str, ...]:
         record = self._engine.peek(key)
         return () if record is None else callers_tags(record.tags)
-
-    def begin_commit(self, names: Iterable[Any]) -> Callable[[], object]:
-        return lambda: None
 
     def store_committed(
         self,
@@ -254,8 +251,3 @@ class InMemory:
         """Count the computation that ends with a write of a key, unless it was counted. Return its moment; 0 if it is
         not known."""
         return self._misses.count_computation(key, together) if self._misses.scopes else 0
-
-
-def deletions(cache: Cache, select: Select) -> Iterator[int]:
-    """Delete the keys that ``select`` returns, in batches. Yield the number of keys of each."""
-    yield from cache.engine.deletions(select)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -137,9 +137,6 @@ class Layer(Operations, Protocol):
 
     def tags_of(self, key: Any) -> Any:
         """Return the names in ``cache`` of the tags of an entry; none if there is no entry."""
-
-    def begin_commit(self, names: Iterable[Any]) -> Callable[[], object]:
-        """Let nobody keep computed values of these keys and tags in the store. Return a function that ends this."""
 
     def store_committed(
         self,

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from wheelcache import options
 from wheelcache.codec import NOT_DECODED, Codec
 from wheelcache.core.contract import MISSING
-from wheelcache.layers.in_memory import deletions
 from wheelcache.layers.layer import NO_GRACES
 from wheelcache.loading.adaptive import seconds_for
 from wheelcache.loading.policy import PLAIN
@@ -396,7 +395,7 @@ class NearCopies:
             write = lambda store: store.delete_pattern(pattern, itersize)  # noqa: E731
             return (yield from self.level.write((), write, self._store, result_if_dropped=0))  # type: ignore[no-any-return]
         finally:
-            sum(deletions(self.cache, select))
+            sum(self.cache.engine.deletions(select))
 
     def clear(self) -> StepsTo[Any]:
         return self.level.clear(lambda store: store.clear(), self._store)
@@ -482,6 +481,7 @@ class NearCopies:
         return {self.tags.key_of(mark): value for mark, value in marks_of(names).items()}
 
     def begin_commit(self, names: Iterable[Any]) -> Callable[[], object]:
+        """Let nobody keep computed values of these keys and tags in the store. Return a function that ends this."""
         marks = self.marks(names) if self.level.marks_commits else {}
         if not marks:
             return lambda: None

@@ -149,7 +149,6 @@ class Loads:
         policy: LoadPolicy,
         tags: tuple[str, ...] = (),
         *,
-        previous: Callable[[Any], Record | None] | None = None,
         encode: Callable[[Any], Any] | None = None,
         decode: Callable[[Any], Any] = as_it_is,
         passes_previous: bool | None = None,
@@ -160,8 +159,6 @@ class Loads:
 
         Args:
             loader, ttl: see ``LoadRequest``.
-            previous: returns the entry with the value that the loader replaces; by default the one in the cache, or
-                none if ``is_alone``.
             encode, decode: convert a value to its stored form and back. By default, the value is stored as it is. If
                 only ``decode`` is left out, ``get`` returns the stored form.
             passes_previous: whether ``loader`` receives the previous value; None if its parameters decide.
@@ -178,9 +175,7 @@ class Loads:
         if passes_previous is None:
             passes_previous = type(loader) is not InSteps and takes_previous(loader)
         if passes_previous:
-            if previous is None:
-                previous = _no_previous if is_alone else self.previous
-            loader = WithPrevious(key, loader, previous, decode)
+            loader = WithPrevious(key, loader, _no_previous if is_alone else self.previous, decode)
         names = self._target.tag_names(plain, tags) if tags or type(plain) is not str else ()
         request = LoadRequest(plain, key, loader, ttl, policy, names, encode, decode)
         if is_alone:

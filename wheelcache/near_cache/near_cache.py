@@ -183,7 +183,8 @@ class NearCache:
         self.start_tracking: Callable[[], object] = _nothing
         self.stop_tracking: Callable[[], object] = _nothing
         self.computations = Computations(cache.engine)
-        self._epoch = epoch
+        # Only a tracking connection, which comes with an epoch, calls ``trust`` and ``refused``.
+        self._epoch = epoch or TrustEpoch()
         # Expired copies stay for outages. They are not returned while the store answers.
         stale = Staleness(grace, Receivers.OUTAGE) if fail_safe else FRESH_ONLY
         self._grace = stale.seconds
@@ -220,19 +221,16 @@ class NearCache:
     def trust(self, trusted: bool) -> None:
         # Without a lock: the fork hook may be the caller.
         self.trusted = False
-        if self._epoch is not None:
-            self._epoch.end()
+        self._epoch.end()
         if trusted:
             if not self.fail_safe:
                 # Otherwise suspect copies stay for an outage.
                 self._engine.clear_for(None)
-            if self._epoch is not None:
-                self._epoch.begin()
+            self._epoch.begin()
             self.trusted = True
 
     def refused(self) -> None:
-        if self._epoch is not None:
-            self._epoch.is_refused = True
+        self._epoch.is_refused = True
 
     def missed(self, key: Any) -> None:
         """Note that the running thread or task missed ``key``: its next write of it answers the miss."""

@@ -56,7 +56,7 @@ export function estimate(ms) {
     : `≈${milliseconds(Number(ms.toPrecision(2)))}`;
 }
 
-const CAUSES = { tag: "Tag dropped", "another process": "Written by another process" };
+const CAUSES = { tag: "Tag dropped", "another process": "Perhaps written by another process" };
 
 /** Returns the cause of a miss or a removal, as it begins a line. */
 export const causeName = (cause) => CAUSES[cause] ?? `${cause[0].toUpperCase()}${cause.slice(1)}`;
