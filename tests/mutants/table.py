@@ -309,8 +309,8 @@ MUTANTS = [
     Mutant(
         "no copy from before a lost connection is returned",
         "near_cache/near_cache.py",
-        "            self._epoch.end()\n",
-        "            self._epoch.is_notified = False\n",
+        "        self._epoch.end()\n",
+        "",
         NEAR,
     ),
     Mutant(
