@@ -344,14 +344,13 @@ class HostFile:
                     self._warn("The host cache %r cannot be used: %s.", self._name, error)
                     return False
                 self._place, self._words = place, place.words
-            self._leave_file()
             epoch = self._words[EPOCH]
-            if epoch == 0:
-                if SystemClock.steady() < self._next_try:
-                    return False
+            if epoch == 0 and SystemClock.steady() >= self._next_try:
                 epoch = self._use_new_file(0)
-                if epoch == 0:
-                    return False
+            # After that, which reads the old file.
+            self._leave_file()
+            if epoch == 0:
+                return False
             # In this order: other threads then use the new connections.
             self._free = Pool(place.path(epoch))
             self._epoch = epoch
@@ -359,28 +358,28 @@ class HostFile:
         return True
 
     def _use_new_file(self, epoch: int) -> int:
-        new = 0
+        new, cursor, free = 0, None, self._free
+        with suppress(sqlite3.Error):
+            cursor, free = self._cursor()
         try:
             if self._place is not None:
-                new = self._place.replace(epoch, partial(self._create, self._marks()))
+                new = self._place.replace(epoch, partial(self._create, cursor))
         except (sqlite3.Error, OSError, FileUnusable) as error:
             self._warn("The host cache %r has no file now, so it is empty: %s.", self._name, error)
+        finally:
+            if cursor is not None:
+                free.append(cursor)
         if new == 0:
             self._next_try = SystemClock.steady() + RETRY_INTERVAL
         return new
 
-    def _marks(self) -> list[Any]:
-        """Return the marks of the commits in progress, which also concern a new file."""
-        try:
-            cursor, free = self._cursor()
-            try:
-                return cursor.execute(MARKS, (moment(),)).fetchall()  # type: ignore[no-any-return]
-            finally:
-                free.append(cursor)
-        except sqlite3.Error:
-            return []
-
-    def _create(self, marks: list[Any], path: Path) -> None:
+    def _create(self, old: Any, path: Path) -> None:
+        """Create a file in which the marks of ``old`` hold, a connection to the old file. No process uses that any
+        longer: a commit that marks keys in it marks them again in the new one."""
+        marks: list[Any] = []
+        with suppress(sqlite3.Error):
+            if old is not None:
+                marks = old.execute(MARKS, (moment(),)).fetchall()
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         connection = connect(path)
         try:
