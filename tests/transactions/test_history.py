@@ -12,9 +12,6 @@ pytestmark = pytest.mark.deep
 
 READS = int(os.environ.get("HISTORY_READS", 20_000))
 SECONDS = 280
-OLD_IN_A_FULL_HOST_CACHE = pytest.mark.xfail(
-    strict=False, reason="A HostCache of few entries gives, now and then, a memoized value from before a commit"
-)
 SERVER_TIME = 4
 """Seconds, in ``make check``, for which a killed process may still commit: it needs half a second."""
 
@@ -38,7 +35,7 @@ def check(*options):
     assert found["reads"] >= READS
 
 
-@pytest.mark.parametrize("cache", ["host", "leases", pytest.param("small", marks=OLD_IN_A_FULL_HOST_CACHE), "threads"])
+@pytest.mark.parametrize("cache", ["host", "leases", "small", "threads"])
 def test_no_read_sees_what_did_not_commit_or_was_replaced_in_sqlite(cache):
     check("--cache", cache)
 
