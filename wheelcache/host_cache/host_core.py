@@ -122,13 +122,16 @@ class HostCore:
     """The entries of a host cache: see ``Core`` for the calls.
 
     Args:
-        file: the database.
+        find_place: finds the folder, at the first use.
+        name: the name of the cache, for the log.
         max_bytes: the most bytes of all rows.
-        largest: the most bytes of one row.
-        jitter, max_jitter, interval, clock: see ``Core``.
+        max_entries, jitter, max_jitter, interval, clock: see ``Core``.
 
     Attributes:
+        file: the database.
         claims: of the callers on the machine that miss a key, one has its claim.
+        wake: called when the wheel thread must begin to tick.
+        note: called with the place of a write, the moment of the write before it, and its own: for transactions.
     """
 
     entry_bytes = ROW_BYTES
@@ -147,15 +150,13 @@ class HostCore:
         interval: float,
         clock: Any,
     ) -> None:
-        self.file = HostFile(find_place, sql.schema(max_bytes, max_entries or maxsize), name, self._check_gate)
+        self._bounds = [max_bytes, max_entries or maxsize]
+        self.file = HostFile(find_place, sql.schema(*self._bounds), name, self._check_gate)
         self.file.opened = self._begin_ticks
         self.wake: Callable[[], object] = bool
         self._gate_error: Callable[[], Exception] | None = None
         self.claims = Claims(self.file)
-        self.max_bytes = max_bytes
         self._largest = min(max_bytes // 8, LONGEST)
-        self._max_entries = max_entries or maxsize
-        self._bounds = [max_bytes, self._max_entries]
         self._local: Any = CoreClass(
             max_entries=1,
             max_weight=None,
@@ -178,7 +179,6 @@ class HostCore:
         self.miss_cause, self.sample = local.miss_cause, local.sample
         self.group_by, self.group_name, self.groups = local.group_by, local.group_name, local.groups
         self.use_clock = local.use_clock
-        # Called with the name of a write, the moment of the write before it, and its own: for transactions.
         self.note: Callable[[Any, int, int], object] | None = None
         self._notes_uses = False
         self._used: dict[Any, None] = {}
@@ -380,10 +380,9 @@ class HostCore:
         if self.note is None:
             cursor.execute(sql.RAISE_FLOOR, (lane, until or moment()))
             return
-        (row,) = cursor.execute(sql.MOMENT, (name,)).fetchone() or (0,)
-        (floor,) = cursor.execute(sql.FLOOR, (lane,)).fetchone() or (0,)
-        now = max(until or moment(), floor)
-        self.note(lane, max(row, floor), now)
+        (before,) = cursor.execute(sql.LAST_WRITE, (name, lane)).fetchone()
+        now = max(until or moment(), before)
+        self.note(lane, before, now)
         cursor.execute(sql.RAISE_FLOOR, (lane, now))
 
     def raise_drop(self, cursor: Any, tag: str, until: int = 0) -> None:
@@ -519,10 +518,10 @@ class HostCore:
 
     def _forget_drops(self, until: int) -> None:
         def work(cursor: Any) -> None:
-            (newest,) = cursor.execute("SELECT max(moment) FROM drops WHERE moment < ?", (until,)).fetchone()
+            (newest,) = cursor.execute(sql.NEWEST_DROP_BEFORE, (until,)).fetchone()
             if newest is not None:
-                cursor.execute("DELETE FROM drops WHERE moment < ?", (until,))
-                cursor.execute("UPDATE state SET drop_floor = ?", (newest,))
+                cursor.execute(sql.FORGET_DROPS, (until,))
+                cursor.execute(sql.DROP_FLOOR_TO, (newest,))
 
         self.file.transaction(work, None)
 
@@ -563,11 +562,8 @@ class HostCore:
 
     def was_written_since(self, watch: HostWatch) -> bool:
         name = name_of(watch.key)
-        row = self.file.read(sql.MOMENT, (name,))
-        if row is not None and row[0] != watch.moment:
-            return True
-        floor = self.file.read(f"{sql.FLOOR} UNION ALL {sql.FILL_FLOOR} ORDER BY 1 DESC LIMIT 1", (lane_of(name),))
-        return floor is not None and floor[0] >= watch.since
+        row = self.file.read(sql.WRITTEN_SINCE, (name, lane_of(name), watch.moment, watch.since))
+        return row is not None and bool(row[0])
 
     def watch(self, key: Any, *, wants_value: bool = False) -> Any:
         inner = self._local.watch(key, wants_value=wants_value)

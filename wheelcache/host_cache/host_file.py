@@ -34,7 +34,7 @@ from typing import Any, Final, TypeVar
 
 from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.place import EPOCH, PATIENCE, Place
-from wheelcache.host_cache.statements import FILL_FLOOR_TO, MARK, MARKS
+from wheelcache.host_cache.statements import AT_MOST, FILL_FLOOR_TO, MARK, MARKS
 from wheelcache.machine_clock import moment
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.shared_objects import Lazy
@@ -385,14 +385,13 @@ class HostFile:
         try:
             connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
             connection.execute("PRAGMA journal_mode=WAL")
-            connection.executescript(f"BEGIN; {self._schema} COMMIT;")
+            connection.executescript(f"BEGIN; {self._schema}")
             epoch = int(path.stem)
-            connection.execute("BEGIN")
             connection.executemany(MARK, marks)
             # No value is stored whose computation began before the file was made, or before the end of a commit.
             connection.execute(FILL_FLOOR_TO, (max([epoch, *(until for _, until in marks)]),))
+            connection.execute(AT_MOST, (self.most_bytes(epoch),))
             connection.execute("COMMIT")
-            connection.execute("UPDATE state SET max_bytes = min(max_bytes, ?)", (self.most_bytes(epoch),))
         finally:
             connection.close()
 

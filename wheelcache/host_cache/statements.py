@@ -105,8 +105,15 @@ NEXT_ROWS: Final = f"SELECT id, {{columns}} FROM entries WHERE id > ? AND id <= 
 ENDS: Final = "SELECT coalesce((SELECT min(id) FROM entries), 0), coalesce((SELECT max(id) FROM entries), 0)"
 STATE: Final = "SELECT bytes, entries, evicted, max_bytes, max_entries FROM state"
 MOMENT: Final = "SELECT moment FROM entries WHERE key = ?"
-FLOOR: Final = "SELECT moment FROM floors WHERE lane = ?"
 FILL_FLOOR: Final = "SELECT fill_floor FROM state"
+LAST_WRITE: Final = (
+    "SELECT max(coalesce((SELECT moment FROM entries WHERE key = ?1), 0), "
+    "coalesce((SELECT moment FROM floors WHERE lane = ?2), 0))"
+)
+WRITTEN_SINCE: Final = (
+    "SELECT EXISTS (SELECT 1 FROM entries WHERE key = ?1 AND moment IS NOT ?3) "
+    f"OR max(coalesce((SELECT moment FROM floors WHERE lane = ?2), 0), ({FILL_FLOOR})) >= ?4"
+)
 DROPPED: Final = "SELECT moment FROM drops WHERE tag = ?"
 ANY_DROPPED: Final = (
     "SELECT 1 FROM json_each(?1) AS tag JOIN drops ON drops.tag = tag.value WHERE drops.moment >= ?2 "
@@ -180,6 +187,7 @@ LOWER_DROP: Final = "UPDATE drops SET moment = ? WHERE tag = ? AND moment = ?"
 
 MORE_BYTES: Final = "UPDATE state SET more_bytes = ?, evicted = evicted + ?"
 REMOVE_SURPLUS: Final = "DELETE FROM entries WHERE id IN (SELECT id FROM surplus)"
+AT_MOST: Final = "UPDATE state SET max_bytes = min(max_bytes, ?)"
 SET_BOUNDS: Final = "UPDATE state SET max_bytes = ?, max_entries = ?"
 EVICT: Final = (
     "DELETE FROM entries WHERE id IN "
@@ -189,6 +197,9 @@ DUE: Final = f"SELECT id FROM entries WHERE due < ?1 / {DUE_STEP} AND due IS NOT
 REMOVE_DUE: Final = f"DELETE FROM entries WHERE id IN ({DUE}) AND gone <= ?1"
 POSTPONE: Final = f"UPDATE entries SET due = CAST(gone AS INTEGER) / {DUE_STEP} WHERE id IN ({DUE}) AND gone > ?1"
 NEWEST_DROP: Final = "SELECT max(moment) FROM drops"
+NEWEST_DROP_BEFORE: Final = f"{NEWEST_DROP} WHERE moment < ?"
+FORGET_DROPS: Final = "DELETE FROM drops WHERE moment < ?"
+DROP_FLOOR_TO: Final = "UPDATE state SET drop_floor = ?"
 LAST_TAGGED: Final = (
     "SELECT max(id) FROM (SELECT id FROM entries WHERE tags IS NOT NULL AND id > ? ORDER BY id LIMIT ?)"
 )

@@ -97,7 +97,7 @@ class HostMoments(WriteMoments):
                 yield name, (read(sql.DROPPED, (tag_name(str(name)),)) or (0,))[0]
             key = name_of(name)
             lane = lane_of(key)
-            yield lane, max((read(sql.MOMENT, (key,)) or (0,))[0], (read(sql.FLOOR, (lane,)) or (0,))[0])
+            yield lane, (read(sql.LAST_WRITE, (key, lane)) or (0,))[0]
 
     def begin_commit(self, names: Iterable[Hashable] | None) -> Callable[[], object] | None:
         """Let nobody store computed values of these keys and tags, or any if that is None, until the end of the
