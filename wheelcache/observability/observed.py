@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 from wheelcache.observability.observers import Observer
 from wheelcache.runtime.shared_objects import WeakRegistry
+from wheelcache.stats import Stats
 
 
 class ObservedCache(Protocol):
@@ -19,6 +20,7 @@ class ObservedCache(Protocol):
     def is_closed(self) -> bool: ...
     @property
     def has_shared_entries(self) -> bool: ...
+    def stats(self) -> Stats: ...
 
 
 registry: Final[WeakRegistry[ObservedCache]] = WeakRegistry()

@@ -48,7 +48,7 @@ class Observer:
         # Without a weigher, the core itself weighs the entries, in bytes. The weights of pages are bytes.
         is_weighed = options.max_weight is not None and options.weigher in (None, size_of)
         self.memory_use = MemoryUse(
-            cache.core, lambda: stats.own_part(), period, is_weighed=lambda: is_weighed or stats.pages is not None
+            cache.core, stats.own_part, period, is_weighed=lambda: is_weighed or stats.pages is not None
         )
         self.recorder = Recorder(name, stats, self.state, clock, keeps_steps=self.keeps_history)
         self.events = CacheEvents(name, cache.failures)

@@ -247,18 +247,19 @@ def clear(caches: Caches, name: str | None) -> Report:
         OSError, FileUnusable: if the workers cannot be asked.
     """
     site = Site(caches, Own.NONE)
-    names = [each for each in site.reachable if name in (None, each)]
-    if not names:
-        _named(caches, name, alive=True)
+    known = site.reachable
+    if not known:
+        raise CommandFailed(site.nothing_found)
+    _check_known(known, name)
     # One event for all caches, since the page shows only thirty.
     site.note(CLEARED, user_name(), name)
     figures = {each.name: each for each in site.caches}
     document: list[Row] = []
     view = []
-    for each in names:
+    for each in known if name is None else [name]:
         shared = site.shared(each)
         if shared is not None:
-            size = shared.observer.inspector.answer({"kind": "sample"}).get("entries", 0)
+            size = shared.stats().size
             shared.observer.run(CLEAR)
             document.append({"cache": each, "workers": 1, "entries": size})
             view.append(f"{each!r}: removed {size:,} entries.")
@@ -334,9 +335,10 @@ def _named(caches: Caches, name: str | None, *, alive: bool = False) -> tuple[Si
 
 
 def _of_name(known: Sequence[CacheFigures], name: str | None) -> list[CacheFigures]:
-    found = [each for each in known if name in (None, each.name)]
-    if not found:
-        raise CommandFailed(
-            f"No worker has a cache {name!r}: there are {', '.join(repr(each.name) for each in known)}."
-        )
-    return found
+    _check_known([each.name for each in known], name)
+    return [each for each in known if name in (None, each.name)]
+
+
+def _check_known(known: Sequence[str], name: str | None) -> None:
+    if name not in (None, *known):
+        raise CommandFailed(f"No worker has a cache {name!r}: there are {', '.join(map(repr, known))}.")
