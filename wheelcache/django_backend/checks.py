@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from stat import S_ISDIR
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -25,7 +24,7 @@ from wheelcache.django_backend.tiered import TieredCache
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.stats_log import report_core
 from wheelcache.option_table import DJANGO_TIERED
-from wheelcache.runtime.private_files import check_private
+from wheelcache.runtime.private_files import check_private_directory
 
 READS_EVERY_SESSION: Final = "django.contrib.auth.middleware.LoginRequiredMiddleware"
 L1_TIMEOUT: Final = DJANGO_TIERED["L1_TIMEOUT"].default
@@ -88,8 +87,7 @@ def check_host_folders(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     for alias, cache in wheel_caches():
         if isinstance(cache, HostCache):
             try:
-                folder = cache.store.find_folder()
-                check_private(folder, folder.lstat(), S_ISDIR, "a directory, not a link to one")
+                check_private_directory(cache.store.find_folder())
             except FileNotFoundError:
                 continue
             except FileUnusable as error:

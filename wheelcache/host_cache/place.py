@@ -21,7 +21,6 @@ from contextlib import suppress
 from glob import escape
 from pathlib import Path
 from shutil import rmtree
-from stat import S_ISDIR
 from typing import Final
 
 from wheelcache.errors import FileUnusable
@@ -31,7 +30,7 @@ from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.private_files import (
     NEEDS_UNIX,
     FileLocked,
-    check_private,
+    check_private_directory,
     locked_file,
     make_private,
     pause,
@@ -123,10 +122,9 @@ def check_location(location: str, max_bytes: int) -> None:
     folder = Path(location) if os.path.isabs(location) else shared_memory()
     check_folder(folder)
     with suppress(FileNotFoundError):
-        status = folder.lstat()
         # A server may load the site as another user than that of its workers.
-        if status.st_uid == os.geteuid():
-            check_private(folder, status, S_ISDIR, "a directory, not a link to one")
+        if folder.lstat().st_uid == os.geteuid():
+            check_private_directory(folder)
     found = os.statvfs(folder.parent)
     room = found.f_blocks * found.f_frsize
     if room < 1.2 * max_bytes:

@@ -173,10 +173,19 @@ def make_private(directory: Path) -> None:
     try:
         with suppress(FileExistsError):
             directory.mkdir(mode=0o700)
-        found = directory.lstat()
+        check_private_directory(directory)
     except OSError as error:
         raise FileUnusable(f"{directory} cannot be created: {error.strerror}") from error
-    check_private(directory, found, stat.S_ISDIR, "a directory, not a link to one")
+
+
+def check_private_directory(directory: Path) -> None:
+    """Check that only this user can access a directory.
+
+    Raises:
+        FileNotFoundError: if there is nothing.
+        FileUnusable: if it is no directory, belongs to another user, or can be accessed by other users.
+    """
+    check_private(directory, directory.lstat(), stat.S_ISDIR, "a directory, not a link to one")
 
 
 def check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
