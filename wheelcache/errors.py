@@ -63,6 +63,11 @@ class LockNotOwned(LockError):
     """A lock that its caller acquired has ended, and another caller may hold it."""
 
 
+def note_key(error: Exception, key: object) -> None:
+    """Add the key to the error of a serializer, which does not know it."""
+    error.add_note(f"The key is {key!r}.")
+
+
 class FileUnusable(RuntimeError):
     """A file that processes share or leave to later processes, or its directory, cannot be used."""
 

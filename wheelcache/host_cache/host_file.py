@@ -138,7 +138,7 @@ class HostFile:
     def read(self, statement: str, arguments: Sequence[Any] = ()) -> Any:
         """Return the first row; None if there is none, or if there is no file."""
         if self._words[EPOCH] == self._epoch:
-            # The usual case, with few calls.
+            # The usual case, without the calls of ``_in_turn``.
             free = self._free
             try:
                 cursor = free.pop()
@@ -169,7 +169,7 @@ class HostFile:
         """
         epoch = self._epoch
         if self._words[EPOCH] == epoch:
-            # The usual case, with few calls: the turn is free.
+            # The usual case, without the calls of ``_in_turn``: a set takes 13.0 us instead of 13.6.
             free = self._free
             try:
                 cursor = free.pop()

@@ -10,6 +10,7 @@ from typing import Any
 from wheelcache.cache import Cache
 from wheelcache.core import access
 from wheelcache.core.contract import MISSING
+from wheelcache.errors import note_key
 from wheelcache.host_cache.host_core import HostCore
 from wheelcache.host_cache.place import Place
 from wheelcache.host_cache.write_moments import HostMoments
@@ -86,8 +87,7 @@ class PythonAccess(access.PrefixAccess):
         try:
             return super()._set_at_once(key, value, ttl)
         except Exception as error:
-            # The serializer does not know it.
-            error.add_note(f"The key is {key!r}.")
+            note_key(error, key)
             raise
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:

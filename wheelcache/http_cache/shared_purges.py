@@ -2,8 +2,8 @@
 
 Each process has its own pages. A purge appends its tag to the file, and then raises the word at its beginning, which
 all processes have in memory. A look-up compares this word with the one that it has seen, and first carries out the
-purges in between. So a look-up that begins after a purge finds no purged page. The same happens before a page is
-stored: its run may have begun before a purge.
+purges in between. So a look-up that begins after a purge finds no purged page, nor one whose run began before the
+purge: that is refused, or purged by the next look-up.
 
 A file of MOST_BYTES begins again, under another number. A process that has not read its end removes all pages.
 """

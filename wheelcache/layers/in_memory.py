@@ -8,7 +8,7 @@ from typing import Any
 from wheelcache.cache import Cache
 from wheelcache.codec import NOT_DECODED, Codec
 from wheelcache.core.contract import ABSENT, MISSING, STORED
-from wheelcache.errors import MissingKey
+from wheelcache.errors import MissingKey, note_key
 from wheelcache.keys import callers_tags
 from wheelcache.layers.layer import NO_GRACES
 from wheelcache.loading.steps import StepsTo
@@ -126,8 +126,7 @@ class InMemory:
         try:
             return self.codec.encode(value)
         except Exception as error:
-            # The serializer does not know it.
-            error.add_note(f"The key is {key!r}.")
+            note_key(error, key)
             raise
 
     def add(self, key: Any, value: Any, ttl: float | None, tags: tuple[str, ...] = ()) -> bool:

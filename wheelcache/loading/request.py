@@ -13,6 +13,7 @@ from wheelcache.codec import NOT_DECODED
 from wheelcache.core.access import TTL
 from wheelcache.core.contract import MISSING, Removals, Watch
 from wheelcache.core.reusable import USUAL, check_reusable
+from wheelcache.errors import note_key
 from wheelcache.loading.adaptive import KEEP, WithPrevious, no_previous, seconds_for
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.steps import InSteps, Loader, Steps, as_it_is, call
@@ -117,8 +118,7 @@ class LoadRequest:
         try:
             stored = value if self._encode is None else self._encode(value)
         except Exception as error:
-            # The serializer does not know it.
-            error.add_note(f"The key is {self.caller_key!r}.")
+            note_key(error, self.caller_key)
             raise
         if stored is not value:
             self.computed = value
