@@ -127,7 +127,7 @@ def check_location(location: str, max_bytes: int) -> None:
             check_private_directory(folder)
     found = os.statvfs(folder.parent)
     room = found.f_blocks * found.f_frsize
-    if room < 1.2 * max_bytes:
+    if max_bytes > _for_entries(room):
         logger.warning(
             "The host cache may have %d MiB (MAX_SIZE), but the file system of %s has %d MiB in all: it will evict "
             "entries before that is full. Lower MAX_SIZE, or give the file system more room.",
@@ -194,14 +194,14 @@ class Place:
         return self.folder / "claims"
 
     def most_bytes(self, epoch: int) -> int:
-        """Return the bytes of entries for which the file system has room in the file of ``epoch``: three quarters of
-        the free room and of what the file takes already. The log and the indexes need the rest."""
+        """Return the bytes of entries for which the file system has room in the file of ``epoch``, which includes the
+        room that the file has already."""
         found = os.statvfs(self.folder)
         room = found.f_bavail * found.f_frsize
         for suffix in ("", "-wal"):
             with suppress(OSError):
                 room += os.stat(f"{self.path(epoch)}{suffix}").st_blocks * 512
-        return room * 3 // 4
+        return _for_entries(room)
 
     def is_gone(self) -> bool:
         """Return whether the folder was removed or replaced, so that new processes use another one."""
@@ -254,6 +254,11 @@ class Place:
                 self.words[EPOCH] = 0
                 raise
         return self.words[EPOCH]
+
+
+def _for_entries(room: int) -> int:
+    """Return the bytes of entries for which there is room. The log and the indexes need the rest."""
+    return room * 3 // 4
 
 
 def file_system_of(path: Path) -> str:
