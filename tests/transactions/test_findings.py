@@ -393,6 +393,23 @@ def test_others_do_not_keep_values_from_before_the_commit_of_a_cache_clear(cache
     assert read(1) == read(2) == "new"
 
 
+def delete_in_transaction(cache, key):
+    with transaction.atomic():
+        cache.delete(key)
+
+
+@pytest.mark.parametrize(
+    "write", [lambda cache, key: cache.delete(key), delete_in_transaction, lambda cache, key: cache.delete_tags("tag")]
+)
+def test_a_block_that_clears_the_cache_shares_no_fill_that_others_outdated(cache, others, write):
+    with transaction.atomic():
+        cache.clear()
+        assert cache.get_many(["key"]) == {}
+        cache.set("key", "old", tags=["tag"])
+        others(write, cache, "key")
+    assert cache.get("key") is None
+
+
 @pytest.mark.parametrize("alias", ["wheel"])
 def test_an_invalidation_that_is_interrupted_is_applied(cache, monkeypatch):
     cache.set("key", "old")

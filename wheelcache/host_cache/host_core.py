@@ -431,10 +431,8 @@ class HostCore:
         self._local.clear()
         if not invalidate:
             return 0
-        removed, (before,) = len(self), self.file.read(sql.FILL_FLOOR) or (0,)
+        removed = len(self)
         self.file.clear()
-        if self.note is not None:
-            self.note("", before, (self.file.read(sql.FILL_FLOOR) or (0,))[0])
         self._removals[RemovalCause.CLEARED] += removed
         return 0
 

@@ -91,6 +91,9 @@ class HostMoments(WriteMoments):
     def last_writes(self, names: Iterable[Hashable]) -> Iterator[tuple[Hashable, int]]:
         """Yield the places of names, and the moments of their last writes."""
         read = self._core.file.read
+        # Nobody's own, not even that of a transaction that has cleared the cache: a new file has none of the moments
+        # that others have left in the one before.
+        yield "file", self._core.epoch
         yield "", (read(sql.FILL_FLOOR) or (0,))[0]
         for name in names:
             if _may_be_tag(name):
