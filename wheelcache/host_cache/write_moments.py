@@ -38,6 +38,8 @@ class Commit:
 
     def begin(self) -> None:
         def work(cursor: Any) -> None:
+            # For a new file that cannot read the marks.
+            self._core.file.cover(self._until)
             cursor.execute(sql.FORGET_MARKS, (moment(),))
             cursor.executemany(sql.MARK, self._marks)
             if self._covers_all:
