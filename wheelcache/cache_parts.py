@@ -143,7 +143,7 @@ class CacheParts:
         self.stats = StatsReader(self.core, self.loads.counts, self.loads.computed)
         if own_part is not None:
             # What one process has computed, the others find: the sample stays empty.
-            self.stats.own_part, self.stats.computed = own_part, ComputedKeys()
+            self.stats.own_part, self.stats.computed, self.stats.is_shared = own_part, ComputedKeys(), True
         self.actions: dict[str, Callable[..., Any]] = {CLEAR: self.clear}
         self.before_clear: Callable[[], object] | None = None
         self.readable = Readable(

@@ -74,6 +74,7 @@ class StatsReader:
         pages: the pages of an HTTP cache, or None.
         own_part: returns the number and the weight of the entries that count among the figures of this process. Only
             some of the entries that processes share do.
+        is_shared: whether processes share the entries.
     """
 
     def __init__(self, core: Core, loads: Meter, computed: ComputedKeys) -> None:
@@ -83,6 +84,7 @@ class StatsReader:
         self.store: ObservedStore | None = None
         self.pages: ObservedPages | None = None
         self.own_part: Callable[[], tuple[int, int]] = lambda: (len(core), core.weight)
+        self.is_shared = False
         # By group, at the last reading.
         self._hits: dict[str, int] = {}
 

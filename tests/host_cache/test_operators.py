@@ -116,6 +116,19 @@ def test_the_sums_over_all_workers_count_each_entry_once(worker, tmp_path, cache
     assert cache.stats().size == 3
 
 
+def test_the_bounds_apply_to_all_workers_together(worker, tmp_path, cache):
+    assert cache.get("user:1") == "one"
+
+    def read():
+        cache.observer.publication.run_now()
+        (figures,) = Site([cache], Own.NONE).caches
+        return figures
+
+    assert until(lambda: (read().workers, read().stats.size) == (2, 3), note=read)
+    assert (read().max_entries, read().max_weight) == (None, SIZE)
+    assert read().fullness == cache.stats().weight / SIZE
+
+
 def test_a_value_that_another_worker_had_computed_is_not_one_that_a_common_cache_could_have_saved(worker, cache):
     cache.get_or_load("gone", lambda: 1)
 

@@ -121,6 +121,8 @@ def _memory(figures: CacheFigures, factor: int) -> str:
 
 def silence(figures: CacheFigures) -> str:
     """Return the sentence for a cache without advice."""
+    if figures.is_shared:
+        return "its entries are in a file that all workers share, and only caches in memory are measured."
     if not figures.max_entries:
         return "it has no limit of entries, so there is nothing to compare."
     if figures.stats.requests and not figures.stats.evictions:

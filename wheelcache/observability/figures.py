@@ -71,6 +71,7 @@ class Figures:
         max_entries, max_weight: the bounds; None if there is no bound.
         weighs_bytes: whether weights are bytes.
         is_adaptive: whether a worker has ``policy="adaptive"``.
+        is_shared: whether all workers of the machine have the same entries, to which the bounds apply.
         memory: the bytes that the entries use, estimated unless ``weighs_bytes``; None if unknown.
         lag: seconds since the wheel should have been advanced; None without a living worker.
     """
@@ -83,6 +84,7 @@ class Figures:
     max_weight: int | None
     weighs_bytes: bool
     is_adaptive: bool
+    is_shared: bool
     memory: int | None
     lag: float | None
 
@@ -111,8 +113,8 @@ class WorkerFigures(Figures):
 class CacheFigures(Figures):
     """The figures of one cache in all processes of a site.
 
-    Bounds and bytes are sums over all living workers. Without a living worker, the bounds are those of the last worker.
-    The lag is that of the slowest wheel.
+    Bytes and bounds are sums over all living workers; bounds of entries that workers share apply to all of them
+    together. Without a living worker, the bounds are those of the last worker. The lag is that of the slowest wheel.
 
     Attributes:
         counted: all counts, including those of processes that have exited; the gauges are those of living workers.
@@ -247,6 +249,7 @@ class Sum:
             "max_weight": _whole(bounds.get("max_weight")),
             "weighs_bytes": bool(bounds.get("weighs_bytes")),
             "is_adaptive": bool(bounds.get("is_adaptive")),
+            "is_shared": bool(bounds.get("is_shared")),
             "memory": _whole(self.gauges.get("memory", 0)),
             "lag": self.gauges.get("lag"),
         }
@@ -273,6 +276,7 @@ COMBINERS: Final = {
     "has_store": max,
     "has_pages": max,
     "is_adaptive": max,
+    "is_shared": max,
     "minute_seconds": max,
 }
 """The functions that combine the gauges of several workers. All other gauges are added."""

@@ -89,6 +89,7 @@ class Observer:
             has_store=self.stats.store is not None,
             has_pages=self.stats.pages is not None,
             is_adaptive=options.policy == "adaptive",
+            is_shared=self.stats.is_shared,
         )
 
     def run(self, action: str, *arguments: Any) -> Any:

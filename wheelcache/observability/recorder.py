@@ -49,6 +49,7 @@ class State(NamedTuple):
     has_store: bool
     has_pages: bool
     is_adaptive: bool
+    is_shared: bool
 
 
 _epochs: Final[WeakKeyDictionary[ManualClock, float]] = WeakKeyDictionary()

@@ -35,6 +35,7 @@ from wheelcache.observability.releases import TOGETHER, Release, releases_in
 from wheelcache.observability.site_file import USE, SiteFile, lives
 from wheelcache.observability.spans import Span, Within
 from wheelcache.observability.tables import (
+    BOUNDS,
     DAY,
     GAUGES_OF_WORKER,
     HOUR,
@@ -323,6 +324,9 @@ class Site:
         ):
             one, of_cache = found[number], set(map(int, processes.split(",")))
             one.gauges = dict(zip(GAUGES_OF_WORKER, gauges, strict=True))
+            if one.gauges["is_shared"]:
+                # One bound for all workers of the machine.
+                one.gauges |= {bound: one.settings[bound] for bound in BOUNDS}
             one.processes = frozenset(OWN if each in self._own_processes else each for each in of_cache)
             one.pids = frozenset(living[each].pid for each in of_cache)
             one.refused = sum(living[each].thread == "refused" for each in of_cache)

@@ -64,7 +64,10 @@ NUMBERS: Final = (*LEVELS, *COUNTS)
 LOOKUPS: Final = ("hits", "stale_hits", "misses", "store_hits")
 """The counts of the last minute."""
 
-SETTINGS: Final = ("max_entries", "max_weight", "weighs_bytes", "has_store", "has_pages", "is_adaptive")
+SETTINGS: Final = ("max_entries", "max_weight", "weighs_bytes", "has_store", "has_pages", "is_adaptive", "is_shared")
+
+BOUNDS: Final = ("max_entries", "max_weight")
+"""The settings that are added over all workers."""
 
 MINUTE: Final = (*(f"minute_{name}" for name in LOOKUPS), "minute_seconds")
 
