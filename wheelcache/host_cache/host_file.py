@@ -34,7 +34,7 @@ from typing import Any, Final, TypeVar
 
 from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.place import EPOCH, PATIENCE, Place
-from wheelcache.host_cache.statements import AT_MOST, FILL_FLOOR_TO, MARK, MARKS
+from wheelcache.host_cache.statements import AT_MOST, MARK, MARKS, RAISE_FILL_FLOOR
 from wheelcache.machine_clock import moment
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.shared_objects import Lazy
@@ -388,8 +388,8 @@ class HostFile:
             connection.executescript(f"BEGIN; {self._schema}")
             epoch = int(path.stem)
             connection.executemany(MARK, marks)
-            # No value is stored whose computation began before the file was made, or before the end of a commit.
-            connection.execute(FILL_FLOOR_TO, (max([epoch, *(until for _, until in marks)]),))
+            # No value is stored whose computation began before the file was made.
+            connection.execute(RAISE_FILL_FLOOR, (epoch,))
             connection.execute(AT_MOST, (self.most_bytes(epoch),))
             connection.execute("COMMIT")
         finally:
