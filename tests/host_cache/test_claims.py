@@ -14,6 +14,10 @@ from tests.leases.callers import LONG, MISS, ThreadCaller
 from tests.scripts import start
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import ManualClock
+from wheelcache.host_cache import statements as sql
+from wheelcache.host_cache.claims import Claims, LockFile
+from wheelcache.host_cache.host_file import HostFile
+from wheelcache.host_cache.place import Place
 from wheelcache.runtime.request_scope import end_request
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these locks")
@@ -340,3 +344,17 @@ def test_a_lease_that_was_waited_for_lasts_as_long_as_any_other(tmp_path):
             each.ends()
         there.close()
         here.close()
+
+
+def test_a_claim_that_another_thread_releases_while_it_is_refused_is_no_error(folder, monkeypatch):
+    first, second = (Claims(HostFile(lambda: Place(folder), sql.schema(1 << 20, 10), "", bool)) for _ in range(2))
+    assert first.on("key").take()
+    claim, lock = second.on("key"), LockFile.lock
+
+    def lock_while_another_thread_releases(file, place, *, wait):
+        is_locked = lock(file, place, wait=wait)
+        claim.release()
+        return is_locked
+
+    monkeypatch.setattr(LockFile, "lock", lock_while_another_thread_releases)
+    assert not claim.take()

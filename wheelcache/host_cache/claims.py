@@ -15,6 +15,7 @@ import struct
 import sys
 import threading
 import time
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -97,7 +98,9 @@ class Claim:
         # First: ``release`` undoes this after an interruption.
         self._held.append(file)
         if not file.lock(self._place, wait=False):
-            self._held.remove(file)
+            with suppress(ValueError):
+                # Otherwise, another thread has ended the turn meanwhile.
+                self._held.remove(file)
         return self._is_kept()
 
     def wait(self) -> Alarm | None:
