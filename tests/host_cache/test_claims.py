@@ -358,3 +358,29 @@ def test_a_claim_that_another_thread_releases_while_it_is_refused_is_no_error(fo
 
     monkeypatch.setattr(LockFile, "lock", lock_while_another_thread_releases)
     assert not claim.take()
+
+
+def test_a_get_receives_no_value_that_another_process_deleted_before_it_began_to_wait(tmp_path, monkeypatch):
+    there, here = make(tmp_path, figures_dir=None), make(tmp_path, figures_dir=None)
+    holder, waiter = ThreadCaller(here), ThreadCaller(here)
+    write, asked = HostFile.write, []
+
+    def write_before_others(*args):
+        monkeypatch.setattr(HostFile, "write", write)
+        written = write(*args)
+        there.delete("key")
+        asked.append(waiter.asks("key"))
+        until_waiting()
+        return written
+
+    try:
+        assert holder.gets("key") == MISS
+        monkeypatch.setattr(HostFile, "write", write_before_others)
+        holder.does(here.set, "key", "deleted")
+        holder.does(end_request)
+        assert asked[0].result(PATIENCE) == MISS
+    finally:
+        for each in (holder, waiter):
+            each.ends()
+        there.close()
+        here.close()
