@@ -3,6 +3,7 @@
 import pytest
 
 from tests.host_cache.workers import damage
+from wheelcache.host_cache.place import EPOCH, Place
 
 TICK = 60
 """Seconds after which the janitor has removed all expired rows."""
@@ -114,3 +115,31 @@ def test_an_evicted_entry_of_before_does_not_refuse_a_fill(view):
         other.set(f"other {number}", 0)
     assert cache.get_or_load("key", lambda: "computed") == "computed"
     assert cache.get("key") == "computed"
+
+
+def leave_no_file(folder):
+    """Leave the folder as a process that is killed while it makes a new file."""
+    Place(folder).words[EPOCH] = 0
+
+
+def leave_nothing(folder):
+    """Do the same, but after the old file was removed."""
+    leave_no_file(folder)
+    for path in folder.glob("*.sqlite3*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("meanwhile", [lambda folder: None, leave_no_file, leave_nothing, damage])
+def test_a_fill_is_refused_during_a_commit_that_deletes_its_key_also_in_a_new_file(view, folder, meanwhile):
+    committing = view()
+    committing.set("key", "old")
+    end = committing.engine.record_writes().begin_commit(["key"], covers_all=False)
+    committing.delete("key")
+    meanwhile(folder)
+    other = view()
+    # Notices a damaged file.
+    other.set("another", 1)
+    assert other.get_or_load("key", lambda: "old") == "old"
+    assert other.get("key") is None
+    end()
+    assert other.get_or_load("key", lambda: "new") == other.get("key") == "new"

@@ -98,8 +98,8 @@ class Claim:
         # First: ``release`` undoes this after an interruption.
         self._held.append(file)
         if not file.lock(self._place, wait=False):
+            # Unless another thread has ended the turn, and released this.
             with suppress(ValueError):
-                # Otherwise, another thread has ended the turn meanwhile.
                 self._held.remove(file)
         return self._is_kept()
 

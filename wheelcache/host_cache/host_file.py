@@ -25,16 +25,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
+from contextlib import closing, suppress
 from math import inf
 from pathlib import Path
 from sys import maxsize
 from typing import Any, Final, TypeVar
 
 from wheelcache.errors import FileUnusable
-from wheelcache.host_cache.place import EPOCH, PATIENCE, Place
-from wheelcache.host_cache.statements import AT_MOST, MARK, MARKS, RAISE_FILL_FLOOR
+from wheelcache.host_cache.place import COVERED, EPOCH, PATIENCE, Place
+from wheelcache.host_cache.statements import ALL_KEYS, AT_MOST, MARK, MARKS, RAISE_FILL_FLOOR
 from wheelcache.machine_clock import moment
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.shared_objects import Lazy
@@ -264,7 +263,10 @@ class HostFile:
 
     def _is_hopeless(self, error: sqlite3.Error, epoch: int) -> bool:
         place = self._place
-        return place is None or not is_busy(error) or place.is_writer_stopped(epoch)
+        if not is_busy(error):
+            # Unless other threads will return their connections.
+            return not self._free.made
+        return place is None or place.is_writer_stopped(epoch)
 
     def clear(self) -> None:
         """Go on with an empty file."""
@@ -344,11 +346,10 @@ class HostFile:
                     self._warn("The host cache %r cannot be used: %s.", self._name, error)
                     return False
                 self._place, self._words = place, place.words
+            self._leave_file()
             epoch = self._words[EPOCH]
             if epoch == 0 and SystemClock.steady() >= self._next_try:
                 epoch = self._use_new_file(0)
-            # After that, which reads the old file.
-            self._leave_file()
             if epoch == 0:
                 return False
             # In this order: other threads then use the new connections.
@@ -358,28 +359,22 @@ class HostFile:
         return True
 
     def _use_new_file(self, epoch: int) -> int:
-        new, cursor, free = 0, None, self._free
-        with suppress(sqlite3.Error):
-            cursor, free = self._cursor()
-        try:
-            if self._place is not None:
-                new = self._place.replace(epoch, partial(self._create, cursor))
-        except (sqlite3.Error, OSError, FileUnusable) as error:
-            self._warn("The host cache %r has no file now, so it is empty: %s.", self._name, error)
-        finally:
-            if cursor is not None:
-                free.append(cursor)
-        if new == 0:
-            self._next_try = SystemClock.steady() + RETRY_INTERVAL
+        new = 0
+        # A fork waits for this: its child must have no copy of a connection.
+        with self._opening.get():
+            try:
+                if self._place is not None:
+                    new = self._place.replace(epoch, self._create)
+            except (sqlite3.Error, OSError, FileUnusable) as error:
+                self._warn("The host cache %r has no file now, so it is empty: %s.", self._name, error)
+            if new == 0:
+                self._next_try = SystemClock.steady() + RETRY_INTERVAL
         return new
 
-    def _create(self, old: Any, path: Path) -> None:
-        """Create a file in which the marks of ``old`` hold, a connection to the old file. No process uses that any
-        longer: a commit that marks keys in it marks them again in the new one."""
-        marks: list[Any] = []
-        with suppress(sqlite3.Error):
-            if old is not None:
-                marks = old.execute(MARKS, (moment(),)).fetchall()
+    def _create(self, path: Path, last: Path | None) -> None:
+        """Create a file in which the marks of the last one hold. No process uses that any longer: a commit that marks
+        keys in it marks them again in the new one."""
+        marks = [] if last is None else self._marks(last)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         connection = connect(path)
         try:
@@ -394,6 +389,21 @@ class HostFile:
             connection.execute("COMMIT")
         finally:
             connection.close()
+
+    def _marks(self, last: Path) -> list[Any]:
+        try:
+            with closing(connect(last)) as connection:
+                return connection.execute(MARKS, (moment(),)).fetchall()
+        except sqlite3.Error:
+            # Unknown: the file is damaged, or removed. Until the end of the newest commit, no computed value is stored.
+            covered = self._words[COVERED]
+            return [(ALL_KEYS, covered)]
+
+    def cover(self, until: int) -> None:
+        """Note until when a commit of a transaction is in progress. Called within a transaction of the file."""
+        place = self._place
+        if place is not None:
+            place.words[COVERED] = max(until, place.words[COVERED])
 
     def most_bytes(self, epoch: int) -> int:
         """Return the bytes of entries for which there is room."""

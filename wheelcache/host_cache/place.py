@@ -40,8 +40,10 @@ from wheelcache.runtime.private_files import (
 
 logger = logging.getLogger("wheelcache")
 
-EPOCH, BOOT = range(2)
-"""The words: the epoch of the file in use, and a number that stands for the boot of the machine and for the tables."""
+EPOCH, BOOT, LAST, COVERED = range(4)
+"""The words: the epoch of the file in use; a number that stands for the boot of the machine and for the tables; the
+epoch of the last file, also while there is none; and the moment at which the newest commit of a transaction ends, or
+is given up."""
 
 SIZE: Final = 64
 """Bytes of the file of words."""
@@ -176,7 +178,7 @@ class Place:
             boot = _boot() ^ FORMAT
             if self.words[BOOT] != boot:
                 # Rows that were not yet on the disk are damaged, or another release has made the tables.
-                self.words[BOOT], self.words[EPOCH] = boot, 0
+                self.words[BOOT], self.words[EPOCH], self.words[LAST], self.words[COVERED] = boot, 0, 0, 0
             self._remove_others()
 
     def _remove_others(self) -> None:
@@ -223,12 +225,13 @@ class Place:
                     return Path(f"/proc/{words[4]}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
         return False
 
-    def replace(self, epoch: int, create: Callable[[Path], object]) -> int:
+    def replace(self, epoch: int, create: Callable[[Path, Path | None], object]) -> int:
         """Let all processes go on with a new file, unless the one in use is no longer that of ``epoch``. Return the
         epoch of the file in use.
 
         Args:
-            create: creates an empty file at a path.
+            create: creates an empty file at a path, and receives the path of the last file, if there was one. It may be
+                gone, if a process was killed here.
 
         Raises:
             FileUnusable, OSError, sqlite3.Error: if none can be created now. The cache is then empty.
@@ -240,10 +243,13 @@ class Place:
                     if self.words[EPOCH] == epoch:
                         # From here on, no process finds an old entry, also if the next steps fail.
                         self.words[EPOCH] = 0
-                        self._remove_others()
-                        new = moment()
-                        create(self.path(new))
-                        self.words[EPOCH] = new
+                        new, last = moment(), self.words[LAST]
+                        try:
+                            create(self.path(new), self.path(last) if last else None)
+                            self.words[LAST] = new
+                            self.words[EPOCH] = new
+                        finally:
+                            self._remove_others()
                         break
             except FileUnusable as error:
                 if isinstance(error, FileLocked) and SystemClock.steady() < until:

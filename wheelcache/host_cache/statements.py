@@ -183,6 +183,9 @@ RAISE_FLOOR: Final = (
 RAISE_DROP: Final = (
     "INSERT INTO drops VALUES(?, ?) ON CONFLICT(tag) DO UPDATE SET moment = max(moment, excluded.moment)"
 )
+ALL_KEYS: Final = 0
+"""The name of a mark of all keys."""
+
 MARK: Final = "INSERT OR IGNORE INTO marks VALUES(?, ?)"
 UNMARK: Final = "DELETE FROM marks WHERE name = ? AND until = ?"
 MARKS: Final = "SELECT name, until FROM marks WHERE until > ?"

@@ -22,9 +22,6 @@ from wheelcache.writing.write_moments import APPLIED, WriteMoments
 MARKED: Final = 10_000_000_000
 """Nanoseconds for which a commit is covered."""
 
-ALL_KEYS: Final = 0
-"""The name of the mark of all keys."""
-
 
 class Commit:
     """A commit in progress: ``end`` lets others store computed values again.
@@ -41,17 +38,18 @@ class Commit:
     def begin(self) -> None:
         def work(cursor: Any) -> None:
             now = moment()
+            until = now + MARKED
+            # For a new file that cannot read the marks.
+            self._core.file.cover(until)
             (forgotten,) = cursor.execute(sql.LAST_MARK_BEFORE, (now,)).fetchone()
             if forgotten is not None:
                 # Not a write by this transaction: its values may be older.
                 cursor.execute(sql.RAISE_FILL_FLOOR, (forgotten,))
                 cursor.execute(sql.FORGET_MARKS, (now,))
-            marks = [(name, now + MARKED) for name in self._names]
-            if self._covers_all:
-                marks.append((ALL_KEYS, now + MARKED))
-            # A repetition, in a new file, does not replace the first marks, which may be in that file, too.
-            self._marks += marks
-            cursor.executemany(sql.MARK, marks)
+            names = [*self._names, sql.ALL_KEYS] if self._covers_all else self._names
+            cursor.executemany(sql.MARK, [(name, until) for name in names])
+            # Also of a file in which this was lost, or which has a mark of all keys instead.
+            self._marks += [(name, until) for name in (*self._names, sql.ALL_KEYS)]
 
         self._core.file.transaction(work, None)
 
