@@ -271,7 +271,10 @@ class HostFile:
     def clear(self) -> None:
         """Go on with an empty file."""
         if self._place is not None or self._open():
-            self._use_new_file(self._words[EPOCH])
+            # One that another process is creating may be from before this call.
+            epoch = self._words[EPOCH] or self._use_new_file(0)
+            if epoch != 0:
+                self._use_new_file(epoch)
 
     def check(self) -> None:
         """Look whether the folder was removed, and whether the log has grown too large."""
@@ -367,7 +370,7 @@ class HostFile:
                     new = self._place.replace(epoch, self._create)
             except (sqlite3.Error, OSError, FileUnusable) as error:
                 self._warn("The host cache %r has no file now, so it is empty: %s.", self._name, error)
-            if new == 0:
+                # Not if another process is creating one: the next call waits for that.
                 self._next_try = SystemClock.steady() + RETRY_INTERVAL
         return new
 
