@@ -14,6 +14,10 @@ from tests.leases.callers import LONG, MISS, ThreadCaller
 from tests.scripts import start
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import ManualClock
+from wheelcache.host_cache import statements as sql
+from wheelcache.host_cache.claims import Claims, LockFile
+from wheelcache.host_cache.host_file import HostFile
+from wheelcache.host_cache.place import Place
 from wheelcache.runtime.request_scope import end_request
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these locks")
@@ -337,6 +341,46 @@ def test_a_lease_that_was_waited_for_lasts_as_long_as_any_other(tmp_path):
         assert asked.result(PATIENCE) == 1
     finally:
         for each in (holder, first, second):
+            each.ends()
+        there.close()
+        here.close()
+
+
+def test_a_claim_that_another_thread_releases_while_it_is_refused_is_no_error(folder, monkeypatch):
+    first, second = (Claims(HostFile(lambda: Place(folder), sql.schema(1 << 20, 10), "", bool)) for _ in range(2))
+    assert first.on("key").take()
+    claim, lock = second.on("key"), LockFile.lock
+
+    def lock_while_another_thread_releases(file, place, *, wait):
+        is_locked = lock(file, place, wait=wait)
+        claim.release()
+        return is_locked
+
+    monkeypatch.setattr(LockFile, "lock", lock_while_another_thread_releases)
+    assert not claim.take()
+
+
+def test_a_get_receives_no_value_that_another_process_deleted_before_it_began_to_wait(tmp_path, monkeypatch):
+    there, here = make(tmp_path, figures_dir=None), make(tmp_path, figures_dir=None)
+    holder, waiter = ThreadCaller(here), ThreadCaller(here)
+    write, asked = HostFile.write, []
+
+    def write_before_others(*args):
+        monkeypatch.setattr(HostFile, "write", write)
+        written = write(*args)
+        there.delete("key")
+        asked.append(waiter.asks("key"))
+        until_waiting()
+        return written
+
+    try:
+        assert holder.gets("key") == MISS
+        monkeypatch.setattr(HostFile, "write", write_before_others)
+        holder.does(here.set, "key", "deleted")
+        holder.does(end_request)
+        assert asked[0].result(PATIENCE) == MISS
+    finally:
+        for each in (holder, waiter):
             each.ends()
         there.close()
         here.close()

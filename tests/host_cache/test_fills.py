@@ -3,7 +3,9 @@
 import pytest
 
 from tests.host_cache.workers import damage
+from wheelcache.host_cache import place
 from wheelcache.host_cache.place import EPOCH, Place
+from wheelcache.runtime.private_files import FileLocked
 
 TICK = 60
 """Seconds after which the janitor has removed all expired rows."""
@@ -133,7 +135,7 @@ def leave_nothing(folder):
 def test_a_fill_is_refused_during_a_commit_that_deletes_its_key_also_in_a_new_file(view, folder, meanwhile):
     committing = view()
     committing.set("key", "old")
-    end = committing.engine.record_writes().begin_commit(["key"])
+    end = committing.engine.record_writes().begin_commit(["key"], covers_all=False)
     committing.delete("key")
     meanwhile(folder)
     other = view()
@@ -143,3 +145,19 @@ def test_a_fill_is_refused_during_a_commit_that_deletes_its_key_also_in_a_new_fi
     assert other.get("key") is None
     end()
     assert other.get_or_load("key", lambda: "new") == other.get("key") == "new"
+
+
+def test_a_clear_during_which_another_process_creates_a_file_leaves_no_time_without_one(view, folder, monkeypatch):
+    cache, locked_file = view(), place.locked_file
+    cache.set("key", "old")
+
+    def begin_to_create(*args):
+        monkeypatch.setattr(place, "locked_file", locked_file)
+        leave_no_file(folder)
+        raise FileLocked("by another process")
+
+    monkeypatch.setattr(place, "locked_file", begin_to_create)
+    cache.clear()
+    # A delete that found no file would leave no trace in that of the other process.
+    cache.set("key", "new")
+    assert cache.get("key") == "new"

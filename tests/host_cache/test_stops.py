@@ -188,3 +188,46 @@ def test_others_go_on_without_a_file_while_a_process_is_stopped_that_creates_one
     stopped.answer()
     other("while not cache.set('key', 'new') or cache.get('key') is None: time.sleep(0.01)")
     assert stopped("cache.get('key')") == "new"
+
+
+def test_no_value_is_stored_that_was_outdated_while_a_process_was_stopped_that_created_a_file(timed):
+    stopped, other, deleting = timed(), timed(), timed()
+    stopped(
+        """
+        from wheelcache.host_cache import host_file
+        connect = host_file.connect
+        def stop_and_connect(path):
+            host_file.connect = connect
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return connect(path)
+        cache.get("key")
+        host_file.connect = stop_and_connect
+        """
+    )
+    other("cache.get('key')")
+    stopped.send("cache.clear()")
+    with pytest.raises(AssertionError, match="not answered"):
+        stopped.answer(0.2)
+    other(
+        """
+        begun, goes_on = threading.Event(), threading.Event()
+        def load():
+            begun.set()
+            goes_on.wait()
+            return "old"
+        thread = threading.Thread(target=cache.get_or_load, args=("key", load))
+        thread.start()
+        begun.wait()
+        """
+    )
+    deleting("cache.delete('key')")
+    stopped.go_on()
+    stopped.answer()
+    other(
+        """
+        goes_on.set()
+        thread.join()
+        """
+    )
+    assert other("cache.get('key')") is None
+    assert other("cache.get_or_load('key', lambda: 'new')") == stopped("cache.get('key')") == "new"

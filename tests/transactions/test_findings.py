@@ -3,6 +3,8 @@
 import gc
 import os
 from contextlib import contextmanager, suppress
+from itertools import count
+from threading import Event
 
 import pytest
 from django.core.cache import caches
@@ -11,8 +13,9 @@ from django.test import override_settings
 
 from tests.scripts import run
 from tests.transactions.conftest import FOLLOWS, SETTINGS, TIERED, WHEEL
-from tests.waiting import start
+from tests.waiting import PATIENCE, join, start
 from wheelcache.django_backend import TieredCache, WheelCache, memoize
+from wheelcache.host_cache.host_core import lane_of
 from wheelcache.layers.in_memory import InMemory
 from wheelcache.layers.near_copies import NearCopies
 from wheelcache.loading.steps import drive
@@ -569,3 +572,82 @@ def test_a_key_function_gets_the_number_of_the_version_of_a_pattern():
     cache.set_many({"a1": 1, "a2": 2, "b": 3})
     assert cache.delete_pattern("a*") == 2
     assert cache.keys("*") == ["b"]
+
+
+@contextmanager
+def during_commit(call):
+    """Call ``call`` during the commit in this block: after the first invalidation, and before the database commits."""
+    commit = connection._commit
+
+    def commit_after_call():
+        del connection._commit
+        call()
+        commit()
+
+    connection._commit = commit_after_call
+    yield
+
+
+WRITES = {
+    "delete": lambda cache: cache.delete("key"),
+    "delete_many": lambda cache: cache.delete_many(["key"]),
+    "delete_tags": lambda cache: cache.delete_tags("tag"),
+    "delete_pattern": lambda cache: cache.delete_pattern("k*"),
+    "clear": lambda cache: cache.clear(),
+    "set": lambda cache: cache.set("key", "new"),
+}
+
+
+def in_block(write, cache):
+    with transaction.atomic():
+        write(cache)
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("own", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("is_block", [False, True])
+@pytest.mark.parametrize("alias", ["wheel", "host"])
+def test_a_write_by_others_during_a_commit_outdates_the_values_of_the_block(
+    cache, others, on_disk, own, write, is_block
+):
+    arguments = (in_block, write, cache) if is_block else (write, cache)
+    with during_commit(lambda: others(*arguments)), transaction.atomic():
+        own(cache)
+        cache.set("key", "old", tags=["tag"])
+    assert cache.get("key") != "old"
+
+
+@pytest.mark.parametrize("own", ["delete_pattern", "clear"])
+@pytest.mark.parametrize("write", ["delete_pattern", "clear"])
+@pytest.mark.parametrize("alias", ["wheel", "host"])
+def test_no_value_from_before_a_commit_is_kept_if_another_commit_ends_meanwhile(cache, others, on_disk, own, write):
+    is_loading, is_committed, loads = Event(), Event(), []
+
+    def load():
+        is_loading.set()
+        assert is_committed.wait(PATIENCE)
+        return "old"
+
+    def commit_another_and_begin_to_load():
+        others(in_block, WRITES[write], cache)
+        loads.append(start(cache.get_or_set, "key", load))
+        assert is_loading.wait(PATIENCE)
+
+    with during_commit(commit_another_and_begin_to_load), transaction.atomic():
+        WRITES[own](cache)
+    is_committed.set()
+    join(*loads)
+    assert cache.get("key") is None
+
+
+@pytest.mark.parametrize("alias", ["host"])
+def test_a_write_by_others_outdates_the_value_of_a_block_that_deletes_a_key_with_the_same_floor(cache, others):
+    def lane(key):
+        return lane_of(cache.make_key(key))
+
+    twin = next(name for name in map(str, count()) if lane(name) == lane("key"))
+    with transaction.atomic():
+        cache.delete(twin)
+        cache.set("key", "old")
+        others(cache.set, "key", "new")
+    assert cache.get("key") != "old"

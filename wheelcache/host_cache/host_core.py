@@ -10,8 +10,9 @@ deleted it, or it may have been removed to make room, so that its moment is lost
 raises a *floor*, to the moment of the row, and each delete raises it to the moment of the delete. There is one floor
 for each of LANES hashes of keys; without one, the floor is the epoch of the file. A value whose computation began
 before the floor is not stored. So a delete needs no tombstone: it may only keep the value of another key with the same
-hash from being stored, once. A transaction that is being committed raises the floors of its keys into the future, and
-*marks* the keys themselves: a plain write of such a key counts as one before the commit, which deletes the key.
+hash from being stored, once. A transaction that is being committed *marks* its keys and tags until a moment in the
+future: no value is stored whose computation began before it, and a plain write counts as one before the commit, which
+deletes the key. Floors and marks are apart, so that the floors show all writes, also those of others during a commit.
 
 **Tags.** An entry is not current if one of its tags was dropped after it was written. Entries of dropped tags are
 removed by the janitor.
@@ -288,7 +289,11 @@ class HostCore:
         row = moment(), name, stored, fresh, gone, due, lane_of(name), size, text
         refusal = CHANGED
         if mode == ANY and watch is None and not (tags and since):
-            written, refusal = self.file.write(sql.PUT[self._notes_uses], row), OUTDATED
+            put = sql.PUT if text is None else sql.PUT_TAGGED
+            written, refusal = self.file.write(put[self._notes_uses], row), OUTDATED
+            if written == 0:
+                # A commit in progress has marked the key. It must not store an older value later.
+                self.delete(key)
         elif mode == SAME:
             statement = sql.REPLACE if ttl == KEEP_TTL else sql.REPLACE_WITH_TTL
             written = self.file.write(statement, (*row, now, storable(expected)))
@@ -373,34 +378,34 @@ class HostCore:
             removed.append((key, value, cause))
         return value
 
-    def raise_floor(self, cursor: Any, name: Any, until: int = 0) -> None:
-        """Refuse the values of a key whose computations begin before ``until``, by default now. Called within a
-        transaction."""
+    def raise_floor(self, cursor: Any, name: Any) -> None:
+        """Refuse the values of a key whose computations have begun. Called within a transaction."""
         lane = lane_of(name)
         if self.note is None:
-            cursor.execute(sql.RAISE_FLOOR, (lane, until or moment()))
+            cursor.execute(sql.RAISE_FLOOR, (lane, moment()))
             return
         (before,) = cursor.execute(sql.LAST_WRITE, (name, lane)).fetchone()
-        now = max(until or moment(), before)
-        self.note(lane, before, now)
+        now = max(moment(), before + 1)
+        # Not of the lane: the floor of another key may hide the moment of this one's row.
+        self.note((lane, name), before, now)
         cursor.execute(sql.RAISE_FLOOR, (lane, now))
 
-    def raise_drop(self, cursor: Any, tag: str, until: int = 0) -> None:
+    def raise_drop(self, cursor: Any, tag: str) -> None:
         """Do the same for a tag, whose entries are no longer current."""
         name = tag_name(tag)
         (before,) = cursor.execute(sql.DROPPED, (name,)).fetchone() or (0,)
-        now = max(until or moment(), before)
+        now = max(moment(), before + 1)
         if self.note is not None:
             self.note(tag, before, now)
         cursor.execute(sql.RAISE_DROP, (name, now))
 
-    def raise_fill_floor(self, cursor: Any, until: int = 0) -> None:
+    def raise_fill_floor(self, cursor: Any) -> None:
         """Do the same for all keys."""
         (before,) = cursor.execute(sql.FILL_FLOOR).fetchone()
-        now = max(until or moment(), before)
+        now = max(moment(), before + 1)
         if self.note is not None:
             self.note("", before, now)
-        cursor.execute(sql.FILL_FLOOR_TO, (now,))
+        cursor.execute(sql.RAISE_FILL_FLOOR, (now,))
 
     def outdate_fills(self) -> None:
         """Refuse all values whose computations have begun."""

@@ -33,7 +33,7 @@ from typing import Any, Final, TypeVar
 
 from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.place import COVERED, EPOCH, PATIENCE, Place
-from wheelcache.host_cache.statements import AT_MOST, FILL_FLOOR_TO, MARK, MARKS
+from wheelcache.host_cache.statements import ALL_KEYS, AT_MOST, MARK, MARKS, RAISE_FILL_FLOOR
 from wheelcache.machine_clock import moment
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.shared_objects import Lazy
@@ -271,7 +271,10 @@ class HostFile:
     def clear(self) -> None:
         """Go on with an empty file."""
         if self._place is not None or self._open():
-            self._use_new_file(self._words[EPOCH])
+            # One that another process is creating may be from before this call.
+            epoch = self._words[EPOCH] or self._use_new_file(0)
+            if epoch != 0:
+                self._use_new_file(epoch)
 
     def check(self) -> None:
         """Look whether the folder was removed, and whether the log has grown too large."""
@@ -367,7 +370,7 @@ class HostFile:
                     new = self._place.replace(epoch, self._create)
             except (sqlite3.Error, OSError, FileUnusable) as error:
                 self._warn("The host cache %r has no file now, so it is empty: %s.", self._name, error)
-            if new == 0:
+                # Not if another process is creating one: the next call waits for that.
                 self._next_try = SystemClock.steady() + RETRY_INTERVAL
         return new
 
@@ -383,8 +386,8 @@ class HostFile:
             connection.executescript(f"BEGIN; {self._schema}")
             epoch = int(path.stem)
             connection.executemany(MARK, marks)
-            # No value is stored whose computation began before the file was made, or before the end of a commit.
-            connection.execute(FILL_FLOOR_TO, (max([epoch, *(until for _, until in marks)]),))
+            # No value is stored whose computation began before the file was made.
+            connection.execute(RAISE_FILL_FLOOR, (epoch,))
             connection.execute(AT_MOST, (self.most_bytes(epoch),))
             connection.execute("COMMIT")
         finally:
@@ -397,7 +400,7 @@ class HostFile:
         except sqlite3.Error:
             # Unknown: the file is damaged, or removed. Until the end of the newest commit, no computed value is stored.
             covered = self._words[COVERED]
-            return [(covered, covered)]
+            return [(ALL_KEYS, covered)]
 
     def cover(self, until: int) -> None:
         """Note until when a commit of a transaction is in progress. Called within a transaction of the file."""

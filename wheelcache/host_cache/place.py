@@ -243,13 +243,7 @@ class Place:
                     if self.words[EPOCH] == epoch:
                         # From here on, no process finds an old entry, also if the next steps fail.
                         self.words[EPOCH] = 0
-                        new, last = moment(), self.words[LAST]
-                        try:
-                            create(self.path(new), self.path(last) if last else None)
-                            self.words[LAST] = new
-                            self.words[EPOCH] = new
-                        finally:
-                            self._remove_others()
+                        self._create(create)
                         break
             except FileUnusable as error:
                 if isinstance(error, FileLocked) and SystemClock.steady() < until:
@@ -260,6 +254,22 @@ class Place:
                 self.words[EPOCH] = 0
                 raise
         return self.words[EPOCH]
+
+    def _create(self, create: Callable[[Path, Path | None], object]) -> None:
+        """Let all processes go on with a new file. The words are locked."""
+        try:
+            seconds = PATIENCE
+            while seconds > PATIENCE / 2:
+                # The second time, this process was stopped. Others have waited, and then deleted without a file, which
+                # only a newer one shows.
+                began = SystemClock.steady()
+                new, last = moment(), self.words[LAST]
+                create(self.path(new), self.path(last) if last else None)
+                self.words[LAST] = new
+                seconds = SystemClock.steady() - began
+            self.words[EPOCH] = new
+        finally:
+            self._remove_others()
 
 
 def _for_entries(room: int) -> int:

@@ -33,7 +33,7 @@ CREATE INDEX due ON entries(due) WHERE due IS NOT NULL;
 CREATE INDEX tagged ON entries(id) WHERE tags IS NOT NULL;
 CREATE TABLE floors(lane INTEGER PRIMARY KEY, moment INTEGER NOT NULL);
 CREATE TABLE drops(tag TEXT PRIMARY KEY, moment INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE marks(key PRIMARY KEY, until INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE marks(name, until INTEGER, PRIMARY KEY(name, until)) WITHOUT ROWID;
 CREATE TABLE state(
     bytes INTEGER, entries INTEGER, evicted INTEGER, drop_floor INTEGER, fill_floor INTEGER, max_bytes INTEGER,
     max_entries INTEGER, more_bytes INTEGER, more_entries INTEGER
@@ -112,11 +112,14 @@ LAST_WRITE: Final = (
 )
 WRITTEN_SINCE: Final = (
     "SELECT EXISTS (SELECT 1 FROM entries WHERE key = ?1 AND moment IS NOT ?3) "
-    f"OR max(coalesce((SELECT moment FROM floors WHERE lane = ?2), 0), ({FILL_FLOOR})) >= ?4"
+    f"OR max(coalesce((SELECT moment FROM floors WHERE lane = ?2), 0), ({FILL_FLOOR})) >= ?4 "
+    "OR EXISTS (SELECT 1 FROM marks WHERE name IN (0, ?1) AND until >= ?4)"
 )
 DROPPED: Final = "SELECT moment FROM drops WHERE tag = ?"
 ANY_DROPPED: Final = (
     "SELECT 1 FROM json_each(?1) AS tag JOIN drops ON drops.tag = tag.value WHERE drops.moment >= ?2 "
+    "UNION ALL SELECT 1 FROM marks "
+    "WHERE name IN (SELECT 0 UNION ALL SELECT value FROM json_each(?1)) AND until >= ?2 "
     "UNION ALL SELECT 1 FROM state WHERE max(drop_floor, fill_floor) > ?2 LIMIT 1"
 )
 
@@ -133,18 +136,24 @@ VALUES: Final = (
 IN_PLACE: Final = f"{NEW}UPDATE SET {VALUES}"
 TO_END: Final = f"{NEW}UPDATE SET id = excluded.id, {VALUES}"
 
-UNMARKED: Final = "NOT EXISTS (SELECT 1 FROM marks WHERE key = ?2 AND until > ?1)"
+UNMARKED: Final = "NOT EXISTS (SELECT 1 FROM marks WHERE name = ?2 AND until > ?1)"
+UNMARKED_TAGS: Final = (
+    f"{UNMARKED} AND NOT EXISTS (SELECT 1 FROM marks WHERE name IN (SELECT value FROM json_each(?9)) AND until > ?1)"
+)
 PUT: Final = IN_PLACE.format(condition=UNMARKED), TO_END.format(condition=UNMARKED)
+PUT_TAGGED: Final = IN_PLACE.format(condition=UNMARKED_TAGS), TO_END.format(condition=UNMARKED_TAGS)
 ADD: Final = f"{TO_END.format(condition='1')} WHERE NOT (entries.fresh > ?10 AND {CURRENT})"
 UNDROPPED: Final = (
     "NOT EXISTS (SELECT 1 FROM json_each(?9) AS tag JOIN drops ON drops.tag = tag.value WHERE drops.moment >= ?10) "
+    "AND NOT EXISTS (SELECT 1 FROM marks "
+    "WHERE name IN (SELECT 0 UNION ALL SELECT value FROM json_each(?9)) AND until >= ?10) "
     "AND (SELECT max(drop_floor, fill_floor) FROM state) <= ?10"
 )
 PUT_UNDROPPED: Final = TO_END.format(condition=f"{UNMARKED} AND {UNDROPPED}")
 ADD_UNDROPPED: Final = ADD.replace(" WHERE 1 ", f" WHERE {UNDROPPED.replace('?10', '?11')} ")
 UNWRITTEN: Final = (
     "(coalesce((SELECT moment FROM floors WHERE lane = ?7), 0) < ?10 OR EXISTS (SELECT 1 FROM entries WHERE key = ?2))"
-    f" AND ({FILL_FLOOR}) < ?10"
+    f" AND ({FILL_FLOOR}) < ?10 AND NOT EXISTS (SELECT 1 FROM marks WHERE name IN (0, ?2) AND until >= ?10)"
 )
 FILL: Final = f"{TO_END.format(condition=UNWRITTEN)} WHERE entries.moment = ?11"
 FILL_UNDROPPED: Final = f"{TO_END.format(condition=f'{UNWRITTEN} AND {UNDROPPED}')} WHERE entries.moment = ?11"
@@ -174,14 +183,15 @@ RAISE_FLOOR: Final = (
 RAISE_DROP: Final = (
     "INSERT INTO drops VALUES(?, ?) ON CONFLICT(tag) DO UPDATE SET moment = max(moment, excluded.moment)"
 )
+ALL_KEYS: Final = 0
+"""The name of a mark of all keys."""
+
+MARK: Final = "INSERT OR IGNORE INTO marks VALUES(?, ?)"
+UNMARK: Final = "DELETE FROM marks WHERE name = ? AND until = ?"
+MARKS: Final = "SELECT name, until FROM marks WHERE until > ?"
+LAST_MARK_BEFORE: Final = "SELECT max(until) FROM marks WHERE until <= ?"
 FORGET_MARKS: Final = "DELETE FROM marks WHERE until <= ?"
-MARK: Final = "INSERT INTO marks VALUES(?, ?) ON CONFLICT(key) DO UPDATE SET until = max(until, excluded.until)"
-UNMARK: Final = "DELETE FROM marks WHERE key = ? AND until = ?"
-MARKS: Final = "SELECT key, until FROM marks WHERE until > ?"
-FILL_FLOOR_TO: Final = "UPDATE state SET fill_floor = ?"
-LOWER_FILL_FLOOR: Final = "UPDATE state SET fill_floor = ? WHERE fill_floor = ?"
-LOWER_FLOOR: Final = "UPDATE floors SET moment = ? WHERE lane = ? AND moment = ?"
-LOWER_DROP: Final = "UPDATE drops SET moment = ? WHERE tag = ? AND moment = ?"
+RAISE_FILL_FLOOR: Final = "UPDATE state SET fill_floor = max(fill_floor, ?)"
 
 # The work of the janitor.
 

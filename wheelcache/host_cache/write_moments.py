@@ -1,16 +1,16 @@
 """The writes of a host cache since the beginning of a database transaction.
 
 The rows, the floors and the dropped tags have the moments of their writes, so that a write by any process shows. A
-transaction that is being committed raises the floors of its keys into the future, by MARKED at most: a value that
-another process computes before the commit is then not stored. Nor is one that it writes after a look-up: for this, the
-keys are marked for the same time. Sets of other keys with the same floor must not be lost. If the process is killed,
-floors and marks end by themselves.
+transaction that is being committed marks its keys and tags for MARKED at most: a value that another process computes
+before the commit is then not stored, nor is one that it writes after a look-up. Each commit has marks of its own, so
+the end of one leaves those of the others. If the process is killed, its marks end by themselves. The floor of all keys
+then keeps out the values whose computations began before.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import Any, Final
 
 from wheelcache.host_cache import statements as sql
@@ -27,43 +27,38 @@ class Commit:
     """A commit in progress: ``end`` lets others store computed values again.
 
     Args:
+        names: those of its keys and tags.
         covers_all: whether it concerns all keys.
     """
 
-    def __init__(self, core: HostCore, keys: list[Any], tags: list[str], *, covers_all: bool) -> None:
-        self._core, self._keys, self._tags, self._covers_all = core, keys, tags, covers_all
-        self._until = moment() + MARKED
-        # The commit itself has one, too, for the case that a clear leads to a new file meanwhile.
-        self._marks = [(key, self._until) for key in (self._until, *keys)]
+    def __init__(self, core: HostCore, names: set[Any], *, covers_all: bool) -> None:
+        self._core, self._names, self._covers_all = core, names, covers_all
+        self._marks: list[tuple[Any, int]] = []
 
     def begin(self) -> None:
         def work(cursor: Any) -> None:
+            now = moment()
+            until = now + MARKED
             # For a new file that cannot read the marks.
-            self._core.file.cover(self._until)
-            cursor.execute(sql.FORGET_MARKS, (moment(),))
-            cursor.executemany(sql.MARK, self._marks)
-            if self._covers_all:
-                self._core.raise_fill_floor(cursor, self._until)
-            for key in self._keys:
-                self._core.raise_floor(cursor, key, self._until)
-            for tag in self._tags:
-                self._core.raise_drop(cursor, tag, self._until)
+            self._core.file.cover(until)
+            (forgotten,) = cursor.execute(sql.LAST_MARK_BEFORE, (now,)).fetchone()
+            if forgotten is not None:
+                # Not a write by this transaction: its values may be older.
+                cursor.execute(sql.RAISE_FILL_FLOOR, (forgotten,))
+                cursor.execute(sql.FORGET_MARKS, (now,))
+            names = [*self._names, sql.ALL_KEYS] if self._covers_all else self._names
+            cursor.executemany(sql.MARK, [(name, until) for name in names])
+            # Also of a file in which this was lost, or which has a mark of all keys instead.
+            self._marks += [(name, until) for name in (*self._names, sql.ALL_KEYS)]
 
         self._core.file.transaction(work, None)
 
     def end(self) -> None:
-        until, now, note = self._until, moment(), self._core.note
-
         def work(cursor: Any) -> None:
             cursor.executemany(sql.UNMARK, self._marks)
-            if cursor.execute(sql.LOWER_FILL_FLOOR, (now, until)).rowcount and note is not None:
-                note("", until, now)
-            # Not those that another commit has raised.
-            lanes = ((lane, sql.LOWER_FLOOR, lane) for lane in map(lane_of, self._keys))
-            tags = ((tag_name(tag), sql.LOWER_DROP, tag) for tag in self._tags)
-            for name, lower, place in (*lanes, *tags):
-                if cursor.execute(lower, (now, name, until)).rowcount and note is not None:
-                    note(place, until, now)
+            if self._covers_all:
+                # The invalidations have raised the floors of single keys and tags.
+                self._core.raise_fill_floor(cursor)
 
         self._core.file.transaction(work, None)
 
@@ -101,17 +96,16 @@ class HostMoments(WriteMoments):
             if _may_be_tag(name):
                 yield name, (read(sql.DROPPED, (tag_name(str(name)),)) or (0,))[0]
             key = name_of(name)
-            lane = lane_of(key)
-            yield lane, (read(sql.LAST_WRITE, (key, lane)) or (0,))[0]
+            place = lane_of(key), key
+            yield place, (read(sql.LAST_WRITE, (key, place[0])) or (0,))[0]
 
-    def begin_commit(self, names: Iterable[Hashable] | None) -> Callable[[], object] | None:
-        """Let nobody store computed values of these keys and tags, or any if that is None, until the end of the
-        commit."""
-        found = list(names or ())
-        if names is not None and not found:
+    def begin_commit(self, names: Collection[Hashable], *, covers_all: bool) -> Callable[[], object] | None:
+        """Let nobody store computed values of these keys and tags, or any if ``covers_all`` is true, until the end of
+        the commit."""
+        if not (names or covers_all):
             return None
-        keys, tags = [*map(name_of, found)], [str(name) for name in found if _may_be_tag(name)]
-        commit = Commit(self._core, keys, tags, covers_all=names is None)
+        tags = [tag_name(str(name)) for name in names if _may_be_tag(name)]
+        commit = Commit(self._core, {*map(name_of, names), *tags}, covers_all=covers_all)
         commit.begin()
         return commit.end
 

@@ -50,10 +50,8 @@ class FollowedCache:
     def begin_commit(self, overlay: Overlay) -> None:
         self._engine.open()
         changes, end_before = overlay.changes(), overlay.end_commit
-        covers_all = changes.is_cleared or changes.patterns
-        names = None if covers_all else [*changes.deleted, *(CALLERS + tag for tag in changes.tags)]
-        with overlay.writes_by_others.apply():
-            end = self._moments.begin_commit(names)
+        names = [*changes.deleted, *(CALLERS + tag for tag in changes.tags)]
+        end = self._moments.begin_commit(names, covers_all=changes.is_cleared or bool(changes.patterns))
         if end is not None:
             overlay.end_commit = end
         elif self.has_store:

@@ -262,11 +262,16 @@ class LeasedReads:
                 self._leases.completed()
                 how, value = lease.result
                 if how is End.VALUE:
-                    self._core.count_hit(key)
-                    self._counts.add("coalesced")
-                    # A later set by this caller does not answer this miss.
-                    self._misses.pop_miss(key)
-                    return value
+                    if self._leases.claims is None:
+                        self._core.count_hit(key)
+                    else:
+                        # Another process may have deleted it before this caller came, which the watch does not show.
+                        value = self._core.find(key, MISSING)
+                    if value is not MISSING:
+                        self._counts.add("coalesced")
+                        # A later set by this caller does not answer this miss.
+                        self._misses.pop_miss(key)
+                        return value
             except BaseException:
                 # Twice: the second call completes an interrupted one.
                 try:

@@ -13,7 +13,7 @@ shows whether another caller wrote before, and a different moment in the slot th
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
@@ -53,9 +53,9 @@ class WriteMoments:
         for place in (ALL_WRITES, *map(_place, names)):
             yield place, self.own[place]
 
-    def begin_commit(self, names: Iterable[Hashable] | None) -> Callable[[], object] | None:
-        """Let no other process keep computed values of these keys and tags, or of all if ``names`` is None, until the
-        function that this returns is called. None if no other process has the entries."""
+    def begin_commit(self, names: Collection[Hashable], *, covers_all: bool) -> Callable[[], object] | None:
+        """Let no other process keep computed values of these keys and tags, or of any if ``covers_all`` is true, until
+        the function that this returns is called. None if no other process has the entries."""
         return None
 
     def written(self, name: Hashable) -> None:

@@ -1,0 +1,69 @@
+"""Commits in progress: no computed value that may be from before one is stored."""
+
+import pytest
+
+from wheelcache.host_cache import write_moments
+
+COMMITS = {"key": (["key"], False), "tag": (["#tag"], False), "all": ([], True)}
+
+
+@pytest.fixture(params=COMMITS.values(), ids=COMMITS)
+def begin(request, view):
+    """Begin a commit in one more process. Return the function that ends it."""
+    names, covers_all = request.param
+    return lambda: view().engine.record_writes().begin_commit(names, covers_all=covers_all)
+
+
+@pytest.fixture
+def is_stored(view):
+    """Load a value, and return whether it was stored."""
+    cache = view()
+
+    def run(meanwhile=bool):
+        def loader():
+            meanwhile()
+            return "old"
+
+        assert cache.get_or_load("key", loader, tags=["tag"]) == "old"
+        return cache.get("key") == "old"
+
+    return run
+
+
+def test_the_end_of_a_commit_leaves_the_marks_of_another(begin, is_stored):
+    end_first, end_second = begin(), begin()
+    assert not is_stored()
+    end_second()
+    assert not is_stored()
+    end_first()
+    assert is_stored()
+
+
+def test_a_new_file_has_the_marks_of_all_commits(begin, is_stored, view):
+    end_first, end_second = begin(), begin()
+    view().clear()
+    assert not is_stored()
+    end_second()
+    assert not is_stored()
+    end_first()
+    assert is_stored()
+
+
+def test_a_value_from_before_the_end_of_the_marks_of_a_killed_process_is_not_stored(begin, is_stored, monkeypatch):
+    monkeypatch.setattr(write_moments, "MARKED", 0)
+    # The second commit forgets the marks of the first one.
+    assert not is_stored(lambda: (begin(), begin()()))
+    assert is_stored()
+
+
+@pytest.mark.parametrize("names", [["key"], ["#tag"]])
+def test_a_set_during_a_commit_counts_as_one_before_it(view, names):
+    cache = view()
+    cache.set("key", "old", tags=["tag"])
+    # A commit that has deleted a pattern as well.
+    end = view().engine.record_writes().begin_commit(names, covers_all=True)
+    cache.set("key", "older", tags=["tag"])
+    cache.set("other", 1, tags=["another"])
+    end()
+    assert cache.get("key") is None
+    assert cache.get("other") == 1
