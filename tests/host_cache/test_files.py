@@ -89,6 +89,26 @@ def test_every_write_is_stored_while_another_process_clears_the_cache(worker):
     assert adding("events") == clearing("events") == []
 
 
+ADDING = """
+def add(name):
+    refused.extend(number for number in range(500) if not cache.add(f"{name} {number}", 1))
+refused, before = [], sys.getswitchinterval()
+sys.setswitchinterval(1e-6)
+threads = [threading.Thread(target=add, args=(name,)) for name in "abcd"]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+sys.setswitchinterval(before)
+"""
+
+
+def test_no_write_is_made_twice_while_other_threads_open_a_new_file(worker):
+    clearing, adding = worker(), worker()
+    clearing.send("[cache.clear() for _ in range(300)]")
+    adding(ADDING)
+    assert adding("refused") == []
+    clearing.answer()
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """Return a file system of 8 MiB."""

@@ -77,12 +77,13 @@ class Pool(deque[Any]):
 
     Attributes:
         path: the file.
+        epoch: the epoch of the file.
         made: the number of connections, which includes those in use.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, epoch: int) -> None:
         super().__init__()
-        self.path = path
+        self.path, self.epoch = path, epoch
         self.made = 0
 
     def close(self) -> None:
@@ -96,6 +97,9 @@ class Pool(deque[Any]):
         cursor.close()
         cursor.connection.close()
         self.made -= 1
+
+
+NO_POOL: Final = Pool(Path(), NO_FILE)
 
 
 class HostFile:
@@ -119,7 +123,7 @@ class HostFile:
         self.opened: Callable[[], object] = bool
         self._opening = Lazy(lambda: threading.RLock())
         self._next_try = self._warned_until = -inf
-        self._free = Pool(Path())
+        self._free = NO_POOL
         self._forget()
 
     def _forget(self) -> None:
@@ -130,15 +134,15 @@ class HostFile:
     def _leave_file(self) -> None:
         """Close the connections. Calls in progress leave theirs to the garbage collector."""
         self._free.close()
-        self._epoch = NO_FILE
+        self._free = NO_POOL
 
     # Calls.
 
     def read(self, statement: str, arguments: Sequence[Any] = ()) -> Any:
         """Return the first row; None if there is none, or if there is no file."""
-        if self._words[EPOCH] == self._epoch:
+        free = self._free
+        if self._words[EPOCH] == free.epoch:
             # The usual case, without the calls of ``_in_turn``.
-            free = self._free
             try:
                 cursor = free.pop()
             except IndexError:
@@ -166,10 +170,9 @@ class HostFile:
         Args:
             arguments: the first one is a moment, if the statement adds a row.
         """
-        epoch = self._epoch
-        if self._words[EPOCH] == epoch:
+        free = self._free
+        if self._words[EPOCH] == free.epoch:
             # The usual case, without the calls of ``_in_turn``: a set takes 13.0 us instead of 13.6.
-            free = self._free
             try:
                 cursor = free.pop()
             except IndexError:
@@ -184,7 +187,7 @@ class HostFile:
                     raise
                 else:
                     free.append(cursor)
-                    if self._words[EPOCH] == epoch:
+                    if self._words[EPOCH] == free.epoch:
                         return number
         return self._in_turn(lambda cursor: self._written(cursor, statement, arguments), -1)
 
@@ -215,8 +218,8 @@ class HostFile:
     def _in_turn(self, work: Callable[[Any], T], otherwise: T) -> T:
         until = next_look = pause = 0.0
         version, is_stuck, failures = NEVER, False, 0
-        while self._words[EPOCH] == self._epoch or self._open():
-            epoch, cursor = self._epoch, None
+        while self._words[EPOCH] == self._free.epoch or self._open():
+            free, cursor = self._free, None
             try:
                 cursor, free = self._cursor()
                 found = work(cursor)
@@ -231,14 +234,14 @@ class HostFile:
                     next_look = now + PATIENCE / 5
                     if version != before:
                         until = now + PATIENCE
-                    is_stuck = now >= until and (now >= until + MORE_PATIENCE or self._is_hopeless(error, epoch))
+                    is_stuck = now >= until and (now >= until + MORE_PATIENCE or self._is_hopeless(error, free.epoch))
                 if cursor is not None:
                     free.append(cursor)
-                if is_stuck or not self._may_pass(error, epoch):
+                if is_stuck or not self._may_pass(error, free.epoch):
                     failures += 1
                     if failures == MOST_FAILURES:
                         raise
-                    self._replace(epoch, error)
+                    self._replace(free.epoch, error)
                     next_look, version, is_stuck = 0.0, NEVER, False
                     continue
             except BaseException:
@@ -247,7 +250,7 @@ class HostFile:
                 raise
             else:
                 free.append(cursor)
-                if self._words[EPOCH] == epoch:
+                if self._words[EPOCH] == free.epoch:
                     return found
                 # Another process has replaced the file during the write.
                 continue
@@ -278,7 +281,7 @@ class HostFile:
 
     def check(self) -> None:
         """Look whether the folder was removed, and whether the log has grown too large."""
-        place, epoch = self._place, self._epoch
+        place, epoch = self._place, self._free.epoch
         if place is None or self._has_left(place) or epoch == NO_FILE:
             return
         with suppress(OSError):
@@ -303,14 +306,14 @@ class HostFile:
 
     def open(self) -> None:
         """Use the file that the words name, as each call does."""
-        if self._words[EPOCH] != self._epoch:
+        if self._words[EPOCH] != self._free.epoch:
             self._open()
 
     @property
     def epoch(self) -> int:
         """The epoch of the file in use."""
         self.open()
-        return self._epoch
+        return self._free.epoch
 
     @property
     def place(self) -> Place | None:
@@ -339,7 +342,7 @@ class HostFile:
         self._check()
         with self._opening.get():
             place = self._place
-            if self._words[EPOCH] == self._epoch:
+            if self._words[EPOCH] == self._free.epoch:
                 # Another thread has opened it.
                 return True
             if place is None:
@@ -355,9 +358,7 @@ class HostFile:
                 epoch = self._use_new_file(0)
             if epoch == 0:
                 return False
-            # In this order: other threads then use the new connections.
-            self._free = Pool(place.path(epoch))
-            self._epoch = epoch
+            self._free = Pool(place.path(epoch), epoch)
         self.opened()
         return True
 
@@ -435,7 +436,7 @@ class HostFile:
         """Return when no call is in progress and no connection is open. Until ``after_fork``, none begins."""
         self._opening.get().acquire()
         # Calls find no connection in the new pool, and wait for the end of the fork.
-        free, self._free = self._free, Pool(self._free.path)
+        free, self._free = self._free, Pool(self._free.path, self._free.epoch)
         until = SystemClock.steady() + FORK_PATIENCE
         free.close()
         while free.made and SystemClock.steady() < until:

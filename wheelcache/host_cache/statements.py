@@ -138,8 +138,11 @@ TO_END: Final = f"{NEW}UPDATE SET id = excluded.id, {VALUES}"
 
 UNMARKED: Final = "NOT EXISTS (SELECT 1 FROM marks WHERE name = ?2 AND until > ?1)"
 UNMARKED_TAGS: Final = (
-    f"{UNMARKED} AND NOT EXISTS (SELECT 1 FROM marks WHERE name IN (SELECT value FROM json_each(?9)) AND until > ?1)"
+    f"(NOT EXISTS (SELECT 1 FROM marks) OR ({UNMARKED} AND NOT EXISTS "
+    "(SELECT 1 FROM marks WHERE name IN (SELECT value FROM json_each(?9)) AND until > ?1)))"
 )
+"""Usually there are no marks: without the first condition, a set with a tag takes 10% longer."""
+
 PUT: Final = IN_PLACE.format(condition=UNMARKED), TO_END.format(condition=UNMARKED)
 PUT_TAGGED: Final = IN_PLACE.format(condition=UNMARKED_TAGS), TO_END.format(condition=UNMARKED_TAGS)
 ADD: Final = f"{TO_END.format(condition='1')} WHERE NOT (entries.fresh > ?10 AND {CURRENT})"
