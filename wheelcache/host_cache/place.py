@@ -237,14 +237,14 @@ class Place:
             FileUnusable, OSError, sqlite3.Error: if none can be created now. The cache is then empty.
         """
         until = SystemClock.steady() + PATIENCE
-        while self.words[EPOCH] == epoch:
+        # Read once: a moment later, a third process may be creating another one.
+        while (found := self.words[EPOCH]) == epoch:
             try:
                 with locked_file(self.folder / "words", 0.0):
                     if self.words[EPOCH] == epoch:
                         # From here on, no process finds an old entry, also if the next steps fail.
                         self.words[EPOCH] = 0
                         self._create(create)
-                        break
             except FileUnusable as error:
                 if isinstance(error, FileLocked) and SystemClock.steady() < until:
                     # Another process creates a file, which takes 0.4 ms.
@@ -253,7 +253,7 @@ class Place:
                 # That process was stopped, or this one has no descriptors left.
                 self.words[EPOCH] = 0
                 raise
-        return self.words[EPOCH]
+        return found
 
     def _create(self, create: Callable[[Path, Path | None], object]) -> None:
         """Let all processes go on with a new file. The words are locked."""
