@@ -262,12 +262,13 @@ class LeasedReads:
                 self._leases.completed()
                 how, value = lease.result
                 if how is End.VALUE:
-                    if self._leases.claims is None:
-                        self._core.count_hit(key)
-                    else:
+                    if self._leases.claims is not None:
                         # Another process may have deleted it before this caller came, which the watch does not show.
-                        value = self._core.find(key, MISSING)
+                        # It may have expired: its TTL may be shorter than the wait of this thread for the processor.
+                        record = self._core.peek(key)
+                        value = MISSING if record is None else record.value
                     if value is not MISSING:
+                        self._core.count_hit(key)
                         self._counts.add("coalesced")
                         # A later set by this caller does not answer this miss.
                         self._misses.pop_miss(key)
