@@ -7,12 +7,13 @@ removals by other processes.
 **Nothing old is stored.** A computation begins with a watch, which has its moment and the moment of the row of its key,
 if there is one. Its value is stored only if the row is still the same. If there is no row, another process may have
 deleted it, or it may have been removed to make room, so that its moment is lost. Therefore, each removal of a row
-raises a *floor*, at least to the moment of the row, and each delete raises it to the moment of the delete. There is one floor
-for each of LANES hashes of keys; without one, the floor is the epoch of the file. A value whose computation began
-before the floor is not stored. So a delete needs no tombstone: it may only keep the value of another key with the same
-hash from being stored, once. A transaction that is being committed *marks* its keys and tags until a moment in the
-future: no value is stored whose computation began before it, and a plain write counts as one before the commit, which
-deletes the key. Floors and marks are apart, so that the floors show all writes, also those of others during a commit.
+raises a *floor*, at least to the moment of the row, and each delete raises it to the moment of the delete. There is
+one floor for each of LANES hashes of keys, and one for all keys, at least the epoch of the file. A value whose
+computation began before the floor is not stored. So a delete needs no tombstone: it may only keep the value of another
+key with the same hash from being stored, once. A transaction that is being committed *marks* its keys and tags until a
+moment in the future: no value is stored whose computation began before it, and a plain write counts as one before the
+commit, which deletes the key. Floors and marks are apart, so that the floors show all writes, also those of others
+during a commit.
 
 **Tags.** An entry is not current if one of its tags was dropped after it was written. Entries of dropped tags are
 removed by the janitor.

@@ -24,8 +24,8 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from math import inf
 from pathlib import Path
 from sys import maxsize
@@ -375,7 +375,8 @@ class HostFile:
                 self._next_try = SystemClock.steady() + RETRY_INTERVAL
         return new
 
-    def _create(self, path: Path, last: Path | None) -> None:
+    @contextmanager
+    def _create(self, path: Path, last: Path | None) -> Iterator[None]:
         """Create a file in which the marks of the last one hold. No process uses that any longer: a commit that marks
         keys in it marks them again in the new one."""
         marks = [] if last is None else self._marks(last)
@@ -390,6 +391,12 @@ class HostFile:
             # No value is stored whose computation began before the file was made.
             connection.execute(RAISE_FILL_FLOOR, (epoch,))
             connection.execute(AT_MOST, (self.most_bytes(epoch),))
+            connection.execute("COMMIT")
+            # Nor one from before it is used: others have deleted without a file, if this took long. They cannot write
+            # to this one before the end of the transaction.
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+            connection.execute(RAISE_FILL_FLOOR, (moment(),))
             connection.execute("COMMIT")
         finally:
             connection.close()
