@@ -295,7 +295,7 @@ class HostCore:
             written, refusal = self.file.write(put[self._notes_uses], row), OUTDATED
             if written == 0:
                 # A commit in progress has marked the key. It must not store an older value later.
-                self.delete(key)
+                self.delete(key, removed=removed)
         elif mode == SAME:
             statement = sql.REPLACE if ttl == KEEP_TTL else sql.REPLACE_WITH_TTL
             written = self.file.write(statement, (*row, now, storable(expected)))
