@@ -1,5 +1,6 @@
 """Files that are removed, replaced, damaged or too large: all processes go on with a new file, with one event."""
 
+import logging
 import os
 import sqlite3
 import subprocess
@@ -9,8 +10,9 @@ from shutil import rmtree
 import pytest
 
 from tests.host_cache.workers import damage, database, make_cache
-from tests.waiting import until
+from tests.waiting import join, start, until
 from wheelcache.host_cache import host_file
+from wheelcache.runtime.private_files import locked_file
 
 TICK = 1
 MIB = 1 << 20
@@ -221,3 +223,17 @@ def test_a_write_that_no_new_file_helps_is_an_error(view, monkeypatch):
         cache.set("k", "x" * 60_000)
     cache.set("k", "x")
     assert cache.get("k") == "x"
+
+
+def test_a_handler_of_the_log_may_wait_for_another_thread_that_uses_the_cache(view, folder):
+    cache, handler = view(), logging.Handler()
+    cache.set("key", 1)
+    handler.emit = lambda record: join(start(cache.get, "key"))
+    log = logging.getLogger("wheelcache")
+    log.addHandler(handler)
+    try:
+        with locked_file(folder / "words"):
+            cache.clear()
+            assert cache.get("key") is None
+    finally:
+        log.removeHandler(handler)
