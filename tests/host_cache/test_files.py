@@ -11,6 +11,7 @@ import pytest
 
 from tests.host_cache.workers import damage, database, make_cache
 from tests.waiting import join, start, until
+from wheelcache.django_backend import HostCache
 from wheelcache.host_cache import host_file
 from wheelcache.runtime.private_files import locked_file
 
@@ -237,3 +238,14 @@ def test_a_handler_of_the_log_may_wait_for_another_thread_that_uses_the_cache(vi
             assert cache.get("key") is None
     finally:
         log.removeHandler(handler)
+
+
+def test_a_counter_without_a_file_begins_again_with_each_call(tmp_path):
+    cache = HostCache(str(tmp_path / "host"), {"OPTIONS": {"LOG_INTERVAL": None, "FIGURES_DIR": None}})
+    assert cache.incr("key", ignore_key_check=True) == 1
+    (words,) = tmp_path.glob("host*/words")
+    with locked_file(words):
+        cache.clear()
+        totals = []
+        join(start(lambda: totals.extend(cache.incr("key", ignore_key_check=True) for _ in range(2))))
+    assert totals == [1, 1]
