@@ -258,16 +258,18 @@ class LeasedReads:
                 if other is None:
                     self._core.count_miss(key)
                     return MISSING
+                asked = self._core.now()
                 yield Wait(other.alarm, SystemClock.steady() + min(deadline, other.until) - now)
                 self._leases.completed()
                 how, value = lease.result
                 if how is End.VALUE:
-                    if self._leases.claims is None:
-                        self._core.count_hit(key)
-                    else:
+                    if self._leases.claims is not None:
                         # Another process may have deleted it before this caller came, which the watch does not show.
-                        value = self._core.find(key, MISSING)
+                        # It may have expired since.
+                        record = self._core.peek(key, use=True)
+                        value = MISSING if record is None or record.times.fresh_until <= asked else record.value
                     if value is not MISSING:
+                        self._core.count_hit(key)
                         self._counts.add("coalesced")
                         # A later set by this caller does not answer this miss.
                         self._misses.pop_miss(key)
