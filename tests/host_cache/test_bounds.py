@@ -126,3 +126,10 @@ def test_of_several_processes_one_removes_expired_entries_and_another_one_does_s
     clock.advance(TICK)
     assert len(successor) == 0
     assert successor.stats().removals["expired"] == 1
+
+
+def test_set_returns_false_for_a_value_that_is_too_large(view):
+    cache = view(max_bytes=MIB)
+    assert cache.set("key", "small")
+    assert not cache.set("key", "x" * (MIB // 8))
+    assert cache.get("key") is None

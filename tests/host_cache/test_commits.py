@@ -2,6 +2,9 @@
 
 import pytest
 
+from tests.leases.callers import MISS, ThreadCaller
+from tests.waiting import PATIENCE, until_waiting
+from wheelcache import RemovalCause
 from wheelcache.host_cache import write_moments
 
 COMMITS = {"key": (["key"], False), "tag": (["#tag"], False), "all": ([], True)}
@@ -62,8 +65,35 @@ def test_a_set_during_a_commit_counts_as_one_before_it(view, names):
     cache.set("key", "old", tags=["tag"])
     # A commit that has deleted a pattern as well.
     end = view().engine.record_writes().begin_commit(names, covers_all=True)
-    cache.set("key", "older", tags=["tag"])
-    cache.set("other", 1, tags=["another"])
+    assert not cache.set("key", "older", tags=["tag"])
+    assert cache.set("other", 1, tags=["another"])
     end()
     assert cache.get("key") is None
     assert cache.get("other") == 1
+
+
+def test_a_set_without_tags_during_a_commit_ends_the_lease_on_the_key(view):
+    cache = view()
+    cache.set("another", 1)
+    holder, waiter = ThreadCaller(cache), ThreadCaller(cache)
+    try:
+        assert holder.gets("key") == MISS
+        asked = waiter.asks("key")
+        until_waiting()
+        view().engine.record_writes().begin_commit(["key"], covers_all=False)
+        assert not holder.does(cache.set, "key", "older")
+        assert asked.result(PATIENCE) == MISS
+    finally:
+        holder.ends()
+        waiter.ends()
+
+
+def test_a_listener_receives_the_value_that_a_set_during_a_commit_removes(view):
+    removed = []
+    cache = view()
+    cache.on_removal = lambda *arguments: removed.append(arguments)
+    cache.set("key", "old")
+    view().engine.record_writes().begin_commit(["key"], covers_all=False)
+    assert not cache.set("key", "older")
+    assert removed == [("key", "old", RemovalCause.DELETED)]
+    assert cache.stats().removals["deleted"] == 1

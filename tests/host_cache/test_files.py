@@ -1,5 +1,6 @@
 """Files that are removed, replaced, damaged or too large: all processes go on with a new file, with one event."""
 
+import logging
 import os
 import sqlite3
 import subprocess
@@ -9,8 +10,10 @@ from shutil import rmtree
 import pytest
 
 from tests.host_cache.workers import damage, database, make_cache
-from tests.waiting import until
+from tests.waiting import join, start, until
+from wheelcache.django_backend import HostCache
 from wheelcache.host_cache import host_file
+from wheelcache.runtime.private_files import locked_file
 
 TICK = 1
 MIB = 1 << 20
@@ -221,3 +224,28 @@ def test_a_write_that_no_new_file_helps_is_an_error(view, monkeypatch):
         cache.set("k", "x" * 60_000)
     cache.set("k", "x")
     assert cache.get("k") == "x"
+
+
+def test_a_handler_of_the_log_may_wait_for_another_thread_that_uses_the_cache(view, folder):
+    cache, handler = view(), logging.Handler()
+    cache.set("key", 1)
+    handler.emit = lambda record: join(start(cache.get, "key"))
+    log = logging.getLogger("wheelcache")
+    log.addHandler(handler)
+    try:
+        with locked_file(folder / "words"):
+            cache.clear()
+            assert cache.get("key") is None
+    finally:
+        log.removeHandler(handler)
+
+
+def test_a_counter_without_a_file_begins_again_with_each_call(tmp_path):
+    cache = HostCache(str(tmp_path / "host"), {"OPTIONS": {"LOG_INTERVAL": None, "FIGURES_DIR": None}})
+    assert cache.incr("key", ignore_key_check=True) == 1
+    (words,) = tmp_path.glob("host*/words")
+    with locked_file(words):
+        cache.clear()
+        totals = []
+        join(start(lambda: totals.extend(cache.incr("key", ignore_key_check=True) for _ in range(2))))
+    assert totals == [1, 1]

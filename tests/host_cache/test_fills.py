@@ -1,11 +1,14 @@
 """No computed value is stored after a newer write, even if nothing of that write is left in the file."""
 
+from threading import Event
+
 import pytest
 
 from tests.host_cache.workers import damage
-from wheelcache.host_cache import place
+from tests.waiting import PATIENCE, join, start
+from wheelcache.host_cache import host_file, place
 from wheelcache.host_cache.place import EPOCH, Place
-from wheelcache.runtime.private_files import FileLocked
+from wheelcache.runtime.private_files import FileLocked, locked_file
 
 TICK = 60
 """Seconds after which the janitor has removed all expired rows."""
@@ -161,3 +164,34 @@ def test_a_clear_during_which_another_process_creates_a_file_leaves_no_time_with
     # A delete that found no file would leave no trace in that of the other process.
     cache.set("key", "new")
     assert cache.get("key") == "new"
+
+
+def test_a_value_that_was_outdated_without_a_file_is_not_stored_in_the_one_that_another_process_was_creating(
+    view, folder, monkeypatch
+):
+    creating, loading, deleting, connect = view(), view(), view(), host_file.connect
+    is_loading, is_created, loads = Event(), Event(), []
+    creating.set("key", "older")
+    assert loading.get("key") == deleting.get("key") == "older"
+    with locked_file(folder / "words"):
+        # For a second, these processes do not wait for a file again.
+        loading.clear()
+        assert deleting.get("key") is None
+
+    def load():
+        is_loading.set()
+        assert is_created.wait(PATIENCE)
+        return "old"
+
+    def connect_after_others(path):
+        monkeypatch.setattr(host_file, "connect", connect)
+        loads.append(start(loading.get_or_load, "key", load))
+        assert is_loading.wait(PATIENCE)
+        deleting.delete("key")
+        return connect(path)
+
+    monkeypatch.setattr(host_file, "connect", connect_after_others)
+    assert creating.get("key") is None
+    is_created.set()
+    join(*loads)
+    assert creating.get("key") is None

@@ -651,3 +651,18 @@ def test_a_write_by_others_outdates_the_value_of_a_block_that_deletes_a_key_with
         cache.set("key", "old")
         others(cache.set, "key", "new")
     assert cache.get("key") != "old"
+
+
+@pytest.mark.parametrize("alias", ["host"])
+@pytest.mark.parametrize("is_deleted_first", [False, True])
+def test_the_values_of_a_block_that_writes_keys_with_the_same_floor_are_shared(cache, is_deleted_first):
+    def lane(key):
+        return lane_of(cache.make_key(key))
+
+    twin = next(name for name in map(str, count()) if lane(name) == lane("key"))
+    cache.set_many({"key": "old", twin: "old"})
+    with transaction.atomic():
+        if is_deleted_first:
+            cache.delete_many([twin, "key"])
+        cache.set_many({"key": "new", twin: "new"})
+    assert cache.get_many(["key", twin]) == {"key": "new", twin: "new"}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from wheelcache.core.contract import MISSING, Core, Removals
+from wheelcache.core.contract import MISSING, STORED, Core, Removals
 from wheelcache.core.reusable import check_reusable
 from wheelcache.errors import Unused
 
@@ -152,6 +152,9 @@ class CacheAccess:
             store = self._core_set
             outcome = store(key, value, ttl)
             if outcome != writes.usual_outcome:
+                if not outcome & STORED:
+                    # The core of a host cache has refused it: callers that wait for the value must look again.
+                    return self._set(key, value, ttl, tags)
                 writes.announce(outcome, None)
         except Unused:
             self._begin_use()

@@ -7,12 +7,13 @@ removals by other processes.
 **Nothing old is stored.** A computation begins with a watch, which has its moment and the moment of the row of its key,
 if there is one. Its value is stored only if the row is still the same. If there is no row, another process may have
 deleted it, or it may have been removed to make room, so that its moment is lost. Therefore, each removal of a row
-raises a *floor*, to the moment of the row, and each delete raises it to the moment of the delete. There is one floor
-for each of LANES hashes of keys; without one, the floor is the epoch of the file. A value whose computation began
-before the floor is not stored. So a delete needs no tombstone: it may only keep the value of another key with the same
-hash from being stored, once. A transaction that is being committed *marks* its keys and tags until a moment in the
-future: no value is stored whose computation began before it, and a plain write counts as one before the commit, which
-deletes the key. Floors and marks are apart, so that the floors show all writes, also those of others during a commit.
+raises a *floor*, at least to the moment of the row, and each delete raises it to the moment of the delete. There is
+one floor for each of LANES hashes of keys, and one for all keys, at least the epoch of the file. A value whose
+computation began before the floor is not stored. So a delete needs no tombstone: it may only keep the value of another
+key with the same hash from being stored, once. A transaction that is being committed *marks* its keys and tags until a
+moment in the future: no value is stored whose computation began before it, and a plain write counts as one before the
+commit, which deletes the key. Floors and marks are apart, so that the floors show all writes, also those of others
+during a commit.
 
 **Tags.** An entry is not current if one of its tags was dropped after it was written. Entries of dropped tags are
 removed by the janitor.
@@ -132,7 +133,8 @@ class HostCore:
         file: the database.
         claims: of the callers on the machine that miss a key, one has its claim.
         wake: called when the wheel thread must begin to tick.
-        note: called with the place of a write, the moment of the write before it, and its own: for transactions.
+        note: called with the place of a write, the moment of the write before it, its own, and for a delete, the moment
+            of the deleted row: for transactions.
     """
 
     entry_bytes = ROW_BYTES
@@ -180,7 +182,7 @@ class HostCore:
         self.miss_cause, self.sample = local.miss_cause, local.sample
         self.group_by, self.group_name, self.groups = local.group_by, local.group_name, local.groups
         self.use_clock = local.use_clock
-        self.note: Callable[[Any, int, int], object] | None = None
+        self.note: Callable[[Any, int, int, int], object] | None = None
         self._notes_uses = False
         self._used: dict[Any, None] = {}
         self._janitor, self._is_janitor = self.claims.on(JANITOR), False
@@ -293,7 +295,7 @@ class HostCore:
             written, refusal = self.file.write(put[self._notes_uses], row), OUTDATED
             if written == 0:
                 # A commit in progress has marked the key. It must not store an older value later.
-                self.delete(key)
+                self.delete(key, removed=removed)
         elif mode == SAME:
             statement = sql.REPLACE if ttl == KEEP_TTL else sql.REPLACE_WITH_TTL
             written = self.file.write(statement, (*row, now, storable(expected)))
@@ -361,8 +363,7 @@ class HostCore:
                 if row is None or row[1] <= now:
                     cursor.execute(sql.DELETE, (name,))
                 return None
-            self.raise_floor(cursor, name)
-            cursor.execute(sql.DELETE, (name,))
+            self._delete_and_raise_floor(cursor, name)
             return row
 
         row = self.file.transaction(work, None)
@@ -378,25 +379,24 @@ class HostCore:
             removed.append((key, value, cause))
         return value
 
-    def raise_floor(self, cursor: Any, name: Any) -> None:
-        """Refuse the values of a key whose computations have begun. Called within a transaction."""
-        lane = lane_of(name)
-        if self.note is None:
-            cursor.execute(sql.RAISE_FLOOR, (lane, moment()))
-            return
-        (before,) = cursor.execute(sql.LAST_WRITE, (name, lane)).fetchone()
-        now = max(moment(), before + 1)
-        # Not of the lane: the floor of another key may hide the moment of this one's row.
-        self.note((lane, name), before, now)
+    def _delete_and_raise_floor(self, cursor: Any, name: Any) -> None:
+        """Delete the row of a key, and refuse the values whose computations have begun."""
+        lane, now = lane_of(name), moment()
+        if self.note is not None:
+            row, before = cursor.execute(sql.LAST_WRITES, (name, lane)).fetchone()
+            now = max(now, row + 1, before + 1)
+            self.note(lane, before, now, row)
+        cursor.execute(sql.DELETE, (name,))
+        # After the delete, which raises it as well.
         cursor.execute(sql.RAISE_FLOOR, (lane, now))
 
     def raise_drop(self, cursor: Any, tag: str) -> None:
-        """Do the same for a tag, whose entries are no longer current."""
+        """Refuse the values of a tag whose computations have begun. Its entries are no longer current."""
         name = tag_name(tag)
         (before,) = cursor.execute(sql.DROPPED, (name,)).fetchone() or (0,)
         now = max(moment(), before + 1)
         if self.note is not None:
-            self.note(tag, before, now)
+            self.note(tag, before, now, 0)
         cursor.execute(sql.RAISE_DROP, (name, now))
 
     def raise_fill_floor(self, cursor: Any) -> None:
@@ -404,7 +404,7 @@ class HostCore:
         (before,) = cursor.execute(sql.FILL_FLOOR).fetchone()
         now = max(moment(), before + 1)
         if self.note is not None:
-            self.note("", before, now)
+            self.note("", before, now, 0)
         cursor.execute(sql.RAISE_FILL_FLOOR, (now,))
 
     def outdate_fills(self) -> None:

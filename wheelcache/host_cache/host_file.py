@@ -24,8 +24,8 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from math import inf
 from pathlib import Path
 from sys import maxsize
@@ -123,6 +123,7 @@ class HostFile:
         self.opened: Callable[[], object] = bool
         self._opening = Lazy(lambda: threading.RLock())
         self._next_try = self._warned_until = -inf
+        self._events: deque[tuple[Any, ...]] = deque()
         self._free = NO_POOL
         self._forget()
 
@@ -278,6 +279,7 @@ class HostFile:
             epoch = self._words[EPOCH] or self._use_new_file(0)
             if epoch != 0:
                 self._use_new_file(epoch)
+            self._log()
 
     def check(self) -> None:
         """Look whether the folder was removed, and whether the log has grown too large."""
@@ -294,6 +296,7 @@ class HostFile:
         if not place.is_gone():
             return False
         self._warn("The folder of the host cache %r was removed; it begins empty in a new one.", self._name)
+        self._log()
         with self._opening.get():
             if self._place is place:
                 self._forget()
@@ -341,25 +344,29 @@ class HostFile:
         """Use the file that the words name. Return False if there is none."""
         self._check()
         with self._opening.get():
-            place = self._place
-            if self._words[EPOCH] == self._free.epoch:
-                # Another thread has opened it.
-                return True
-            if place is None:
-                try:
-                    place = self._find_place()
-                except FileUnusable as error:
-                    self._warn("The host cache %r cannot be used: %s.", self._name, error)
-                    return False
-                self._place, self._words = place, place.words
-            self._leave_file()
-            epoch = self._words[EPOCH]
-            if epoch == 0 and SystemClock.steady() >= self._next_try:
-                epoch = self._use_new_file(0)
-            if epoch == 0:
+            # Perhaps another thread has opened it.
+            is_open = self._words[EPOCH] == self._free.epoch or self._use_file()
+        self._log()
+        if is_open:
+            self.opened()
+        return is_open
+
+    def _use_file(self) -> bool:
+        place = self._place
+        if place is None:
+            try:
+                place = self._find_place()
+            except FileUnusable as error:
+                self._warn("The host cache %r cannot be used: %s.", self._name, error)
                 return False
-            self._free = Pool(place.path(epoch), epoch)
-        self.opened()
+            self._place, self._words = place, place.words
+        self._leave_file()
+        epoch = self._words[EPOCH]
+        if epoch == 0 and SystemClock.steady() >= self._next_try:
+            epoch = self._use_new_file(0)
+        if epoch == 0:
+            return False
+        self._free = Pool(place.path(epoch), epoch)
         return True
 
     def _use_new_file(self, epoch: int) -> int:
@@ -375,7 +382,8 @@ class HostFile:
                 self._next_try = SystemClock.steady() + RETRY_INTERVAL
         return new
 
-    def _create(self, path: Path, last: Path | None) -> None:
+    @contextmanager
+    def _create(self, path: Path, last: Path | None) -> Iterator[None]:
         """Create a file in which the marks of the last one hold. No process uses that any longer: a commit that marks
         keys in it marks them again in the new one."""
         marks = [] if last is None else self._marks(last)
@@ -390,6 +398,12 @@ class HostFile:
             # No value is stored whose computation began before the file was made.
             connection.execute(RAISE_FILL_FLOOR, (epoch,))
             connection.execute(AT_MOST, (self.most_bytes(epoch),))
+            connection.execute("COMMIT")
+            # Nor one from before it is used: others have deleted without a file, if this took long. They cannot write
+            # to this one before the end of the transaction.
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+            connection.execute(RAISE_FILL_FLOOR, (moment(),))
             connection.execute("COMMIT")
         finally:
             connection.close()
@@ -423,12 +437,24 @@ class HostFile:
             return
         self._warn("The host cache %r begins with a new file, without entries: %s.", self._name, reason)
         self._use_new_file(epoch)
+        self._log()
 
     def _warn(self, message: str, *arguments: object) -> None:
+        """Let ``_log`` log an event."""
         now = SystemClock.steady()
         if now >= self._warned_until:
             self._warned_until = now + WARNING_INTERVAL
-            logger.warning(message, *arguments)
+            self._events.append((message, *arguments))
+
+    def _log(self) -> None:
+        """Log the events. Called without the lock: a handler may wait for another thread that uses the cache."""
+        while self._events:
+            try:
+                event = self._events.popleft()
+            except IndexError:
+                # Another thread logs it.
+                break
+            logger.warning(*event)
 
     # Forks.
 

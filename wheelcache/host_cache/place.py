@@ -17,7 +17,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from glob import escape
 from pathlib import Path
 from shutil import rmtree
@@ -225,13 +225,13 @@ class Place:
                     return Path(f"/proc/{words[4]}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
         return False
 
-    def replace(self, epoch: int, create: Callable[[Path, Path | None], object]) -> int:
+    def replace(self, epoch: int, create: Callable[[Path, Path | None], AbstractContextManager[object]]) -> int:
         """Let all processes go on with a new file, unless the one in use is no longer that of ``epoch``. Return the
         epoch of the file in use.
 
         Args:
             create: creates an empty file at a path, and receives the path of the last file, if there was one. It may be
-                gone, if a process was killed here.
+                gone, if a process was killed here. Processes begin to use the file within its context.
 
         Raises:
             FileUnusable, OSError, sqlite3.Error: if none can be created now. The cache is then empty.
@@ -255,19 +255,15 @@ class Place:
                 raise
         return found
 
-    def _create(self, create: Callable[[Path, Path | None], object]) -> None:
+    def _create(self, create: Callable[[Path, Path | None], AbstractContextManager[object]]) -> None:
         """Let all processes go on with a new file. The words are locked."""
         try:
-            seconds = PATIENCE
-            while seconds > PATIENCE / 2:
-                # The second time, this process was stopped. Others have waited, and then deleted without a file, which
-                # only a newer one shows.
-                began = SystemClock.steady()
-                new, last = moment(), self.words[LAST]
-                create(self.path(new), self.path(last) if last else None)
-                self.words[LAST] = new
-                seconds = SystemClock.steady() - began
-            self.words[EPOCH] = new
+            new, last = moment(), self.words[LAST]
+            with create(self.path(new), self.path(last) if last else None):
+                self.words[LAST] = self.words[EPOCH] = new
+        except BaseException:
+            self.words[EPOCH] = 0
+            raise
         finally:
             self._remove_others()
 

@@ -58,7 +58,7 @@ END;
 CREATE TRIGGER removed AFTER DELETE ON entries BEGIN
     UPDATE state SET bytes = bytes - old.size, entries = entries - 1;
     INSERT INTO floors VALUES(old.lane, old.moment)
-        ON CONFLICT(lane) DO UPDATE SET moment = max(moment, excluded.moment);
+        ON CONFLICT(lane) DO UPDATE SET moment = max(moment + 1, excluded.moment);
 END;
 """
 
@@ -106,9 +106,9 @@ ENDS: Final = "SELECT coalesce((SELECT min(id) FROM entries), 0), coalesce((SELE
 STATE: Final = "SELECT bytes, entries, evicted, max_bytes, max_entries FROM state"
 MOMENT: Final = "SELECT moment FROM entries WHERE key = ?"
 FILL_FLOOR: Final = "SELECT fill_floor FROM state"
-LAST_WRITE: Final = (
-    "SELECT max(coalesce((SELECT moment FROM entries WHERE key = ?1), 0), "
-    "coalesce((SELECT moment FROM floors WHERE lane = ?2), 0))"
+LAST_WRITES: Final = (
+    "SELECT coalesce((SELECT moment FROM entries WHERE key = ?1), 0), "
+    "coalesce((SELECT moment FROM floors WHERE lane = ?2), 0)"
 )
 WRITTEN_SINCE: Final = (
     "SELECT EXISTS (SELECT 1 FROM entries WHERE key = ?1 AND moment IS NOT ?3) "

@@ -80,9 +80,10 @@ class HostMoments(WriteMoments):
     def cleared(self) -> None:
         self._core.outdate_fills()
 
-    def _note(self, place: Hashable, before: int, now: int) -> None:
+    def _note(self, place: Hashable, before: int, now: int, row: int) -> None:
         commit = APPLIED.get()
-        if commit is not None and commit.moments is self:
+        # Not if others have written the row: the floor, which another key may have raised, does not show that.
+        if commit is not None and commit.moments is self and row < commit.since:
             commit.note(place, before, now)
 
     def last_writes(self, names: Iterable[Hashable]) -> Iterator[tuple[Hashable, int]]:
@@ -96,8 +97,11 @@ class HostMoments(WriteMoments):
             if _may_be_tag(name):
                 yield name, (read(sql.DROPPED, (tag_name(str(name)),)) or (0,))[0]
             key = name_of(name)
-            place = lane_of(key), key
-            yield place, (read(sql.LAST_WRITE, (key, place[0])) or (0,))[0]
+            lane = lane_of(key)
+            row, floor = read(sql.LAST_WRITES, (key, lane)) or (0, 0)
+            # Nobody's own, since a transaction deletes its rows.
+            yield "row", row
+            yield lane, floor
 
     def begin_commit(self, names: Collection[Hashable], *, covers_all: bool) -> Callable[[], object] | None:
         """Let nobody store computed values of these keys and tags, or any if ``covers_all`` is true, until the end of

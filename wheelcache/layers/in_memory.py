@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from wheelcache.cache import Cache
 from wheelcache.codec import NOT_DECODED, Codec
@@ -18,6 +18,10 @@ from wheelcache.writing.write_moments import WritesSince
 
 MakeRoom = Callable[[Iterable[Any]], object]
 """Called with the keys that are about to be stored."""
+
+MOST_ADDS: Final = 1000
+"""The attempts to begin a counter, between which others have begun and deleted it. A host cache without a file refuses
+all of them."""
 
 
 class InMemory:
@@ -195,7 +199,7 @@ class InMemory:
                 raise MissingKey(key) from error
             return encode((start if value is None and or_none else value) + delta)
 
-        while True:
+        for _ in range(MOST_ADDS):
             try:
                 return decode(self.cache.update(key, added))
             except MissingKey:
@@ -205,9 +209,9 @@ class InMemory:
                     continue
                 if start is MISSING:
                     return MISSING
-                total = start + delta
-                if self.add(key, total, ttl) or not self.fits(key, encode(total)):
-                    return total
+                if self.add(key, start + delta, ttl) or not self.fits(key, encode(start + delta)):
+                    break
+        return start + delta
 
     def delete(self, key: Any) -> bool:
         return self.cache.delete(key)

@@ -258,15 +258,16 @@ class LeasedReads:
                 if other is None:
                     self._core.count_miss(key)
                     return MISSING
+                asked = self._core.now()
                 yield Wait(other.alarm, SystemClock.steady() + min(deadline, other.until) - now)
                 self._leases.completed()
                 how, value = lease.result
                 if how is End.VALUE:
                     if self._leases.claims is not None:
                         # Another process may have deleted it before this caller came, which the watch does not show.
-                        # It may have expired: its TTL may be shorter than the wait of this thread for the processor.
-                        record = self._core.peek(key)
-                        value = MISSING if record is None else record.value
+                        # It may have expired since.
+                        record = self._core.peek(key, use=True)
+                        value = MISSING if record is None or record.times.fresh_until <= asked else record.value
                     if value is not MISSING:
                         self._core.count_hit(key)
                         self._counts.add("coalesced")
