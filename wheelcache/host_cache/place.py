@@ -49,7 +49,7 @@ SIZE: Final = 64
 """Bytes of the file of words."""
 
 PATIENCE: Final = 0.5
-"""Seconds to wait for another process, which needs some 20 us for a write and 0.4 ms for a new file."""
+"""Seconds to wait for another process, which needs some 20 us for a write and 1 ms for a new file."""
 
 REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "afs", "9p", "fuse.sshfs")
 """The file systems on which several machines would share a file without sharing its locks or its memory."""
@@ -247,7 +247,7 @@ class Place:
                         self._create(create)
             except FileUnusable as error:
                 if isinstance(error, FileLocked) and SystemClock.steady() < until:
-                    # Another process creates a file, which takes 0.4 ms.
+                    # Another process creates a file, which takes 1 ms.
                     pause()
                     continue
                 # That process was stopped, or this one has no descriptors left.
