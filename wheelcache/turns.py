@@ -468,25 +468,26 @@ class Turns:
     def starts(self, turn: Turn) -> bool:
         """Let the running code compute the value of a turn that was queued or handed over. Return False if the turn has
         ended: the caller that handed it over was interrupted, or another one leads instead of a queued turn."""
+        was_queued = turn.is_queued
         # Without the lock of the turns: this acquires that of the core, inside of which a finalizer may end a turn.
-        if turn.is_queued and self.claims is not None:
+        watch = self.new_watch(turn.watched) if was_queued else turn.watch
+        with self.lock:
+            if turn.ended is not None:
+                return False
+            if was_queued:
+                turn.watch = watch
+                turn.state = Is.LEADS
+                turn.is_behind = self.claims is not None
+                turn.is_queued = False
+            turn.take_back()
+        if was_queued and self.claims is not None:
+            # Only now: a turn that has ended would give up the claim of the caller that leads instead.
             self._claim(self.claims, turn)
             if turn.is_behind:
                 # Another process refreshes the value.
                 turn.end(End.AGAIN)
                 return False
-        watch = self.new_watch(turn.watched) if turn.is_queued else turn.watch
-        with self.lock:
-            if turn.ended is not None:
-                if turn.claim is not None:
-                    turn.claim.release()
-                return False
-            if turn.is_queued:
-                turn.watch = watch
-                turn.state = Is.LEADS
-                turn.is_queued = False
-            turn.take_back()
-            return True
+        return True
 
     # The open turns.
 

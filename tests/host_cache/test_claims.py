@@ -6,6 +6,7 @@ import select
 import shutil
 import signal
 import sys
+import threading
 
 import pytest
 
@@ -19,6 +20,7 @@ from wheelcache.host_cache.claims import Claims, LockFile
 from wheelcache.host_cache.host_file import HostFile
 from wheelcache.host_cache.place import Place
 from wheelcache.runtime.request_scope import end_request
+from wheelcache.runtime.worker_pool import REFRESHES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these locks")
 
@@ -384,3 +386,34 @@ def test_a_get_receives_no_value_that_another_process_deleted_before_it_began_to
             each.ends()
         there.close()
         here.close()
+
+
+def test_a_refresh_that_another_caller_has_overtaken_leaves_its_claim(view, clock, in_thread):
+    one, other = view(), view()
+    busy = [f"busy {number}" for number in range(REFRESHES)]
+    for key in (*busy, "key"):
+        one.get_or_load(key, lambda: "old", 1, grace=100)
+    clock.advance(2)
+    are_released, is_computing, ends = threading.Event(), threading.Event(), threading.Event()
+
+    def refresh():
+        are_released.wait(PATIENCE)
+
+    def loader():
+        is_computing.set()
+        assert ends.wait(PATIENCE)
+        return "computed"
+
+    # No thread is free for the refresh of the key.
+    for key in busy:
+        assert one.get_or_load(key, refresh, 1, grace=100) == "old"
+    assert one.get_or_load("key", lambda: "refreshed", 1, grace=100) == "old"
+    overtaking = in_thread(one.get_or_load, "key", loader)
+    assert is_computing.wait(PATIENCE)
+    are_released.set()
+    assert until(lambda: one.get_many(busy).keys() == {*busy})
+    waiting = in_thread(other.get_or_load, "key", lambda: "computed twice")
+    with pytest.raises(TimeoutError):
+        waiting.result(0.2)
+    ends.set()
+    assert overtaking.result(PATIENCE) == waiting.result(PATIENCE) == "computed"
