@@ -253,18 +253,32 @@ class ClaimNoted:
         self.is_held = False
 
 
-def test_a_turn_that_ends_while_it_starts_holds_no_claim(turns):
-    claim = ClaimNoted()
+def queued_turn(turns):
+    turn = Turn(turns, "k")
+    turn.is_queued = True
+    assert turns.claim(turn)
+    return turn
 
-    def another_caller_leads(key):
-        assert queued.withdraw()
+
+def test_a_queued_turn_that_another_caller_has_overtaken_takes_no_claim(turns):
+    turn, asked = queued_turn(turns), []
+    assert turn.withdraw()
+    turns.claims = asked.append
+    assert not turns.starts(turn)
+    assert asked == []
+
+
+def test_a_turn_that_ends_while_it_starts_holds_no_claim_after_its_runner_has_ended_it(turns):
+    turn, claim = queued_turn(turns), ClaimNoted()
+
+    def end_meanwhile(key):
+        assert not turn.withdraw()
+        turn.end(End.AGAIN)
         return claim
 
-    queued = Turn(turns, "k")
-    queued.is_queued = True
-    assert turns.claim(queued)
-    turns.claims = another_caller_leads
-    assert not turns.starts(queued)
+    turns.claims = end_meanwhile
+    turns.starts(turn)
+    turn.end(End.AGAIN)
     assert not claim.is_held
 
 
