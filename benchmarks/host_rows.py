@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -204,7 +205,7 @@ def _calls(place: str, aliases: dict[str, Any], step: Step) -> dict[str, dict[st
         contenders = []
         for name, target in by_place.items():
             round_of = timed(own_bytecode(calls), target)
-            contenders.append(Contender(name, round_of, lambda keys=keys, name=name: keys(backends[name])))  # type: ignore[misc]
+            contenders.append(Contender(name, round_of, partial(keys, backends[name])))
         found[operation] = interleaved(contenders, ROUNDS, step)
     return found
 

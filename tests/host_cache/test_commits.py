@@ -33,18 +33,11 @@ def is_stored(view):
     return run
 
 
-def test_the_end_of_a_commit_leaves_the_marks_of_another(begin, is_stored):
+@pytest.mark.parametrize("is_cleared", [False, True], ids=["one file", "a new file"])
+def test_the_end_of_a_commit_leaves_the_marks_of_another(begin, is_stored, view, is_cleared):
     end_first, end_second = begin(), begin()
-    assert not is_stored()
-    end_second()
-    assert not is_stored()
-    end_first()
-    assert is_stored()
-
-
-def test_a_new_file_has_the_marks_of_all_commits(begin, is_stored, view):
-    end_first, end_second = begin(), begin()
-    view().clear()
+    if is_cleared:
+        view().clear()
     assert not is_stored()
     end_second()
     assert not is_stored()

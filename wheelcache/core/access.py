@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from wheelcache.core.contract import MISSING, STORED, Core, Removals
+from wheelcache.core.contract import MISSING, OUTDATED, STORED, Core, Removals
 from wheelcache.core.reusable import check_reusable
 from wheelcache.errors import Unused
 
@@ -152,10 +152,11 @@ class CacheAccess:
             store = self._core_set
             outcome = store(key, value, ttl)
             if outcome != writes.usual_outcome:
-                if not outcome & STORED:
-                    # The core of a host cache has refused it: callers that wait for the value must look again.
-                    return self._set(key, value, ttl, tags)
                 writes.announce(outcome, None)
+                if outcome == OUTDATED:
+                    # The core of a host cache has refused it: callers that wait for the value must look again.
+                    writes.leases.refuse(key)
+                return bool(outcome & STORED)
         except Unused:
             self._begin_use()
             return self.set(key, value, ttl)

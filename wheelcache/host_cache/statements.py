@@ -105,6 +105,17 @@ NEXT_ROWS: Final = f"SELECT id, {{columns}} FROM entries WHERE id > ? AND id <= 
 ENDS: Final = "SELECT coalesce((SELECT min(id) FROM entries), 0), coalesce((SELECT max(id) FROM entries), 0)"
 STATE: Final = "SELECT bytes, entries, evicted, max_bytes, max_entries FROM state"
 MOMENT: Final = "SELECT moment FROM entries WHERE key = ?"
+
+ALL_KEYS: Final = 0
+"""The name of a mark of all keys."""
+
+OF_KEY: Final = f"{ALL_KEYS}, {{key}}"
+OF_TAGS: Final = f"SELECT {ALL_KEYS} UNION ALL SELECT value FROM json_each({{tags}})"
+MARKED_SINCE: Final = "EXISTS (SELECT 1 FROM marks WHERE name IN ({names}) AND until >= {since})"
+DROPPED_SINCE: Final = (
+    "EXISTS (SELECT 1 FROM json_each({tags}) AS tag JOIN drops ON drops.tag = tag.value WHERE drops.moment >= {since})"
+)
+
 FILL_FLOOR: Final = "SELECT fill_floor FROM state"
 LAST_WRITES: Final = (
     "SELECT coalesce((SELECT moment FROM entries WHERE key = ?1), 0), "
@@ -113,14 +124,12 @@ LAST_WRITES: Final = (
 WRITTEN_SINCE: Final = (
     "SELECT EXISTS (SELECT 1 FROM entries WHERE key = ?1 AND moment IS NOT ?3) "
     f"OR max(coalesce((SELECT moment FROM floors WHERE lane = ?2), 0), ({FILL_FLOOR})) >= ?4 "
-    "OR EXISTS (SELECT 1 FROM marks WHERE name IN (0, ?1) AND until >= ?4)"
+    f"OR {MARKED_SINCE.format(names=OF_KEY.format(key='?1'), since='?4')}"
 )
 DROPPED: Final = "SELECT moment FROM drops WHERE tag = ?"
 ANY_DROPPED: Final = (
-    "SELECT 1 FROM json_each(?1) AS tag JOIN drops ON drops.tag = tag.value WHERE drops.moment >= ?2 "
-    "UNION ALL SELECT 1 FROM marks "
-    "WHERE name IN (SELECT 0 UNION ALL SELECT value FROM json_each(?1)) AND until >= ?2 "
-    "UNION ALL SELECT 1 FROM state WHERE max(drop_floor, fill_floor) > ?2 LIMIT 1"
+    f"SELECT 1 FROM state WHERE max(drop_floor, fill_floor) > ?2 OR {DROPPED_SINCE.format(tags='?1', since='?2')} "
+    f"OR {MARKED_SINCE.format(names=OF_TAGS.format(tags='?1'), since='?2')}"
 )
 
 # Writing. ?1: the moment, ?2: the key, ?3: the value, ?4 to ?6: fresh, gone and due, ?7: the lane, ?8: the size,
@@ -147,16 +156,15 @@ PUT: Final = IN_PLACE.format(condition=UNMARKED), TO_END.format(condition=UNMARK
 PUT_TAGGED: Final = IN_PLACE.format(condition=UNMARKED_TAGS), TO_END.format(condition=UNMARKED_TAGS)
 ADD: Final = f"{TO_END.format(condition='1')} WHERE NOT (entries.fresh > ?10 AND {CURRENT})"
 UNDROPPED: Final = (
-    "NOT EXISTS (SELECT 1 FROM json_each(?9) AS tag JOIN drops ON drops.tag = tag.value WHERE drops.moment >= ?10) "
-    "AND NOT EXISTS (SELECT 1 FROM marks "
-    "WHERE name IN (SELECT 0 UNION ALL SELECT value FROM json_each(?9)) AND until >= ?10) "
+    f"NOT {DROPPED_SINCE.format(tags='?9', since='?10')} "
+    f"AND NOT {MARKED_SINCE.format(names=OF_TAGS.format(tags='?9'), since='?10')} "
     "AND (SELECT max(drop_floor, fill_floor) FROM state) <= ?10"
 )
 PUT_UNDROPPED: Final = TO_END.format(condition=f"{UNMARKED} AND {UNDROPPED}")
 ADD_UNDROPPED: Final = ADD.replace(" WHERE 1 ", f" WHERE {UNDROPPED.replace('?10', '?11')} ")
 UNWRITTEN: Final = (
     "(coalesce((SELECT moment FROM floors WHERE lane = ?7), 0) < ?10 OR EXISTS (SELECT 1 FROM entries WHERE key = ?2))"
-    f" AND ({FILL_FLOOR}) < ?10 AND NOT EXISTS (SELECT 1 FROM marks WHERE name IN (0, ?2) AND until >= ?10)"
+    f" AND ({FILL_FLOOR}) < ?10 AND NOT {MARKED_SINCE.format(names=OF_KEY.format(key='?2'), since='?10')}"
 )
 FILL: Final = f"{TO_END.format(condition=UNWRITTEN)} WHERE entries.moment = ?11"
 FILL_UNDROPPED: Final = f"{TO_END.format(condition=f'{UNWRITTEN} AND {UNDROPPED}')} WHERE entries.moment = ?11"
@@ -186,9 +194,6 @@ RAISE_FLOOR: Final = (
 RAISE_DROP: Final = (
     "INSERT INTO drops VALUES(?, ?) ON CONFLICT(tag) DO UPDATE SET moment = max(moment, excluded.moment)"
 )
-ALL_KEYS: Final = 0
-"""The name of a mark of all keys."""
-
 MARK: Final = "INSERT OR IGNORE INTO marks VALUES(?, ?)"
 UNMARK: Final = "DELETE FROM marks WHERE name = ? AND until = ?"
 MARKS: Final = "SELECT name, until FROM marks WHERE until > ?"
