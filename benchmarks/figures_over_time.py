@@ -19,14 +19,14 @@ from rich.progress import track
 from rich.table import Table
 
 from wheelcache import Cache, ManualClock
-from wheelcache.observability.dashboard.dashboard import Dashboard
-from wheelcache.observability.dashboard.one_cache import Wanted
-from wheelcache.observability.group_tables import add_groups, shorten_groups
-from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.site_file import SiteFile
-from wheelcache.observability.tables import DAY, HOUR, LONG_STEP, NUMBERS, STEP, add_rows, encoded, put
-from wheelcache.observability.tidying import shorten_steps
-from wheelcache.stats import COUNTS, Row, with_groups
+from wheelcache.engine.stats import COUNTS, Row, with_groups
+from wheelcache.watch.dashboard.dashboard import Dashboard
+from wheelcache.watch.dashboard.one_cache import Wanted
+from wheelcache.watch.group_tables import add_groups, shorten_groups
+from wheelcache.watch.publisher import INTERVAL
+from wheelcache.watch.site_file import SiteFile
+from wheelcache.watch.tables import DAY, HOUR, LONG_STEP, NUMBERS, STEP, add_rows, encoded, put
+from wheelcache.watch.tidying import shorten_steps
 
 GROUPS, CACHES = 64, 25
 SPANS = {"10 minutes": 600, "an hour": HOUR, "6 hours": 6 * HOUR, "24 hours": DAY}

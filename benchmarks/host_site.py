@@ -18,7 +18,7 @@ BY_HTTP = GIVEN["way"] == "http_cache"
 settings.configure(
     ALLOWED_HOSTS=["*"],
     CACHES={"default": GIVEN["alias"]},
-    MIDDLEWARE=["wheelcache.django_backend.pages.PageMiddleware"] if BY_HTTP else [],
+    MIDDLEWARE=["wheelcache.django_backend.PageMiddleware"] if BY_HTTP else [],
     ROOT_URLCONF=__name__,
     SECRET_KEY="benchmark",
     TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates"}],
@@ -31,7 +31,7 @@ from django.template import Context, Template  # noqa: E402
 from django.urls import path  # noqa: E402
 from django.views.decorators.cache import cache_page  # noqa: E402
 
-from wheelcache.django_backend.pages import page_cache  # noqa: E402
+from wheelcache.pages.django_pages import page_cache  # noqa: E402
 
 FRAGMENT = Template("{% load cache %}{% cache 600 page number %}{{ run }}{% endcache %}")
 

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.report import Row, bounded
 from benchmarks.timing import Step
 from wheelcache import ManualClock
-from wheelcache.http_cache import HTTPCache
+from wheelcache.pages import HTTPCache
 
 REQUESTS = 100
 SECONDS = 1.0

@@ -27,9 +27,9 @@ from benchmarks import page_herd
 from benchmarks.django_rows import configure_django
 from benchmarks.report import Row, Section, bounded, costlier, faster
 from benchmarks.timing import Contender, Step, Timing, awaiting, calling, interleaved
-from wheelcache.django_backend.csrf_tokens import CsrfTokens
-from wheelcache.http_cache import NOTES_KEY, HTTPCache
-from wheelcache.http_cache.blanks import Blanked, Blanks
+from wheelcache.pages import NOTES_KEY, HTTPCache
+from wheelcache.pages.blanks import Blanked, Blanks
+from wheelcache.pages.csrf_tokens import CsrfTokens
 
 CALLS = 200
 ROUNDS = 60

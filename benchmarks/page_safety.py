@@ -22,12 +22,12 @@ from rich.progress import Progress
 
 from benchmarks.report import Row, Section, bounded, print_sections
 from benchmarks.timing import Step
-from tests.http_cache import memory_attacks
+from tests.pages import memory_attacks
 from tests.servers.hostile import Client, Siege
 from tests.servers.process import Fleet
 from tests.servers.test_hostile import SERVERS
 from wheelcache import ManualClock
-from wheelcache.http_cache import HTTPCache
+from wheelcache.pages import HTTPCache
 
 REQUESTS = 100_000
 MAX_BYTES = 8 << 20

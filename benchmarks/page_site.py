@@ -15,8 +15,8 @@ from django.urls import path
 from django.views.decorators.cache import cache_control, cache_page
 
 from benchmarks import DEFAULT_MIDDLEWARE
-from wheelcache.http_cache import HTTPCache
-from wheelcache.http_cache.page import as_text
+from wheelcache.pages import HTTPCache
+from wheelcache.pages.page import as_text
 
 KIND = os.environ["PAGE_CACHE"]
 BODY = b"<p>A paragraph of the page.</p>\n" * 750

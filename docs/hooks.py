@@ -6,7 +6,7 @@ import subprocess
 
 from griffe import Extension
 
-from wheelcache import option_table
+from wheelcache.engine import option_table
 
 EXAMPLE = re.compile(r"^>>> .*\n(?:^.+\n?)*", re.MULTILINE)
 OPTION_S_DEFAULT = re.compile(r"ENGINE\['(\w+)'\]\.default")

@@ -7,10 +7,10 @@ import json
 import re
 from pathlib import Path
 
-from wheelcache import option_table
-from wheelcache.observability.metrics import METRICS, Kind
-from wheelcache.option_table import Options
-from wheelcache.stats import BYPASSING, REASONS
+from wheelcache.engine import option_table
+from wheelcache.engine.option_table import Options
+from wheelcache.engine.stats import BYPASSING, REASONS
+from wheelcache.watch.metrics import METRICS, Kind
 
 REFERENCE = Path(__file__).with_name("reference")
 RESULTS = REFERENCE / "figures.json"
@@ -35,7 +35,7 @@ def table(*rows):
 
 
 def options(name):
-    """Return the table of the options in ``wheelcache.option_table`` under ``name``, such as ``DJANGO``."""
+    """Return the table of the options in ``wheelcache.engine.option_table`` under ``name``, such as ``DJANGO``."""
     found: Options = getattr(option_table, name)
     rows = [
         (f"`{option_name}`", default(option), f"{option.meaning[:1].upper()}{option.meaning[1:]}.")

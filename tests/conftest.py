@@ -31,9 +31,9 @@ from wheelcache import ManualClock, caches
 from wheelcache.core import ASKED
 from wheelcache.core.contract import VIEW
 from wheelcache.django_backend import stores
+from wheelcache.engine.runtime.alarm import Alarm
 from wheelcache.host_cache import place
-from wheelcache.observability.stats_log import report_core
-from wheelcache.runtime.alarm import Alarm
+from wheelcache.watch.stats_log import report_core
 
 # Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides
 # that a script does not flush what it prints before it forks. pytest-xdist sets COLUMNS. pytest-django has added
@@ -365,7 +365,7 @@ def waiters(monkeypatch):
             begun.append(self)
             return await super().wait_async(seconds)
 
-    monkeypatch.setattr("wheelcache.turns.Alarm", WatchedAlarm)
+    monkeypatch.setattr("wheelcache.engine.turns.Alarm", WatchedAlarm)
 
     def wait_until(count):
         assert until(lambda: len(begun) == count)

@@ -21,7 +21,7 @@ FRAMEWORKS = [
     *("django.core.wsgi", "django.shortcuts", "django.views.decorators.cache", "flask.cli", "flask_caching"),
     "rich.table",
 ]
-PACKAGE = ["wheelcache.command_line", "wheelcache.django_backend.pages", "wheelcache.flask_backend"]
+PACKAGE = ["wheelcache.watch.command_line", "wheelcache.pages.django_pages", "wheelcache.flask_backend"]
 
 PATIENCE = 250
 """Seconds that a command may take."""

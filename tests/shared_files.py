@@ -1,7 +1,7 @@
 """Gives a test its own directory for the files that the processes of a machine share."""
 
-from wheelcache.http_cache import shared_purges
-from wheelcache.leases import locks
+from wheelcache.pages import shared_purges
+from wheelcache.timers import locks
 
 
 def keep_in(directory, set_attribute=setattr):

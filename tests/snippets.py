@@ -67,7 +67,7 @@ def make_project():
     import flask_caching
     from django.conf import settings
 
-    from wheelcache.http_cache import HTTPCache
+    from wheelcache.pages import HTTPCache
 
     caches = {
         "default": {
@@ -80,7 +80,7 @@ def make_project():
         ALLOWED_HOSTS=["*"],
         CACHES=caches,
         INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "wheelcache.django_backend"],
-        MIDDLEWARE=["wheelcache.django_backend.pages.PageMiddleware"],
+        MIDDLEWARE=["wheelcache.django_backend.PageMiddleware"],
         ROOT_URLCONF="shop",
         SECRET_KEY="not secret",
     )

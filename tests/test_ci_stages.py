@@ -38,10 +38,10 @@ def test_a_file_elsewhere_is_in_no_list_whatever_its_name(path):
     ("path", "needed"),
     [
         ("wheelcache/core/map.pxi", ["oldest", "sanitize", "wheel", "docs"]),
-        ("wheelcache/turns.py", ["oldest", "wheel", "docs"]),
+        ("wheelcache/engine/turns.py", ["oldest", "wheel", "docs"]),
         ("tests/core/test_steps.py", ["oldest", "sanitize"]),
         ("tests/waiting.py", ["oldest", "sanitize"]),
-        ("tests/http_cache/test_safety.py", ["oldest"]),
+        ("tests/pages/test_safety.py", ["oldest"]),
         ("example_project/manage.py", []),
         (".ci/landed", []),
         ("docs/how-to/pages.md", ["docs"]),

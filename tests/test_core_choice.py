@@ -119,9 +119,9 @@ for each in checks.run_checks():
     if not each.is_silenced():
         print("check:", each.id, each.level == checks.INFO, each.msg, each.hint)
 
-from wheelcache.observability.dashboard.dashboard import Dashboard
-from wheelcache.observability.dashboard.permissions import Permission
-from wheelcache.observability import metrics
+from wheelcache.watch.dashboard.dashboard import Dashboard
+from wheelcache.watch.dashboard.permissions import Permission
+from wheelcache.watch import metrics
 print("page:", Dashboard("a site", lambda: [], lambda name: []).page({Permission.VIEW_FIGURES}))
 print("metric:", metrics.INFO)
 """
@@ -226,8 +226,8 @@ def test_caches_that_ask_the_core_in_python_for_the_adaptive_policy_are_reported
 MISSES = """
 import sys, tempfile
 from wheelcache import Cache, ManualClock
-from wheelcache.observability import console, site_commands
-from wheelcache.observability.dashboard.dashboard import Dashboard
+from wheelcache.watch import console, site_commands
+from wheelcache.watch.dashboard.dashboard import Dashboard
 
 clock = ManualClock()
 cache = Cache("site", max_entries=10_000, clock=clock, jitter=0, log_interval=None, figures_dir=tempfile.mkdtemp())

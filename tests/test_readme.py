@@ -40,7 +40,7 @@ def test_the_snippets_of_a_page_run(page, tmp_path, python):
 
 NAMES_OF_CACHES = """
 from django.core.cache import caches
-from wheelcache.observability.observed import observed_caches
+from wheelcache.watch.observed import observed_caches
 caches["default"]
 try:
     import shop

@@ -9,7 +9,7 @@ from pkgutil import resolve_name
 import pytest
 import yaml
 
-from wheelcache.stats import MISSES
+from wheelcache.engine.stats import MISSES
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"

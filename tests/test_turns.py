@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from wheelcache import Cache
-from wheelcache.runtime.alarm import Alarm
-from wheelcache.turns import End, Is, Turn, Turns, led
+from wheelcache.engine.runtime.alarm import Alarm
+from wheelcache.engine.turns import End, Is, Turn, Turns, led
 
 TAG = "tag"
 
@@ -216,7 +216,7 @@ def test_a_caller_does_not_join_a_turn_whose_end_is_interrupted_at_that_moment(t
                 turn.end(End.VALUE, "that nobody waited for")
         return False
 
-    monkeypatch.setattr("wheelcache.turns._needs_this_thread", end_meanwhile)
+    monkeypatch.setattr("wheelcache.engine.turns._needs_this_thread", end_meanwhile)
     assert turns.begin(later) is Is.LEADS
     assert turn.alarm.is_set
 

@@ -8,14 +8,14 @@ from wheelcache.cache import Cache, caches
 from wheelcache.core.access import DEFAULT_TTL
 from wheelcache.core.contract import RemovalCause
 from wheelcache.core.timing_wheel import Timer, TimingWheel
+from wheelcache.engine.loading.adaptive import KEEP
+from wheelcache.engine.loading.background import loads_in_callers_thread
+from wheelcache.engine.loading.memoize import MemoStats
+from wheelcache.engine.runtime.clock import ManualClock
+from wheelcache.engine.stats import Stats
 from wheelcache.errors import CacheClosed, LoadDeadlock, LoadTimeout, MissingKey, WheelClosed
-from wheelcache.loading.adaptive import KEEP
-from wheelcache.loading.background import loads_in_callers_thread
-from wheelcache.loading.memoize import MemoStats
-from wheelcache.runtime.clock import ManualClock
-from wheelcache.stats import Stats
-from wheelcache.timer_wheel import STOP
-from wheelcache.timers import Timers
+from wheelcache.timers.timer_wheel import STOP
+from wheelcache.timers.timers import Timers
 
 __all__ = [
     "DEFAULT_TTL",

@@ -10,25 +10,25 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar, Unpack, cast, overload
 
-from wheelcache import options
-from wheelcache.cache_parts import CacheParts, core_in_memory, naming
 from wheelcache.core import CacheAccess
 from wheelcache.core.access import DEFAULT_TTL, TTL, Lifetime
 from wheelcache.core.contract import ABSENT, MISSING, STORED, Times
-from wheelcache.engine import Engine
+from wheelcache.engine import options
+from wheelcache.engine.cache_parts import CacheParts, core_in_memory, naming
+from wheelcache.engine.calls import Engine
+from wheelcache.engine.keys import unwrap
+from wheelcache.engine.loading.background import MakeContext
+from wheelcache.engine.loading.memoize import Memoizer, memoizer
+from wheelcache.engine.loading.policy import LoadOptions, LoadPolicy, load_policy
+from wheelcache.engine.loading.request import LoadRequest
+from wheelcache.engine.option_table import ENGINE
+from wheelcache.engine.runtime.clock import Clock
+from wheelcache.engine.stats import Stats
+from wheelcache.engine.writing.entry_writer import Weigher
+from wheelcache.engine.writing.removal_listener import Listener
 from wheelcache.errors import MissingKey
-from wheelcache.keys import unwrap
-from wheelcache.loading.background import MakeContext
-from wheelcache.loading.memoize import Memoizer, memoizer
-from wheelcache.loading.policy import LoadOptions, LoadPolicy, load_policy
-from wheelcache.loading.request import LoadRequest
-from wheelcache.observability.observed import observed_caches, registry
-from wheelcache.observability.observers import Observer
-from wheelcache.option_table import ENGINE
-from wheelcache.runtime.clock import Clock
-from wheelcache.stats import Stats
-from wheelcache.writing.entry_writer import Weigher
-from wheelcache.writing.removal_listener import Listener
+from wheelcache.watch.observed import observed_caches, registry
+from wheelcache.watch.observers import Observer
 
 R = TypeVar("R")
 
@@ -73,7 +73,7 @@ class Cache(CacheAccess):
         jitter: every TTL is shortened by a random fraction of at most ``jitter``, and by at most 60 seconds, so that
             entries that were set together do not expire together. ``add`` and ``touch`` keep their TTL exactly.
         interval: seconds per tick of the wheel: how soon an expired entry leaves memory. Reads are always exact.
-        log_interval: seconds between lines of the logger ``wheelcache.stats``; None for no lines.
+        log_interval: seconds between lines of the logger ``wheelcache.engine.stats``; None for no lines.
         sample_interval: seconds between estimates of the memory that the entries take, if nothing is published; None
             for no estimates, and no data points for charts.
         figures_dir: the directory in which the processes of a site publish their statistics; None not to publish.

@@ -31,7 +31,7 @@ elif os.environ["ATLAS_CACHED_BY"] == "cache_page":
     # The two middlewares that cache_page makes a decorator of, in its place: inside all others.
     MIDDLEWARE += [f"django.middleware.cache.{name}CacheMiddleware" for name in ("Update", "FetchFrom")]
 elif os.environ["ATLAS_CACHED_BY"] == "HTTPCache":
-    MIDDLEWARE.insert(0, "wheelcache.django_backend.pages.PageMiddleware")
+    MIDDLEWARE.insert(0, "wheelcache.django_backend.PageMiddleware")
 
 
 class NoCache(DummyCache):

@@ -7,5 +7,5 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("login/", LoginView.as_view(template_name="atlas/login.html"), name="login"),
     # For users with the permission wheelcache.view_figures or wheelcache.operate.
-    path("wheelcache/", include("wheelcache.django_backend.urls")),
+    path("wheelcache/", include("wheelcache.watch.urls")),
 ]

@@ -4,7 +4,7 @@ from django.conf import settings
 from django.contrib.staticfiles.handlers import StaticFilesHandler
 from django.core.wsgi import get_wsgi_application
 
-from wheelcache.django_backend.pages import COMPANION, page_cache
+from wheelcache.pages.django_pages import COMPANION, page_cache
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "atlas_site.settings")
 

@@ -23,7 +23,7 @@ from django.urls import include, path
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 import wheelcache
-from wheelcache.observability.prometheus import Collector
+from wheelcache.watch.prometheus import Collector
 
 TIERED = "wheelcache.django_backend.TieredCache"
 IN_MEMORY = "wheelcache.django_backend.WheelCache"
@@ -143,6 +143,6 @@ urlpatterns = [
     path("write", write),
     path("watch", watch),
     path("metrics", metrics),
-    path("wheelcache/", include("wheelcache.django_backend.urls")),
+    path("wheelcache/", include("wheelcache.watch.urls")),
 ]
 application = get_wsgi_application()

@@ -11,7 +11,7 @@ from flask import Flask, render_template, request
 from flask_atlas import served
 from flask_atlas.cities import NoCities
 from flask_atlas.pages import cache, pages
-from wheelcache.flask_backend.dashboard import dashboard
+from wheelcache.watch import flask_dashboard as dashboard
 
 EXAMPLE_PROJECT: Final = Path(__file__).resolve().parent.parent
 
@@ -60,7 +60,7 @@ def _empty(error: Exception) -> tuple[str, int]:
 
 
 def _log_the_figures() -> None:
-    """Show the log of wheelcache.stats: a line per minute for every cache that is in use."""
+    """Show the log of wheelcache.engine.stats: a line per minute for every cache that is in use."""
     logger = logging.getLogger("wheelcache")
     logger.setLevel(logging.INFO)
     if not logger.handlers:

@@ -5,12 +5,12 @@ from functools import partial
 from tests.backends.on_django import OnDjango, OnDjangoAsync, OnDjangoHost
 from tests.backends.on_flask import OnFlask, OnFlaskHost
 from wheelcache import Cache
-from wheelcache.django_backend import host as django_host
 from wheelcache.django_backend import stores
 from wheelcache.flask_backend import backend as flask_backend
-from wheelcache.flask_backend import host as flask_host
-from wheelcache.flask_backend import tiered as flask_tiered
+from wheelcache.host_cache import django_host as django_host
+from wheelcache.host_cache import flask_host as flask_host
 from wheelcache.host_cache.hosted_cache import HostedCache
+from wheelcache.near_cache import flask_tiered as flask_tiered
 
 IN_PROCESS = {"django": OnDjango, "flask": OnFlask}
 """The adapters of caches whose entries are those of one process."""

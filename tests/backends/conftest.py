@@ -11,7 +11,7 @@ from tests.backends.on_django import OnDjangoAsync
 from tests.backends.tiers import made_tiers
 from tests.flask_backend.conftest import BEFORE_2_5
 from wheelcache import ManualClock
-from wheelcache.runtime.request_scope import end_request
+from wheelcache.engine.runtime.request_scope import end_request
 
 # ``wheelcache.flask_backend.Cache``, which these tests import, needs Flask-Caching 2.5.
 collect_ignore = ["test_memoize.py"] if BEFORE_2_5 else []

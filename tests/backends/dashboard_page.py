@@ -3,8 +3,8 @@
 import json
 import re
 
-from wheelcache.observability.dashboard.dashboard import ASSETS
-from wheelcache.observability.dashboard.responses import HEADER, HEADERS
+from wheelcache.watch.dashboard.dashboard import ASSETS
+from wheelcache.watch.dashboard.responses import HEADER, HEADERS
 
 CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
 PAGE = "/wheelcache/"

@@ -11,9 +11,9 @@ from django.urls import include, path
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from tests.backends.dashboard_page import FIGURES, PAGE, SENT, config_in
-from wheelcache.flask_backend import dashboard as flask_dashboard
+from wheelcache.watch import flask_dashboard as flask_dashboard
 
-urlpatterns = [path("wheelcache/", include("wheelcache.django_backend.urls")), path("", lambda _: HttpResponse())]
+urlpatterns = [path("wheelcache/", include("wheelcache.watch.urls")), path("", lambda _: HttpResponse())]
 
 
 class LoggedIn:

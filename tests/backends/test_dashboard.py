@@ -21,12 +21,12 @@ from tests.backends.dashboard_page import (
     has_the_headers,
 )
 from tests.backends.dashboard_sites import GUARDED, FlaskSite, config_of, figures, press
-from tests.http_cache.site import WsgiSite
+from tests.pages.site import WsgiSite
 from wheelcache.errors import FileUnusable
-from wheelcache.flask_backend.pages import PAGES
-from wheelcache.observability.dashboard.dashboard import ASSETS
-from wheelcache.observability.dashboard.permissions import Permission
-from wheelcache.observability.site import Site
+from wheelcache.pages.flask_pages import PAGES
+from wheelcache.watch.dashboard.dashboard import ASSETS
+from wheelcache.watch.dashboard.permissions import Permission
+from wheelcache.watch.site import Site
 
 pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
 

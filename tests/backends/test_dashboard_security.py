@@ -21,9 +21,9 @@ from tests.backends.dashboard_page import (
     has_the_headers,
 )
 from tests.backends.dashboard_sites import config_of, figures, press
-from wheelcache.observability.dashboard.permissions import Permission
-from wheelcache.observability.dashboard.responses import FORGED, HEADERS
-from wheelcache.observability.publisher import INTERVAL
+from wheelcache.watch.dashboard.permissions import Permission
+from wheelcache.watch.dashboard.responses import FORGED, HEADERS
+from wheelcache.watch.publisher import INTERVAL
 
 ACTIONS = [CLEAR, PURGE, RESET, INSPECT, ANSWERS]
 DELETE = {"cache": "atlas", "action": "delete", "kind": "pattern", "text": "*"}

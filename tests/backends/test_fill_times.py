@@ -14,7 +14,7 @@ import pytest
 from tests.engines import engine
 from tests.memory import traced
 from tests.waiting import PATIENCE
-from wheelcache.loading import misses
+from wheelcache.engine.loading import misses
 
 
 def loads(cache):

@@ -1,6 +1,6 @@
 """Inspection on the dashboard in both frameworks: the option, the permission, and the audit.
 
-The answers are the engine's: see ``tests/observability/test_inspection.py``.
+The answers are the engine's: see ``tests/watch/test_inspection.py``.
 """
 
 import json
@@ -11,7 +11,7 @@ import pytest
 
 from tests.backends.dashboard_page import ANSWERS, INSPECT
 from tests.backends.dashboard_sites import SITES, figures, press
-from wheelcache.observability.publisher import INTERVAL
+from wheelcache.watch.publisher import INTERVAL
 
 pytestmark = pytest.mark.pairs(full="make_site", of="make_site")
 

@@ -1,5 +1,5 @@
 """``memoize`` of both frameworks, in the words of ``Site``, over each kind of cache. The engine's is tested in
-``tests/loading``."""
+``tests/engine/loading``."""
 
 import asyncio
 import math

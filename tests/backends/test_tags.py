@@ -7,8 +7,8 @@ import pytest
 from tests.backends.adapters import ADAPTERS
 from tests.backends.tiers import WITH_ASYNC as TIERS
 from tests.backends.tiers import made_tiers
+from tests.engine.loading.harness import Held
 from tests.engines import engine
-from tests.loading.harness import Held
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.pairs(full="make")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.backends.tiers import SERVERS, TIERS
 from tests.waiting import PATIENCE
-from wheelcache.loading.steps import then
+from wheelcache.engine.loading.steps import then
 
 pytestmark = [
     pytest.mark.pairs(full="name, kind"),

@@ -5,11 +5,11 @@ from copy import deepcopy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tests.waiting import start
-from wheelcache.observability.dashboard.dashboard import ASSETS, Dashboard, asset
-from wheelcache.observability.dashboard.permissions import Permission
-from wheelcache.observability.dashboard.responses import HEADERS
-from wheelcache.observability.documents import percentiles_ms
-from wheelcache.stats import LOAD_BOUNDS, MISSES
+from wheelcache.engine.stats import LOAD_BOUNDS, MISSES
+from wheelcache.watch.dashboard.dashboard import ASSETS, Dashboard, asset
+from wheelcache.watch.dashboard.permissions import Permission
+from wheelcache.watch.dashboard.responses import HEADERS
+from wheelcache.watch.documents import percentiles_ms
 
 AT = 1_700_000_000.0
 """The time of all figures: in UTC, 22:13:20."""

@@ -12,7 +12,7 @@ from django.conf import settings
 
 from tests.browser import traffic
 from tests.engines import engine
-from tests.observability.often import publish_often
+from tests.watch.often import publish_often
 
 DIRECTORY = Path(os.environ["BROWSER_TEST_DIRECTORY"])
 LOGIN = """
@@ -109,7 +109,7 @@ urlpatterns = [
     path("fail", fail),
     path("state", state),
     path("outage", outage),
-    path("wheelcache/", include("wheelcache.django_backend.urls")),
+    path("wheelcache/", include("wheelcache.watch.urls")),
 ]
 
 application = get_wsgi_application()

@@ -9,8 +9,8 @@ import flask_caching
 
 from tests.browser import traffic
 from tests.engines import engine, noted
-from tests.observability.often import publish_often
-from wheelcache.flask_backend.dashboard import dashboard
+from tests.watch.often import publish_often
+from wheelcache.watch import flask_dashboard as dashboard
 
 LOGIN = """<title>Log in</title><form method="post"><input name="username"><input name="password"><button>Go</button>"""
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tests.browser.traffic import LOOKUPS
 from wheelcache import Cache
-from wheelcache.observability.dashboard.dashboard import ASSETS, Dashboard, asset
-from wheelcache.observability.dashboard.permissions import Permission
-from wheelcache.observability.dashboard.responses import HEADERS
+from wheelcache.watch.dashboard.dashboard import ASSETS, Dashboard, asset
+from wheelcache.watch.dashboard.permissions import Permission
+from wheelcache.watch.dashboard.responses import HEADERS
 
 DIRECTORY = Path(os.environ["BROWSER_TEST_DIRECTORY"])
 cache = Cache("pages", figures_dir=DIRECTORY / "figures", log_interval=None)

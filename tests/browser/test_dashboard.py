@@ -17,7 +17,7 @@ from tests.browser.page import SOON, Page, resize, set_offline
 from tests.browser.traffic import HOSTILE, published
 from tests.servers.process import ROOT, Server, running
 from tests.waiting import join, start, until
-from wheelcache.observability.dashboard.responses import FORGED
+from wheelcache.watch.dashboard.responses import FORGED
 
 WORKERS = 2
 

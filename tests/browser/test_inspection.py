@@ -5,7 +5,7 @@ import pytest
 from tests.browser.axe import violations_in_both_themes
 from tests.browser.page import SOON
 from tests.waiting import until
-from wheelcache.observability.dashboard.permissions import Permission
+from wheelcache.watch.dashboard.permissions import Permission
 
 KEYS = ["<img src=x onerror=alert(1)>", "two\nlines", "ключ 💥 \u202eabc", "x" * 10_000]
 DELETED = "Deleted in the workers below"

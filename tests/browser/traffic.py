@@ -3,7 +3,7 @@
 import random
 import time
 
-from wheelcache.observability.site_file import SiteFile
+from wheelcache.watch.site_file import SiteFile
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 """The name of a cache."""

@@ -7,7 +7,7 @@ import asyncio
 import os
 from http.client import HTTPConnection, responses
 
-from wheelcache.http_cache import HTTPCache
+from wheelcache.pages import HTTPCache
 
 ORIGIN = os.environ["ORIGIN"]
 

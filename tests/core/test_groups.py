@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.core.implementations import CORES
 from wheelcache.core.contract import SAME, VIEW, GroupRule, MissCause
-from wheelcache.keys import NO_VIEW
+from wheelcache.engine.keys import NO_VIEW
 
 pytestmark = pytest.mark.compiled
 

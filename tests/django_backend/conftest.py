@@ -12,7 +12,7 @@ from django.utils import timezone, translation
 from tests.backends.tiers import TierOnDjango, made_tiers
 from wheelcache import Cache, ManualClock, caches
 from wheelcache.django_backend import WheelCache, stores
-from wheelcache.runtime.request_scope import end_request
+from wheelcache.engine.runtime.request_scope import end_request
 
 BACKEND = "wheelcache.django_backend.WheelCache"
 

@@ -24,7 +24,7 @@ from django.utils.safestring import mark_safe
 from django.views.decorators.cache import cache_control, cache_page
 from django.views.decorators.vary import vary_on_cookie
 
-from tests.http_cache.c_readers import shown
+from tests.pages.c_readers import shown
 
 numbers = count()
 for_a_minute = cache_control(max_age=60)

@@ -12,7 +12,7 @@ from tests.backends.tiers import LOCMEM as LOCMEM_BACKEND
 from tests.django_backend.conftest import BACKEND
 from tests.scripts import run_python
 from wheelcache.django_backend import WheelCache
-from wheelcache.option_table import DJANGO, DJANGO_HOST, DJANGO_TIERED
+from wheelcache.engine.option_table import DJANGO, DJANGO_HOST, DJANGO_TIERED
 
 LOCMEM = {"BACKEND": LOCMEM_BACKEND}
 REDIS = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"}
@@ -137,7 +137,7 @@ def test_a_tiered_cache_that_nothing_tells_of_writes_is_a_warning_that_says_how_
 
 def test_a_folder_that_others_can_access_is_a_warning_with_the_cause(monkeypatch, tmp_path):
     # Tests have other folders.
-    monkeypatch.setattr("wheelcache.django_backend.host.test_process", lambda **_: "")
+    monkeypatch.setattr("wheelcache.host_cache.django_host.test_process", lambda **_: "")
     folder = tmp_path / "cache"
     assert warnings_for(default=host(str(folder))) == []
     folder.mkdir(0o700)
@@ -254,7 +254,7 @@ def installed(tmp_path, monkeypatch):
 
 
 urlpatterns = [
-    path("wheelcache/", include("wheelcache.django_backend.urls")),
+    path("wheelcache/", include("wheelcache.watch.urls")),
     path("login/", lambda request: None, name="our-login"),
 ]
 

@@ -27,8 +27,8 @@ ACTIONS = [CLEAR, RESET]
 ALL = [*READS, *ACTIONS]
 
 urlpatterns = [
-    path("wheelcache/", include("wheelcache.django_backend.urls")),
-    path("without-slash", include(("wheelcache.django_backend.urls", "without"), namespace="without")),
+    path("wheelcache/", include("wheelcache.watch.urls")),
+    path("without-slash", include(("wheelcache.watch.urls", "without"), namespace="without")),
     path("page", lambda request: HttpResponse("a page of the site")),
 ]
 

@@ -1,4 +1,4 @@
-"""FILL_WAIT in Django: requests, pages, tasks. ``tests/backends`` tests waiting calls, ``tests/leases`` leases."""
+"""FILL_WAIT in Django: requests, pages, tasks. ``tests/backends`` tests waiting calls, ``tests/fill_waits`` leases."""
 
 import asyncio
 import threading

@@ -13,7 +13,7 @@ from django.utils.safestring import mark_safe
 
 from tests.engines import engine
 from wheelcache.django_backend import WheelCache
-from wheelcache.keys import NO_VIEW
+from wheelcache.engine.keys import NO_VIEW
 
 BAD_KEYS = ["with space", "tab\there", "line\nbreak", "nul\0", "del\x7f", "x" * 251, " "]
 UNWARNED_KEYS = ["é", "日本語", "\N{NO-BREAK SPACE}", "\N{ZERO WIDTH SPACE}", "\ud800", "🎈", "", "x" * 245]

@@ -19,11 +19,11 @@ from tests.backends.tiers import LOCMEM
 from tests.django_backend import serializers
 from tests.django_backend.conftest import BACKEND
 from tests.engines import engine
-from tests.observability.published import look
+from tests.watch.published import look
 from wheelcache.django_backend import WheelCache, site_settings, stores
+from wheelcache.engine.runtime import private_files
 from wheelcache.errors import FileUnusable
-from wheelcache.observability import figures_directory as figures_directory_module
-from wheelcache.runtime import private_files
+from wheelcache.watch import figures_directory as figures_directory_module
 
 COUNT_OR_NONE = "a whole number >= 1, or None"
 SERIALIZER = "'pickle', 'reference', or the dotted path"

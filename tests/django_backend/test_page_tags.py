@@ -28,7 +28,7 @@ CACHES = {
         "store": WHEEL | {"OPTIONS": {}},
     },
 }
-COMPANION = "wheelcache.django_backend.pages.PageMiddleware"
+COMPANION = "wheelcache.django_backend.PageMiddleware"
 PER_SITE = ["django.middleware.cache.UpdateCacheMiddleware", "django.middleware.cache.FetchFromCacheMiddleware"]
 
 numbers = count()

@@ -14,13 +14,13 @@ from django.urls import path
 from django.views.decorators.cache import cache_page, never_cache
 from django.views.decorators.vary import vary_on_headers
 
-from wheelcache.keys import NO_VIEW
+from wheelcache.engine.keys import NO_VIEW
 
 pytestmark = pytest.mark.compiled
 
 runs = Counter()
 FETCH = "django.middleware.cache.FetchFromCacheMiddleware"
-PAGE = "wheelcache.django_backend.pages.PageMiddleware"
+PAGE = "wheelcache.django_backend.PageMiddleware"
 UPDATE = "django.middleware.cache.UpdateCacheMiddleware"
 
 

@@ -19,7 +19,7 @@ from tests.backends.tiers import LOCMEM, TierOnDjango
 from tests.waiting import THREADS, until, until_waiting
 from wheelcache.django_backend import TieredCache
 from wheelcache.django_backend import cache as default_cache
-from wheelcache.django_backend.tiered import OPTIONS
+from wheelcache.near_cache.django_tiered import OPTIONS
 from wheelcache.near_cache.redis_tracking import client_of
 
 pytestmark = pytest.mark.servers

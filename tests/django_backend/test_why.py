@@ -9,11 +9,11 @@ from contextlib import suppress
 
 import pytest
 
-from tests.http_cache.why import line_of
-from tests.observability.published import look
+from tests.pages.why import line_of
 from tests.ports import free_ports
 from tests.waiting import until
-from wheelcache.stats import REASONS
+from tests.watch.published import look
+from wheelcache.engine.stats import REASONS
 
 pytestmark = pytest.mark.deep
 

@@ -9,7 +9,7 @@ CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"
 INSTALLED_APPS = ["wheelcache.django_backend", "django.contrib.sitemaps"]
 LOGGING_CONFIG = None
 MIDDLEWARE = [
-    "wheelcache.django_backend.pages.PageMiddleware",
+    "wheelcache.django_backend.PageMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "tests.django_backend.why_site.log_access",
 ]

@@ -12,7 +12,7 @@ from django.shortcuts import render
 from django.urls import path
 from django.views.decorators.cache import cache_control
 
-from wheelcache.django_backend.pages import page_cache
+from wheelcache.pages.django_pages import page_cache
 
 for_a_minute = cache_control(max_age=60)
 

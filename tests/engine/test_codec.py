@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from wheelcache.codec import Codec, Pickle, is_bare, is_immutable, size_of
 from wheelcache.core.access import Serialized
+from wheelcache.engine.codec import Codec, Pickle, is_bare, is_immutable, size_of
 
 
 class Zone(tzinfo):

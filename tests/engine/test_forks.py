@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tests.engine import invariants
-from tests.runtime.forks import SILENT, fork
+from tests.engine.runtime.forks import SILENT, fork
 from tests.waiting import PATIENCE, join, start, until
 from wheelcache import Cache, CacheClosed, Timers
 
@@ -141,7 +141,7 @@ def test_the_line_a_minute_goes_on_in_the_child_with_its_own_figures(make):
         cache.get("a")
 
     def child():
-        logger = logging.getLogger("wheelcache.stats")
+        logger = logging.getLogger("wheelcache.engine.stats")
         logger.addHandler(Lines())
         logger.setLevel(logging.INFO)
         cache.get("a")

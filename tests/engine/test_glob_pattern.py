@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.waiting import until
-from wheelcache.glob_pattern import escaped, matcher
-from wheelcache.keys import matching
+from wheelcache.engine.glob_pattern import escaped, matcher
+from wheelcache.engine.keys import matching
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from weakref import ref
 
 import pytest
 
+from tests.engine.runtime.interruptions import Worker
 from tests.memory import traced
-from tests.runtime.interruptions import Worker
 from wheelcache import Cache
 
 worker = Worker()
@@ -173,7 +173,7 @@ def test_keys_that_have_left_take_no_memory(clock, leave):
         }[leave]()
         clock.advance(6)
         gc.collect()
-        taken = traced(__file__, "*/uuid.py", "*/wheelcache/keys.py", "*/wheelcache/core/*")
+        taken = traced(__file__, "*/uuid.py", "*/wheelcache/engine/keys.py", "*/wheelcache/core/*")
     finally:
         tracemalloc.stop()
     assert gone() is None

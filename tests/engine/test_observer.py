@@ -3,9 +3,9 @@
 import pytest
 
 from wheelcache import Cache, ManualClock
-from wheelcache.cache_parts import CacheParts, core_in_memory
-from wheelcache.engine import Engine
-from wheelcache.runtime.periodic_jobs import PeriodicJob
+from wheelcache.engine.cache_parts import CacheParts, core_in_memory
+from wheelcache.engine.calls import Engine
+from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
 
 
 class Job(PeriodicJob):

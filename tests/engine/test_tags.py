@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.caches import QUIET
-from tests.loading.harness import Held
-from tests.runtime import forking
+from tests.engine.loading.harness import Held
+from tests.engine.runtime import forking
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, RemovalCause
-from wheelcache.machine_clock import moment
+from wheelcache.engine.machine_clock import moment
 
 
 class Dropped(NamedTuple):

@@ -11,8 +11,9 @@ from cachelib.serializers import BaseSerializer
 from tests.django_backend.serializers import Json
 from tests.engines import noted
 from wheelcache import Cache, ManualClock, flask_backend
-from wheelcache.flask_backend import WheelCache, backend, tiered
-from wheelcache.runtime.request_scope import end_request
+from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.flask_backend import WheelCache, backend
+from wheelcache.near_cache import flask_tiered as tiered
 
 BACKEND = "wheelcache.flask_backend.WheelCache"
 

@@ -4,8 +4,8 @@ import flask
 import pytest
 from asgiref.wsgi import WsgiToAsgi
 
-from tests.http_cache.c_readers import READERS, assert_that_each_visitor_gets_the_own_theme, shown
-from tests.http_cache.site import EPOCH, AsgiSite, WsgiSite, answer_of
+from tests.pages.c_readers import READERS, assert_that_each_visitor_gets_the_own_theme, shown
+from tests.pages.site import EPOCH, AsgiSite, WsgiSite, answer_of
 from wheelcache.flask_backend import HTTPCache
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from tests.engines import engine, noted
 from tests.flask_backend.conftest import BACKEND, OF_FLASK_CACHING_2_5, JSONSerializer
-from tests.observability.published import look
+from tests.watch.published import look
+from wheelcache.engine.runtime import private_files
 from wheelcache.flask_backend import WheelCache
 from wheelcache.flask_backend.app_contexts import figures_directory
-from wheelcache.observability import figures_directory as figures_directory_module
-from wheelcache.runtime import private_files
+from wheelcache.watch import figures_directory as figures_directory_module
 
 NAN, INF = float("nan"), float("inf")
 

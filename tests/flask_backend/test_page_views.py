@@ -8,7 +8,7 @@ import pytest
 from werkzeug.exceptions import NotFound
 
 from wheelcache import flask_backend
-from wheelcache.keys import NO_VIEW
+from wheelcache.engine.keys import NO_VIEW
 
 pytestmark = pytest.mark.compiled
 

@@ -15,18 +15,18 @@ from werkzeug.exceptions import NotFound
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.test import run_wsgi_app
 
-from tests.http_cache import odd_responses
-from tests.http_cache.middleware import SHOWN, VISITORS, ByCookie, assert_that_each_visitor_gets_their_page, target_of
-from tests.http_cache.page_tags import PageTags
-from tests.http_cache.site import EPOCH, Response, WsgiSite, answer_of, hits, is_stored
-from tests.http_cache.why import traced
+from tests.pages import odd_responses
+from tests.pages.middleware import SHOWN, VISITORS, ByCookie, assert_that_each_visitor_gets_their_page, target_of
+from tests.pages.page_tags import PageTags
+from tests.pages.site import EPOCH, Response, WsgiSite, answer_of, hits, is_stored
+from tests.pages.why import traced
 from tests.waiting import until
+from wheelcache.engine.keys import NO_VIEW
 from wheelcache.flask_backend import HTTPCache
 from wheelcache.flask_backend.app_contexts import figures_directory
-from wheelcache.flask_backend.commands import wheelcache
-from wheelcache.flask_backend.dashboard import dashboard
-from wheelcache.http_cache import ttl, without_cookies
-from wheelcache.keys import NO_VIEW
+from wheelcache.pages import ttl, without_cookies
+from wheelcache.watch import flask_dashboard as dashboard
+from wheelcache.watch.flask_commands import wheelcache
 
 numbers = count()
 

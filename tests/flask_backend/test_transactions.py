@@ -8,10 +8,10 @@ from flask import Flask
 from sqlalchemy import event, text
 
 from tests.snippets import ROOT, snippets
+from wheelcache.engine.in_memory import InMemory
+from wheelcache.engine.loading.steps import drive
 from wheelcache.flask_backend import Cache, TieredCache
-from wheelcache.layers.in_memory import InMemory
-from wheelcache.layers.near_copies import NearCopies
-from wheelcache.loading.steps import drive
+from wheelcache.near_cache.near_copies import NearCopies
 
 pytestmark = pytest.mark.pairs(full="site", of="site")
 

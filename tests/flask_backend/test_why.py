@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from tests.http_cache.why import line_of
-from tests.observability.published import look
+from tests.pages.why import line_of
+from tests.watch.published import look
 
 APP = "tests/flask_backend/why_app.py"
 

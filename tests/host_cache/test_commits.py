@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.leases.callers import MISS, ThreadCaller
+from tests.fill_waits.callers import MISS, ThreadCaller
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache import RemovalCause
 from wheelcache.host_cache import write_moments

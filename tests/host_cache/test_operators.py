@@ -10,10 +10,10 @@ from tests.waiting import until
 from wheelcache.errors import CacheClosed
 from wheelcache.host_cache.hosted_cache import HostedCache
 from wheelcache.host_cache.place import Place
-from wheelcache.observability import entry_commands, site_commands
-from wheelcache.observability.dashboard.dashboard import Dashboard
-from wheelcache.observability.dashboard.inspection import Target
-from wheelcache.observability.site import Own, Site
+from wheelcache.watch import entry_commands, site_commands
+from wheelcache.watch.dashboard.dashboard import Dashboard
+from wheelcache.watch.dashboard.inspection import Target
+from wheelcache.watch.site import Own, Site
 
 WORKER = """
 import sys

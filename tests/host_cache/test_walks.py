@@ -3,7 +3,8 @@
 import pytest
 
 from tests.host_cache.test_operators import make
-from wheelcache import ManualClock, cache_parts
+from wheelcache import ManualClock
+from wheelcache.engine import cache_parts
 
 
 @pytest.fixture

@@ -32,10 +32,10 @@ from django.http import HttpResponse
 from django.test import RequestFactory
 from django.views.decorators.cache import cache_page
 
-from tests.leases.callers import get_or_lease
+from tests.fill_waits.callers import get_or_lease
 from wheelcache import Cache
-from wheelcache.django_backend.pages import PageMiddleware
-from wheelcache.runtime.request_scope import end_request
+from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.pages.django_pages import PageMiddleware
 
 KEYS = [f"key-{number}" for number in range(3)]
 THREADS = 4

@@ -6,9 +6,9 @@ from functools import partial
 
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache
-from wheelcache.codec import Codec, Pickle
 from wheelcache.core.contract import MISSING
-from wheelcache.loading.steps import drive, drive_async, result
+from wheelcache.engine.codec import Codec, Pickle
+from wheelcache.engine.loading.steps import drive, drive_async, result
 from wheelcache.near_cache.near_cache import GetOrAdd, NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch

@@ -70,7 +70,7 @@ cache = Cache()
 
 FLASK = """
 import flask, flask_caching
-from wheelcache.flask_backend.tiered import TieredCache
+from wheelcache.near_cache.flask_tiered import TieredCache
 import flask_caching.backends.rediscache
 
 app = flask.Flask("first use")

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from tests.loading.harness import Moments, unreached
+from tests.engine.loading.harness import Moments, unreached
+from tests.engine.runtime.forks import fork
 from tests.near_cache.stores import CALLS, FAIL_SAFE, Calls, Down, Store, near_cache
-from tests.runtime.forks import fork
 from tests.waiting import THREADS
-from wheelcache.loading.steps import drive, drive_async
+from wheelcache.engine.loading.steps import drive, drive_async
+from wheelcache.engine.stats import LOAD_BOUNDS
 from wheelcache.near_cache.guarded_store import FAILURES
-from wheelcache.stats import LOAD_BOUNDS
 
 
 class Slow(Store):

@@ -45,13 +45,13 @@ def page(request):
     rendered.append(request)
     return HttpResponse("a page")
 
-urlpatterns = [path("wheelcache/", include("wheelcache.django_backend.urls"))]
+urlpatterns = [path("wheelcache/", include("wheelcache.watch.urls"))]
 """
 
 FLASK = """
 from flask import Flask
 from flask_caching import Cache
-from wheelcache.flask_backend.dashboard import dashboard
+from wheelcache.watch import flask_dashboard as dashboard
 
 def app(**options):
     app = Flask("shop")

@@ -19,7 +19,7 @@ GIVEN = json.loads(os.environ.get("SITE_OPTIONS", "{}"))
 PAGES = "views.decorators.cache."
 WHOLE_SITE = ["django.middleware.cache.UpdateCacheMiddleware", "django.middleware.cache.FetchFromCacheMiddleware"]
 
-MIDDLEWARE = {"SITE_PAGES": ["wheelcache.django_backend.pages.PageMiddleware"], "SITE_WIDE": WHOLE_SITE}
+MIDDLEWARE = {"SITE_PAGES": ["wheelcache.django_backend.PageMiddleware"], "SITE_WIDE": WHOLE_SITE}
 
 settings.configure(
     ALLOWED_HOSTS=["*"],
@@ -49,10 +49,10 @@ from django.urls import path  # noqa: E402
 from django.views.decorators.cache import cache_control, cache_page  # noqa: E402
 
 from tests.backends.on_django import OnDjango  # noqa: E402
-from tests.observability.often import publish_often  # noqa: E402
 from tests.servers.views import SLOW, Boom, Views  # noqa: E402
 from tests.waiting import PATIENCE  # noqa: E402
-from wheelcache.django_backend.pages import page_cache  # noqa: E402
+from tests.watch.often import publish_often  # noqa: E402
+from wheelcache.pages.django_pages import page_cache  # noqa: E402
 
 publish_often()
 if GIVEN.get("fill_wait"):

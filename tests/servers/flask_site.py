@@ -12,8 +12,8 @@ import flask_caching
 
 from tests.backends.on_flask import OnFlask
 from tests.engines import noted
-from tests.observability.often import publish_often
 from tests.servers.views import Views
+from tests.watch.often import publish_often
 from wheelcache.flask_backend import HTTPCache
 
 GIVEN = json.loads(os.environ.get("SITE_OPTIONS", "{}"))

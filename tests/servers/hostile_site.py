@@ -20,8 +20,8 @@ from flask import request as flask_request
 
 from tests.servers import visited_site
 from tests.servers.visited_site import MIDDLEWARE, behind, page
-from wheelcache.django_backend.pages import COMPANION, page_cache
-from wheelcache.flask_backend.pages import HTTPCache
+from wheelcache.pages.django_pages import COMPANION, page_cache
+from wheelcache.pages.flask_pages import HTTPCache
 
 LIFETIMES = {"long": "max-age=60", "short": "max-age=1", "renewed": "max-age=0, stale-while-revalidate=600"}
 PROXY = {

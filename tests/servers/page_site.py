@@ -5,8 +5,8 @@ import json
 import os
 import time
 
-from tests.http_cache.users import respond
-from wheelcache.http_cache import NOTES_KEY, HTTPCache
+from tests.pages.users import respond
+from wheelcache.pages import NOTES_KEY, HTTPCache
 
 SECONDS = float(os.environ["SLOW_SECONDS"])
 """That a slow page takes."""

@@ -12,14 +12,14 @@ import time
 
 import pytest
 
-from tests.observability.published import look
 from tests.scripts import run
 from tests.servers.process import ROOT
 from tests.servers.sites import MANAGE, environment
 from tests.waiting import PATIENCE, until
+from tests.watch.published import look
 from wheelcache import Cache
-from wheelcache.observability.console import user_name
-from wheelcache.observability.site_commands import figures
+from wheelcache.watch.console import user_name
+from wheelcache.watch.site_commands import figures
 
 WORKERS = 2
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from tests.http_cache.users import requests
+from tests.pages.users import requests
 from tests.servers.process import Fleet
 from tests.waiting import PATIENCE, until
 

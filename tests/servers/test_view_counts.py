@@ -10,10 +10,10 @@ from http.client import HTTPException
 import pytest
 
 from tests.browser.traffic import published
-from tests.observability.published import look
 from tests.servers.process import running
 from tests.waiting import PATIENCE, until
-from wheelcache.observability.key_groups import group_stats
+from tests.watch.published import look
+from wheelcache.watch.key_groups import group_stats
 
 pytestmark = [pytest.mark.servers, pytest.mark.alone, pytest.mark.compiled, pytest.mark.timeout(300)]
 

@@ -12,7 +12,7 @@ import django
 from django.conf import settings
 
 from wheelcache.django_backend import WheelCache
-from wheelcache.keys import NO_VIEW
+from wheelcache.engine.keys import NO_VIEW
 
 DIRECTORY = Path(os.environ["VIEW_SITE_DIRECTORY"])
 VIEWS = {"product": "shop:product", "about": "about", "basket": "shop:basket", "fails": "fails"}

@@ -11,8 +11,8 @@ from pathlib import Path
 import django
 from django.conf import settings
 
-from wheelcache.django_backend.pages import COMPANION, page_cache
-from wheelcache.http_cache import HTTPCache
+from wheelcache.pages import HTTPCache
+from wheelcache.pages.django_pages import COMPANION, page_cache
 
 MIDDLEWARE = [
     "django.middleware.gzip.GZipMiddleware",

@@ -15,10 +15,10 @@ from tests.scripts import run
 from tests.transactions.conftest import FOLLOWS, SETTINGS, TIERED, WHEEL
 from tests.waiting import PATIENCE, join, start
 from wheelcache.django_backend import TieredCache, WheelCache, memoize
+from wheelcache.engine.in_memory import InMemory
+from wheelcache.engine.loading.steps import drive
 from wheelcache.host_cache.host_core import lane_of
-from wheelcache.layers.in_memory import InMemory
-from wheelcache.layers.near_copies import NearCopies
-from wheelcache.loading.steps import drive
+from wheelcache.near_cache.near_copies import NearCopies
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -12,7 +12,7 @@ from wheelcache.django_backend import cache as django_cache
 from wheelcache.django_backend import memoize
 from wheelcache.flask_backend import Cache as FlaskCache
 from wheelcache.flask_backend import WheelCache as FlaskWheelCache
-from wheelcache.http_cache import HTTPCache
+from wheelcache.pages import HTTPCache
 
 cache = Cache("users", max_entries=1000, ttl=300, jitter=0.1, clock=ManualClock())
 

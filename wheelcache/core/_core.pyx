@@ -19,11 +19,12 @@ import sys
 import threading
 from collections import deque
 
-from wheelcache import machine_clock, options
+from wheelcache.engine import machine_clock
+from wheelcache.engine import options
 from wheelcache.core import contract
 from wheelcache.core.contract import Counts, GroupCounts, Record, RemovalCause, Times
 from wheelcache.core.gil import has_gil
-from wheelcache.keys import NO_VIEW, is_plain
+from wheelcache.engine.keys import NO_VIEW, is_plain
 
 if not has_gil():
     # freethreading_compatible is set all the same: otherwise the import would enable the lock for the whole process.

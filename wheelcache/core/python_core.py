@@ -22,7 +22,6 @@ from random import Random
 from sys import getsizeof, maxsize
 from typing import Any, Final
 
-from wheelcache import machine_clock, options
 from wheelcache.core.contract import (
     ALL,
     ANY,
@@ -65,6 +64,7 @@ from wheelcache.core.gil import has_gil
 from wheelcache.core.tags import are_dropped
 from wheelcache.core.tally import Tally
 from wheelcache.core.watches import Watch, Watches
+from wheelcache.engine import machine_clock, options
 
 DROPPED_PER_SET: Final = 4
 """The number of detached entries that a ``set`` drops: more than the one entry that it may add."""

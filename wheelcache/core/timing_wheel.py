@@ -36,7 +36,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any, Final
 
-from wheelcache import options
+from wheelcache.engine import options
 
 COARSE_SLOTS: Final = 64
 COARSE_LEVELS: Final = 3

@@ -9,8 +9,8 @@ from django.core.cache import caches
 
 from wheelcache.cache import Cache
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.observability.observed import ObservedCache, page_caches
-from wheelcache.option_table import Setting, is_inspectable
+from wheelcache.engine.option_table import Setting, is_inspectable
+from wheelcache.watch.observed import ObservedCache, page_caches
 
 
 def wheel_caches() -> Iterator[tuple[str, WheelCache]]:

@@ -16,10 +16,7 @@ from django.core.cache.backends.base import (
 )
 from django.db import close_old_connections
 
-from wheelcache import options
-from wheelcache.backend_access import NOTHING, BackendAccess, checked_tags
 from wheelcache.cache import Cache
-from wheelcache.codec import NOT_DECODED
 from wheelcache.core.access import NO_TAGS, Serialized, is_printable
 from wheelcache.core.contract import HIDDEN, MISSING
 from wheelcache.django_backend.direct_access import follow_setting
@@ -35,12 +32,15 @@ from wheelcache.django_backend.request_context import (
     shares_its_thread,
 )
 from wheelcache.django_backend.stores import Store, check_timeout, store_for
-from wheelcache.layers.in_memory import InMemory
-from wheelcache.loading.policy import LoadOptions, load_policy
-from wheelcache.loading.request import LoadRequest
-from wheelcache.loading.steps import Steps, StepsTo, after, drive, drive_async, in_steps, run, run_async
-from wheelcache.runtime.request_scope import end_request, forget_misses
-from wheelcache.runtime.worker_pool import cleanups
+from wheelcache.engine import options
+from wheelcache.engine.backend_access import NOTHING, BackendAccess, checked_tags
+from wheelcache.engine.codec import NOT_DECODED
+from wheelcache.engine.in_memory import InMemory
+from wheelcache.engine.loading.policy import LoadOptions, load_policy
+from wheelcache.engine.loading.request import LoadRequest
+from wheelcache.engine.loading.steps import Steps, StepsTo, after, drive, drive_async, in_steps, run, run_async
+from wheelcache.engine.runtime.request_scope import end_request, forget_misses
+from wheelcache.engine.runtime.worker_pool import cleanups
 
 R = TypeVar("R")
 

@@ -14,17 +14,17 @@ from django.shortcuts import resolve_url
 from django.urls import NoReverseMatch, is_valid_path, reverse
 
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, REPORT
-from wheelcache.django_backend import shared_state
 from wheelcache.django_backend.aliases import wheel_caches
-from wheelcache.django_backend.csrf_tokens import record_tokens
-from wheelcache.django_backend.host import HostCache
-from wheelcache.django_backend.pages import COMPANION
 from wheelcache.django_backend.site_settings import GUARD, dashboard_guard
-from wheelcache.django_backend.tiered import TieredCache
+from wheelcache.engine.option_table import DJANGO_TIERED
+from wheelcache.engine.runtime.private_files import check_private_directory
 from wheelcache.errors import FileUnusable
-from wheelcache.observability.stats_log import report_core
-from wheelcache.option_table import DJANGO_TIERED
-from wheelcache.runtime.private_files import check_private_directory
+from wheelcache.host_cache.django_host import HostCache
+from wheelcache.near_cache.django_tiered import TieredCache
+from wheelcache.pages.csrf_tokens import record_tokens
+from wheelcache.pages.django_pages import COMPANION
+from wheelcache.watch import shared_state
+from wheelcache.watch.stats_log import report_core
 
 READS_EVERY_SESSION: Final = "django.contrib.auth.middleware.LoginRequiredMiddleware"
 L1_TIMEOUT: Final = DJANGO_TIERED["L1_TIMEOUT"].default

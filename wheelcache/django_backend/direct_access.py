@@ -26,10 +26,10 @@ from django.core.cache.backends.base import BaseCache
 from django.core.signals import setting_changed
 from django.utils.connection import ConnectionProxy
 
-from wheelcache.backend_access import BackendAccess
 from wheelcache.core import ContextMemo, KeptAttribute
 from wheelcache.django_backend.redis_calls import RedisCalls
 from wheelcache.django_backend.site_settings import DIRECT_ACCESS, direct_access
+from wheelcache.engine.backend_access import BackendAccess
 
 backends: Final = ContextMemo()
 """The backend objects of this package that Django found, by alias."""

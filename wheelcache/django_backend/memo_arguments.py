@@ -20,8 +20,8 @@ from django.http import HttpRequest
 from django.utils.functional import Promise
 from django.utils.safestring import SafeString
 
-from wheelcache.codec import ATOMS
-from wheelcache.options import shown
+from wheelcache.engine.codec import ATOMS
+from wheelcache.engine.options import shown
 
 USE: Final = "memoize a function of the values that it uses, or give memoize a key="
 

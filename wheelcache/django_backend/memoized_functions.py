@@ -23,16 +23,15 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils import translation
 
-from wheelcache import options
-from wheelcache.codec import NOT_DECODED, UndecodedLog
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.memo_arguments import check_parameters, key_part, text_of
 from wheelcache.django_backend.redis_calls import Awaited
-from wheelcache.keys import group_of
-from wheelcache.layers.in_transaction import InTransaction
-from wheelcache.loading.adaptive import seconds_for
-from wheelcache.loading.memoize import (
+from wheelcache.engine import options
+from wheelcache.engine.codec import NOT_DECODED, UndecodedLog
+from wheelcache.engine.keys import group_of
+from wheelcache.engine.loading.adaptive import seconds_for
+from wheelcache.engine.loading.memoize import (
     Arguments,
     Group,
     Groups,
@@ -47,11 +46,12 @@ from wheelcache.loading.memoize import (
     name_of,
     receives_previous,
 )
-from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
-from wheelcache.loading.request import LoadRequest
-from wheelcache.loading.steps import Call, Outcome, PerDriver, Steps, StepsTo, drive, result
-from wheelcache.loading.undecoded_values import read_or_delete
-from wheelcache.runtime.clock import SystemClock
+from wheelcache.engine.loading.policy import PLAIN, LoadPolicy, load_policy
+from wheelcache.engine.loading.request import LoadRequest
+from wheelcache.engine.loading.steps import Call, Outcome, PerDriver, Steps, StepsTo, drive, result
+from wheelcache.engine.loading.undecoded_values import read_or_delete
+from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.transactions.in_transaction import InTransaction
 
 
 def memoize(

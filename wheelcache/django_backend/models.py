@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import models
 
-from wheelcache.observability.dashboard.permissions import Permission
+from wheelcache.watch.dashboard.permissions import Permission
 
 
 class NoRows(models.Manager[Any]):

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from asgiref.sync import sync_to_async
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
-from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.core.access import NO_TAGS
-from wheelcache.glob_pattern import escaped, matcher
-from wheelcache.keys import matching, text_of
-from wheelcache.leases.locks import Lock
-from wheelcache.loading.steps import Call, Outcome, PerDriver, Steps, after, drive, drive_async, result, twins
+from wheelcache.engine import options
+from wheelcache.engine.glob_pattern import escaped, matcher
+from wheelcache.engine.keys import matching, text_of
+from wheelcache.engine.loading.steps import Call, Outcome, PerDriver, Steps, after, drive, drive_async, result, twins
+from wheelcache.timers.locks import Lock
 
 if TYPE_CHECKING:
     from wheelcache.django_backend.stores import Store

@@ -40,12 +40,12 @@ from django.urls import base, set_script_prefix, set_urlconf
 from django.utils import timezone, translation
 from django.utils.translation import trans_real
 
-from wheelcache import options
 from wheelcache.cache import Cache
-from wheelcache.loading.background import surroundings
-from wheelcache.loading.steps import drive
-from wheelcache.machine_clock import moment
-from wheelcache.runtime.request_scope import RequestScope, current_scope, end_request, on_its_own
+from wheelcache.engine import options
+from wheelcache.engine.loading.background import surroundings
+from wheelcache.engine.loading.steps import drive
+from wheelcache.engine.machine_clock import moment
+from wheelcache.engine.runtime.request_scope import RequestScope, current_scope, end_request, on_its_own
 
 PREFIX: Final = "views.decorators.cache."
 HEADERS: Final = f"{PREFIX}cache_header."

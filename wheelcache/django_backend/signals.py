@@ -13,7 +13,7 @@ from wheelcache.core.contract import RemovalCause
 from wheelcache.django_backend import stores
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.stores import Store
-from wheelcache.django_backend.tiered import TieredCache, TieredStore
+from wheelcache.near_cache.django_tiered import TieredCache, TieredStore
 
 OnRemoval = Callable[[Any, Any, RemovalCause], object]
 

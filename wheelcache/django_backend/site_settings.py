@@ -13,9 +13,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import salted_hmac
 from django.utils.module_loading import import_string
 
-from wheelcache.observability.figures_directory import directory_of
-from wheelcache.observability.releases import MOST_CHARACTERS, name_release
-from wheelcache.options import shown
+from wheelcache.engine.options import shown
+from wheelcache.watch.figures_directory import directory_of
+from wheelcache.watch.releases import MOST_CHARACTERS, name_release
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

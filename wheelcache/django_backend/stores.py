@@ -16,19 +16,19 @@ from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from wheelcache import options
-from wheelcache.backend_access import ByPrefix
 from wheelcache.cache import Cache
-from wheelcache.codec import Codec, Pickle, is_bare, is_immutable
 from wheelcache.core.contract import GroupRule
-from wheelcache.django_backend.connections import follow, open_transactions
 from wheelcache.django_backend.site_settings import cache_in_words, figures_directory, use_release
+from wheelcache.engine import options
+from wheelcache.engine.backend_access import ByPrefix
+from wheelcache.engine.codec import Codec, Pickle, is_bare, is_immutable
+from wheelcache.engine.option_table import DJANGO as OPTIONS
+from wheelcache.engine.option_table import OF_THE_SITE, Options
+from wheelcache.engine.options import SERIALIZER_TAKES
 from wheelcache.errors import FileUnusable
-from wheelcache.layers.followed_cache import FollowedCache
-from wheelcache.leases.locks import MachineLocks, ProcessLocks
-from wheelcache.option_table import DJANGO as OPTIONS
-from wheelcache.option_table import OF_THE_SITE, Options
-from wheelcache.options import SERIALIZER_TAKES
+from wheelcache.timers.locks import MachineLocks, ProcessLocks
+from wheelcache.transactions.django_connections import follow, open_transactions
+from wheelcache.transactions.followed_cache import FollowedCache
 
 GROUPS: Final = (
     GroupRule("views.decorators.cache.cache_", "", ""),

@@ -7,14 +7,14 @@ even if Flask-Caching is not installed.
 
 from typing import TYPE_CHECKING
 
-from wheelcache.lazy_names import lazy_names
+from wheelcache.engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from wheelcache.flask_backend.backend import WheelCache
     from wheelcache.flask_backend.caching import Cache
-    from wheelcache.flask_backend.host import HostCache
-    from wheelcache.flask_backend.pages import HTTPCache
-    from wheelcache.flask_backend.tiered import TieredCache
+    from wheelcache.host_cache.flask_host import HostCache
+    from wheelcache.near_cache.flask_tiered import TieredCache
+    from wheelcache.pages.flask_pages import HTTPCache
     from wheelcache.transactions.announced import transaction_scope
 
 __all__ = ["Cache", "HTTPCache", "HostCache", "TieredCache", "WheelCache", "transaction_scope"]
@@ -23,9 +23,9 @@ __getattr__ = lazy_names(
     __name__,
     {
         "Cache": "wheelcache.flask_backend.caching",
-        "HostCache": "wheelcache.flask_backend.host",
-        "HTTPCache": "wheelcache.flask_backend.pages",
-        "TieredCache": "wheelcache.flask_backend.tiered",
+        "HostCache": "wheelcache.host_cache.flask_host",
+        "HTTPCache": "wheelcache.pages.flask_pages",
+        "TieredCache": "wheelcache.near_cache.flask_tiered",
         "WheelCache": "wheelcache.flask_backend.backend",
         "transaction_scope": "wheelcache.transactions.announced",
     },

@@ -13,10 +13,10 @@ from typing import Final
 from flask import Flask, ctx, current_app, g, has_app_context, request
 
 from wheelcache.core.contract import VIEW
-from wheelcache.loading.background import surroundings
-from wheelcache.observability.figures_directory import directory_of
-from wheelcache.runtime import threads
-from wheelcache.runtime.request_scope import Lease, current_scope
+from wheelcache.engine.loading.background import surroundings
+from wheelcache.engine.runtime import threads
+from wheelcache.engine.runtime.request_scope import Lease, current_scope
+from wheelcache.watch.figures_directory import directory_of
 
 HELD_BEFORE: Final = "_wheelcache_held_before"
 """The name in an app context's ``g`` of the leases that were held before the context first asked for one."""

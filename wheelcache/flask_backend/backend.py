@@ -8,11 +8,16 @@ from typing import Any, Final, TypeVar
 
 from flask import Flask
 
-from wheelcache import options
-from wheelcache.backend_access import checked_tags
 from wheelcache.cache import Cache
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
+from wheelcache.engine import options
+from wheelcache.engine.backend_access import checked_tags
+from wheelcache.engine.in_memory import InMemory
+from wheelcache.engine.loading.policy import PLAIN, load_policy
+from wheelcache.engine.loading.request import Kept, LoadRequest, Unstored
+from wheelcache.engine.option_table import FLASK as OPTIONS
+from wheelcache.engine.option_table import Options
 from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.flask_backend.engine_backend import (
     Begun,
@@ -24,11 +29,6 @@ from wheelcache.flask_backend.engine_backend import (
     naming,
     warn_of_sessions,
 )
-from wheelcache.layers.in_memory import InMemory
-from wheelcache.loading.policy import PLAIN, load_policy
-from wheelcache.loading.request import Kept, LoadRequest, Unstored
-from wheelcache.option_table import FLASK as OPTIONS
-from wheelcache.option_table import Options
 
 R = TypeVar("R")
 

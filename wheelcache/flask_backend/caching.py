@@ -20,8 +20,8 @@ from flask import Flask
 from flask.globals import _cv_app
 from flask_caching.utils import function_namespace
 
-from wheelcache import options
 from wheelcache.core.access import NO_TAGS
+from wheelcache.engine import options
 from wheelcache.flask_backend.decorated import Decorated, check_tags
 from wheelcache.flask_backend.engine_backend import EngineBackend, Timeout, naming
 from wheelcache.flask_backend.function_keys import FunctionNumbers, MemoKeys, view_keys

@@ -14,23 +14,23 @@ from typing import Any, Final, NamedTuple, TypeVar
 from flask import Flask
 from flask_caching.backends.base import BaseCache
 
-from wheelcache import options
-from wheelcache.backend_access import NOTHING, BackendAccess, ByPrefix, checked_tags
 from wheelcache.cache import Cache
-from wheelcache.codec import Codec, Pickle, Serializer, is_bare, is_immutable
 from wheelcache.core.access import MAX_FAST_TTL, NO_TAGS
 from wheelcache.core.contract import MISSING, GroupRule, Record
+from wheelcache.engine import options
+from wheelcache.engine.backend_access import NOTHING, BackendAccess, ByPrefix, checked_tags
+from wheelcache.engine.codec import Codec, Pickle, Serializer, is_bare, is_immutable
+from wheelcache.engine.loading.adaptive import seconds_for
+from wheelcache.engine.loading.policy import PLAIN, LoadPolicy
+from wheelcache.engine.loading.request import Kept, LoadRequest, Unstored
+from wheelcache.engine.loading.steps import drive, run
+from wheelcache.engine.machine_clock import moment
+from wheelcache.engine.option_table import Options, Setting
+from wheelcache.engine.runtime.request_scope import forget_misses
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import count_views, end_leases, note_held_leases
-from wheelcache.layers.followed_cache import FollowedCache
-from wheelcache.loading.adaptive import seconds_for
-from wheelcache.loading.policy import PLAIN, LoadPolicy
-from wheelcache.loading.request import Kept, LoadRequest, Unstored
-from wheelcache.loading.steps import drive, run
-from wheelcache.machine_clock import moment
-from wheelcache.option_table import Options, Setting
-from wheelcache.runtime.request_scope import forget_misses
 from wheelcache.transactions.announced import transaction_scope
+from wheelcache.transactions.followed_cache import FollowedCache
 
 logger = logging.getLogger("wheelcache")
 

@@ -25,10 +25,10 @@ from flask import request
 from flask_caching import Cache
 from flask_caching.utils import function_namespace, get_id, null_control
 
+from wheelcache.engine.loading.memoize import Groups, arity_of, parts_by_arguments, receives_previous, signature_of
+from wheelcache.engine.loading.memoized_methods import is_in_class
+from wheelcache.engine.options import shown
 from wheelcache.flask_backend.engine_backend import EngineBackend
-from wheelcache.loading.memoize import Groups, arity_of, parts_by_arguments, receives_previous, signature_of
-from wheelcache.loading.memoized_methods import is_in_class
-from wheelcache.options import shown
 
 DIGEST_LENGTH: Final = 32
 """Hexadecimal digits, for 128 bits."""

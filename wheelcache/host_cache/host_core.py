@@ -58,10 +58,10 @@ from wheelcache.core.contract import (
     Removals,
     Times,
 )
+from wheelcache.engine.machine_clock import moment
 from wheelcache.host_cache import statements as sql
 from wheelcache.host_cache.claims import Claims
 from wheelcache.host_cache.host_file import HostFile
-from wheelcache.machine_clock import moment
 
 LANES: Final = 16_384
 """The floors, at most 300 kB of them."""

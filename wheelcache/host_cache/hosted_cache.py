@@ -10,13 +10,13 @@ from typing import Any
 from wheelcache.cache import Cache
 from wheelcache.core import access
 from wheelcache.core.contract import MISSING
+from wheelcache.engine.options import MAX_JITTER
+from wheelcache.engine.runtime.clock import unfrozen
+from wheelcache.engine.stats import Stats
 from wheelcache.errors import note_key
 from wheelcache.host_cache.host_core import HostCore
 from wheelcache.host_cache.place import Place
 from wheelcache.host_cache.write_moments import HostMoments
-from wheelcache.options import MAX_JITTER
-from wheelcache.runtime.clock import unfrozen
-from wheelcache.stats import Stats
 
 
 class HostedCache(Cache):

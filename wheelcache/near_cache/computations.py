@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from wheelcache.engine import Engine
-from wheelcache.turns import Turn
-from wheelcache.writing.write_moments import WritesSince
+from wheelcache.engine.calls import Engine
+from wheelcache.engine.turns import Turn
+from wheelcache.engine.writing.write_moments import WritesSince
 
 
 class Computation:

@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from wheelcache.engine.loading.steps import Call, Outcome, PerDriver, StepsTo, result
+from wheelcache.engine.runtime.clock import Clock, SystemClock
+from wheelcache.engine.stats import CallStats, Meter, StoreStats
 from wheelcache.errors import StoreUnavailable
-from wheelcache.loading.recent_failures import Failure
-from wheelcache.loading.steps import Call, Outcome, PerDriver, StepsTo, result
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.outages import Outages
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
-from wheelcache.runtime.clock import Clock, SystemClock
-from wheelcache.stats import CallStats, Meter, StoreStats
+from wheelcache.watch.recent_failures import Failure
 
 logger = logging.getLogger("wheelcache")
 

@@ -21,21 +21,21 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from wheelcache.cache import Cache
-from wheelcache.codec import NOT_DECODED, Codec
 from wheelcache.core.contract import MISSING, Watch
+from wheelcache.engine.codec import NOT_DECODED, Codec
+from wheelcache.engine.loading.adaptive import WithPrevious, takes_previous
+from wheelcache.engine.loading.loads import TAKEN
+from wheelcache.engine.loading.policy import FRESH_ONLY, PLAIN, LoadPolicy, Receivers, Staleness
+from wheelcache.engine.loading.request import LoadRequest, Tagged, Unstored, computed, untagged
+from wheelcache.engine.loading.steps import InSteps, PerDriver, Steps, StepsTo, ToTheEnd, outcome_of, result
+from wheelcache.engine.turns import Turn
 from wheelcache.errors import CacheClosed
-from wheelcache.loading.adaptive import WithPrevious, takes_previous
-from wheelcache.loading.loads import TAKEN
-from wheelcache.loading.policy import FRESH_ONLY, PLAIN, LoadPolicy, Receivers, Staleness
-from wheelcache.loading.request import LoadRequest, Tagged, Unstored, computed, untagged
-from wheelcache.loading.steps import InSteps, PerDriver, Steps, StepsTo, ToTheEnd, outcome_of, result
 from wheelcache.near_cache.computations import CommittedValue, Computation, Computations
 from wheelcache.near_cache.guarded_store import GuardedStore
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.tokens import MARK, TokensRead
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout, WrittenTimeouts
-from wheelcache.turns import Turn
 
 T = TypeVar("T")
 

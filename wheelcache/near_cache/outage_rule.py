@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Final
 
-from wheelcache.codec import NOT_DECODED
+from wheelcache.engine.codec import NOT_DECODED
 from wheelcache.near_cache.socket_options import CACHELIB_REDIS, DJANGO_REDIS, PYMEMCACHE
 
 ABOUT_THE_VALUE: Final = (*NOT_DECODED, RecursionError)

@@ -21,13 +21,13 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
 
-from wheelcache.codec import NOT_DECODED
 from wheelcache.core.access import is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.core.reusable import check_reusable
+from wheelcache.engine.codec import NOT_DECODED
+from wheelcache.engine.loading.request import Tagged
+from wheelcache.engine.loading.steps import Call, StepsTo, result, step, then
 from wheelcache.errors import TagsUnsupported
-from wheelcache.loading.request import Tagged
-from wheelcache.loading.steps import Call, StepsTo, result, step, then
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.tokens import MARK, first_token, new_token
 

@@ -9,7 +9,7 @@ from threading import local
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
-from wheelcache.machine_clock import moment
+from wheelcache.engine.machine_clock import moment
 from wheelcache.transactions.transaction import Transaction
 
 

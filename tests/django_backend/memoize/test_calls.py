@@ -1,6 +1,6 @@
 """Calls of ``memoize``: counts, recursion, the previous value, and wrong arguments of the decorator.
 
-``tests/backends`` tests the behavior that it shares with Flask, ``tests/loading`` the engine's ``memoize``.
+``tests/backends`` tests the behavior that it shares with Flask, ``tests/engine/loading`` the engine's ``memoize``.
 """
 
 import threading

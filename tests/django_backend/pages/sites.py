@@ -6,8 +6,8 @@ from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
 
-from tests.http_cache.site import EPOCH, AsgiSite, WsgiSite, answer_of
-from wheelcache.django_backend.pages import COMPANION, page_cache
+from tests.pages.site import EPOCH, AsgiSite, WsgiSite, answer_of
+from wheelcache.pages.django_pages import COMPANION, page_cache
 
 MIDDLEWARE = [
     COMPANION,

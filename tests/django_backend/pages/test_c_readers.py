@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.http_cache.c_readers import READERS, assert_that_each_visitor_gets_the_own_theme
+from tests.pages.c_readers import READERS, assert_that_each_visitor_gets_the_own_theme
 
 
 @pytest.mark.parametrize(("part", "how"), READERS)

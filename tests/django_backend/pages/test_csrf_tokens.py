@@ -18,7 +18,7 @@ from django.utils.decorators import sync_and_async_middleware
 
 from tests.django_backend.pages.sites import MIDDLEWARE
 from tests.django_backend.pages.token_site import HOSTILE
-from wheelcache.http_cache import ttl, without_cookies
+from wheelcache.pages import ttl, without_cookies
 
 ALNUM = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 FORMS = "/forms/1"

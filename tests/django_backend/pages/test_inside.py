@@ -12,7 +12,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 from tests.django_backend.pages.sites import DjangoOnAsgi, DjangoOnWsgi
 from tests.django_backend.pages.token_site import FORM, for_a_minute, rendered
-from tests.http_cache.middleware import (
+from tests.pages.middleware import (
     SHOWN,
     VISITORS,
     ByCookie,
@@ -20,7 +20,7 @@ from tests.http_cache.middleware import (
     assert_that_each_visitor_gets_their_page,
     target_of,
 )
-from tests.http_cache.site import is_stored
+from tests.pages.site import is_stored
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from django.utils import timezone, translation
 
 from tests.django_backend.pages.sites import MIDDLEWARE, DjangoOnWsgi
 from tests.django_backend.pages_site import ASKED, DETAILS, READS, REFUSED
-from tests.http_cache.site import hits, is_stored
+from tests.pages.site import hits, is_stored
 from tests.waiting import until
-from wheelcache.http_cache.wsgi import renewal_pool
+from wheelcache.pages.wsgi import renewal_pool
 
 
 def test_the_cookie_of_the_language_is_a_part_of_the_key(site):

@@ -14,7 +14,7 @@ from django.utils.functional import lazystr
 
 from tests.django_backend.pages.sites import MIDDLEWARE, ONE, OTHER, DjangoOnWsgi
 from tests.django_backend.pages.token_site import FORM, LONG, rendered
-from tests.http_cache.odd_responses import CONTENT_TYPES, comparable
+from tests.pages.odd_responses import CONTENT_TYPES, comparable
 
 
 class TimeLimitExceeded(Exception):

@@ -10,9 +10,9 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from tests.django_backend.pages.sites import MIDDLEWARE, DjangoOnWsgi
-from tests.http_cache.page_tags import PageTags
-from tests.http_cache.site import answer_of, is_stored
-from wheelcache.django_backend.pages import COMPANION, page_cache
+from tests.pages.page_tags import PageTags
+from tests.pages.site import answer_of, is_stored
+from wheelcache.pages.django_pages import COMPANION, page_cache
 
 
 class TestPageTags(PageTags):

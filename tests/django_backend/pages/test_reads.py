@@ -10,9 +10,9 @@ from django.utils.deprecation import MiddlewareMixin
 from django.utils.functional import SimpleLazyObject
 
 from tests.django_backend.pages.sites import MIDDLEWARE
-from tests.http_cache.site import hits
-from tests.http_cache.why import traced
-from wheelcache.django_backend.pages import COMPANION
+from tests.pages.site import hits
+from tests.pages.why import traced
+from wheelcache.pages.django_pages import COMPANION
 
 
 class AccessLog:

@@ -13,7 +13,7 @@ from django.views.decorators.cache import cache_control
 from tests.django_backend.pages.sites import logged_in
 from tests.django_backend.pages.token_site import FORM, rendered, with_forms
 from tests.django_backend.pages_site import login
-from tests.http_cache.site import running_loop
+from tests.pages.site import running_loop
 from tests.waiting import until
 
 numbers = count()

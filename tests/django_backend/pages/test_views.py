@@ -2,7 +2,7 @@
 
 import pytest
 
-from wheelcache.keys import NO_VIEW
+from wheelcache.engine.keys import NO_VIEW
 
 pytestmark = pytest.mark.compiled
 

@@ -4,8 +4,8 @@ import pytest
 from django.middleware.csrf import get_token
 
 from tests.django_backend.pages.sites import MIDDLEWARE, ONE, OTHER, DjangoOnAsgi, DjangoOnWsgi, logged_in
-from tests.http_cache.site import answer_of, is_stored
-from wheelcache.django_backend.pages import COMPANION
+from tests.pages.site import answer_of, is_stored
+from wheelcache.pages.django_pages import COMPANION
 
 
 def test_a_page_with_the_visitors_name_is_for_that_visitor(site):

@@ -12,8 +12,8 @@ from django.template.base import FilterExpression, Parser, Token
 from django.template.context import Context
 from django.templatetags.cache import CacheNode, do_cache
 
-from wheelcache import options
 from wheelcache.django_backend.backend import WheelCache
+from wheelcache.engine import options
 
 register = Library()
 

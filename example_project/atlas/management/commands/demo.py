@@ -29,10 +29,10 @@ from atlas.management.visiting import (
     zipf_mix,
 )
 from atlas.models import City
-from wheelcache import Cache, command_line
-from wheelcache.observability import console, site_commands
-from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.site import Own, Site
+from wheelcache import Cache
+from wheelcache.watch import command_line, console, site_commands
+from wheelcache.watch.publisher import INTERVAL
+from wheelcache.watch.site import Own, Site
 
 WORKERS: Final = 2
 CLIENTS: Final = 8

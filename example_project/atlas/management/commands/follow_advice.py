@@ -21,8 +21,8 @@ from atlas.models import City
 from atlas.views import MOST_SUMMARIES
 from wheelcache import Cache
 from wheelcache.django_backend.aliases import engines
-from wheelcache.observability.advice import Advice, advise, silence
-from wheelcache.observability.site import own_figures
+from wheelcache.watch.advice import Advice, advise, silence
+from wheelcache.watch.site import own_figures
 
 LEARNING: Final = 60
 """Look-ups per entry before the advice. With 26, the advice for so small a cache is often still in doubt."""

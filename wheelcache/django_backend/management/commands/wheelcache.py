@@ -14,19 +14,19 @@ from django.core.servers.basehttp import get_internal_wsgi_application
 from django.core.signals import got_request_exception
 from django.utils.module_loading import import_string
 
-from wheelcache import command_line
 from wheelcache.cache import Cache
 from wheelcache.django_backend.aliases import engines, name_of
-from wheelcache.django_backend.pages import cache_for_commands
-from wheelcache.http_cache import why
-from wheelcache.http_cache.local_requests import ask_asgi, ask_wsgi
-from wheelcache.observability.console import CommandFailed, Report
+from wheelcache.pages import why
+from wheelcache.pages.django_pages import cache_for_commands
+from wheelcache.pages.local_requests import ask_asgi, ask_wsgi
+from wheelcache.watch import command_line
+from wheelcache.watch.console import CommandFailed, Report
 
 HOW_TO_WRAP: Final = """\
-  MIDDLEWARE = ["wheelcache.django_backend.pages.PageMiddleware", ...]  # settings.py: the first one
+  MIDDLEWARE = ["wheelcache.django_backend.PageMiddleware", ...]  # settings.py: the first one
   application = page_cache().wsgi(application)  # wsgi.py: the last line
 
-page_cache is in wheelcache.django_backend.pages. In asgi.py, the line is page_cache().asgi(application), and this
+page_cache is in wheelcache.pages.django_pages. In asgi.py, the line is page_cache().asgi(application), and this
 command needs ASGI_APPLICATION = "mysite.asgi.application" in settings.py."""
 
 

@@ -1,0 +1,269 @@
+"""The context of loads in the background: ``background_context``, and the switch that keeps them with their callers."""
+
+import asyncio
+import gc
+import threading
+from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar
+from weakref import ref
+
+import pytest
+
+from tests.engine.loading.harness import Held, InTasks, InThreads, assert_counts, outcome, returns, unreached
+from tests.engine.runtime.background import full, refuse_threads
+from tests.waiting import PATIENCE, until_waiting
+from wheelcache import Cache, loads_in_callers_thread
+from wheelcache.engine.runtime.worker_pool import refresh_pool
+
+tenant = threading.local()
+"""The state of a site that no context has: each thread has its own."""
+
+shown = ContextVar("shown", default="none")
+
+
+class Boom(Exception):
+    pass
+
+
+class Tenants:
+    """A ``background_context`` that passes the tenant of the caller on to the load.
+
+    Attributes:
+        made_in: the threads that called it.
+        errors: the errors that the blocks have seen.
+    """
+
+    def __init__(self):
+        self.made_in = []
+        self.errors = []
+
+    def __call__(self):
+        self.made_in.append(threading.current_thread())
+        return self._of(tenant.name)
+
+    @contextmanager
+    def _of(self, name):
+        before, tenant.name = getattr(tenant, "name", None), name
+        token = shown.set(name)
+        try:
+            yield
+        except BaseException as error:
+            self.errors.append(type(error))
+            raise
+        finally:
+            tenant.name = before
+            shown.reset(token)
+
+
+@pytest.fixture
+def tenants():
+    tenant.name = "the caller's"
+    yield Tenants()
+    del tenant.name
+
+
+@pytest.fixture(params=[InThreads, InTasks], ids=["threads", "tasks"])
+def make_twin(request, clock, closed):
+    def make(**options):
+        cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None, **options)
+        return cache, closed(request.param(closed(cache)))
+
+    return make
+
+
+def by_refresh(twin, clock, loader):
+    twin.get_or_load("k", returns("old"), grace=50)
+    clock.advance(10)
+    assert twin.get_or_load("k", loader, grace=50) == "old"
+    twin.settle()
+
+
+def ahead(twin, clock, loader):
+    twin.get_or_load("k", returns("old"))
+    clock.advance(9)
+    assert twin.get_or_load("k", loader, refresh_ahead=0.5) == "old"
+    twin.settle()
+
+
+def by_timeout(twin, clock, loader):
+    with suppress(Boom):
+        twin.get_or_load("k", loader, timeout=PATIENCE)
+
+
+IN_BACKGROUND = pytest.mark.parametrize("load", [by_refresh, ahead, by_timeout], ids=["stale", "ahead", "timeout"])
+
+
+@pytest.mark.pairs(full="make_twin", of="load")
+@IN_BACKGROUND
+def test_a_load_in_the_background_runs_in_the_context_that_its_caller_has_made(make_twin, clock, tenants, load):
+    cache, twin = make_twin(background_context=tenants)
+    load(twin, clock, lambda: (tenant.name, shown.get()))
+    assert cache.get("k") == ("the caller's",) * 2
+    assert tenants.made_in == [threading.main_thread()]
+    assert shown.get() == "none"
+
+
+@IN_BACKGROUND
+def test_the_context_sees_the_error_of_its_loader(make_twin, clock, tenants, load, caplog):
+    cache, twin = make_twin(background_context=tenants)
+    load(twin, clock, returns(Boom()))
+    assert tenants.errors == [Boom]
+    assert cache.stats().load_failures == 1
+    assert load is by_timeout or "Boom" in caplog.text
+
+
+@IN_BACKGROUND
+def test_an_error_that_the_context_suppresses_is_an_error_of_the_load_nevertheless(make_twin, clock, load):
+    cache, twin = make_twin(background_context=lambda: suppress(Boom))
+    load(twin, clock, returns(Boom()))
+    assert cache.stats().load_failures == 1
+
+
+@IN_BACKGROUND
+def test_an_error_of_the_context_is_an_error_of_the_load(make_twin, clock, load):
+    @contextmanager
+    def broken():
+        yield
+        raise Boom
+
+    cache, twin = make_twin(background_context=broken)
+    load(twin, clock, returns("new"))
+    assert cache.stats().load_failures == 1
+    assert cache.get("k") != "new"
+
+
+@pytest.mark.pairs
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [(Boom(), Boom), (None, "background_context must return a context manager, not None")],
+    ids=["error", "no context manager"],
+)
+@IN_BACKGROUND
+def test_a_function_that_makes_no_context_manager_is_an_error_for_the_caller(make_twin, clock, load, made, expected):
+    cache, twin = make_twin(background_context=lambda: outcome(made))
+    given = {"match": expected} if isinstance(expected, str) else {}
+    refused = pytest.raises(TypeError if given else expected, **given)
+    with nullcontext() if load is by_timeout and not given else refused:
+        load(twin, clock, unreached)
+    # Nothing is left behind: the next caller loads.
+    cache.delete("k")
+    assert twin.get_or_load("k", returns("new")) == "new"
+
+
+def test_a_load_by_the_caller_is_in_the_callers_context_already(make_twin, clock, tenants):
+    cache, twin = make_twin(background_context=tenants)
+    with pytest.MonkeyPatch.context() as patch:
+        refuse_threads(patch)
+        twin.get_or_load("k", lambda: tenant.name)
+        if isinstance(twin, InThreads):
+            twin.get_or_load("j", lambda: tenant.name, timeout=PATIENCE)
+            assert cache.get("j") == "the caller's"
+            # It was made in vain.
+            tenants.made_in.clear()
+    assert cache.get("k") == "the caller's"
+    assert tenants.made_in == []
+
+
+def test_of_several_callers_the_one_that_leads_decides(clock, tenants, pool):
+    cache = Cache(clock=clock, background_context=tenants, log_interval=None, sample_interval=None)
+    loader = Held()
+
+    def ask(name):
+        tenant.name = name
+        return cache.get_or_load("k", lambda: (loader(), tenant.name)[1], timeout=PATIENCE)
+
+    leader = pool.submit(ask, "the leader's")
+    assert loader.is_running()
+    waiter = pool.submit(ask, "the waiter's")
+    until_waiting(2)
+    loader.release()
+    assert [leader.result(PATIENCE), waiter.result(PATIENCE)] == ["the leader's"] * 2
+    cache.close()
+
+
+def test_a_queued_refresh_keeps_the_context_of_its_caller_no_longer_than_its_load(cache, clock):
+    class Request:
+        pass
+
+    cache.get_or_load("k", returns("old"), grace=50)
+    clock.advance(10)
+    request = Request()
+    token = shown.set(request)
+    with full(refresh_pool, places=1):
+        assert cache.get_or_load("k", returns("new"), grace=50) == "old"
+        shown.reset(token)
+        kept = ref(request)
+        del request, token
+        gc.collect()
+        assert kept() is not None
+    InThreads(cache).settle()
+    gc.collect()
+    assert kept() is None
+
+
+# With callers.
+
+
+@IN_BACKGROUND
+def test_with_the_switch_loads_run_in_the_threads_of_their_callers(make_twin, clock, load):
+    cache, twin = make_twin(background_context=unreached)
+    ran_in = []
+
+    def loader():
+        ran_in.append(threading.current_thread())
+        return "new"
+
+    with loads_in_callers_thread():
+        load(twin, clock, loader)
+        # Without waiting for anything, since nothing runs in the background.
+        assert cache.get("k") == "new"
+    assert ran_in == [threading.current_thread()]
+
+
+def test_with_the_switch_a_refresh_in_a_task_is_part_of_that_task(clock):
+    cache = Cache(clock=clock, ttl=10, log_interval=None, sample_interval=None)
+
+    async def main():
+        async def load():
+            await asyncio.sleep(0)
+            return asyncio.current_task()
+
+        await cache.aget_or_load("k", returns("old"), grace=50)
+        clock.advance(10)
+        with loads_in_callers_thread():
+            assert await cache.aget_or_load("k", load, grace=50) == "old"
+        assert cache.get("k") is asyncio.current_task()
+
+    asyncio.run(main())
+    assert_counts(cache, misses=1, stale_hits=1, hits=1, loads=2, refreshes=1, expirations=1)
+    cache.close()
+
+
+def test_with_the_switch_the_error_of_a_refresh_is_logged_and_an_interruption_reaches_the_caller(
+    make_twin, clock, caplog
+):
+    cache, twin = make_twin()
+    for key in ("k", "j"):
+        twin.get_or_load(key, returns("old"), grace=50, fail_safe=True)
+    clock.advance(10)
+    with loads_in_callers_thread():
+        assert twin.get_or_load("k", returns(Boom()), grace=50, fail_safe=True) == "old"
+        assert "Loading 'k' into the cache 'default' failed" in caplog.text
+        with pytest.raises(KeyboardInterrupt):
+            twin.get_or_load("j", returns(KeyboardInterrupt()), grace=50)
+        assert twin.get_or_load("j", returns("new"), grace=50) == "old"
+        assert cache.get("j") == "new"
+
+
+def test_the_switch_ends_with_its_block_and_may_be_nested(cache, in_thread):
+    def loads_here():
+        return cache.get_or_load("k", threading.current_thread, timeout=PATIENCE) is threading.current_thread()
+
+    with loads_in_callers_thread():
+        with loads_in_callers_thread():
+            pass
+        assert loads_here()
+        cache.delete("k")
+        assert in_thread(loads_here).result(PATIENCE)
+        cache.delete("k")
+    assert not loads_here()

@@ -1,0 +1,296 @@
+"""Loading under random orders of events: never two concurrent loaders of a key, and no endless wait."""
+
+import asyncio
+import itertools
+import random
+import threading
+import time
+from collections import Counter
+from functools import partial
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tests.engine import invariants
+from tests.engine.runtime.background import is_idle
+from tests.waiting import THREADS, until
+from wheelcache import Cache, LoadTimeout, ManualClock
+
+KEYS = st.integers(0, 1)
+TTLS = st.sampled_from([1, 4])
+GRACES = st.sampled_from([None, 2, 8])
+
+
+WHICH = st.integers(0, 5)
+
+TURNS = 50
+"""Turns of an event loop: more than the longest chain of wake-ups takes."""
+
+
+class LoadFailed(Exception):
+    pass
+
+
+async def turns():
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+def pick(things, which):
+    return things[which % len(things)]
+
+
+class Held:
+    """A loader that runs. Its value is its number: that of the event that its start is."""
+
+    def __init__(self, key, number, ttl, grace, future):
+        self.key, self.number, self.ttl, self.grace, self.future = key, number, ttl, grace, future
+
+
+class Caller:
+    def __init__(self, key, grace, oldest, task):
+        self.key, self.grace, self.oldest, self.task = key, grace, oldest, task
+
+
+class Loading(RuleBasedStateMachine):
+    """Every start of a loader, every set and every deletion is an event with a number; numbers are the values.
+
+    Every rule runs the event loop until nothing is left to do but to wait for a loader.
+    """
+
+    @initialize(max_entries=st.sampled_from([1, None]), is_timed=st.booleans())
+    def make(self, max_entries, is_timed):
+        self.clock = ManualClock()
+        self.cache = Cache(clock=self.clock, max_entries=max_entries, jitter=0, log_interval=None, sample_interval=None)
+        # A timeout that never comes: loads that are tasks of their own.
+        self.timeout = 3600 if is_timed else None
+        self.loop = asyncio.new_event_loop()
+        self.numbers = itertools.count(1)
+        self.running = []
+        self.callers = []
+        self.last_write = Counter()
+        self.good_until = {}
+        self.calls = self.cancelled = self.returned = self.raised = 0
+
+    def settle(self):
+        """Run the loop until it would wait. Then check the results of the callers."""
+        self.loop.run_until_complete(turns())
+        for caller in [each for each in self.callers if each.task.done()]:
+            self.callers.remove(caller)
+            if not caller.task.cancelled():
+                self.check_outcome(caller)
+
+    def check_outcome(self, caller):
+        error = caller.task.exception()
+        if error is not None:
+            assert isinstance(error, LoadFailed), error
+            return
+        number = caller.task.result()
+        assert number >= caller.oldest, "older than what was written before the call"
+        due, grace = self.good_until[number]
+        assert self.clock() < due + min(grace or 0, caller.grace or 0), "served when its time and its grace were over"
+
+    @rule(key=KEYS, ttl=TTLS, grace=GRACES, fail_safe=st.booleans(), refresh_ahead=st.sampled_from([None, 0.5]), n=KEYS)
+    def get_or_load(self, key, ttl, grace, fail_safe, refresh_ahead, n):
+        async def loader():
+            assert not any(held.key == key for held in self.running), "two loaders of one key at once"
+            held = Held(key, next(self.numbers), ttl, grace, self.loop.create_future())
+            self.running.append(held)
+            try:
+                await held.future
+            except BaseException:
+                self.raised += 1
+                raise
+            finally:
+                self.running.remove(held)
+            self.returned += 1
+            self.good_until[held.number] = (self.clock() + ttl, grace)
+            return held.number
+
+        for _ in range(n + 1):
+            task = self.loop.create_task(
+                self.cache.aget_or_load(
+                    key,
+                    loader,
+                    ttl,
+                    grace=grace,
+                    refresh_ahead=refresh_ahead,
+                    fail_safe=fail_safe and grace is not None,
+                    timeout=self.timeout,
+                )
+            )
+            self.callers.append(Caller(key, grace, self.last_write[key], task))
+            self.calls += 1
+        self.settle()
+
+    @rule(which=WHICH, how=st.sampled_from(["returns", "raises", "is cancelled"]))
+    def a_loader_ends(self, which, how):
+        """Cancel the loader, as at the end of a loop, or if its awaited task is cancelled."""
+        if self.running:
+            future = pick(self.running, which).future
+            if how == "returns":
+                future.set_result(None)
+            elif how == "raises":
+                future.set_exception(LoadFailed())
+            else:
+                future.cancel()
+        self.settle()
+
+    @rule(which=WHICH)
+    def a_caller_is_cancelled(self, which):
+        if self.callers:
+            pick(self.callers, which).task.cancel()
+            self.cancelled += 1
+        self.settle()
+
+    @rule(which=WHICH)
+    def a_background_task_is_cancelled(self, which):
+        background = self.background_tasks()
+        if background:
+            # Oldest first: sets have no order that could be played again.
+            pick(sorted(background, key=lambda task: int(task.get_name().removeprefix("Task-"))), which).cancel()
+        self.settle()
+
+    def background_tasks(self):
+        return asyncio.all_tasks(self.loop) - {caller.task for caller in self.callers}
+
+    @rule(key=KEYS, ttl=TTLS)
+    def set(self, key, ttl):
+        number = next(self.numbers)
+        self.cache.set(key, number, ttl)
+        self.good_until[number] = (self.clock() + ttl, None)
+        self.last_write[key] = number
+        self.settle()
+
+    @rule(key=KEYS)
+    def delete(self, key):
+        self.cache.delete(key)
+        self.last_write[key] = next(self.numbers)
+        self.settle()
+
+    @rule()
+    def clear(self):
+        self.cache.clear()
+        for key in range(2):
+            self.last_write[key] = next(self.numbers)
+        self.settle()
+
+    @rule(key=KEYS)
+    def get(self, key):
+        number = self.cache.get(key)
+        self.calls += 1
+        if number is not None:
+            assert number >= self.last_write[key]
+            assert self.clock() < self.good_until[number][0]
+
+    @rule(seconds=st.floats(0, 6))
+    def time_passes(self, seconds):
+        self.clock.advance(seconds)
+        self.settle()
+
+    @invariant()
+    def no_caller_waits_for_nothing(self):
+        loading = {held.key for held in self.running}
+        assert {caller.key for caller in self.callers} <= loading
+        assert len(self.background_tasks()) <= len(self.running)
+        invariants.check(self.cache)
+        stats = self.cache.stats()
+        # A look-up may be counted when it begins or when it ends, and one that was cancelled need not be counted.
+        assert self.calls - len(self.callers) - self.cancelled <= stats.requests <= self.calls
+        assert (stats.loads, stats.load_failures) == (self.returned, self.raised)
+        assert (stats.load_timeouts, stats.refreshes_dropped) == (0, 0)
+
+    def teardown(self):
+        if not hasattr(self, "loop"):
+            return
+        try:
+            while self.running:
+                self.running[0].future.set_result(None)
+                self.settle()
+            assert self.callers == []
+            # Nothing is left of the loads that would keep a key from being loaded.
+            self.clear()
+            for key in range(2):
+                self.get_or_load(key, 1, None, False, None, 0)
+            assert {held.key for held in self.running} == {0, 1}
+            while self.running:
+                self.a_loader_ends(0, "returns")
+            assert self.callers == []
+            invariants.check_timers(self.cache, self.clock)
+        finally:
+            for task in asyncio.all_tasks(self.loop):
+                task.cancel()
+            self.loop.run_until_complete(asyncio.sleep(0))
+            self.loop.close()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_logged(caplog):
+    """Failures in the background are, by the hundred."""
+    caplog.set_level("CRITICAL", logger="wheelcache")
+
+
+Loading.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+TestLoading = pytest.mark.usefixtures("nothing_is_logged")(Loading.TestCase)
+
+
+def test_threads_never_load_a_key_twice_at_once_and_none_is_lost(together):
+    clock = ManualClock()
+    cache = Cache(clock=clock, jitter=0, log_interval=None, sample_interval=None, max_entries=3)
+    numbers, asked, returned, raised = (itertools.count(1) for _ in range(4))
+    loading = [threading.Lock() for _ in range(3)]
+    writing = [threading.Lock() for _ in range(3)]
+    last_write = [0] * 3
+    two_at_once = []
+
+    def load(key, pause, fails):
+        if not loading[key].acquire(blocking=False):
+            two_at_once.append(key)
+        number = next(numbers)
+        time.sleep(pause)
+        loading[key].release()
+        next(raised if fails else returned)
+        if fails:
+            raise LoadFailed
+        return number
+
+    def work(worker):
+        choose = random.Random(worker)
+        for _ in range(100):
+            key = choose.randrange(3)
+            what = choose.random()
+            if what < 0.16:
+                with writing[key]:
+                    number = next(numbers)
+                    cache.set(key, number, 5) if what < 0.08 else cache.delete(key)
+                    last_write[key] = number
+            elif what < 0.3:
+                clock.advance(choose.random() * 3)
+            else:
+                oldest = last_write[key]
+                grace = choose.choice((None, 2, 8))
+                loader = partial(load, key, choose.choice((0, 0, 0.002)), choose.random() < 0.2)
+                next(asked)
+                try:
+                    number = cache.get_or_load(
+                        key,
+                        loader,
+                        choose.choice((1, 5)),
+                        grace=grace,
+                        refresh_ahead=choose.choice((None, 0.5)),
+                        fail_safe=grace is not None and choose.random() < 0.5,
+                        timeout=choose.choice((None, None, 0.001, 60)),
+                    )
+                except (LoadFailed, LoadTimeout):
+                    continue
+                assert number >= oldest, "older than what was written before the call"
+
+    assert together(work) == [None] * THREADS
+    assert until(is_idle)
+    assert two_at_once == []
+    invariants.check(cache)
+    stats = cache.stats()
+    assert stats.requests == next(asked) - 1
+    assert (stats.loads, stats.load_failures) == (next(returned) - 1, next(raised) - 1)

@@ -1,0 +1,125 @@
+"""Values that can be read only once: coroutines and generators."""
+
+import asyncio
+from contextlib import closing
+from math import inf
+
+import pytest
+
+from tests.engine.loading.harness import Held, returns
+from tests.waiting import PATIENCE, until_waiting
+from wheelcache import Cache
+
+AWAIT = r"<coroutine object .*> can be awaited only once, so it is not cached: in a coroutine, await aget_or_set\(\) or"
+LIST = "can be read only once, so it is not cached: return a list or a tuple instead"
+
+
+async def coroutine():
+    return 1
+
+
+def generator():
+    yield 1
+
+
+async def async_generator():
+    yield 1
+
+
+async def generator_in_coroutine():
+    return generator()
+
+
+OPTIONS = [{}, {"ttl": lambda value: 5}, {"timeout": 5}, {"grace": 5}]
+
+
+def with_previous(function):
+    return lambda previous: function()
+
+
+@pytest.mark.pairs
+@pytest.mark.parametrize("options", OPTIONS, ids=["", "ttl of the value", "timeout", "grace"])
+@pytest.mark.parametrize("wrap", [lambda function: lambda: function(), with_previous], ids=["", "previous"])
+@pytest.mark.parametrize(
+    ("function", "message"), [(coroutine, AWAIT), (generator, f"<generator .*{LIST}"), (async_generator, LIST)]
+)
+def test_a_thread_stores_no_result_that_can_be_read_only_once(cache, function, message, wrap, options):
+    async def forgets_to_await():
+        cache.get_or_load("k", wrap(function), **options)
+
+    with pytest.raises(TypeError, match=message):
+        cache.get_or_load("k", wrap(function), **options)
+    with pytest.raises(TypeError, match=message):
+        asyncio.run(forgets_to_await())
+    assert "k" not in cache
+    assert cache.get_or_load("k", lambda: 2) == 2
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["", "ttl of the value", "timeout", "grace"])
+@pytest.mark.parametrize("function", [generator, async_generator, generator_in_coroutine])
+def test_a_task_stores_no_generator(cache, function, options):
+    with pytest.raises(TypeError, match=LIST):
+        asyncio.run(cache.aget_or_load("k", function, **options))
+    assert "k" not in cache
+    assert asyncio.run(cache.aget_or_load("k", coroutine, **options)) == 1
+
+
+def test_callers_that_wait_receive_the_error_too(cache, pool):
+    loader = Held(coroutine())
+    callers = [pool.submit(cache.get_or_load, "k", loader) for _ in range(4)]
+    until_waiting(3)
+    loader.release()
+    for caller in callers:
+        assert "awaited only once" in str(caller.exception(PATIENCE))
+    assert loader.calls == 1
+
+
+WRITES = {
+    "set": lambda cache, value: cache.set("k", value),
+    "set, an infinite TTL": lambda cache, value: cache.set("k", value, inf),
+    "set with tags": lambda cache, value: cache.set("k", value, tags=("t",)),
+    "add": lambda cache, value: cache.add("k", value),
+    "add, another kind of key": lambda cache, value: cache.add(("k",), value),
+    "set_many": lambda cache, value: cache.set_many({"j": 1, "k": value}),
+    "set_many of many batches": lambda cache, value: cache.set_many(dict.fromkeys(range(3000)) | {"k": value}),
+    "set_many with tags": lambda cache, value: cache.set_many({"j": 1, "k": value}, tags=("t",)),
+}
+
+
+@pytest.mark.pairs
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "listener"])
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("value", [coroutine, generator, async_generator])
+def test_no_write_stores_a_value_that_can_be_read_only_once(plain, write, value):
+    made = value()
+    with closing(Cache(on_removal=None if plain else returns(None))) as cache:
+        with pytest.raises(TypeError, match=AWAIT if value is coroutine else LIST):
+            write(cache, made)
+        # Nothing else was stored either, and the coroutine was closed.
+        assert cache.keys() == []
+    assert value is not coroutine or made.cr_frame is None
+
+
+def test_no_update_stores_a_coroutine_and_the_old_value_stays(cache):
+    cache.set("k", 1)
+    with pytest.raises(TypeError, match=AWAIT):
+        cache.update("k", lambda old: coroutine())
+    assert cache.get("k") == 1
+
+
+class Awaitable:
+    """Neither a coroutine nor a generator, although it has their methods."""
+
+    def __await__(self):
+        yield
+
+    def __next__(self):
+        raise StopIteration
+
+    send = __next__
+
+
+@pytest.mark.parametrize("value", [Awaitable(), iter([1]), Awaitable], ids=["awaitable", "iterator", "class"])
+def test_other_values_are_stored_as_they_are(cache, value):
+    assert cache.set("k", value)
+    assert cache.get("k") is value

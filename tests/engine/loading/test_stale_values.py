@@ -1,0 +1,357 @@
+"""Values past their TTL, or close to it: grace, refreshes, fail-safe and None, in threads and tasks."""
+
+import gc
+import weakref
+
+import pytest
+
+from tests.engine.loading.harness import Held, assert_counts, returns, unreached
+from tests.waiting import PATIENCE, until, until_waiting
+from wheelcache import MissingKey, RemovalCause
+
+EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
+
+
+# Grace.
+
+
+def test_a_value_within_its_grace_is_served_at_once_while_one_refresh_runs(cache, clock, twin, removals):
+    twin.get_or_load("k", returns("old"), grace=5)
+    clock.advance(10)
+    loader = twin.held("new")
+    assert [twin.get_or_load("k", loader, grace=5) for _ in range(5)] == ["old"] * 5
+    assert loader.is_running()
+    assert twin.get_or_load("k", loader, grace=5) == "old"
+    loader.release()
+    twin.settle()
+    assert loader.calls == 1
+    assert twin.get_or_load("k", unreached, grace=5) == "new"
+    assert cache.expires_in("k") == 10
+    assert removals == [("k", "old", EXPIRED)]
+    assert_counts(cache, hits=1, misses=1, stale_hits=6, loads=2, refreshes=1, expirations=1)
+
+
+def test_a_stampede_on_a_stale_value_is_served_and_refreshes_once(cache, clock, together):
+    cache.get_or_load("k", returns("old"), grace=5)
+    clock.advance(10)
+    loader = Held("new")
+    assert together(lambda _: cache.get_or_load("k", loader, grace=5)) == ["old"] * 32
+    loader.release()
+    assert until(lambda: cache.get("k") == "new")
+    assert loader.calls == 1
+    assert (cache.stats().stale_hits, cache.stats().refreshes) == (32, 1)
+    assert cache.stats().groups[""].stale_hits == 32
+
+
+@pytest.mark.pairs(full="twin", of="twin")
+@pytest.mark.parametrize(
+    ("loaded_with", "asked_with", "ends"),
+    [
+        ({"grace": 5}, {"grace": 9}, 15),
+        ({"grace": 5}, {"grace": 1}, 11),
+        ({"grace": 5}, {}, 10),
+        ({}, {"grace": 5}, 10),
+    ],
+    ids=["past the entry's", "past the caller's", "the caller wants none", "the entry has none"],
+)
+def test_a_value_past_its_grace_is_loaded(make, clock, twin, loaded_with, asked_with, ends):
+    # The wheel removes nothing meanwhile.
+    twin.cache = make(interval=60)
+    twin.get_or_load("k", returns("old"), **loaded_with)
+    clock.advance(ends - 0.125)
+    loader = twin.held("new")
+    assert twin.get_or_load("k", loader, **asked_with) == "old"
+    clock.advance(0.125)
+    assert len(twin.cache) == 1
+    assert twin.cache.get("k") is None
+    loader.release()
+    assert twin.get_or_load("k", loader, **asked_with) == "new"
+    twin.settle()
+
+
+def test_a_value_that_never_expires_is_neither_stale_nor_refreshed(clock, twin):
+    twin.get_or_load("k", returns(1), None, grace=5, refresh_ahead=0.5)
+    clock.advance(10**5)
+    assert twin.get_or_load("k", unreached, None, grace=5, refresh_ahead=0.5) == 1
+    assert twin.cache.stats().refreshes == 0
+
+
+def test_a_refresh_that_fails_ends_the_stale_value_and_the_next_caller_gets_the_error(cache, clock, twin, caplog):
+    twin.get_or_load("k", returns("old"), grace=50)
+    clock.advance(10)
+    assert twin.get_or_load("k", returns(LookupError("first")), grace=50) == "old"
+    twin.settle()
+    assert "Loading 'k' into the cache 'default' failed" in caplog.text
+    assert len(cache) == 0
+    with pytest.raises(LookupError, match="second"):
+        twin.get_or_load("k", returns(LookupError("second")), grace=50)
+    assert_counts(cache, misses=2, stale_hits=1, refreshes=1, loads=1, load_failures=2, expirations=1)
+
+
+@pytest.mark.parametrize("write", ["set", "delete"])
+def test_what_is_written_while_a_refresh_runs_wins(cache, clock, twin, write):
+    twin.get_or_load("k", returns("old"), grace=5)
+    clock.advance(10)
+    loader = twin.held("refreshed")
+    assert twin.get_or_load("k", loader, grace=5) == "old"
+    assert loader.is_running()
+    assert cache.set("k", "set") if write == "set" else not cache.delete("k")
+    loader.release()
+    twin.settle()
+    assert cache.get("k") == ("set" if write == "set" else None)
+
+
+def test_a_caller_that_misses_while_a_refresh_runs_waits_for_it_and_loads_nothing(cache, clock, pool):
+    cache.get_or_load("k", returns("old"), grace=5)
+    clock.advance(10)
+    loader = Held("new")
+    cache.get_or_load("k", loader, grace=5)
+    assert loader.is_running()
+    without_grace = pool.submit(cache.get_or_load, "k", unreached)
+    until_waiting()
+    loader.release()
+    assert without_grace.result(PATIENCE) == "new"
+    assert cache.stats().coalesced == 1
+
+
+def test_a_stale_value_whose_key_is_being_loaded_is_served_and_not_refreshed(cache, clock, pool):
+    cache.get_or_load("k", returns("old"), grace=5)
+    clock.advance(10)
+    loader = Held("new")
+    without_grace = pool.submit(cache.get_or_load, "k", loader)
+    assert loader.is_running()
+    assert cache.get_or_load("k", unreached, grace=5) == "old"
+    assert cache.stats().refreshes == 0
+    loader.release()
+    assert without_grace.result(PATIENCE) == "new"
+
+
+def test_a_stale_hit_is_a_use(make, clock, twin, removals):
+    twin.cache = make(max_entries=2)
+    twin.get_or_load("a", returns("old"), grace=50)
+    twin.cache.set("b", 1, ttl=100)
+    clock.advance(10)
+    twin.get_or_load("a", returns("old"), grace=50)
+    twin.settle()
+    twin.cache.set("c", 1, ttl=100)
+    assert ("b", 1, EVICTED) in removals
+
+
+# Other calls for an entry within its grace.
+
+
+@pytest.fixture
+def graced(cache, clock):
+    """A cache with "k", stale: value 1, 11 seconds old, TTL 10, grace 5."""
+    cache.get_or_load("k", returns(1), grace=5)
+    clock.advance(11)
+    assert len(cache) == 1
+    return cache
+
+
+def test_other_calls_see_no_stale_value_and_leave_it_to_take(graced, removals):
+    assert graced.get("k", "gone") == "gone"
+    assert "k" not in graced
+    assert graced.keys() == []
+    assert graced.get_many(["k"]) == {}
+    assert not graced.touch("k")
+    for call in (graced.expires_in, graced.incr):
+        with pytest.raises(MissingKey):
+            call("k")
+    assert removals == []
+    assert graced.get_or_load("k", returns(2), grace=5) == 1
+
+
+REMOVALS = {
+    "delete": (lambda cache: cache.delete("k"), False),
+    "pop": (lambda cache: cache.pop("k", None), None),
+    "delete_many": (lambda cache: cache.delete_many(["k"]), 0),
+    "evict_to": (lambda cache: cache.engine.evict_to(0), None),
+    "clear": (lambda cache: cache.clear(), None),
+}
+
+
+@pytest.mark.parametrize("name", REMOVALS)
+def test_what_removes_a_stale_value_counts_it_as_expired_and_says_that_none_was_there(graced, removals, name):
+    remove, left = REMOVALS[name]
+    assert remove(graced) == left
+    assert len(graced) == 0
+    assert removals == [("k", 1, CLEARED if name == "clear" else EXPIRED)]
+    assert (graced.stats().expirations, graced.stats().evictions) == (name != "clear", 0)
+    assert graced.get_or_load("k", returns(2), grace=5) == 2
+
+
+@pytest.mark.parametrize("write", [lambda c: c.set("k", 2), lambda c: c.add("k", 2), lambda c: c.set_many({"k": 2})])
+def test_what_is_written_over_a_stale_value_has_no_grace(graced, clock, removals, write):
+    assert write(graced) in (True, [])
+    assert removals == [("k", 1, EXPIRED)]
+    clock.advance(10)
+    assert len(graced) == 0
+    assert removals == [("k", 1, EXPIRED), ("k", 2, EXPIRED)]
+
+
+def test_a_stale_value_is_let_go_when_its_grace_is_over_and_not_before(make, clock):
+    class Value:
+        pass
+
+    cache = make(on_removal=None)
+    value = weakref.ref(cache.get_or_load("k", Value, grace=5))
+    clock.advance(14.9)
+    assert value() is not None
+    clock.advance(0.1)
+    gc.collect()
+    assert value() is None
+    assert (len(cache), cache.stats().expirations) == (0, 1)
+
+
+def test_a_live_value_with_grace_is_touched_and_counted_up_and_keeps_its_grace(cache, clock, removals):
+    cache.get_or_load("k", returns(1), grace=5)
+    clock.advance(9)
+    assert cache.incr("k") == 2
+    assert cache.expires_in("k") == 1
+    assert cache.touch("k", 20)
+    assert cache.expires_in("k") == 20
+    clock.advance(20)
+    assert cache.get("k") is None
+    assert cache.get_or_load("k", returns(7), grace=5) == 2
+    assert removals[0] == ("k", 1, REPLACED)
+    assert until(lambda: cache.get("k") == 7)
+    # Remove the TTL, and set it again.
+    assert cache.touch("k", None)
+    clock.advance(1000)
+    assert cache.touch("k", 1)
+    clock.advance(6)
+    assert len(cache) == 0
+
+
+def test_a_full_cache_evicts_the_oldest_stale_value_as_expired(make, clock, removals):
+    cache = make(max_entries=2, max_weight=10, weigher=lambda key, value: value)
+    for key in "ab":
+        cache.get_or_load(key, returns(5), grace=50)
+    clock.advance(10)
+    assert cache.stats().weight == 10
+    cache.set("c", 1)
+    assert removals == [("a", 5, EXPIRED)]
+    assert cache.get_or_load("heavy", returns(11), grace=5) == 11
+    assert "heavy" not in cache
+
+
+# Refresh ahead.
+
+
+def test_the_first_hit_past_the_fraction_starts_one_refresh_and_returns_at_once(cache, clock, twin, removals):
+    twin.get_or_load("k", returns("old"), refresh_ahead=0.8)
+    clock.advance(8)
+    assert twin.get_or_load("k", unreached, refresh_ahead=0.8) == "old"
+    clock.advance(0.125)
+    loader = twin.held("new")
+    assert [twin.get_or_load("k", loader, refresh_ahead=0.8) for _ in range(3)] == ["old"] * 3
+    assert loader.is_running()
+    loader.release()
+    twin.settle()
+    assert loader.calls == 1
+    assert cache.expires_in("k") == 10
+    assert removals == [("k", "old", REPLACED)]
+    clock.advance(10)
+    # Past its TTL, it is loaded.
+    assert twin.get_or_load("k", returns("newer"), refresh_ahead=0.8) == "newer"
+    assert_counts(cache, hits=4, misses=2, loads=3, refreshes=1, expirations=1)
+
+
+def test_a_refresh_ahead_that_fails_leaves_the_value_and_the_next_waits_for_a_back_off(
+    cache, clock, twin, caplog, steady
+):
+    twin.get_or_load("k", returns("old"), refresh_ahead=0.5)
+    clock.advance(6)
+    for _ in range(3):
+        assert twin.get_or_load("k", returns(LookupError()), refresh_ahead=0.5) == "old"
+        twin.settle()
+    assert caplog.text.count("Loading 'k' into the cache 'default' failed; the next refresh waits for 1.0 s.") == 1
+    clock.advance(1)
+    assert twin.get_or_load("k", returns("new"), refresh_ahead=0.5) == "old"
+    twin.settle()
+    assert cache.get("k") == "new"
+
+
+# Fail-safe.
+
+
+def test_a_stale_value_survives_loaders_that_fail_with_growing_pauses(cache, clock, twin, caplog, steady):
+    tries = []
+
+    def loader():
+        tries.append(clock())
+        raise LookupError("no")
+
+    def ask_for_seconds(seconds):
+        tries.clear()
+        for _ in range(2 * seconds):
+            assert twin.get_or_load("k", loader, grace=1000, fail_safe=True) == "old"
+            twin.settle()
+            clock.advance(0.5)
+        return tries
+
+    twin.get_or_load("k", returns("old"), grace=1000, fail_safe=True)
+    clock.advance(10)
+    assert ask_for_seconds(20) == [10.0, 11.0, 13.0, 17.0, 25.0]
+    assert caplog.text.count("LookupError: no") == 5
+    assert_counts(cache, misses=1, stale_hits=40, loads=1, load_failures=5, refreshes=5)
+    clock.advance(32)
+    twin.get_or_load("k", returns("old"), grace=1000, fail_safe=True)
+    twin.settle()
+    clock.advance(10)
+    # A success starts over.
+    now = clock()
+    assert ask_for_seconds(2) == [now, now + 1]
+
+
+def test_fail_safe_ends_with_the_grace(clock, twin):
+    policy = {"grace": 5, "fail_safe": True}
+    with pytest.raises(LookupError):
+        twin.get_or_load("k", returns(LookupError()), **policy)
+    assert twin.get_or_load("k", returns("old"), **policy) == "old"
+    clock.advance(14)
+    assert twin.get_or_load("k", returns(LookupError()), **policy) == "old"
+    twin.settle()
+    clock.advance(1)
+    with pytest.raises(LookupError):
+        twin.get_or_load("k", returns(LookupError()), **policy)
+
+
+# A value of None.
+
+
+def test_none_is_kept_for_its_own_ttl_and_is_no_miss(cache, clock, twin):
+    assert twin.get_or_load("k", returns(None), negative_ttl=2) is None
+    assert cache.expires_in("k") == 2
+    assert twin.get_or_load("k", unreached, negative_ttl=2) is None
+    clock.advance(2)
+    assert twin.get_or_load("k", returns("there"), negative_ttl=2) == "there"
+    assert cache.expires_in("k") == 10
+    # Without a TTL of its own, it is a value like any other.
+    assert twin.get_or_load("other", returns(None)) is None
+    assert cache.expires_in("other") == 10
+    assert twin.get_or_load("other", unreached) is None
+    assert_counts(cache, hits=2, misses=3, loads=3, expirations=1)
+
+
+def test_a_none_has_no_grace_and_takes_the_place_of_a_stale_value(cache, clock, twin, removals):
+    policy = {"grace": 50, "negative_ttl": 2}
+    twin.get_or_load("k", returns("old"), **policy)
+    clock.advance(10)
+    assert twin.get_or_load("k", returns(None), **policy) == "old"
+    twin.settle()
+    assert twin.get_or_load("k", unreached, **policy) is None
+    clock.advance(2)
+    assert len(cache) == 0
+    assert removals == [("k", "old", EXPIRED), ("k", None, EXPIRED)]
+
+
+def test_a_none_is_refreshed_ahead_by_its_own_ttl(cache, clock, twin):
+    policy = {"refresh_ahead": 0.5, "negative_ttl": 2}
+    twin.get_or_load("k", returns(None), **policy)
+    assert twin.get_or_load("k", unreached, **policy) is None
+    clock.advance(1.5)
+    assert twin.get_or_load("k", returns("there"), **policy) is None
+    twin.settle()
+    assert cache.get("k") == "there"

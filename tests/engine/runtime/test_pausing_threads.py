@@ -1,0 +1,351 @@
+"""Idle threads of wheelcache end before a fork, so Python >= 3.12 does not warn, and start again after it."""
+
+import pytest
+
+from tests.engine.runtime.forking import run_noting, run_warned
+
+pytestmark = pytest.mark.deep
+
+# The wheel thread.
+
+
+def test_the_wheel_thread_ends_before_a_fork_and_goes_on_after_it():
+    assert run_noting("""
+        cache = Cache(interval=0.01)
+        cache.set("short", 1, ttl=0.5)
+        print(*threads())
+
+        def child():
+            assert threads() == []
+            cache.set("mine", 1, ttl=0.02)
+            assert threads() == ["wheelcache-wheel"]
+            until(lambda: len(cache) == 0)
+
+        print(in_child(child), *seen_by_forks)
+        # Timers are pending, so it runs again without any write.
+        print(*threads())
+        until(lambda: len(cache) == 0)
+        """) == ["wheelcache-wheel", "0", "1", "wheelcache-wheel"]
+
+
+def test_a_parked_wheel_thread_starts_again_with_the_next_timer_only():
+    assert run_noting("""
+        cache = Cache(**SILENT, interval=0.01)
+        cache.set("short", 1, ttl=0.02)
+        until(lambda: cache.observer.thread() == "parked")
+        print(in_child(lambda: None), *seen_by_forks, *threads())
+        cache.set("short", 1, ttl=0.02)
+        print(*threads())
+        until(lambda: len(cache) == 0)
+        """) == ["0", "1", "wheelcache-wheel"]
+
+
+def test_a_hundred_forks_and_their_childrens_forks_all_see_one_thread():
+    """join() returns shortly before the kernel removes the thread from the list that Python counts."""
+    assert run_noting("""
+        cache = Cache(interval=0.01)
+        cache.set("long", 1, ttl=3600)
+
+        def child(depth):
+            cache.set(f"of {depth}", 1, ttl=0.02)
+            assert threads() == ["wheelcache-wheel"]
+            if depth < 3:
+                assert in_child(lambda: child(depth + 1)) == 0
+                assert set(seen_by_forks) == {1}, seen_by_forks
+            until(lambda: cache.keys() == ["long"] and len(cache) == 1)
+
+        print(in_child(lambda: child(1)))
+        for _ in range(100):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0)
+            os.waitpid(pid, 0)
+        print(len(seen_by_forks), *set(seen_by_forks), *threads())
+        """) == ["0", "101", "1", "wheelcache-wheel"]
+
+
+def test_a_fork_while_a_listener_waits_for_a_lock_of_the_forking_thread_does_not_hang():
+    assert run_warned("""
+        lock = threading.Lock()
+        waits = threading.Event()
+
+        def listener(key, value, cause):
+            waits.set()
+            with lock:
+                pass
+
+        cache = Cache(interval=0.01, on_removal=listener)
+        with lock:
+            cache.set("short", 1, ttl=0.02)
+            assert waits.wait(PATIENCE)
+            with warnings.catch_warnings():
+                # The listener's thread runs the user's code and cannot be ended.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                print(in_child(lambda: cache.set("child's", 1, ttl=5)))
+        cache.set("next", 1, ttl=0.02)
+        until(lambda: len(cache) == 0)
+        print(*threads())
+        """) == ["0", "wheelcache-wheel"]
+
+
+def test_a_child_of_a_listener_ends_when_the_listener_returns():
+    """The listener forks in the wheel thread, which cannot end itself, and must not continue as one in the child."""
+    assert run_warned("""
+        pids = []
+        parent = os.getpid()
+
+        def listener(key, value, cause):
+            if key == "forks" and os.getpid() == parent:
+                pids.append(os.fork())
+
+        warnings.simplefilter("ignore", DeprecationWarning)
+        cache = Cache(interval=0.01, on_removal=listener)
+        cache.set("forks", 1, ttl=0.02)
+        until(lambda: pids)
+        until(lambda: os.waitpid(pids[0], os.WNOHANG)[0] == pids[0])
+        cache.set("after", 1, ttl=0.02)
+        until(lambda: len(cache) == 0)
+        print(*threads())
+        """) == ["wheelcache-wheel"]
+
+
+def test_forks_of_many_threads_at_once_leave_one_wheel_thread():
+    assert run_warned("""
+        warnings.simplefilter("ignore", DeprecationWarning)
+        cache = Cache(interval=0.01)
+        cache.set("long", 1, ttl=3600)
+
+        def work():
+            for _ in range(25):
+                assert in_child(lambda: cache.set("mine", 1, ttl=1)) == 0
+                cache.set("short", 1, ttl=0.01)
+
+        workers = [threading.Thread(target=work) for _ in range(3)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        until(lambda: cache.keys() == ["long"] and len(cache) == 1)
+        print(*threads())
+        """) == ["wheelcache-wheel"]
+
+
+def test_a_write_between_the_end_of_the_thread_and_the_fork_is_served_after_it():
+    """A hook of another library, which Python runs after wheelcache's, does this."""
+    assert run_noting("""
+        cache = Cache(**SILENT, interval=0.01)
+        cache.set("long", 1, ttl=3600)
+        in_hook.append(lambda: cache.set("hook's", 1, ttl=0.02))
+        print(in_child(lambda: None), *seen_by_forks)
+        in_hook.clear()
+        until(lambda: cache.keys() == ["long"] and len(cache) == 1)
+        print(*threads())
+        """) == ["0", "1", "wheelcache-wheel"]
+
+
+def test_forks_in_the_middle_of_a_mass_expiry_lose_no_timer():
+    assert (
+        run_warned("""
+        for listener in (None, lambda *removal: None):
+            cache = Cache(**SILENT, interval=0.001, on_removal=listener)
+            for _ in range(4):
+                cache.set_many(dict.fromkeys(range(10_000), 0), ttl=0.01)
+                for _ in range(5):
+                    print(in_child(lambda: None))
+                until(lambda: len(cache) == 0)
+        """)
+        == ["0"] * 40
+    )
+
+
+# The threads of pools.
+
+
+def test_idle_refresh_threads_end_before_a_fork_and_start_again_when_needed():
+    assert run_noting("""
+        from wheelcache.engine.runtime.worker_pool import refresh_pool, timed_load_pool
+
+        cache = Cache(**SILENT, interval=0.01)
+
+        def use(cache, value):
+            assert cache.get_or_load(("timed", value), lambda: value, timeout=PATIENCE) == value
+            cache.delete("stale")
+            cache.get_or_load("stale", lambda: "old", ttl=0.001, grace=60)
+            until(lambda: cache.get("stale") is None)
+            cache.get_or_load("stale", lambda: value, ttl=60, grace=60)
+            until(lambda: cache.get("stale") == value)
+
+        def idle():
+            return [thread for thread in threads() if thread == "wheelcache-refresh"]
+
+        use(cache, "before")
+        print(len(idle()))
+
+        def child():
+            assert idle() == []
+            use(cache, "child's")
+
+        # A thread becomes idle shortly after its value is stored.
+        until(lambda: refresh_pool.pending == timed_load_pool.pending == 0)
+        print(in_child(child), *seen_by_forks, len(idle()))
+        use(cache, "after")
+        """) == ["2", "0", "1", "0"]
+
+
+def test_a_job_of_the_refresh_pool_that_forks():
+    assert run_warned("""
+        codes = []
+        warnings.simplefilter("ignore", DeprecationWarning)
+        cache = Cache(interval=0.01)
+
+        def child():
+            assert cache.get_or_load("child's", lambda: 1, timeout=PATIENCE) == 1
+
+        def load():
+            codes.append(in_child(child))
+            return "loaded"
+
+        print(cache.get_or_load("k", load, timeout=PATIENCE), *codes)
+        print(cache.get_or_load("l", lambda: "again", timeout=PATIENCE))
+        """) == ["loaded", "0", "again"]
+
+
+TIMERS = """
+executed = []
+begun, go_on = threading.Event(), threading.Event()
+
+def execute(key, value):
+    executed.append(key)
+    if key == "slow":
+        begun.set()
+        assert go_on.wait(PATIENCE)
+
+timers = Timers(0.01, execute)
+
+def use(key):
+    timers.set_timer(key, 1, 0.02)
+    until(lambda: key in executed)
+
+def of_timers():
+    return [thread for thread in threads() if thread.startswith("wheelcache-timers")]
+"""
+
+
+def test_idle_threads_of_timers_end_before_a_fork_and_start_again_when_a_timer_is_due():
+    assert run_noting(f"""{TIMERS}
+use("before")
+print(len(of_timers()))
+
+def child():
+    assert of_timers() == []
+    use("child's")
+    timers.stop()
+
+# A thread becomes idle shortly after the call has returned.
+until(lambda: seen_by_forks.clear() or in_child(child) == 0 and seen_by_forks == [1])
+print(len(of_timers()))
+use("after")
+print("child's" in executed)
+""") == ["1", "0", "False"]
+
+
+def test_a_fork_while_a_timer_executes_leaves_it_to_the_parent():
+    assert run_warned(f"""{TIMERS}
+warnings.simplefilter("ignore", DeprecationWarning)
+use("before")
+timers.set_timer("slow", 1, 0.02)
+assert begun.wait(PATIENCE)
+for number in range(8):
+    timers.set_timer(("waits", number), 1, 0.02)
+
+def child():
+    executed.clear()
+    use("child's")
+    assert executed == ["child's"]
+
+print(in_child(child))
+go_on.set()
+until(lambda: len(executed) == 10)
+use("after")
+print(len(executed))
+""") == ["0", "11"]
+
+
+def test_timers_that_are_due_at_the_exit_execute():
+    assert (
+        run_warned("""
+        def last(key, value):
+            # It ends at the beginning of the exit.
+            threading.main_thread().join()
+            print("executed", flush=True)
+
+        timers = Timers(0.01, last)
+        for number in range(6):
+            timers.set_timer(number, 1, 0.02)
+        until(lambda: len(timers) == 0)
+        """)
+        == ["executed"] * 6
+    )
+
+
+# The one of Redis tracking.
+
+TRACKING = """
+import redis
+from wheelcache.near_cache.redis_tracking import Tracking, connect_like
+
+told = []
+
+class Listener:
+    def trust(self, trusted): told.append(trusted)
+    def flushed(self): told.append("flushed")
+    def invalidated(self, keys): told.extend(keys)
+"""
+
+
+@pytest.mark.servers
+def test_the_tracking_thread_ends_before_a_fork_and_goes_on_after_it_on_the_same_connection(shared_redis):
+    assert run_noting(f"""{TRACKING}
+client = redis.Redis(port={shared_redis.port})
+tracking = Tracking(connect_like(client), b"fork:", Listener())
+tracking.start()
+until(lambda: told == [True])
+(before,) = client.client_list(_type="pubsub")
+for number in range(20):
+    client.set(f"fork:{{number}}", 1)
+    assert in_child(lambda: None) == 0
+    assert tracking.trusted_until > 0
+until(lambda: len(told) == 21)
+assert told[1:] == [b"fork:%d" % number for number in range(20)]
+print(*set(seen_by_forks), *threads())
+(after,) = client.client_list(_type="pubsub")
+print(after["id"] == before["id"])
+# PINGs go on.
+asked = tracking.trusted_until
+until(lambda: tracking.trusted_until > asked)
+# Stopped between the end of the thread and a fork.
+in_hook.append(tracking.stop)
+print(in_child(lambda: None), seen_by_forks[-1])
+until(lambda: not client.client_list(_type="pubsub"))
+print(told[21:], *threads())
+""") == ["1", "wheelcache-tracking", "True", "0", "1", "[False]"]
+
+
+def test_a_tracking_thread_that_waits_to_reconnect_ends_before_a_fork_too():
+    assert run_noting(f"""{TRACKING}
+logging.getLogger("wheelcache").setLevel(logging.ERROR)
+tries = []
+
+def connect(timeout):
+    tries.append(1)
+    raise ConnectionError("no server")
+
+tracking = Tracking(connect, b"fork:", Listener())
+tracking.start()
+until(lambda: len(tries) >= 3)
+print(in_child(lambda: None), *seen_by_forks, *threads())
+before = len(tries)
+until(lambda: len(tries) > before)
+tracking.stop()
+print(*threads())
+""") == ["0", "1", "wheelcache-tracking"]

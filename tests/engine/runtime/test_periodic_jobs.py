@@ -1,0 +1,269 @@
+"""The periodic jobs of a cache: their times, their pauses, and their end."""
+
+import random
+import threading
+import time
+from itertools import count
+from math import inf
+
+import pytest
+
+from tests.instructions import run_watched
+from tests.watch.published import steps_of
+from wheelcache import Cache, ManualClock
+from wheelcache.engine.runtime.periodic_jobs import PeriodicJobs
+from wheelcache.errors import CacheClosed
+from wheelcache.watch.site import Site
+
+
+class Noted:
+    """A job that records the calls of its methods, and their times."""
+
+    def __init__(self, period, clock, notes, matters=1000, run=None):
+        self.period = period
+        self.matters = matters
+        self.clock = clock
+        self.notes = notes
+        self.on_run = run
+
+    def run(self):
+        self.notes.append((self.clock(), self.period, "run"))
+        if self.on_run is not None:
+            self.on_run()
+
+    def next_run(self, due, now):
+        return due + self.period
+
+    def __getattr__(self, name):
+        if name not in ("begin", "start_over", "close"):
+            raise AttributeError(name)
+        return lambda: self.notes.append((self.clock(), self.period, name))
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def notes():
+    return []
+
+
+@pytest.fixture
+def idle():
+    return [False]
+
+
+@pytest.fixture
+def make(clock, notes, idle):
+    # The clock has only weak references to the jobs.
+    made = []
+
+    def make_jobs(*periods, **options):
+        jobs = PeriodicJobs(clock, lambda: idle[0], [Noted(period, clock, notes, **options) for period in periods])
+        made.append(jobs)
+        return jobs
+
+    return make_jobs
+
+
+def runs(notes, period):
+    return [at for at, of, what in notes if of == period and what == "run"]
+
+
+def test_jobs_run_after_their_period_and_again_and_again(make, clock, notes):
+    make(3, 10).start_jobs()
+    assert [(of, what) for _, of, what in notes] == [(3, "begin"), (10, "begin")]
+    clock.advance(20)
+    assert runs(notes, 3) == [3, 6, 9, 12, 15, 18]
+    assert runs(notes, 10) == [10, 20]
+
+
+def test_of_many_threads_that_start_them_one_does_and_nothing_is_started_twice(make, clock, notes, together):
+    jobs = make(10)
+    together(lambda _: jobs.start_jobs())
+    clock.advance(10)
+    assert runs(notes, 10) == [10]
+
+
+def test_a_start_between_any_two_instructions_of_another_one_starts_nothing_twice(make, clock, notes):
+    """Without the global interpreter lock, threads may meet there."""
+    for target in count():
+        jobs, instructions = make(10), 0
+        notes.clear()
+
+        def start_at_target(frame, jobs=jobs, target=target):
+            nonlocal instructions
+            if instructions == target:
+                jobs.start_jobs()
+            instructions += 1
+
+        run_watched(
+            jobs.start_jobs,
+            lambda frame: frame.f_code is PeriodicJobs.start_jobs.__code__,
+            start_at_target,
+        )
+        assert [what for *_, what in notes] == ["begin"], target
+        assert not jobs.paused
+        jobs.close()
+        if instructions <= target:
+            break
+    assert target > 20
+
+
+def test_without_jobs_there_is_nothing_to_start(make):
+    jobs = make()
+    assert not jobs.paused
+    jobs.start_jobs()
+    jobs.start_over()
+    assert jobs.wake_at == inf
+    jobs.close()
+
+
+def test_whether_to_pause_is_found_out_in_the_longest_period_and_then_all_run_once_more(make, clock, notes, idle):
+    jobs = make(3, 10)
+    jobs.start_jobs()
+    idle[0] = True
+    clock.advance(100)
+    assert runs(notes, 3) == [3, 6, 9, 10]
+    assert runs(notes, 10) == [10]
+    assert jobs.wake_at == inf
+    idle[0] = False
+    jobs.start_jobs()
+    clock.advance(10)
+    assert runs(notes, 3)[4:] == [103, 106, 109]
+    assert runs(notes, 10)[1:] == [110]
+
+
+def test_one_of_several_jobs_with_the_longest_period_finds_out_whether_to_pause(clock, notes):
+    """The check covers the time since the last check, so a second one would always find the cache idle."""
+    looks = []
+    jobs = PeriodicJobs(clock, lambda: looks.append(clock()), [Noted(10, clock, notes) for _ in range(3)])
+    jobs.start_jobs()
+    clock.advance(30)
+    assert looks == [10, 20, 30]
+
+
+def test_a_cache_that_only_misses_goes_on_with_its_steps_though_the_line_has_the_same_period(clock):
+    cache = Cache(clock=clock, ttl=5, log_interval=10, sample_interval=10)
+    cache.set("a", 1)
+    for _ in range(20):
+        cache.get("missing")
+        clock.advance(10)
+    steps = steps_of(Site([cache]), cache.name)
+    assert [step.misses for step in steps.values()][-5:] == [1] * 5
+
+
+def test_a_write_while_the_cache_is_found_to_be_idle_has_the_jobs_go_on(clock, notes):
+    """The write comes between the check and the pause, before ``paused`` is set, and is the last for a long time."""
+    answers = iter([True, False])
+    jobs = PeriodicJobs(clock, lambda: next(answers, False), [Noted(10, clock, notes)])
+    jobs.start_jobs()
+    clock.advance(30)
+    assert runs(notes, 10) == [10, 20, 30]
+
+
+def test_a_job_that_raises_when_all_are_to_pause_does_not_keep_them_from_starting_again(clock, notes, idle, caplog):
+    def fail():
+        if clock() == 10:
+            raise LookupError
+
+    jobs = PeriodicJobs(clock, lambda: idle[0], [Noted(10, clock, notes), Noted(3, clock, notes, run=fail)])
+    jobs.start_jobs()
+    idle[0] = True
+    clock.advance(20)
+    assert "LookupError" in caplog.text
+    idle[0] = False
+    jobs.start_jobs()
+    clock.advance(10)
+    assert runs(notes, 10) == [10, 30]
+
+
+def test_a_job_that_raises_is_logged_and_runs_again(make, clock, notes, caplog):
+    def fail():
+        raise LookupError
+
+    make(10, run=fail).start_jobs()
+    clock.advance(30)
+    assert runs(notes, 10) == [10, 20, 30]
+    assert [record.exc_info[0] for record in caplog.records] == [LookupError] * 3
+
+
+def test_a_job_that_finds_its_cache_closed_by_another_thread_ends_without_a_word(make, clock, notes, caplog):
+    def fail():
+        raise CacheClosed("just now")
+
+    make(10, run=fail).start_jobs()
+    clock.advance(30)
+    assert runs(notes, 10) == [10]
+    assert caplog.records == []
+
+
+def test_after_close_none_runs_and_none_is_started(make, clock, notes):
+    jobs = make(3)
+    jobs.start_jobs()
+    jobs.close()
+    assert not jobs.paused
+    jobs.start_jobs()
+    clock.advance(100)
+    assert [what for *_, what in notes] == ["begin", "close"]
+
+
+def test_jobs_that_are_being_started_while_they_are_closed_do_not_run(clock, notes):
+    """The first write of one thread, and ``close`` in another."""
+    job = Noted(3, clock, notes)
+    jobs = PeriodicJobs(clock, lambda: False, [job])
+    job.begin = jobs.close
+    jobs.start_jobs()
+    clock.advance(100)
+    assert runs(notes, 3) == []
+
+
+def test_in_the_child_of_a_fork_they_start_with_the_next_write_and_only_once(make, clock, notes):
+    jobs = make(3)
+    jobs.start_jobs()
+    jobs.start_over()
+    assert jobs.paused
+    clock.advance(3)
+    assert runs(notes, 3) == []
+    jobs.start_jobs()
+    clock.advance(6)
+    assert runs(notes, 3) == [6, 9]
+
+
+def test_a_jump_of_years_runs_what_matters_of_it(make, clock, notes):
+    """In ten years, 30 million samples would be taken, of which 360 are kept."""
+    make(3, matters=5).start_jobs()
+    clock.advance(10**9)
+    at = runs(notes, 3)
+    assert at[0] == 3
+    assert at[1:] == [10**9 - 3 * number for number in (5, 4, 3, 2, 1, 0)]
+
+
+@pytest.mark.parametrize("seconds", [1e9, pytest.param(1e12, marks=pytest.mark.deep)])
+def test_a_jump_of_centuries_ends(make, seconds):
+    clock = ManualClock()
+    cache = Cache(clock=clock)
+    cache.set("a", 1)
+    clock.advance(seconds)
+    assert clock() == seconds
+    assert cache.get("a") == 1
+
+
+def test_with_a_clock_of_ones_own_they_run_in_the_time_of_the_wheel_thread(notes):
+    ran = threading.Event()
+    jobs = PeriodicJobs(time.monotonic, lambda: False, [Noted(0.01, lambda: 0, notes, run=ran.set)])
+    jobs.start_jobs()
+    assert ran.wait(60)
+    jobs.close()
+
+
+def test_the_random_generator_that_an_application_has_seeded_is_left_alone(clock):
+    cache = Cache(clock=clock, jitter=0.5, log_interval=None, sample_interval=10)
+    cache.set_many({str(number): number for number in range(1000)})
+    state = random.getstate()
+    clock.advance(60)
+    cache.set("a", 1, 10)
+    assert random.getstate() == state
+    cache.close()

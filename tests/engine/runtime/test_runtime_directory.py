@@ -1,0 +1,178 @@
+"""The private directory that the processes of a user share, also if another user has taken its name."""
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from wheelcache.engine.runtime import private_files
+from wheelcache.engine.runtime.private_files import runtime_directory
+from wheelcache.errors import FileUnusable
+from wheelcache.watch.figures_directory import directory_of
+from wheelcache.watch.site_file import SiteFile
+
+ANOTHER_USER = os.geteuid() + 1
+
+
+@pytest.fixture
+def preferred(monkeypatch, runtime_parent):
+    """The directory's usual name, in a place that all users may write to."""
+    monkeypatch.setattr(os, "lstat", os.lstat)
+    runtime_parent.parent.chmod(0o1777)
+    return runtime_parent
+
+
+def take(path):
+    """Create ``path`` as another user. Only root can do that; otherwise, it is simulated."""
+    path.mkdir(mode=0o755)
+    if os.geteuid() == 0:
+        os.chown(path, ANOTHER_USER, ANOTHER_USER)
+        return
+    lstat = os.lstat
+
+    def of_another(found_path, *args, **kwargs):
+        found = lstat(found_path, *args, **kwargs)
+        if os.fspath(found_path) != os.fspath(path):
+            return found
+        owned = [ANOTHER_USER if index == stat.ST_UID else item for index, item in enumerate(found[:10])]
+        return os.stat_result(owned)
+
+    os.lstat = of_another
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+# Its name is free.
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs /dev/shm")
+def test_the_directory_is_in_memory_and_private():
+    directory = runtime_directory()
+    assert directory == Path(f"/dev/shm/wheelcache-{os.geteuid()}")
+    assert mode_of(directory) == 0o700
+
+
+def test_without_shared_memory_the_directory_is_where_temporary_files_are(preferred):
+    assert runtime_directory() == runtime_directory() == preferred
+    assert mode_of(preferred) == 0o700
+
+
+def test_a_directory_of_this_user_that_others_may_use_is_refused(preferred):
+    preferred.mkdir()
+    preferred.chmod(0o770)
+    with pytest.raises(FileUnusable, match=f"{preferred} must be accessible to its owner only, but its mode is 770"):
+        runtime_directory()
+
+
+@pytest.mark.parametrize("target", [None, "missing", "."])
+def test_a_file_or_a_link_in_the_place_of_the_directory_is_refused(preferred, target):
+    preferred.touch() if target is None else preferred.symlink_to(preferred.parent / target)
+    with pytest.raises(FileUnusable, match=f"{preferred} must be a directory"):
+        runtime_directory()
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_that_says_why(preferred, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(preferred / "missing"))
+    with pytest.raises(FileUnusable, match=f"{preferred}.* cannot be created: .*No such file"):
+        runtime_directory()
+
+
+# Another user has taken its name.
+
+
+def test_a_directory_of_another_user_is_replaced_by_a_private_one_with_one_warning(preferred, caplog):
+    take(preferred)
+    directory = runtime_directory()
+    assert directory.parent == preferred.parent
+    assert directory != preferred
+    assert (mode_of(directory), directory.stat().st_uid) == (0o700, os.geteuid())
+    assert [record.getMessage() for record in caplog.records if record.name == "wheelcache"] == [
+        f"{preferred} belongs to the user {ANOTHER_USER}; using {directory} instead."
+    ]
+    assert list(preferred.iterdir()) == []
+
+
+def test_what_another_user_has_put_beside_it_is_not_used(preferred):
+    take(preferred)
+    beside = [preferred.with_name(f"{preferred.name}.{number}") for number in range(4)]
+    take(beside[0])
+    beside[1].touch(mode=0o600)
+    beside[2].mkdir(mode=0o700)
+    beside[2].chmod(0o770)
+    beside[3].symlink_to(preferred.parent)
+    if os.geteuid() != 0:
+        shutil.rmtree(beside[0])
+    assert runtime_directory() not in beside
+    assert runtime_directory() == runtime_directory()
+
+
+def test_when_the_other_user_has_left_later_processes_find_those_that_run(preferred):
+    take(preferred)
+    one = runtime_directory()
+    preferred.rmdir()
+    assert runtime_directory() == one
+
+
+def test_a_directory_of_this_user_is_never_left_for_another_one(preferred):
+    directory = runtime_directory()
+    assert directory == preferred
+    preferred.with_name(f"{preferred.name}.0").mkdir(mode=0o700)
+    assert runtime_directory() == preferred
+
+
+def test_processes_that_were_kept_from_choosing_together_meet(preferred):
+    take(preferred)
+    preferred.with_name(f"{preferred.name}.b").mkdir(mode=0o700)
+    one = runtime_directory()
+    preferred.with_name(f"{preferred.name}.a").mkdir(mode=0o700)
+    assert runtime_directory() == runtime_directory() != one
+
+
+def test_a_lock_of_the_place_that_another_user_holds_delays_no_process_for_long(preferred, monkeypatch):
+    take(preferred)
+    monkeypatch.setattr(private_files, "FALLBACK_PATIENCE", 0.05)
+    held = os.open(preferred.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        directory = runtime_directory()
+    finally:
+        os.close(held)
+    assert runtime_directory() == directory
+
+
+def test_figures_are_published_and_found_where_the_name_was_taken(preferred):
+    take(preferred)
+    directory = directory_of("site")
+    assert directory is not None
+    figures = SiteFile(directory)
+    shutil.rmtree(directory.parent)
+    figures.make_again()
+    assert directory.is_dir()
+    assert directory == directory_of("site")
+
+
+def test_a_name_that_is_taken_at_the_very_moment_is_left_as_well(preferred, monkeypatch):
+    mkdir = Path.mkdir
+
+    def taken_first(path, *args, **kwargs):
+        if path == preferred and not path.exists():
+            with monkeypatch.context() as patched:
+                patched.setattr(Path, "mkdir", mkdir)
+                take(preferred)
+        mkdir(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "mkdir", taken_first)
+    assert runtime_directory() == runtime_directory() != preferred
+
+
+def test_callers_that_look_for_it_at_once_choose_the_same(preferred, together):
+    take(preferred)
+    chosen = together(lambda number: runtime_directory())
+    assert len(set(chosen)) == 1
+    assert [*preferred.parent.glob(f"{preferred.name}.*")] == chosen[:1]

@@ -1,0 +1,325 @@
+"""The threads that load in the background: few, bounded, started on demand, and ended with the process."""
+
+import asyncio
+import gc
+import logging
+import os
+import threading
+import weakref
+
+import pytest
+
+from tests.engine.runtime.background import full, is_idle
+from tests.engine.runtime.forks import SILENT, fork
+from tests.scripts import run
+from tests.waiting import PATIENCE, join, start, until
+from wheelcache import Cache, LoadTimeout
+from wheelcache.engine.runtime import worker_pool
+from wheelcache.engine.runtime.worker_pool import REFRESHES, TIMED_LOADS, WorkerPool, refresh_pool, timed_load_pool
+
+
+class Jobs:
+    """A number of jobs that run until they are released."""
+
+    def __init__(self):
+        self.go = threading.Event()
+        self.running = self.most = self.done = 0
+        self.lock = threading.Lock()
+
+    def __call__(self):
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        assert self.go.wait(PATIENCE)
+        with self.lock:
+            self.running -= 1
+            self.done += 1
+
+
+@pytest.fixture
+def jobs():
+    made = Jobs()
+    yield made
+    made.go.set()
+    assert until(lambda: not made.running)
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    """A pool with two threads and a queue of three jobs. Its threads end soon after the test."""
+    monkeypatch.setattr(worker_pool, "IDLE", 0.05)
+    made = WorkerPool(2, 3)
+    yield made
+    assert until(lambda: not made.threads)
+
+
+def works(pool):
+    done = threading.Event()
+    assert pool.submit(done.set)
+    return done.wait(PATIENCE)
+
+
+@pytest.mark.alone
+def test_threads_start_with_a_job_are_daemons_and_end_when_there_is_none(pool):
+    before = set(threading.enumerate())
+    WorkerPool(4, 4)
+    assert set(threading.enumerate()) <= before
+    seen = []
+    for count in (1, 2):
+        assert pool.submit(lambda: seen.append(threading.current_thread()))
+        assert until(lambda count=count: len(seen) == count)
+        assert (seen[-1].daemon, seen[-1].name) == (True, "wheelcache-refresh")
+        join(seen[-1])
+        assert pool.threads == set()
+
+
+def test_at_most_so_many_jobs_run_and_so_many_wait_and_more_are_dropped_or_have_patience(pool, jobs):
+    for running in (1, 2):
+        assert pool.submit(jobs)
+        assert until(lambda running=running: jobs.running == running)
+    assert [pool.submit(jobs) for _ in range(5)] == [True, True, True, False, False]
+    assert not pool.submit(jobs, patience=0.02)
+    assert len(pool.threads) == 2
+    waiting = threading.Thread(target=pool.submit, args=[jobs], kwargs={"patience": PATIENCE})
+    waiting.start()
+    jobs.go.set()
+    join(waiting)
+    assert until(lambda: jobs.done == 6)
+    assert jobs.most == 2
+    assert until(lambda: pool.pending == 0)
+
+
+def test_jobs_that_come_together_never_wait_while_a_thread_may_be_started(jobs, together, monkeypatch):
+    monkeypatch.setattr(worker_pool, "IDLE", 0.05)
+    pool = WorkerPool(32, 32)
+    assert together(lambda _: pool.submit(jobs)) == [True] * 32
+    assert until(lambda: jobs.running == 32)
+
+
+def test_no_job_is_lost_to_a_thread_that_is_about_to_end(monkeypatch):
+    monkeypatch.setattr(worker_pool, "IDLE", 0.0001)
+    pool = WorkerPool(2, 8)
+    assert all(works(pool) for _ in range(150))
+    assert until(lambda: not pool.threads)
+
+
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+
+
+def test_where_no_thread_can_start_submitting_says_so_and_a_thread_that_is_there_does_the_work(pool, jobs, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        for _ in range(5):
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                pool.submit(jobs)
+    assert (pool.threads, pool.pending) == (set(), 0)
+    assert pool.submit(jobs)
+    assert until(lambda: jobs.running == 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        assert pool.submit(jobs)
+    jobs.go.set()
+    assert until(lambda: jobs.done == 2)
+
+
+class Broken(logging.Handler):
+    def emit(self, record):
+        raise OSError("the disk is full")
+
+
+@pytest.mark.parametrize("handler_raises", [False, True])
+def test_jobs_that_raise_anything_cost_no_thread_are_logged_and_cleaned_up_after(
+    pool, caplog, monkeypatch, handler_raises
+):
+    cleaned = []
+    monkeypatch.setattr(worker_pool, "cleanups", [lambda: 1 / 0, lambda: cleaned.append(1)])
+    if handler_raises:
+        monkeypatch.setattr(logging.getLogger("wheelcache"), "handlers", [Broken()])
+    for error in (SystemExit(), KeyboardInterrupt(), LookupError(), GeneratorExit()):
+
+        def job(error=error):
+            raise error
+
+        assert pool.submit(job)
+        assert until(lambda: not pool.pending)
+    assert works(pool)
+    assert until(lambda: len(cleaned) == 5)
+    if not handler_raises:
+        assert caplog.text.count("raised.") == 4 + 5
+
+
+def test_what_a_job_held_is_let_go_when_it_is_over():
+    class Value:
+        pass
+
+    # Its thread waits for the next job.
+    pool = WorkerPool(1, 1)
+    value = Value()
+    reference = weakref.ref(value)
+    assert pool.submit(lambda value=value: None)
+    del value
+    assert until(lambda: not pool.pending)
+    gc.collect()
+    assert reference() is None
+    pool.pause()
+
+
+def test_the_collector_may_submit_in_the_middle_of_submitting(pool, monkeypatch):
+    """A ``__del__`` that takes a stale value, while a thread is being made."""
+    done = [threading.Event(), threading.Event()]
+    make = threading.Thread
+
+    def make_and_collect(*args, **kwargs):
+        monkeypatch.setattr(threading, "Thread", make)
+        assert pool.submit(done[0].set)
+        return make(*args, **kwargs)
+
+    monkeypatch.setattr(threading, "Thread", make_and_collect)
+    make(target=pool.submit, args=[done[1].set], daemon=True).start()
+    assert all(each.wait(PATIENCE) for each in done)
+
+
+def test_tasks_are_bounded_and_leave_when_they_are_cancelled_or_their_loop_is_closed():
+    pool = WorkerPool(1, 2)
+
+    async def main():
+        first, second = pool.spawn(asyncio.Event().wait()), pool.spawn(asyncio.Event().wait())
+        assert pool.spawn(asyncio.Event().wait()) is None
+        first.cancel()
+        await asyncio.wait([first])
+        assert pool.spawn(asyncio.Event().wait()) is not None
+        assert pool.spawn(asyncio.Event().wait()) is None
+        return second
+
+    for _ in range(3):
+        loop = asyncio.new_event_loop()
+        assert not loop.run_until_complete(main()).done()
+        loop.close()
+
+
+# Processes.
+
+
+@pytest.mark.alone
+def test_a_child_of_fork_has_threads_of_its_own(monkeypatch):
+    cache = Cache(**SILENT, ttl=0.001, jitter=0)
+    for key in range(2):
+        cache.get_or_load(key, lambda: "old", grace=100)
+    assert until(lambda: cache.get(1) is None)
+    go = threading.Event()
+
+    def hang():
+        assert go.wait(PATIENCE)
+
+    def child():
+        names = [thread.name for thread in threading.enumerate()]
+        assert "wheelcache-refresh" not in names
+        # Also the keys that the parent is loading, and with the threads and the queue of the parent full.
+        for key in range(2):
+            assert cache.get_or_load(key, os.getpid, 100, grace=100) == "old"
+        assert until(lambda: cache.get_many([0, 1]) == dict.fromkeys(range(2), os.getpid()))
+        assert cache.get_or_load("timed", lambda: "child's", timeout=PATIENCE) == "child's"
+
+    assert cache.get_or_load(0, hang, grace=100) == "old"
+    with pytest.raises(LoadTimeout):
+        cache.get_or_load("timed", hang, timeout=0.01)
+    try:
+        with full(refresh_pool), full(timed_load_pool):
+            assert (len(refresh_pool.threads), len(timed_load_pool.threads)) == (REFRESHES, TIMED_LOADS)
+            assert fork(child)
+            go.set()
+    finally:
+        go.set()
+    assert until(is_idle)
+
+
+def test_children_forked_in_the_middle_of_refreshes_never_deadlock():
+    cache = Cache(**SILENT, ttl=0.001, jitter=0, interval=0.01)
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            for key in range(20):
+                cache.get_or_load(key, lambda: None, grace=5)
+                cache.get_or_load(("timed", key), lambda: None, timeout=PATIENCE)
+
+    def child():
+        for key in range(20):
+            cache.get_or_load(key, lambda: 1, grace=5)
+            assert cache.get_or_load(("mine", key), lambda: 1, timeout=PATIENCE) == 1
+        assert until(lambda: not refresh_pool.pending)
+
+    threads = [start(work) for _ in range(3)]
+    try:
+        assert all(fork(child) for _ in range(10))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert until(is_idle)
+
+
+def exits(script):
+    """Run a script, which must end soon, with status 0 and an empty stderr. Return its output."""
+    return run(script, timeout=PATIENCE).split()
+
+
+def test_the_interpreter_exits_at_once_while_loaders_hang_or_are_busy():
+    assert exits("""
+    import asyncio, threading, time
+    from tests.waiting import until
+    from wheelcache import Cache, LoadTimeout
+
+    cache = Cache(ttl=0.01, jitter=0)
+    began = [threading.Event() for _ in range(3)]
+
+    def hang(number):
+        began[number].set()
+        time.sleep(1000)
+
+    def busy():
+        began[2].set()
+        while True:
+            cache.set("other", 1, ttl=0.001)
+
+    async def main():
+        print(await cache.aget_or_load("k", lambda: asyncio.sleep(1000), grace=100))
+        try:
+            await cache.aget_or_load("task", lambda: asyncio.sleep(1000), timeout=0.01)
+        except LoadTimeout:
+            print("timeout")
+
+    cache.get_or_load("k", lambda: "old", grace=100)
+    until(lambda: cache.get("k") is None)
+    asyncio.run(main())
+    print(cache.get_or_load("task", lambda: "loaded"), cache.get_or_load("k", lambda: hang(0), grace=100))
+    for load in (lambda: hang(1), busy):
+        try:
+            cache.get_or_load(load, load, timeout=0.01)
+        except LoadTimeout:
+            print("timeout")
+    for each in began:
+        each.wait()
+    """) == ["old", "timeout", "loaded", "old", "timeout", "timeout"]
+
+
+def test_at_the_exit_refreshes_are_dropped_and_timed_loads_run_in_their_callers():
+    assert exits("""
+    import atexit
+    from tests.waiting import until
+    from wheelcache import Cache
+    from wheelcache.engine.runtime.worker_pool import refresh_pool, timed_load_pool
+
+    cache = Cache(ttl=0.01, jitter=0)
+    cache.get_or_load("k", lambda: "old", grace=100)
+    until(lambda: cache.get("k") is None)
+
+    def at_exit():
+        print(cache.get_or_load("k", lambda: "new", grace=100), cache.stats().refreshes_dropped)
+        print(cache.get_or_load("timed", lambda: "loaded", timeout=60))
+
+    atexit.register(at_exit)
+    atexit.register(refresh_pool.stop)
+    atexit.register(timed_load_pool.stop)
+    """) == ["old", "1", "loaded"]

@@ -1,0 +1,172 @@
+"""A caller that asks for a key after a write of it has returned never receives a value from before that write.
+
+Storing a value, announcing it to the callers that wait, and joining those callers are three separate moments. In these
+tests a thread stops between two of them.
+"""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
+
+import pytest
+
+from tests.fill_waits.callers import MISS, ThreadCaller
+from tests.waiting import PATIENCE, until, until_waiting, waiting
+from wheelcache import Cache
+from wheelcache.core import IMPLEMENTATION
+from wheelcache.engine.runtime.request_scope import end_request
+
+QUIET = {"jitter": 0, "log_interval": None, "sample_interval": None}
+
+
+class Stop:
+    """A place where one thread stops until ``go`` is set."""
+
+    def __init__(self):
+        self.reached, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, *_):
+        self.reached.set()
+        assert self.go.wait(PATIENCE)
+
+
+class Stopping:
+    """A value whose last reference is dropped at the end of the core's step, before anything is announced."""
+
+    def __init__(self, stop):
+        self.stop = stop
+
+    def __del__(self):
+        self.stop()
+
+
+@pytest.fixture
+def stop():
+    made = Stop()
+    yield made
+    made.go.set()
+
+
+@pytest.fixture
+def caller_of():
+    made = []
+
+    def make_caller(cache):
+        made.append(ThreadCaller(cache))
+        return made[-1]
+
+    yield make_caller
+    for caller in made:
+        caller.cache.close()
+        caller.ends()
+
+
+FILLS = {
+    "set": lambda cache: cache.set("k", "old"),
+    "set for ever": lambda cache: cache.set("k", "old", None),
+    "add": lambda cache: cache.add("k", "old"),
+    "set_many": lambda cache: cache.set_many({"k": "old"}),
+    "get_or_load": lambda cache: cache.get_or_load("k", lambda: "old"),
+}
+
+
+def newer_value_that_expires(cache, clock):
+    cache.set("k", "new", 1)
+    clock.advance(2)
+
+
+WRITES = {
+    "delete": lambda cache, clock: cache.delete("k"),
+    "delete_many": lambda cache, clock: cache.delete_many(["k"]),
+    "pop": lambda cache, clock: cache.pop("k"),
+    "clear": lambda cache, clock: cache.clear(),
+    "set of a newer value": newer_value_that_expires,
+    "set of a value that is too heavy": lambda cache, clock: cache.set("k", "too heavy"),
+}
+
+
+def weigher(key, value):
+    return 2 if value == "too heavy" else 1
+
+
+def outdated_fill(cache, caller_of, stop, fill, write):
+    """Run ``write`` while ``fill`` stops after its step. Return the caller that came after the write."""
+    cache.set("other", Stopping(stop))
+    holder, early, late = (caller_of(cache) for _ in range(3))
+    assert holder.gets("k") == MISS
+    asked_before = early.asks("k")
+    until_waiting()
+    filling = holder.submit(fill, cache)
+    assert stop.reached.wait(PATIENCE)
+    write()
+    asked_after = late.asks("k")
+    assert until(lambda: asked_after.done() or waiting() == 2)
+    stop.go.set()
+    assert asked_after.result(PATIENCE) == MISS
+    assert asked_before.result(PATIENCE) == "old"
+    filling.result(PATIENCE)
+    return late
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("fill", FILLS)
+def test_a_caller_that_comes_after_a_write_gets_no_value_that_was_stored_before_it(clock, stop, caller_of, fill, write):
+    if fill == "set_many" and IMPLEMENTATION == "python":
+        pytest.skip("this core drops the values that a batch replaces before it releases its lock")
+    cache = Cache(max_weight=1, weigher=weigher, clock=clock, **QUIET)
+    late = outdated_fill(cache, caller_of, stop, FILLS[fill], lambda: Context().run(write, cache, clock))
+    # It has the lease, and the next caller waits for its value.
+    assert late.does(cache.engine.is_leased, "k")
+    asked_again = caller_of(cache).asks("k")
+    until_waiting()
+    late.does(cache.set, "k", "newer")
+    assert asked_again.result(PATIENCE) == "newer"
+
+
+def test_a_lease_that_ends_after_a_value_was_set_and_before_it_was_announced_gives_it_to_its_waiters(stop, caller_of):
+    cache = Cache(max_weight=1, weigher=weigher, **QUIET)
+    cache.set("other", Stopping(stop))
+    holder, waiter, setter = (caller_of(cache) for _ in range(3))
+    assert holder.gets("k") == MISS
+    asked = waiter.asks("k")
+    until_waiting()
+    setting = setter.submit(cache.set, "k", "it")
+    assert stop.reached.wait(PATIENCE)
+    # So only the lease can pass it on.
+    Context().run(cache.delete, "k")
+    holder.does(end_request)
+    assert asked.result(PATIENCE) == "it"
+    stop.go.set()
+    setting.result(PATIENCE)
+
+
+def test_a_value_that_the_holder_finds_is_not_for_a_caller_that_comes_after_its_deletion(cache, stop, caller_of):
+    """The key was set before the holder got its lease, and deleted after the holder found the value."""
+    finder, late = caller_of(cache), caller_of(cache)
+    core = cache._core
+
+    class Finding:
+        """The core, in which another thread writes after each look-up of the finder."""
+
+        def __init__(self):
+            self.writes = [lambda: cache.set("k", "old"), self.delete_before_a_late_caller_asks]
+
+        def __getattr__(self, name):
+            return getattr(core, name)
+
+        def find(self, key, default):
+            found = core.find(key, default)
+            if self.writes:
+                with ThreadPoolExecutor(1) as pool:
+                    pool.submit(self.writes.pop(0)).result(PATIENCE)
+            return found
+
+        def delete_before_a_late_caller_asks(self):
+            assert cache.delete("k")
+            self.asked = late.asks("k")
+            assert until(lambda: self.asked.done() or waiting() == 1)
+
+    cache._parts.leased_reads._core = finding = Finding()
+    assert finder.gets("k") == "old"
+    assert finding.asked.result(PATIENCE) == MISS
+    assert late.does(cache.engine.is_leased, "k")

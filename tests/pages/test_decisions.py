@@ -1,0 +1,156 @@
+"""The fast paths of the drivers decide nothing, and the options that change decisions, for both drivers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.pages.conftest import DRIVERS
+from tests.pages.site import Response
+from tests.waiting import until
+from wheelcache.engine.runtime.clock import ManualClock
+from wheelcache.pages import TRACKING, bypass, grace, ttl
+from wheelcache.pages.wsgi import renewal_pool
+
+USUAL = {"cache-control": "max-age=60"}
+
+PAGES = {
+    "/plain": USUAL,
+    "/language": {**USUAL, "vary": "Accept-Language"},
+    "/cookie": {**USUAL, "vary": "Cookie"},
+    "/stale": {"cache-control": "max-age=1, stale-while-revalidate=5"},
+    "/validated": {"cache-control": "no-cache", "etag": '"1"'},
+    "/private": {"cache-control": "private"},
+}
+HEADERS = {
+    "accept-language": ["de", "en,de;q=0.5", ",de", "x" * 600],
+    "cookie": ["theme=dark", "sessionid=1", "sessionid=2; theme=dark", "\xa0sessionid=1", "x=sessionid"],
+    "x-forwarded-host": ["a.example", "b.example"],
+    "content-type": ["text/plain; charset=cp037"],
+    "x-other": ["1"],
+}
+REQUESTS = st.tuples(
+    st.sampled_from([*PAGES]),
+    st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in HEADERS.items()}),
+    st.sampled_from([0, 0, 0, 0.5, 1.5, 7]),
+)
+
+
+def respond(request):
+    # A page that depends on a part of the request shows it, and so does the page of a visitor with a session.
+    vary = PAGES[request.path].get("vary", "").lower()
+    shown = {name: value for name, value in request.headers.items() if name in (vary, "x-forwarded-host")}
+    return Response(repr(shown).encode(), PAGES[request.path])
+
+
+@pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
+@given(requests=st.lists(REQUESTS, max_size=30))
+def test_the_fast_paths_answer_as_the_decision_does(driver, requests):
+    def visit(more_headers):
+        clock = ManualClock()
+        site = driver(clock, session_cookies=["sessionid"])
+        site.respond = respond
+        answers = []
+        for target, headers, seconds in requests:
+            answer = site.get_unchecked(target, {**headers, **more_headers})
+            assert until(lambda: not renewal_pool.pending)
+            answers.append((answer.status, answer.body, answer.headers))
+            clock.advance(seconds)
+        counts = site.cache.stats(), site.cache.cache.stats().hits, site.runs
+        site.cache.cache.close()
+        return answers, counts
+
+    # A request with a condition needs a decision, which this condition does not change.
+    assert visit({}) == visit({"if-none-match": '"none"'})
+
+
+# Query parameters.
+
+
+def echo_query(request):
+    return Response(request.query.encode(), USUAL)
+
+
+def test_ignored_parameters_reach_neither_the_application_nor_the_key(make_site):
+    site = make_site(ignore_query=[*TRACKING, "ref"], sort_query=True)
+    site.respond = echo_query
+    for query in ("b=2&a=1", "utm_source=x&a=1&b=2", "a=1&b=2&gclid=EVIL&ref=y"):
+        assert site.get(f"/?{query}").body == b"a=1&b=2"
+    assert site.get("/?gclid=1").body == b""
+    assert site.get("/").body == b""
+    assert site.runs == 2
+    assert site.cache.purge("https://example.com/?fbclid=z&b=2&a=1") == 1
+
+
+def test_by_default_the_whole_query_is_a_part_of_the_key(site):
+    site.respond = echo_query
+    for query in ("b=2&a=1", "a=1&b=2", "utm_source=x"):
+        assert site.get(f"/?{query}").body == query.encode()
+
+
+# Rules.
+
+
+def test_rules_apply_to_pages_with_and_without_headers(make_site, clock):
+    rules = [("/static/*", ttl(3600)), ("/account/*", bypass()), ("api.example.com/*", grace(30)), ("/api/*", ttl(10))]
+    site = make_site(rules=rules)
+    site.respond = lambda request: Response(headers={})
+    assert site.get("/static/a").detail == "fwd=miss; stored"
+    assert site.get("/other").detail == 'fwd=miss; detail="no lifetime"'
+    clock.advance(3599)
+    assert site.get("/static/a").detail == "hit; ttl=1"
+    site.respond = lambda request: Response(headers=USUAL)
+    assert site.get("/account/7").detail == 'fwd=bypass; detail="rule of the site"'
+    site.get("/api/a", host="API.example.com")
+    clock.advance(10)
+    assert site.get("/api/a", host="API.example.com").detail == "hit; ttl=0; detail=stale"
+
+
+# Cache-Status.
+
+
+@pytest.mark.pairs(full="make_site")
+@pytest.mark.parametrize(
+    ("how", "headers", "detail"),
+    [
+        ({}, USUAL, "fwd=miss; stored"),
+        ({}, {}, 'fwd=miss; detail="no lifetime"'),
+        ({}, {**USUAL, "set-cookie": "x=1"}, 'fwd=miss; detail="sets cookie x"'),
+        ({}, {"cache-control": "private"}, "fwd=miss; detail=private"),
+        ({"method": "POST", "body": b"x"}, {}, "fwd=method; detail=method"),
+        ({"method": "HEAD"}, USUAL, "fwd=miss; detail=HEAD"),
+        ({"headers": {"range": "bytes=0-1"}}, USUAL, "fwd=miss; detail=range"),
+        ({"headers": {"expect": "100-continue"}}, USUAL, "fwd=bypass; detail=expect"),
+        ({"headers": {"cookie": "sessionid=1"}}, USUAL, "fwd=miss; detail=session"),
+        ({"headers": {"authorization": "x"}}, USUAL, "fwd=miss; detail=authorization"),
+        ({"headers": {"x-a": "x" * 5000}}, USUAL, 'fwd=bypass; detail="unsafe header in the request"'),
+        ({"headers": {"cache-control": "only-if-cached"}}, USUAL, "detail=only-if-cached"),
+        ({"target": "/?" + "x" * 5000}, USUAL, 'fwd=bypass; detail="long URL"'),
+    ],
+)
+@pytest.mark.parametrize("shown", [True, "short", False])
+def test_every_answer_gives_a_reason(make_site, how, headers, detail, shown):
+    site = make_site(session_cookies=["sessionid"], cache_status=shown)
+    site.respond = lambda request: Response(headers=headers)
+    expected = {True: detail, "short": detail.partition("detail")[0].removesuffix("; "), False: ""}[shown]
+    assert site.get_unchecked(**how).detail == expected
+
+
+def test_a_missing_variant_and_a_stale_page_are_named(site, clock):
+    site.respond = lambda request: Response(headers={**USUAL, "vary": "X-A"})
+    site.get()
+    assert site.get(headers={"x-a": "1"}).detail == "fwd=vary-miss; stored"
+    clock.advance(61)
+    site.respond = lambda request: Response(headers={"cache-control": "max-age=60, stale-if-error=60", "vary": "X-A"})
+    site.get()
+    clock.advance(61)
+    assert site.get().detail == "fwd=stale; stored"
+
+
+def test_a_reason_is_one_printable_line(site):
+    def odd(request):
+        request.notes.refuse("odd", 'reads "x"\r\nSet-Cookie: \u00fc\\' + "y" * 500)
+        return Response()
+
+    site.respond = odd
+    detail = site.get().detail
+    assert detail == 'fwd=miss; detail="reads \\"x\\"??Set-Cookie: ?\\\\' + "y" * 95 + '"'

@@ -1,0 +1,273 @@
+"""Many requests at the same time, in threads and in tasks: each variant is made once, and nobody waits needlessly.
+
+The application waits at a gate. The gate opens when all requests wait, for the application or for another one's run.
+"""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TooLate
+from contextlib import suppress
+
+import pytest
+
+from tests.pages.site import AsgiSite, Response, WsgiSite
+from tests.waiting import PATIENCE, current_frames, join, start, until
+from wheelcache.pages.wsgi import renewal_pool
+
+LANGUAGES = ["de", "en", "fr", "it"]
+REQUESTS = [("/", {"accept-language": language}) for language in LANGUAGES * 25]
+FEW = 5
+"""Seconds within which a request is answered that need not wait."""
+
+
+class Threads(WsgiSite):
+    """Requests in threads.
+
+    Attributes:
+        started: how often the application has begun to run.
+        hanging: the paths whose application does not answer until ``release``.
+    """
+
+    def __init__(self, clock, **options):
+        super().__init__(clock, **options)
+        self.started = self.opened = 0
+        self.hanging = set()
+        self.is_gated = False
+        self.gate = threading.Condition()
+
+    def application(self, environ, start_response):
+        with self.gate:
+            self.started += 1
+            opened, path = self.opened, environ["PATH_INFO"]
+            self.gate.wait_for(lambda: path not in self.hanging and self.is_gated <= self.opened - opened, PATIENCE)
+        return super().application(environ, start_response)
+
+    def open(self):
+        with self.gate:
+            self.opened += 1
+            self.gate.notify_all()
+
+    def together(self, requests):
+        """Make requests at the same time. Return how often the application ran."""
+        before, self.is_gated = self.started, True
+        threads = [start(self.get_unchecked, *request) for request in requests]
+        while any(thread.is_alive() for thread in threads) or renewal_pool.pending:
+            assert until(lambda: all_wait(threads))
+            self.open()
+        self.is_gated = False
+        return self.started - before
+
+    def hang(self, *paths):
+        """Make requests for pages that hang, and wait until these run."""
+        self.hanging, before = {*paths}, self.started
+        self.hung = [start(self.get_unchecked, path) for path in paths]
+        assert until(lambda: self.started == before + len(paths))
+
+    def release(self):
+        self.hanging = set()
+        self.open()
+        join(*self.hung)
+        assert until(lambda: not renewal_pool.pending)
+
+    def in_time(self, *requests):
+        """Make requests one after the other. Return the number of those that are answered within ``FEW`` seconds."""
+        answered = []
+        pool = ThreadPoolExecutor(1)
+        with suppress(TooLate):
+            pool.submit(lambda: answered.extend(self.get_unchecked(*request) for request in requests)).result(FEW)
+        count = len(answered)
+        self.release()
+        pool.shutdown()
+        return count
+
+
+def all_wait(threads):
+    """Return whether no thread runs."""
+    frames = current_frames()
+    return all(frames[each.ident].f_code.co_name.startswith("wait") for each in threads if each.ident in frames)
+
+
+class Tasks(AsgiSite):
+    """Requests in tasks of one event loop, with the same methods."""
+
+    def __init__(self, clock, **options):
+        super().__init__(clock, **options)
+        self.started = 0
+        self.hanging = set()
+        self.is_gated = False
+        self.waiting = []
+        self.runner = asyncio.Runner()
+
+    async def application(self, scope, receive, send):
+        self.started += 1
+        if self.is_gated or scope["path"] in self.hanging:
+            self.waiting.append(asyncio.get_running_loop().create_future())
+            await self.waiting[-1]
+        await super().application(scope, receive, send)
+
+    def get_unchecked(self, *args, **how):
+        return self.runner.run(self.ask_async(*self.parts(*args, **how)))
+
+    async def open(self):
+        waiting, self.waiting = self.waiting, []
+        for future in waiting:
+            future.set_result(None)
+        await settle()
+
+    def together(self, requests):
+        async def main():
+            tasks = {asyncio.ensure_future(self.ask_async(*self.parts(*request))) for request in requests}
+            await settle()
+            # Also the tasks of renewals.
+            while asyncio.all_tasks() - {asyncio.current_task()}:
+                await self.open()
+            assert all(task.exception() is None for task in tasks)
+
+        before, self.is_gated = self.started, True
+        self.runner.run(main())
+        self.is_gated = False
+        return self.started - before
+
+    def hang(self, *paths):
+        async def main():
+            self.hung = [asyncio.ensure_future(self.ask_async(*self.parts(path))) for path in paths]
+            await settle()
+
+        self.hanging, before = {*paths}, self.started
+        self.runner.run(main())
+        assert self.started == before + len(paths)
+
+    def release(self):
+        async def main():
+            while asyncio.all_tasks() - {asyncio.current_task()}:
+                await self.open()
+
+        self.hanging = set()
+        self.runner.run(main())
+
+    def in_time(self, *requests):
+        async def main():
+            async with asyncio.timeout(FEW):
+                for number, request in enumerate(requests, 1):
+                    await self.ask_async(*self.parts(*request))
+                    answered[0] = number
+
+        answered = [0]
+        with suppress(TimeoutError):
+            self.runner.run(main())
+        self.release()
+        return answered[0]
+
+
+async def settle():
+    """Let all tasks go on until they wait."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture(params=[Threads, Tasks])
+def make_herd(request, clock, closed):
+    """Return a function that makes a site behind a cache with the given options."""
+
+    def make(**options):
+        herd = request.param(clock, **options)
+        closed(herd.cache.cache)
+        if isinstance(herd, Tasks):
+            closed(herd.runner)
+        return herd
+
+    return make
+
+
+def by_language(control):
+    """An application whose page depends on the language."""
+
+    def respond(request):
+        language = request.headers.get("accept-language", "none")
+        return Response(language.encode(), {"cache-control": control, "vary": "Accept-Language"})
+
+    return respond
+
+
+@pytest.mark.parametrize("control", ["max-age=60", "max-age=60, stale-while-revalidate=600"])
+def test_a_hundred_requests_in_four_languages_cause_four_runs_cold_expired_and_purged(make_herd, clock, control):
+    herd = make_herd()
+    herd.respond = by_language(control)
+    cold = herd.together(REQUESTS)
+    clock.advance(61)
+    expired = herd.together(REQUESTS)
+    assert herd.cache.purge("https://example.com/")
+    assert (cold, expired, herd.together(REQUESTS)) == (4, 4, 4)
+    assert [herd.get_unchecked(*request).body.decode() for request in REQUESTS[:4]] == LANGUAGES
+    assert herd.together(REQUESTS) == 0
+
+
+def test_a_request_with_a_session_does_not_keep_later_requests_from_sharing_a_run(make_herd):
+    herd = make_herd(session_cookies=["sessionid"])
+    herd.get_unchecked("/", {"cookie": "sessionid=1"})
+    assert herd.together([("/",)] * 20) == 1
+    assert herd.stats().stored == 1
+
+
+ODD = [
+    {"cache-control": "no-store"},
+    *({"cookie": cookie} for cookie in ("=x", "x", 'x="', "a b=c", "\xa0a=b")),
+    {"x-long": "x" * 5000},
+]
+
+
+@pytest.mark.pairs(full="make_herd", of="make_herd")
+@pytest.mark.parametrize("headers", ODD, ids=lambda headers: f"{headers}"[:40])
+def test_a_request_that_stores_no_page_does_not_keep_later_requests_from_sharing_a_run(make_herd, headers):
+    herd = make_herd(companion=True)
+
+    def respond(request):
+        if request.notes is not None:
+            request.notes.vary_on()
+            if request.headers.get("cookie"):
+                request.notes.refuse("all cookies")
+        return Response()
+
+    herd.respond = respond
+    assert not herd.get_unchecked("/", headers).detail.endswith("stored")
+    assert herd.together([("/",)] * 20) == 1
+    assert herd.stats().stored == 1
+
+
+def test_renewals_that_hang_delay_no_other_page(make_herd, clock):
+    herd = make_herd(wait=4 * FEW)
+    paths = ["/slow", "/slower", "/fast"]
+    herd.respond = lambda request: Response(headers={"cache-control": "max-age=60, stale-while-revalidate=60"})
+    for path in paths:
+        herd.get_unchecked(path)
+    clock.advance(61)
+    herd.hung, herd.hanging = [], {*paths[:2]}
+    # Each of these is answered with the stale page. The first two renewals hang, and the third one finds no thread.
+    for path in paths:
+        assert herd.get_unchecked(path).detail.startswith("hit")
+    clock.advance(60)
+    assert herd.in_time(("/fast",)) == 1
+
+
+def test_no_request_waits_for_an_application_that_hangs_if_there_is_a_stale_page(make_herd, clock):
+    # A thread may take long to begin the run, which must come before the request gives up.
+    herd = make_herd(serve_stale_after=FEW / 5, stale_if_error=600, wait=10)
+    herd.get_unchecked()
+    clock.advance(61)
+    herd.hang("/")
+    # The run is overdue.
+    clock.advance(11)
+    assert herd.in_time(*[("/",)] * 20) == 20
+    # One run was begun for each wait.
+    assert herd.started == 3
+    assert herd.get_unchecked().detail in ("hit; ttl=60", "hit; ttl=49")
+
+
+def test_after_one_wait_no_request_waits_for_a_run_that_hangs(make_herd):
+    herd = make_herd(wait=1)
+    herd.respond = lambda request: Response(headers={"cache-control": "private"})
+    herd.hang("/")
+    herd.hanging = set()
+    # The first of these waits for a second.
+    assert herd.in_time(*[("/",)] * 20) == 20

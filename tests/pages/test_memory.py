@@ -1,0 +1,27 @@
+"""No visitor makes the process grow beyond ``max_bytes``: many hostile requests, each kind in a process of its own."""
+
+import json
+
+import pytest
+
+from tests.pages.memory_attacks import ATTACKS
+from tests.scripts import run_python
+
+REQUESTS = 20_000
+MAX_BYTES = 2 << 20
+MORE = 8 << 20
+"""Bytes for the keys, the figures and the objects of the stored pages, and for the allocator."""
+
+ALWAYS = ["404s with long queries", "POSTs to many URLs", "HEADs of varying URLs", "all at the same time"]
+OTHERS = [kind for kind in ATTACKS if kind not in ALWAYS]
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind in ALWAYS else pytest.param(kind, marks=pytest.mark.deep) for kind in ATTACKS]
+)
+def test_hostile_requests_do_not_make_the_process_grow(kind):
+    result = run_python("-m", "tests.pages.memory_attacks", kind, str(REQUESTS), str(MAX_BYTES), check=True)
+    figures = json.loads(result.stdout)
+    assert sum(figures["statuses"].values()) == REQUESTS
+    assert figures["entries"] >= 1
+    assert figures["grown"] < MAX_BYTES + MORE

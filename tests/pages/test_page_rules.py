@@ -1,0 +1,148 @@
+"""The site's rules for its pages."""
+
+from time import thread_time
+
+import pytest
+
+from tests.pages.site import EPOCH
+from wheelcache.pages import rules
+from wheelcache.pages.page_rules import NO_RULE, PageRule, PageRules, bypass, grace, ttl
+
+
+@pytest.mark.parametrize(
+    ("pattern", "host", "path", "matches"),
+    [
+        ("/news/*", "a.example", "/news/", True),
+        ("/news/*", "b.example", "/news/2024/x", True),
+        ("/news/*", "a.example", "/news", False),
+        ("/news/*", "a.example", "/en/news/", False),
+        ("/news", "a.example", "/news", True),
+        ("/*.html", "a.example", "/x/y.html", True),
+        ("/*.html", "a.example", "/x/y.html\n", False),
+        ("/*/edit/*", "a.example", "/x/y/edit/", True),
+        ("/[a]+.x", "a.example", "/[a]+.x", True),
+        ("/[a]+.x", "a.example", "/aa-x", False),
+        ("/a\\*", "a.example", "/a\\b", True),
+        ("/café", "a.example", "/café".encode().decode("latin-1"), True),
+        ("A.Example/*", "a.example", "/x", True),
+        ("*.example/*", "a.example", "/x", True),
+        ("*.example/private", "a.org", "/b.example/private", False),
+        ("a.example/*", "a.example.org", "/", False),
+        ("a.example:8000/*", "a.example:8000", "/", True),
+        ("*/x", "a.example", "/x", True),
+        ("/*a*b", "a.example", "/ab", True),
+        ("/a*ab", "a.example", "/ab", False),
+        ("/*ab*b*", "a.example", "/ab", False),
+        ("/**/x", "a.example", "//x", True),
+        ("*//x", "a.example", "//x", True),
+        ("localhost/x", "localhost", "/x", True),
+        ("LocalHost:8000/x", "localhost:8000", "/x", True),
+        ("[::1]/x", "[::1]", "/x", True),
+        ("//intranet/*", "intranet", "/x", True),
+        ("//intranet/*", "a.example", "/x", False),
+        ("//intranet/*", "a.example", "//intranet/x", False),
+    ],
+)
+def test_a_pattern_matches_the_path_or_the_host_and_the_path(pattern, host, path, matches):
+    assert PageRules([(pattern, bypass())]).of(host, path).bypasses is matches
+
+
+def test_of_each_kind_the_first_matching_rule_counts():
+    found = PageRules(
+        [("/a/*", grace(0)), ("/a/b/*", ttl(10)), ("/a/*", ttl(20)), ("/a/b/c", bypass()), ("/*", grace(30))]
+    )
+    assert found.of("h", "/a/b/x") == PageRule(ttl=10.0, grace=0.0)
+    assert found.of("h", "/a/x") == PageRule(ttl=20.0, grace=0.0)
+    assert found.of("h", "/a/b/c") == PageRule(ttl=10.0, bypasses=True, grace=0.0)
+    assert found.of("h", "/x") == PageRule(grace=30.0)
+    assert PageRules().of("h", "/x") == NO_RULE
+    assert bool(found)
+    assert not PageRules()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (5, "rules must be a list of pairs, such as .*, not 5"),
+        ("/x", "rules must be a list of pairs"),
+        ([("/x", ttl(1)), "/y"], r"rules\[1\] must be a pair of a pattern and a rule, such as .*, not '/y'"),
+        ([("/x",)], r"rules\[0\] must be a pair"),
+        ([(5, ttl(1))], r"rules\[0\] must be a pair"),
+        (
+            [("/x", 60)],
+            r"rules\[0\], for '/x', must have ttl\(seconds\), bypass\(\), grace\(s.*\) or without_c",
+        ),
+        ([("/x", bypass)], r"rules\[0\], for '/x', must have ttl"),
+        ([("example.com", ttl(1))], r"rules\[0\] must have a pattern of a path, or .*, not 'example.com'"),
+        ([("", ttl(1))], r"rules\[0\] must have a pattern"),
+        (
+            [("news/*", ttl(1))],
+            r"rules\[0\] must have a pattern .*, not 'news/\*': '/news/\*' is a path, and '//news/\*' begins with",
+        ),
+        *(
+            ([(pattern, ttl(1))], r"rules\[0\] must have a pattern that begins with a slash or a host")
+            for pattern in ("http:/x", "[::1/x", "user@a.example/x", ".../x")
+        ),
+        ([("///x", ttl(1))], r"rules\[0\] must have a pattern of a path, or of a host and a path"),
+        ([("api*/x", ttl(1))], r"rules\[0\] must have a pattern that begins with a slash or a host"),
+        ([("//intranet", ttl(1))], r"rules\[0\] must have a pattern of a path, or of a host and a path"),
+        ([("https://example.com/", ttl(1))], r"rules\[0\] must have a pattern of .* without scheme and query"),
+        ([("/x?page=*", ttl(1))], r"rules\[0\] must have a pattern of .* without scheme and query"),
+    ],
+)
+def test_an_invalid_rule_is_named(given, message):
+    with pytest.raises((TypeError, ValueError), match=f"^{message}"):
+        PageRules(given)
+
+
+@pytest.mark.parametrize(("make", "value"), [(ttl, 0), (ttl, "60"), (ttl, None), (ttl, float("inf")), (grace, -1)])
+def test_an_invalid_number_is_named(make, value):
+    with pytest.raises(
+        (TypeError, ValueError), match=rf"^the number in {make.__name__}\(\) must be a number of seconds"
+    ):
+        make(value)
+
+
+@pytest.mark.alone
+def test_matching_is_linear_in_the_path():
+    found = PageRules([("/*a*a*a*a*a*a*a*a*b", bypass()), ("*.*.*.*.*.x/*ab*ab*ab", bypass())])
+    before = thread_time()
+    assert not found.of("." * 100_000, "/" + "a" * 100_000).bypasses
+    assert thread_time() - before < 5
+
+
+def freshness(control, rule, status=200):
+    headers = [(b"cache-control", control)]
+    policy = rules.Policy(stale_while_revalidate=5, stale_if_error=6)
+    return rules.freshness(rules.Response(status, headers), policy, wall=EPOCH, seconds=0, rule=rule)
+
+
+@pytest.mark.parametrize("control", [b"", b"max-age=60", b"s-maxage=7", b"max-age=0, must-revalidate"])
+def test_ttl_is_the_lifetime_of_a_page_whatever_its_headers_say(control):
+    for status in (200, 203, 204, 300, 301, 308, 404, 410):
+        assert freshness(control, ttl(3600), status).lifetime == 3600
+    for status in (201, 302, 403, 405, 500, 503):
+        assert freshness(control, ttl(3600), status) == freshness(control, NO_RULE, status)
+
+
+def test_ttl_stores_nothing_that_must_not_be_stored_and_skips_no_validation():
+    for headers in ([(b"cache-control", b"private")], [(b"cache-control", b"no-store")], [(b"set-cookie", b"a=1")]):
+        response = rules.Response(200, headers)
+        assert rules.refusal(response, rules.Policy(), authorized=False) is not None
+    assert not freshness(b"no-cache", ttl(60)).is_useful
+
+
+@pytest.mark.parametrize(
+    ("control", "while_revalidate", "if_error"),
+    [
+        (b"max-age=60", 30, 30),
+        (b"s-maxage=60", 30, 30),
+        (b"max-age=60, stale-while-revalidate=7", 7, 30),
+        (b"max-age=60, stale-while-revalidate=7, stale-if-error=0", 7, 0),
+        (b"max-age=60, must-revalidate", 0, 0),
+        (b"max-age=60, proxy-revalidate, stale-while-revalidate=7", 0, 0),
+    ],
+)
+def test_grace_lets_pages_be_stale_that_do_not_specify_it(control, while_revalidate, if_error):
+    page = freshness(control, grace(30))
+    assert (page.while_revalidate, page.if_error) == (while_revalidate, if_error)

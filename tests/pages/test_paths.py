@@ -1,0 +1,241 @@
+"""The figures name the paths with most responses that were not stored, and those with too many variants."""
+
+import random
+import re
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import wheelcache
+from tests.memory import traced
+from tests.pages.site import Response
+from tests.watch.published import INTERVAL, Site, only
+from wheelcache.engine.stats import BYPASSING, MOST_REASONS, REASONS
+from wheelcache.pages.figures import Figures
+from wheelcache.pages.reasons import refusal
+from wheelcache.pages.variants import MOST_VARIANTS
+from wheelcache.watch import site_commands
+from wheelcache.watch.busiest import LONGEST_PATH, PLACES, SpaceSaving, readable
+from wheelcache.watch.dashboard.dashboard import Dashboard
+from wheelcache.watch.site import Own
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "figures"
+
+
+def refuse(figures, reason, **numbers):
+    for name, number in numbers.items():
+        for _ in range(number):
+            figures.refused(refusal(reason), f"/{name}", "view")
+
+
+# The algorithm.
+
+
+@given(st.lists(st.integers(0, 60).map(lambda number: f"/{number * number // 40}"), max_size=600))
+def test_the_counts_bound_the_occurrences_and_no_frequent_path_is_missing(paths):
+    busiest, true = SpaceSaving(), Counter(paths)
+    for each in paths:
+        busiest.add(each)
+    assert len(busiest.places) == min(PLACES, len(true))
+    for each, (count, error, _) in busiest.places.items():
+        assert count - error <= true[each] <= count
+    assert {each for each, number in true.items() if number > len(paths) / PLACES} <= busiest.places.keys()
+    numbers = [*busiest.numbers().values()]
+    assert numbers == sorted(numbers, reverse=True)
+
+
+def test_random_paths_of_a_stranger_push_out_no_real_one():
+    figures, chance = Figures(), random.Random(5)
+    for number in range(20_000):
+        figures.refused(refusal("session"), f"/{chance.random()}" if number % 10 else "/account", "view")
+    (first, found), *others = figures.stats().not_stored_paths["session"].items()
+    assert (first, found) == ("/account", 2000)
+    assert max(number for _, number in others) < 10
+
+
+@pytest.mark.alone
+def test_the_paths_take_less_than_256_kib_whatever_strangers_request():
+    figures, chance = Figures(), random.Random(5)
+    long = "abc\xe9\xff" * 600
+    tracemalloc.start()
+    try:
+        for number in range(30_000):
+            path = f"/{chance.random()}{long}"
+            reason = chance.choice([*REASONS, f"made up {number % 500}"])
+            figures.refused(refusal(reason), path, "view")
+            figures.variants_full(path, f"x-{number % 100}")
+        taken = traced(__file__, "*/wheelcache/watch/busiest.py", "*/wheelcache/pages/figures.py")
+    finally:
+        tracemalloc.stop()
+    assert taken < 256 * 1024
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/news/2024", "/news/2024"),
+        ("/größe".encode().decode("latin-1"), "/größe"),
+        ("/\xff", "/%FF"),
+        ("/a b?c%d#e", "/a%20b%3Fc%25d%23e"),
+        ("/\x1b[2J\r\n", "/%1B[2J%0D%0A"),
+        ("/\u202eevil".encode().decode("latin-1"), "/%E2%80%AEevil"),
+        ("/<b>", "/<b>"),
+    ],
+)
+def test_a_path_is_shown_readable_and_without_control_characters(path, shown):
+    assert readable(path) == shown
+
+
+# The counts of one process.
+
+
+def test_each_reason_has_its_paths_without_their_queries(site):
+    site.respond = lambda request: Response(headers={"cache-control": "private" if "p" in request.path else "no-store"})
+    for target in ("/p?a", "/p?b", "/p/größe".encode().decode("latin-1"), "/n", "/n", "/n"):
+        site.get(target)
+    assert site.stats().not_stored_paths == {"private": {"/p": 2, "/p/größe": 1}, "no-store": {"/n": 3}}
+
+
+def test_a_long_path_is_cut():
+    figures = Figures()
+    figures.refused(refusal("status"), "/" + "a" * 5000, "view")
+    assert figures.stats().not_stored_paths == {"status": {"/" + "a" * (LONGEST_PATH - 1): 1}}
+
+
+def test_an_application_that_makes_up_reasons_makes_no_more_than_a_few():
+    figures = Figures()
+    refuse(figures, "private", a=1)
+    for number in range(2000):
+        figures.refused(refusal(f"made up {number}"), "/", "view")
+    refuse(figures, "status", a=1)
+    not_stored = figures.stats().not_stored
+    assert (not_stored["private"], not_stored["status"]) == (1, 1)
+    assert not_stored["other"] == 2000 - (MOST_REASONS - 1)
+    assert sum(not_stored.values()) == 2002
+
+
+def test_variants_that_are_removed_are_counted_by_header_and_path():
+    figures = Figures()
+    for _ in range(100):
+        figures.variants_full("/news", "user-agent")
+    figures.variants_full("/", "cookie theme")
+    stats = figures.stats()
+    assert stats.full_variants == {"user-agent": {"/news": 100}, "cookie theme": {"/": 1}}
+    assert (stats.variants_removed, stats.not_stored) == (101, {})
+
+
+def test_a_page_with_too_many_variants_names_the_header_that_has_them(site):
+    site.respond = lambda request: Response(
+        headers={"cache-control": "max-age=60", "vary": "user-agent, accept-encoding"}
+    )
+    for number in range(MOST_VARIANTS + 3):
+        site.get("/news?a", {"user-agent": f"browser {number}", "accept-encoding": "gzip"})
+    assert site.stats().full_variants == {"user-agent": {"/news": 3}}
+
+
+def test_a_child_of_a_fork_begins_its_own_paths():
+    figures = Figures()
+    refuse(figures, "status", a=100)
+    figures.after_fork_in_child()
+    assert (figures.stats().not_stored_paths, figures.unpublished_paths()) == ({}, [])
+
+
+def test_each_reason_of_the_package_is_explained_with_its_detail():
+    sources = [each.read_text() for each in Path(wheelcache.__file__).parent.rglob("*.py")]
+    call = r'(?:refuse|refusal|because)\(\s*"([^"]+)"(?:, (?:"([^"]+)"|f"))?'
+    found = {each for source in sources for each in re.findall(call, source)}
+    explained = {**REASONS, **BYPASSING}
+    assert explained.keys() - {name for name, _ in found} <= {"other"}
+    for name, detail in found:
+        assert not detail or {detail, f"reads {detail}"} & {*explained[name].details}, detail
+    assert all(each.endswith(".") for reason in explained.values() for each in (reason.cause, reason.advice))
+
+
+# The figures of a site.
+
+
+def test_the_paths_of_all_workers_are_added_also_after_their_end(make_site, clock, path):
+    one, two = make_site(figures_dir=path), make_site(figures_dir=path)
+    for site, numbers in ((one, {"a": 3, "b": 1}), (two, {"a": 2, "c": 4})):
+        refuse(site.cache.pages.figures, "private", **numbers)
+        site.get()
+    clock.advance(INTERVAL)
+    assert only(path).stats.pages.not_stored_paths == {"private": {"/a": 5, "/c": 4, "/b": 1}}
+    one.cache.cache.close()
+    refuse(two.cache.pages.figures, "private", c=7)
+    refuse(two.cache.pages.figures, "made up", d=1)
+    two.cache.pages.figures.variants_full("/a", "user-agent")
+    clock.advance(INTERVAL)
+    for _ in range(2):
+        shown = only(path).stats.pages
+        assert shown.not_stored_paths == {"private": {"/c": 11, "/a": 5, "/b": 1}, "other": {"/d": 1}}
+        assert shown.full_variants == {"user-agent": {"/a": 1}}
+        clock.advance(INTERVAL)
+
+
+def test_strangers_push_no_real_path_out_of_the_database(make_site, clock, path):
+    site, chance = make_site(figures_dir=path), random.Random(5)
+    for _ in range(30):
+        for _ in range(50):
+            site.cache.pages.figures.refused(refusal("session"), f"/{chance.random()}", "view")
+        refuse(site.cache.pages.figures, "session", account=10)
+        site.get()
+        clock.advance(INTERVAL)
+    paths = only(path).stats.pages.not_stored_paths["session"]
+    assert len(paths) == PLACES
+    assert next(iter(paths.items())) == ("/account", 300)
+
+
+def test_a_reset_forgets_the_paths_and_later_ones_are_counted(make_site, clock, path):
+    site = make_site(figures_dir=path)
+    refuse(site.cache.pages.figures, "private", a=30)
+    site.get()
+    clock.advance(INTERVAL)
+    Site([site.cache.cache], Own.NONE).reset()
+    assert only(path).stats.pages.not_stored_paths == {}
+    refuse(site.cache.pages.figures, "private", a=1, b=2)
+    clock.advance(INTERVAL)
+    assert only(path).stats.pages.not_stored_paths == {"private": {"/b": 2, "/a": 1}}
+
+
+def test_a_new_database_gets_all_paths_of_living_workers(make_site, clock, path):
+    site = make_site(figures_dir=path)
+    refuse(site.cache.pages.figures, "private", a=30)
+    site.get()
+    clock.advance(INTERVAL)
+    (database,) = path.glob("figures-*.sqlite3")
+    database.write_bytes(b"damaged" * 1000)
+    refuse(site.cache.pages.figures, "private", a=1)
+    clock.advance(INTERVAL)
+    assert only(path).stats.pages.not_stored_paths == {"private": {"/a": 31}}
+
+
+@pytest.mark.parametrize("is_published", [True, False])
+def test_the_paths_reach_the_dashboard_and_the_terminal(make_site, clock, path, is_published):
+    site = make_site(figures_dir=path if is_published else None)
+    figures = site.cache.pages.figures
+    refuse(figures, "set-cookie", basket=5, login=2, a=1, b=1)
+    for _ in range(8):
+        figures.variants_full("/news", "user-agent")
+    site.get()
+    clock.advance(20)
+    cache = site.cache.cache
+    shown = Dashboard("a site", lambda: [cache], lambda name: []).figures()
+    pages = shown["caches"][0]["pages"]
+    assert pages["not_stored_paths"] == {"set-cookie": {"/basket": 5, "/login": 2, "/a": 1, "/b": 1}}
+    assert pages["full_variants"] == {"user-agent": {"/news": 8}}
+    if is_published:
+        assert "Vary: user-agent on /news has more than 32 values" in shown["headline"]
+        (terminal,) = site_commands.figures([cache]).document["caches"]
+        assert terminal["total"]["pages"] == pages
+    assert site_commands.pages_in_words("pages", site.stats()).splitlines()[1:] == [
+        "  set-cookie: The response sets a cookie. Most often: /basket 5, /login 2, /a 1.",
+        "  Variants removed because of user-agent. Most often: /news 8.",
+    ]

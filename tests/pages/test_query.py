@@ -1,0 +1,86 @@
+"""The query that the application and the key of a page see."""
+
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wheelcache.pages.keys import LONGEST_URL
+from wheelcache.pages.query import TRACKING, QueryRules
+
+
+@pytest.mark.parametrize(
+    ("query", "normalized"),
+    [
+        ("", ""),
+        ("page=2", "page=2"),
+        ("utm_source=x", ""),
+        ("page=2&utm_source=x&q=%20+&fbclid=1&gclid", "page=2&q=%20+"),
+        ("utm%5Fsource=x&%67clid=1&a=utm_source", "a=utm_source"),
+        ("Utm_source=x&xutm_source=1&gclidx=1&utm", "Utm_source=x&xutm_source=1&gclidx=1&utm"),
+        ("a=1;gclid=2&&gclid=1&", "a=1;gclid=2&&"),
+        ("größe=1&a=1".encode().decode("latin-1"), "a=1"),
+        ("gr%C3%B6%C3%9Fe=1&a=1", "a=1"),
+        ("my+ref=1&my%20ref=2&my%2Bref=3", "my%2Bref=3"),
+    ],
+)
+def test_ignored_parameters_are_removed_and_the_others_stay_as_they_are(query, normalized):
+    assert QueryRules([*TRACKING, "größe", "my ref"]).normalized(query) == normalized
+
+
+def test_parameters_are_sorted_by_decoded_names_and_equal_names_keep_their_order():
+    rules = QueryRules(sort=True)
+    assert rules.normalized("b=1&%61=2&b=0&a=1&c") == "%61=2&a=1&b=1&b=0&c"
+    assert rules.normalized("b") == "b"
+    assert QueryRules(["b"], sort=True).normalized("b=1&c=1&%61=2") == "%61=2&c=1"
+
+
+TEXTS = st.text(st.sampled_from("abA*_%12+&=;u\xe9 "), max_size=30)
+
+
+def name_of(parameter):
+    return unquote_to_bytes(parameter.split("=")[0].replace("+", " ").encode("latin-1"))
+
+
+@given(TEXTS, st.sets(st.sampled_from(["a", "b", "A*", "ab*", "u b", "é", "%1", "a+b"])), st.booleans())
+def test_the_result_equals_that_of_a_simple_model(query, ignored, sort):
+    rules = QueryRules(ignored, sort=sort)
+    exact = {name.encode() for name in ignored if not name.endswith("*")}
+    prefixes = tuple(name[:-1].encode() for name in ignored if name.endswith("*"))
+    kept = [each for each in query.split("&") if name_of(each) not in exact and not name_of(each).startswith(prefixes)]
+    if sort:
+        kept = sorted(kept, key=name_of)
+    found = rules.normalized(query)
+    assert found == "&".join(kept)
+    assert rules.normalized(found) == found
+    # What the application reads, and in which order for each name.
+    seen = parse_qsl(found, keep_blank_values=True, encoding="latin-1")
+    expected = [
+        pair
+        for pair in parse_qsl(query, keep_blank_values=True, encoding="latin-1")
+        if pair[0].encode("latin-1") not in exact and not pair[0].encode("latin-1").startswith(prefixes)
+    ]
+    assert seen == sorted(expected, key=lambda pair: pair[0]) if sort else seen == expected
+
+
+@pytest.mark.parametrize("ignored", [5, None, "utm_*", b"ref", ["a", 5], [""], ["*"], ["u*m"], ["a**"], [b"a"]])
+def test_invalid_names_are_refused(ignored):
+    with pytest.raises((TypeError, ValueError), match=r"^ignore_query must be a list of parameter names"):
+        QueryRules(ignored)
+
+
+def test_an_invalid_sort_query_is_refused():
+    with pytest.raises(TypeError, match=r"^sort_query must be True or False, not 1"):
+        QueryRules(sort=1)
+
+
+def test_the_tracking_parameters_are_valid_and_each_is_listed_once():
+    QueryRules(TRACKING)
+    assert len(set(TRACKING)) == len(TRACKING)
+
+
+@pytest.mark.parametrize("piece", ["%", "b&a&", "%61=&", "utm_&", "+"])
+def test_the_query_of_a_long_url_is_not_parsed(piece):
+    query = piece * (LONGEST_URL + 1)
+    assert QueryRules(TRACKING, sort=True).normalized(query) is query

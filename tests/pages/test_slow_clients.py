@@ -1,0 +1,362 @@
+"""Under ASGI, a client that does not read holds up neither the application nor the visitors who want its page."""
+
+import asyncio
+from contextvars import ContextVar
+
+import pytest
+
+from tests.pages.site import AsgiSite
+from tests.waiting import PATIENCE
+
+START = "http.response.start"
+PIECE = b"x" * 1000
+PIECES = [b"%d," % number + PIECE for number in range(30)]
+BODY = b"".join(PIECES)
+SIZE = len(BODY)
+
+
+class StreamingSite(AsgiSite):
+    """An ASGI site whose application sends a body in pieces.
+
+    Attributes:
+        pieces: an iterable of the pieces, or a function that makes it from the path.
+        headers: of the response.
+        made: the pieces that the application has sent or sends.
+        after: a coroutine function that the application awaits after its last message.
+    """
+
+    def __init__(self, clock, **options):
+        super().__init__(clock, **options)
+        self.pieces = PIECES
+        self.headers = [(b"cache-control", b"max-age=60")]
+        self.made = []
+        self.after = None
+
+    async def application(self, scope, receive, send):
+        self.requests.append(scope["path"])
+        await send({"type": START, "status": 200, "headers": self.headers})
+        for number, piece in enumerate(self.pieces):
+            self.made.append(piece)
+            more = number + 1 < len(self.pieces)
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
+            # As for the next row of a database.
+            await asyncio.sleep(0)
+        if self.after is not None:
+            await self.after()
+
+
+class Client:
+    """A client that reads nothing before ``read`` is called, behind a server that waits for it in each message.
+
+    Attributes:
+        received: the messages that it has read.
+        error: raised by the server instead, once the client is to read.
+    """
+
+    def __init__(self, site, target="/", headers=()):
+        self.received = []
+        self.error = None
+        self._may_read = asyncio.Event()
+        method, path, query, pairs, _ = site.parts(target, headers)
+        self.task = asyncio.ensure_future(site.app(site.scope(method, path, query, pairs), nobody, self._send))
+
+    async def _send(self, message):
+        await self._may_read.wait()
+        if self.error is not None:
+            raise self.error
+        self.received.append(message)
+
+    def read(self):
+        self._may_read.set()
+
+    @property
+    def body(self):
+        assert [message["type"] for message in self.received].count(START) == (1 if self.received else 0)
+        return b"".join(message.get("body", b"") for message in self.received)
+
+    @property
+    def is_complete(self):
+        return self.received != [] and not self.received[-1].get("more_body", False)
+
+
+async def nobody():
+    return await asyncio.get_running_loop().create_future()
+
+
+async def settle():
+    """Let all tasks go on until they wait."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def run(clock, closed):
+    """Run a coroutine function with a new site. At its end, no task is left, and no byte is counted as unsent."""
+
+    def run(function, **options):
+        async def main():
+            site = StreamingSite(clock, **options)
+            closed(site.cache.cache)
+            async with asyncio.timeout(PATIENCE):
+                await function(site)
+            await settle()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            site.cache.purge_all()
+            assert site.cache.cache.stats().weight == 0
+
+        asyncio.run(main())
+
+    return run
+
+
+@pytest.mark.parametrize("length", [None, SIZE])
+@pytest.mark.parametrize("pieces", [PIECES, [BODY]])
+def test_a_visitor_does_not_wait_for_a_client_that_does_not_read(run, length, pieces):
+    async def main(site):
+        site.pieces = pieces
+        if length is not None:
+            site.headers.append((b"content-length", b"%d" % length))
+        client = Client(site)
+        await settle()
+        assert (await site.ask_async(*site.parts())).body == b"".join(pieces)
+        assert site.runs == 1
+        assert client.received == []
+        client.read()
+        await client.task
+        assert (client.body, client.is_complete) == (b"".join(pieces), True)
+
+    run(main)
+
+
+def test_a_visitor_does_not_wait_for_a_client_that_does_not_read_that_its_page_is_unchanged(run):
+    async def main(site):
+        site.headers.append((b"etag", b'"1"'))
+        client = Client(site, headers={"If-None-Match": '"1"'})
+        await settle()
+        assert (await site.ask_async(*site.parts())).body == BODY
+        assert site.runs == 1
+        client.read()
+        await client.task
+        assert ([message.get("status") for message in client.received], client.body) == ([304, None], b"")
+
+    run(main)
+
+
+def test_code_after_the_last_message_runs_when_the_client_has_received_it(run):
+    async def main(site):
+        bodies = []
+
+        async def after():
+            bodies.append(client.body)
+
+        site.after = after
+        client = Client(site)
+        await settle()
+        assert (len(site.made), bodies) == (len(PIECES), [])
+        client.read()
+        await client.task
+        assert bodies == [BODY]
+
+    run(main)
+
+
+def test_a_response_that_is_too_long_waits_for_its_client(run):
+    async def main(site):
+        client = Client(site)
+        await settle()
+        # The first piece that does not fit shows it.
+        assert len(b"".join(site.made[:-1])) <= 5000 < len(b"".join(site.made))
+        client.read()
+        await client.task
+        assert (client.body, client.is_complete) == (BODY, True)
+        assert site.stats().not_stored == {"max_body": 1}
+
+    run(main, max_body=5000)
+
+
+def test_unsent_bytes_take_the_room_of_pages_and_at_most_half_of_it(run):
+    limit = 3 * SIZE
+
+    async def main(site):
+        pages = site.cache.cache
+
+        async def begun(path):
+            site.made = []
+            client = Client(site, path)
+            await settle()
+            assert pages.stats().weight <= limit
+            return client, len(site.made)
+
+        for path in ("/1", "/2"):
+            await site.ask_async(*site.parts(path))
+        of_pages = pages.stats().weight
+        assert (len(pages), of_pages < limit) == (2, True)
+        first, pieces = await begun("/3")
+        assert (len(pages), pieces) == (1, len(PIECES))
+        # The last piece is not kept.
+        assert pages.stats().weight == of_pages // 2 + SIZE - len(PIECES[-1])
+        assert pages.observer.state().memory == pages.stats().weight
+        second, pieces = await begun("/4")
+        assert 0 < pieces < len(PIECES)
+        # Its page is stored and sent nevertheless, as fast as the client reads.
+        second.read()
+        await second.task
+        assert (second.body, site.stats().stored) == (BODY, 4)
+        first.read()
+        await first.task
+        assert pages.stats().weight == of_pages // 2
+        third, pieces = await begun("/5")
+        assert pieces == len(PIECES)
+        third.read()
+        await third.task
+        assert (first.body, third.body) == (BODY, BODY)
+
+    run(main, max_bytes=limit)
+
+
+def test_a_stream_that_is_too_long_ends_when_its_client_has_left(run):
+    async def main(site):
+        client = Client(site)
+        client.error = OSError("the client has left")
+        client.read()
+        with pytest.raises(OSError, match="disconnected"):
+            await client.task
+        assert len(b"".join(site.made[:-1])) <= 5000 < len(b"".join(site.made))
+
+    run(main, max_body=5000)
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_request_that_is_cancelled_leaves_no_task(run, is_over):
+    async def main(site):
+        site.pieces = PIECES if is_over else Endless(PIECES)
+        client = Client(site)
+        await settle()
+        assert site.stats().stored == is_over
+        client.task.cancel()
+        await asyncio.wait([client.task])
+        assert client.task.cancelled()
+        client.read()
+        await settle()
+        assert client.received == []
+
+    run(main)
+
+
+class Endless(list):
+    """Pieces of which more seem to follow."""
+
+    def __len__(self):
+        return 1000
+
+
+def test_what_an_application_has_sent_before_it_fails_reaches_its_client(run):
+    async def main(site):
+        site.pieces = Failing()
+        client = Client(site)
+        await settle()
+        follower = asyncio.ensure_future(site.ask_async(*site.parts()))
+        await settle()
+        # It did not wait for the client.
+        assert site.runs == 2
+        client.read()
+        with pytest.raises(ArithmeticError):
+            await client.task
+        with pytest.raises(ArithmeticError):
+            await follower
+        assert (client.body, client.is_complete) == (b"ab", False)
+
+    run(main)
+
+
+class Failing:
+    def __iter__(self):
+        yield b"a"
+        yield b"b"
+        raise ArithmeticError
+
+    def __len__(self):
+        return 3
+
+
+def test_an_error_of_the_server_reaches_the_application(run):
+    async def main(site):
+        client = Client(site)
+        client.error = RuntimeError("wrong header")
+        await settle()
+        client.read()
+        with pytest.raises(RuntimeError, match="wrong header"):
+            await client.task
+        assert site.stats().stored == 1
+
+    run(main)
+
+
+def test_an_error_of_the_server_during_the_run_reaches_the_application_with_its_next_message(run):
+    async def main(site):
+        errors, go_on = [], asyncio.Event()
+
+        async def application(scope, receive, send):
+            await send({"type": START, "status": 200, "headers": site.headers})
+            await send({"type": "http.response.body", "body": b"a", "more_body": True})
+            await go_on.wait()
+            try:
+                await send({"type": "http.response.body", "body": b"b", "more_body": True})
+            except RuntimeError as error:
+                errors.append(error)
+
+        site.app = site.cache.asgi(application)
+        client = Client(site)
+        client.error = RuntimeError("wrong header")
+        client.read()
+        await settle()
+        go_on.set()
+        await client.task
+        assert errors == [client.error]
+
+    run(main)
+
+
+def test_a_message_that_the_application_no_longer_waits_for_is_not_followed_by_others(run):
+    """Otherwise, the client would take the rest for the whole."""
+
+    async def main(site):
+        async def application(scope, receive, send):
+            await send({"type": START, "status": 200, "headers": site.headers})
+            for _ in range(2):
+                await send({"type": "http.response.body", "body": PIECE, "more_body": True})
+            sending = asyncio.ensure_future(send({"type": "http.response.body", "body": PIECE, "more_body": False}))
+            await asyncio.wait([sending], timeout=0)
+            sending.cancel()
+            await asyncio.wait([sending])
+
+        site.app = site.cache.asgi(application)
+        client = Client(site)
+        await settle()
+        client.read()
+        await client.task
+        assert client.received == []
+
+    run(main)
+
+
+def test_the_messages_are_sent_in_the_context_of_the_application(run):
+    async def main(site):
+        variable, seen = ContextVar("variable", default=None), []
+
+        async def outside(scope, receive, send):
+            variable.set("request")
+
+            async def noting(message):
+                seen.append(variable.get())
+                await send(message)
+
+            await inside(scope, receive, noting)
+
+        inside, site.app = site.app, outside
+        client = Client(site)
+        client.read()
+        await client.task
+        assert set(seen) == {"request"}
+
+    run(main)

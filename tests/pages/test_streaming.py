@@ -1,0 +1,349 @@
+"""Lists, files and streams pass through the cache as the application made them."""
+
+import asyncio
+from io import BytesIO
+from wsgiref.util import FileWrapper
+from wsgiref.validate import validator
+
+import pytest
+
+from tests.pages.site import WsgiSite, answer_of
+
+USUAL = [("Content-Type", "text/plain"), ("Cache-Control", "max-age=60")]
+
+
+@pytest.fixture
+def call(wsgi):
+    """Call an application through the cache: ``call(application)`` returns its iterable, and the list of calls."""
+
+    def ask(application, **more):
+        sent = []
+
+        def start_response(status, headers, exc_info=None):
+            sent.append((status, exc_info))
+            return sent.append
+
+        environ = wsgi.environ("GET", "/", "", [("Host", "example.com")], b"") | more
+        return wsgi.cache.wsgi(application)(environ, start_response), sent
+
+    return ask
+
+
+def is_stored(wsgi):
+    return wsgi.stats().stored == 1
+
+
+def test_a_list_is_returned_as_it_is_and_stored(wsgi, call):
+    page = [b"a", b"b"]
+
+    def application(environ, start_response):
+        start_response("200 OK", USUAL)
+        return page
+
+    assert call(application)[0] is page
+    assert is_stored(wsgi)
+    assert call(application)[0] == [b"ab"]
+
+
+def test_a_file_is_returned_as_it_is_and_not_stored(wsgi, call):
+    made = []
+
+    def wrap(file, size):
+        # As in uWSGI, where it is a function.
+        made.append(FileWrapper(file, size))
+        return made[-1]
+
+    def application(environ, start_response):
+        start_response("200 OK", USUAL)
+        return environ["wsgi.file_wrapper"](BytesIO(b"page"), 8192)
+
+    assert call(application, **{"wsgi.file_wrapper": wrap})[0] is made[0]
+    assert wsgi.stats().not_stored == {"file": 1}
+
+
+def test_a_stream_that_cannot_be_stored_is_returned_as_it_is(wsgi, call):
+    stream = iter([b"a"])
+
+    def application(environ, start_response):
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return stream
+
+    assert call(application)[0] is stream
+
+
+def test_a_stream_is_sent_piece_by_piece_and_stored_at_its_end(wsgi, call):
+    made = []
+
+    def application(environ, start_response):
+        start_response("200 OK", USUAL)
+        for piece in (b"a", b"b"):
+            made.append(piece)
+            yield piece
+
+    iterable, _ = call(application)
+    assert next(iterable) == b"a"
+    assert made == [b"a"]
+    assert [*iterable] == [b"b"]
+    assert is_stored(wsgi)
+
+
+def test_a_stream_whose_client_leaves_is_closed_and_not_stored(wsgi, call):
+    closed = []
+
+    def application(environ, start_response):
+        start_response("200 OK", USUAL)
+        try:
+            yield b"a"
+            yield b"b"
+        finally:
+            closed.append(True)
+
+    iterable, _ = call(application)
+    next(iterable)
+    iterable.close()
+    assert closed == [True]
+    assert not is_stored(wsgi)
+    # The next request runs the application.
+    assert b"".join(call(application)[0]) == b"ab"
+    assert is_stored(wsgi)
+
+
+def test_a_stream_is_stored_when_it_has_the_promised_length(wsgi, call):
+    """The requests that wait for it do not wait for a client that reads slowly."""
+
+    def application(environ, start_response):
+        start_response("200 OK", [*USUAL, ("Content-Length", "2")])
+        return iter([b"a", b"b"])
+
+    iterable, _ = call(application)
+    assert (next(iterable), is_stored(wsgi)) == (b"a", False)
+    assert (next(iterable), is_stored(wsgi)) == (b"b", True)
+    assert [*iterable] == []
+
+
+def test_a_stream_without_bytes_is_stored_although_the_server_does_not_look_for_its_end(wsgi, call):
+    # As granian, for a redirect.
+    def application(environ, start_response):
+        start_response("200 OK", [*USUAL, ("Content-Length", "0")])
+        return iter([])
+
+    call(application)[0].close()
+    assert is_stored(wsgi)
+
+
+@pytest.mark.parametrize("body", [[b"ab"], [b"ab", b"cd"]])
+def test_a_response_with_another_length_than_promised_is_not_stored(wsgi, call, body):
+    def application(environ, start_response):
+        start_response("200 OK", [*USUAL, ("Content-Length", "3")])
+        return body
+
+    call(application)
+    assert wsgi.stats().not_stored == {"content-length": 1}
+
+
+def test_a_response_that_uses_write_is_not_stored(wsgi, call):
+    def application(environ, start_response):
+        write = start_response("200 OK", USUAL)
+        write(b"a")
+        return [b"b"]
+
+    iterable, sent = call(application)
+    assert (iterable, sent[1]) == ([b"b"], b"a")
+    assert wsgi.stats().not_stored == {"write": 1}
+
+
+def test_a_page_is_stored_under_the_headers_of_the_request_whatever_the_application_does_to_its_environ(wsgi):
+    def application(environ, start_response):
+        # As ProxyFix of Werkzeug does.
+        environ["HTTP_ACCEPT_LANGUAGE"] = environ["HTTP_HOST"] = "changed"
+        start_response("200 OK", [*USUAL, ("Vary", "Accept-Language")])
+        return [b"page"]
+
+    app = wsgi.cache.wsgi(application)
+    for language in ("de", "de", "changed"):
+        environ = wsgi.environ("GET", "/", "", [("Host", "a"), ("Accept-Language", language)], b"")
+        app(environ, lambda *response: None)
+    assert (wsgi.stats().stored, wsgi.stats().fresh) == (2, 1)
+
+
+def test_a_stream_above_max_body_is_sent_in_full_and_not_stored(clock):
+    site = WsgiSite(clock, max_body=10)
+
+    def application(environ, start_response):
+        start_response("200 OK", USUAL)
+        return (b"x" * 4 for _ in range(5))
+
+    app = validator(site.cache.wsgi(validator(application)))
+    iterable = app(site.environ("GET", "/", "", [("Host", "a")], b""), lambda *response: None)
+    assert b"".join(iterable) == b"x" * 20
+    iterable.close()
+    assert site.stats().not_stored == {"max_body": 1}
+
+
+def test_an_application_may_fail_in_the_middle_of_its_response(wsgi, call):
+    def application(environ, start_response):
+        start_response("200 OK", USUAL)
+        yield b"a"
+        raise OSError("the database is down")
+
+    iterable, _ = call(application)
+    next(iterable)
+    with pytest.raises(OSError, match="the database is down"):
+        next(iterable)
+    iterable.close()
+    assert wsgi.stats().not_stored == {"error": 1}
+
+
+def test_an_error_that_replaces_a_response_is_not_stored(wsgi, call):
+    def application(environ, start_response):
+        start_response("200 OK", USUAL)
+        try:
+            raise OSError
+        except OSError as error:
+            start_response("500 Error", USUAL, (type(error), error, None))
+        return [b"error"]
+
+    _, sent = call(application)
+    assert [each[0] for each in sent] == ["200 OK", "500 Error"]
+    assert wsgi.stats().not_stored == {"error": 1}
+    answer = answer_of(wsgi.cache.wsgi(application), wsgi.environ(*wsgi.parts()))
+    assert (answer.status, answer.detail) == (500, 'fwd=miss; detail="the application failed"')
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda stream: stream.read(),
+        lambda stream: stream.readline(),
+        lambda stream: b"".join(stream.readlines()),
+        lambda stream: b"".join(stream),
+    ],
+)
+def test_a_body_that_no_header_announces_reaches_nobody_else(wsgi, read):
+    # Granian passes such a body on, which HTTP/2 allows, and Werkzeug reads it.
+    def application(environ, start_response):
+        body = read(environ["wsgi.input"])
+        start_response("200 OK", [*USUAL, ("Cache-Tag", "a")])
+        return [body]
+
+    def ask(body):
+        environ = wsgi.environ(*wsgi.parts()) | {"wsgi.input": BytesIO(body), "wsgi.input_terminated": True}
+        return answer_of(wsgi.cache.wsgi(application), environ)
+
+    evil = ask(b"evil")
+    assert (evil.body, evil.detail) == (b"evil", 'fwd=miss; detail="request with a body"')
+    assert "cache-tag" not in evil.headers
+    assert [ask(b"").body, ask(b"evil").body] == [b"", b""]
+
+
+# ASGI.
+
+
+def send_through(site, messages, **scope):
+    """Send the messages of an application through the cache. Return the messages that the client received."""
+    received = []
+
+    async def application(scope, receive, send):
+        for message in messages:
+            await send(message)
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message):
+        received.append(message)
+
+    full = {**site.scope("GET", "/", "", [("host", "example.com")]), **scope}
+    asyncio.run(site.cache.asgi(application)(full, receive, send))
+    return received
+
+
+START = {"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"max-age=60")]}
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ([START, {"type": "http.response.pathsend", "path": "/file"}], "extension"),
+        ([{**START, "trailers": True}, {"type": "http.response.body", "body": b"a"}], "trailers"),
+        ([START, {"type": "http.response.body", "body": b"a", "more_body": True}], "incomplete"),
+    ],
+)
+def test_messages_of_extensions_pass_through_and_nothing_is_stored(asgi, messages, reason):
+    received = send_through(asgi, messages)
+    assert received[1:] == messages[1:]
+    assert asgi.stats().not_stored == {reason: 1}
+    # Only the headers can show why.
+    assert (b"stored" in dict(received[0]["headers"])[b"cache-status"]) == (reason != "trailers")
+
+
+def test_early_hints_pass_through(asgi):
+    hint = {"type": "http.response.early_hint", "links": [b"</a.css>; rel=preload"]}
+    tagged = {**START, "headers": [*START["headers"], (b"Cache-Tag", b"a")]}
+    received = send_through(asgi, [hint, tagged, {"type": "http.response.body", "body": b"a"}])
+    assert received[0] == hint
+    assert dict(received[1]["headers"]) == {
+        b"cache-control": b"max-age=60",
+        b"cache-status": b'wheelcache; fwd=miss; detail="sent with an extension of ASGI"',
+    }
+
+
+@pytest.mark.parametrize("kind", ["websocket", "lifespan"])
+def test_other_protocols_pass_through_untouched(asgi, kind):
+    calls = []
+
+    async def application(*arguments):
+        calls.append(arguments)
+
+    arguments = ({"type": kind}, object(), object())
+    asyncio.run(asgi.cache.asgi(application)(*arguments))
+    assert calls == [arguments]
+
+
+def test_a_scope_may_lack_all_that_is_optional(asgi):
+    scope = {"type": "http", "method": "GET", "path": "/\u0101", "headers": [(b"host", b"a")]}
+    body = {"type": "http.response.body", "body": b"a"}
+    runs = []
+
+    async def application(scope, receive, send):
+        runs.append(scope)
+        await send(START)
+        await send(body)
+
+    async def nothing(*message):
+        return {"type": "http.request"}
+
+    for _ in range(2):
+        asyncio.run(asgi.cache.asgi(application)(dict(scope), nothing, nothing))
+    assert len(runs) == 1
+
+
+def test_headers_may_be_an_iterator(asgi):
+    received = send_through(
+        asgi, [{**START, "headers": iter([(b"Content-Type", b"a/b")])}, {"type": "http.response.body", "body": b"a"}]
+    )
+    assert (b"content-type", b"a/b") in received[0]["headers"]
+    received = send_through(
+        asgi, [{**START, "headers": iter([(b"content-type", b"a/b")])}, {"type": "http.response.body", "body": b"a"}]
+    )
+    assert received[0]["headers"][0] == (b"content-type", b"a/b")
+
+
+def test_a_body_that_no_header_announces_is_read_by_the_application_and_keeps_the_page_from_being_stored(asgi):
+    async def application(scope, receive, send):
+        body = (await receive())["body"]
+        await send(START)
+        await send({"type": "http.response.body", "body": body})
+
+    async def receive():
+        return {"type": "http.request", "body": b"evil", "more_body": False}
+
+    received = []
+
+    async def send(message):
+        received.append(message)
+
+    asyncio.run(asgi.cache.asgi(application)(asgi.scope("GET", "/", "", [("host", "a")]), receive, send))
+    assert asgi.stats().not_stored == {"body": 1}
+    status = dict(received[0]["headers"])[b"cache-status"]
+    assert status == b'wheelcache; fwd=miss; detail="request with a body"'

@@ -1,0 +1,147 @@
+"""The figures by view: each look-up, run and refusal of an HTTP cache belongs to one view."""
+
+import asyncio
+
+import pytest
+
+from tests.pages.site import Response
+from wheelcache.engine.keys import NO_VIEW
+
+pytestmark = pytest.mark.compiled
+
+STORED = {"cache-control": "max-age=60"}
+
+
+def respond(request):
+    """Note the view, named by the first part of the path; none for /unknown."""
+    name = request.path.split("/")[1]
+    if request.notes is not None and name != "unknown":
+        request.notes.view = name
+    if name == "broken":
+        raise ValueError("broken")
+    if name == "slow":
+        return Response(b"", {"cache-control": "private"}, 500)
+    return Response(b"page", {"cache-control": "private"} if name == "private" else STORED)
+
+
+def rows(site):
+    return {name: group for name, group in site.cache.cache.stats().groups.items() if name}
+
+
+def check_sums(site):
+    stats = site.cache.cache.stats()
+    groups = stats.groups.values()
+    assert sum(each.hits for each in groups) == stats.hits
+    assert sum(each.misses for each in groups) == stats.misses
+    assert sum(each.puts for each in groups) == stats.puts
+    assert sum(each.loads for each in groups) == stats.loads + stats.load_failures
+    assert sum(each.refused for each in groups) == sum(stats.pages.not_stored.values())
+
+
+def test_each_request_is_counted_for_the_view_that_answered(site, clock):
+    site.respond = respond
+    for path in ("/news/1", "/news/1", "/news/1", "/news/2", "/unknown", "/private", "/private", "/private"):
+        site.get(path)
+    with pytest.raises(ValueError, match="broken"):
+        site.get("/broken")
+    found = {name: (each.hits, each.misses, each.puts, each.loads, each.refused) for name, each in rows(site).items()}
+    assert found == {
+        "news": (2, 2, 2, 2, 0),
+        NO_VIEW: (0, 1, 1, 1, 0),
+        # The second and third requests have found a mark: one of them may be stored again.
+        "private": (0, 1, 0, 2, 3),
+        "broken": (0, 1, 0, 1, 0),
+    }
+    assert (site.cache.cache.stats().loads, site.cache.cache.stats().load_failures) == (5, 1)
+    check_sums(site)
+
+
+def test_variants_of_a_page_belong_to_its_view(site):
+    def varied(request):
+        return Response(respond(request).body, {**STORED, "vary": "accept-language"})
+
+    site.respond = varied
+    for language in ("de", "fr", "de"):
+        site.get("/news", {"accept-language": language})
+    # The list of variants is an entry, too: it was looked up for the second and third page, and found again to add one.
+    (news,) = rows(site).values()
+    assert (news.misses, news.puts, news.loads) == (2, 3, 2)
+    assert news.hits == site.cache.cache.stats().hits > 0
+    check_sums(site)
+
+
+def test_a_renewal_is_a_load_of_the_view_and_no_miss(site, clock):
+    site.respond = respond
+    site.get("/news")
+    clock.advance(61)
+    site.get("/news")
+    assert rows(site)["news"].loads == 2
+    check_sums(site)
+
+
+def test_a_mark_remembers_the_view(site, clock):
+    site.respond = respond
+    for _ in range(5):
+        site.get("/private")
+    assert rows(site)["private"].refused == 5
+    check_sums(site)
+
+
+def test_a_cancelled_run_counts_its_miss_once_and_no_time(asgi):
+    async def waits(scope, receive, send):
+        await asyncio.sleep(3600)
+
+    async def cancel():
+        site = asgi.cache.asgi(waits)
+        task = asyncio.create_task(site(asgi.scope(*asgi.parts("/news")[:4]), asyncio.Event().wait, None))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert {name: (each.misses, each.loads) for name, each in rows(asgi).items()} == {NO_VIEW: (1, 0)}
+    check_sums(asgi)
+
+
+def test_a_client_that_leaves_counts_once(wsgi):
+    wsgi.respond = lambda request: Response(b"page", STORED)
+    answer = wsgi.cache.wsgi(lambda environ, start: start("200 OK", [("Cache-Control", "max-age=60")]) and Chunks())(
+        wsgi.environ(*wsgi.parts("/news")), lambda *_: lambda data: None
+    )
+    next(iter(answer))
+    answer.close()
+    answer.close()
+    assert {name: (each.misses, each.puts) for name, each in rows(wsgi).items()} == {NO_VIEW: (1, 0)}
+    check_sums(wsgi)
+
+
+class Chunks:
+    def __init__(self):
+        self._left = [b"a", b"b"]
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self._left.pop(0)
+
+    def close(self):
+        pass
+
+
+def test_more_views_than_64_are_refused_in_the_group_without_a_name(site):
+    site.respond = respond
+
+    def private(request):
+        request.notes.view = request.path
+        return Response(b"page", {"cache-control": "private"})
+
+    site.respond = private
+    for number in range(70):
+        site.get(f"/{number}")
+    groups = site.cache.cache.stats().groups
+    assert len(groups) == 65
+    assert groups[""].refused == 6
+    check_sums(site)

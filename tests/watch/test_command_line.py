@@ -1,0 +1,336 @@
+"""The commands that both frameworks share, without a framework."""
+
+import sys
+from argparse import ArgumentParser
+from io import StringIO
+
+import pytest
+
+from wheelcache import Cache
+from wheelcache.engine.codec import size_of
+from wheelcache.engine.loading.steps import drive
+from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.outage_rule import OutageRule
+from wheelcache.pages.figures import Figures
+from wheelcache.watch import console, site_commands
+from wheelcache.watch.command_line import add_commands
+from wheelcache.watch.console import Report, Table
+from wheelcache.watch.inquiries import Answers
+from wheelcache.watch.site_commands import SHOWN
+from wheelcache.watch.tables import STEP
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["nonsense"], "invalid choice: 'nonsense'"),
+        (["get"], "the following arguments are required: KEY"),
+        (["purge"], "the following arguments are required: URL"),
+        (["keys", "--show-value"], "unrecognized arguments: --show-value"),
+        (["save"], "invalid choice: 'save'"),
+        (["load"], "invalid choice: 'load'"),
+        (["why", "/", "--limit", "3"], "unrecognized arguments: --limit 3"),
+        (["--watch", "nan"], "must be a number of seconds above 0, not 'nan'"),
+        (["warm", "http://example.com/sitemap.xml", "--limit", "0"], "must be an integer above 0, not '0'"),
+    ],
+)
+def test_an_invalid_command_line_is_a_usage_error(command, capsys, arguments, complaint):
+    with pytest.raises(SystemExit, match="2"):
+        command(*arguments)
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--watch", "3", "clear"], "--watch is only for the figures: leave it out of clear."),
+        (["--watch", "3", "--json"], "--json prints one document: leave --watch out."),
+        (["--watch"], "--watch needs a terminal, and the output is not one: leave --watch out."),
+    ],
+)
+def test_a_command_that_cannot_be_run_is_refused(command, arguments, reason):
+    assert command(*arguments) == ("", reason)
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--json"], ["keys"], ["misses"], ["advise"], ["clear"], ["reset"], ["purge", "example.com"]]
+)
+def test_without_a_worker_a_command_names_the_places_where_it_looked(command, path, arguments):
+    assert command(*arguments)[1].startswith(f"No worker of this site publishes figures. Looked in {path}, as user ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "level", "as_json"),
+    [
+        (["get", "key"], "1", False),
+        (["--json", "--level", "2", "get", "key"], "2", True),
+        (["get", "--level", "2", "--json", "key"], "2", True),
+        (["--level", "2", "get", "key", "--json"], "2", True),
+    ],
+)
+def test_json_and_the_options_of_a_framework_may_precede_and_follow_the_command(arguments, level, as_json):
+    parser = ArgumentParser()
+    parser.add_argument("--level", default="1")
+    add_commands(parser)
+    options = parser.parse_args(arguments)
+    assert (options.action, options.target, options.level, options.json) == ("get", "key", level, as_json)
+
+
+def test_a_watched_table_gives_the_reason_why_there_is_nothing_to_show(monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(console.time, "sleep", interrupt)
+    terminal = StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    console.watch(lambda: Report([], ["the last figures"], "No worker."), terminal, 3)
+    shown = terminal.getvalue()
+    assert "the last figures" in shown
+    assert "No worker." in shown
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_in_a_narrow_terminal_columns_are_in_further_tables(another_worker, command, monkeypatch, width):
+    for pid in (4242, 4243):
+        another_worker("pages", pid, entries=500, hits=1500)
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown, reason = command()
+    assert reason is None
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in shown
+    number = sum("cache and workers" in line for line in lines)
+    assert (number > 1) == (width < 200)
+    assert sum(line.lstrip().startswith("4242 ") for line in lines) == number
+    for name in ("hit_ratio_now", "stampedes_prevented", "expirations", "lag"):
+        assert name in SHOWN
+        assert all(word in shown for word in name.split("_"))
+    assert shown.count("%") == 3, "only the hit ratio is a percentage"
+    assert shown.count("1,500") == 2
+    assert shown.count("3,000") == 1
+
+
+@pytest.fixture
+def table(path):
+    """Return the table of the figures."""
+
+    def find():
+        view = site_commands.figures([Cache("looks only", figures_dir=path)]).view
+        return next(each for each in view if isinstance(each, Table))
+
+    return find
+
+
+def test_a_figure_that_no_cache_has_is_left_out_of_the_table(another_worker, table):
+    another_worker("pages", 4242, hits=1)
+    assert {*SHOWN} - {*table().columns} == {
+        *("answered_ratio_now", "stale_ratio_now", "max_entries", "max_bytes", "store_errors")
+    }
+
+
+def test_failed_calls_of_the_store_are_in_the_table(another_worker, table):
+    def use(cache, clock):
+        near = NearCache(cache, 60, OutageRule(object()))
+        for key in "ab":
+            with pytest.raises(ConnectionError):
+                drive(near.has(key, fail))
+
+    def fail():
+        raise ConnectionError
+
+    another_worker("pages", 4242, use=use)
+    another_worker("views", 4243, hits=1)
+    found = table()
+    assert "store_errors" in found.columns
+    assert [[row["store_errors"] for row in rows] for rows in found.sections] == [[2, 2], [None, None]]
+
+
+def test_the_share_of_stale_hits_is_in_the_table_also_when_the_last_one_is_long_ago(another_worker, table):
+    def use(cache, clock):
+        cache.get_or_load("key", str, ttl=10, grace=60)
+        clock.advance(11)
+        cache.get_or_load("key", str, grace=60)
+        clock.advance(600)
+        cache.get("key")
+
+    another_worker("pages", 4242, use=use)
+    found = table()
+    assert "stale_ratio_now" in found.columns
+    assert [row["stale_hits"] for row in found.sections[0]] == [1, 1]
+
+
+def ask_in_a_loop(cache, clock):
+    """Ask for 6,250 keys again and again, which is bad for LRU."""
+    for number in range(27 * 5_000):
+        if cache.get(number % 6_250) is None:
+            cache.set(number % 6_250, "value")
+
+
+@pytest.mark.compiled
+def test_there_is_no_advice_while_workers_have_different_limits(another_worker, command):
+    another_worker("pages", 4242, use=ask_in_a_loop, max_entries=5_000)
+    another_worker("pages", 4243, entries=1, max_entries=20_000)
+    another_worker("pages", 4244, entries=1, max_entries=20_000)
+    shown, _ = command("advise")
+    assert shown.startswith("Cache 'pages': its limit of entries is not the same in every worker")
+    assert shown.count("\n") == 1
+
+
+@pytest.mark.compiled
+def test_advice_is_for_all_workers_together(another_worker, command):
+    another_worker("pages", 4242, use=ask_in_a_loop, max_entries=5_000)
+    another_worker("pages", 4243, use=ask_in_a_loop, max_entries=5_000)
+    another_worker("small", 4244, max_entries=100)
+    shown, reason = command("advise")
+    assert reason is None
+    twice, *others, small = shown.splitlines()
+    assert twice.startswith("Cache 'pages': twice its limit, 10,000 entries in each worker")
+    assert twice.endswith("would raise its hit ratio from 0% to 100%.")
+    assert small.startswith("Cache 'small': caches ")
+    assert "with a limit of less than" in small
+    (found, *_) = command("advise", "--cache", "pages", "--json")[0]
+    assert (found["cache"], found["change"], found["promised"]) == ("pages", {"max_entries": 10_000}, 1.0)
+    assert all("adaptive" in other for other in others)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["clear"], [{"cache": "pages", "workers": 2, "entries": 6}]),
+        (["reset"], {"cache": None}),
+        (["reset", "--cache", "pages"], {"cache": "pages"}),
+    ],
+)
+def test_an_action_prints_its_document_with_json(another_worker, command, arguments, expected):
+    for pid in (4242, 4243):
+        another_worker("pages", pid, entries=3)
+    assert command(*arguments, "--json") == (expected, None)
+
+
+def test_a_purge_that_fails_in_one_cache_reports_the_pages_that_are_gone(another_worker, command, monkeypatch):
+    def keep_pages(cache, clock):
+        cache.engine.keep_pages(Figures(), clock, purge=len, before_clear=list)
+
+    def ask(site, workers, name, inquiry):
+        return Answers([], [], [4243]) if name == "one" else Answers([(4242, {"purged": 3})], [], [])
+
+    for pid, name in ((4242, "all"), (4243, "one"), (4244, "other")):
+        another_worker(name, pid, use=keep_pages)
+    monkeypatch.setattr(site_commands, "ask", ask)
+    reason = "No answer from worker 4243"
+    shown, given = command("purge", "example.com")
+    assert shown.splitlines() == [
+        "'all': removed 3 pages in 1 workers for example.com.",
+        "'one': removed 0 pages in 0 workers for example.com.",
+        "'other': removed 3 pages in 1 workers for example.com.",
+    ]
+    assert given == reason
+    document, given = command("purge", "example.com", "--json")
+    assert [(each["cache"], each["pages"]) for each in document] == [("all", 3), ("one", 0), ("other", 3)]
+    assert given == reason
+
+
+def test_names_are_no_markup_and_bytes_have_units(another_worker, command):
+    another_worker("[red]:bug:\x1b[2J", 4242, entries=100, max_weight=10_000, weigher=size_of)
+    shown, _ = command()
+    assert r"[red]:bug:\x1b[2J" in shown
+    assert "\x1b" not in shown
+    assert " KiB" in shown
+    assert "max" in shown
+
+
+def lose_keys(cache, clock):
+    """Miss keys that expired, that are new, and that a stranger made up; compute one."""
+    cache.set("user:1", "value", 10)
+    clock.advance(11)
+    for key in ("user:1", "user:1", "user:2", "\x1b[31m[bold]:1"):
+        cache.get(key)
+    # In the step of the other groups, nothing is computed.
+    clock.advance(STEP)
+    cache.get_or_load("city:1", lambda: clock.advance(1.5))
+
+
+@pytest.mark.compiled
+def test_misses_are_shown_by_cause_and_by_group(another_worker, command):
+    for pid in (4242, 4243):
+        another_worker("pages", pid, use=lose_keys)
+    another_worker("unused", 4244, entries=1)
+    shown, reason = command("misses", "--cache", "pages")
+    assert reason is None
+    first, *lines = [line.rstrip() for line in shown.splitlines()]
+    assert first == "Cache 'pages': 10 of 10 look-ups missed"
+    rows = [line.split() for line in lines]
+    assert ["new", "or", "long", "gone", "6", "60.0%"] in rows
+    assert ["expired", "4", "40.0%"] in rows
+    assert ["city", "2", "0.0%", "new", "or", "long", "gone", "100.0%", "2", "3.0", "0"] in [row[:11] for row in rows]
+    user = next(row for row in rows if row[:1] == ["user"])
+    assert user[:8] == ["user", "6", "0.0%", "expired", "66.7%", "0", "0.0", "0"]
+    assert "\x1b" not in shown
+    assert "(other)" not in shown, "all keys are in groups"
+    assert r"\x1b[31m[bold]" in shown
+    assert "Cache 'unused': 0 of 0 look-ups missed\n" in command("misses")[0]
+
+
+@pytest.mark.compiled
+def test_misses_are_printed_as_json(another_worker, command):
+    another_worker("pages", 4242, use=lose_keys)
+    ((found,), reason) = command("misses", "--json")
+    assert reason is None
+    assert (found["cache"], found["requests"], found["misses"]) == ("pages", 5, 5)
+    assert {cause: n for cause, n in found["misses_by_cause"].items() if n} == {"expired": 2, "new or long gone": 3}
+    city, *others = found["groups"]
+    assert (city["name"], city["loads"], city["load_seconds"], city["refused"]) == ("city", 1, 1.5, 0)
+    assert {each["name"]: each["misses"] for each in others} == {"user": 3, "\x1b[31m[bold]": 1}
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_numbers_of_groups_are_whole_in_a_narrow_terminal(another_worker, command, monkeypatch, width):
+    another_worker("pages", 4242, use=lambda cache, _: [cache.get(f"{'long' * 20}:{each}") for each in range(1234)])
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown, _ = command("misses")
+    assert max(map(len, shown.splitlines())) <= width
+    assert "1,234" in shown.partition("group of")[2]
+    assert "…" not in shown
+
+
+def test_the_last_misses_are_shown_when_no_worker_is_left(make, clock, command):
+    cache = make()
+    cache.get("user:1")
+    clock.advance(5)
+    cache.close()
+    shown, reason = command("misses")
+    assert shown.startswith("Cache 'pages': 1 of 1 look-ups missed")
+    assert reason.startswith("No worker of this site publishes figures.")
+
+
+def test_the_misses_of_a_cache_without_a_worker_fail_also_if_another_cache_has_one(
+    make, clock, another_worker, command
+):
+    cache = make("old")
+    cache.get("user:1")
+    clock.advance(5)
+    cache.close()
+    another_worker("pages", 4242, entries=1)
+    shown, reason = command("misses", "--cache", "old")
+    assert shown.startswith("Cache 'old': 1 of 1 look-ups missed")
+    assert reason == "No worker has the cache 'old' now; these are its last figures."
+    assert command("misses")[1] is None
+    assert command("misses", "--cache", "none") == (
+        "",
+        "No worker has a cache 'none': there are 'old', 'pages'.",
+    )
+
+
+def test_the_misses_of_a_site_without_a_cache_are_an_empty_list(command):
+    document, reason = command("misses", "--json")
+    assert document == []
+    assert reason.startswith("No worker of this site publishes figures.")
+
+
+def test_without_rich_only_tables_are_missing(worker, command, monkeypatch):
+    worker({"key": (1, None)})
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert command("--json")[1] is None
+    shown, reason = command()
+    assert shown == ""
+    assert "pip install rich, or pip install '.[cli]' in a checkout of wheelcache" in reason

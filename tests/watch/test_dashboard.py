@@ -1,0 +1,557 @@
+"""The dashboard's files, figures and actions, without a framework and without a browser."""
+
+import json
+import os
+import re
+
+import pytest
+
+from tests.watch.behind import use_store
+from tests.watch.published import INTERVAL, Site, look
+from wheelcache.core import IMPLEMENTATION
+from wheelcache.engine.loading.steps import drive
+from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.engine.stats import COUNTERS, MISSES, REASONS
+from wheelcache.errors import FileUnusable
+from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.outage_rule import OutageRule
+from wheelcache.watch.dashboard.dashboard import ASSETS, Dashboard, asset
+from wheelcache.watch.dashboard.one_cache import Wanted
+from wheelcache.watch.dashboard.permissions import Permission
+from wheelcache.watch.dashboard.refusals import BadTarget, NotPublished, UnknownCache
+from wheelcache.watch.dashboard.responses import HEADERS, Request, respond
+from wheelcache.watch.purge_targets import NotPurgeable
+
+TOTALS = {
+    *COUNTERS,
+    *("requests", "answered_ratio", "hit_ratio", "stale_ratio", "load_ms", "removals", "misses_by_cause"),
+    *("entries", "max_entries", "bytes", "bytes_are_estimated", "max_bytes", "evicted_bytes"),
+} - {"evicted_weight", *MISSES.values()}
+CARD = {
+    *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "figures", "total", "worker_count", "is_used"),
+    *("workers", "history", "times", "cores", "can_inspect", "settings", "store", "pages"),
+    *("recent", "curve", "groups", "rehearsal", "sentence", "comparison", "marks"),
+}
+PRESENT = {"entries", "max_entries", "bytes", "bytes_are_estimated", "max_bytes"}
+FIGURES = {
+    *("requests", "requests_per_second", "hit_ratio", "answered_ratio", "stale_ratio", "evictions_per_second"),
+    *("load_failures", "store_errors"),
+}
+NOW = {"answered_ratio", "hit_ratio", "stale_ratio", "requests_per_second"}
+HISTORY = {
+    *(
+        "step",
+        "at",
+        "hit_ratio",
+        "store_ratio",
+        "stale_ratio",
+        "requests_per_second",
+        "misses",
+        "removals",
+        "computing",
+    ),
+    *("entries", "bytes", "load_ms", "store_read_ms", "store_write_ms"),
+    *("store_errors_per_second", "store_refused_per_second"),
+}
+CONFIG = re.compile(r'<script type="application/json" id="config">(.*?)</script>', re.DOTALL)
+
+
+def dashboard(*caches, title="a site"):
+    return Dashboard(title, lambda: caches, lambda name: [("MAX_ENTRIES", "7", False, "the most that are kept")])
+
+
+def only_card(document):
+    (card,) = document["caches"]
+    return card
+
+
+# The page.
+
+
+def test_the_page_is_given_what_it_needs_and_its_title():
+    page = dashboard(title="mysite.settings").page({Permission.OPERATE})
+    assert json.loads(CONFIG.search(page)[1]) == {
+        "may_operate": True,
+        "may_inspect": False,
+        "reasons": {name: f"{reason.cause} {reason.advice}" for name, reason in REASONS.items()},
+    }
+    assert re.search("<title>Caches of mysite.settings . wheelcache</title>", page)
+    assert 'href="/below/&quot;/"' in dashboard().page({Permission.OPERATE}, '/below/"/')
+    assert not re.search(r"\$\w", page)
+
+
+@pytest.mark.parametrize(
+    "hostile", ["</script><script>alert(1)</script>", "<!--<script>", "a & b", '"', "$config", "\\"]
+)
+def test_nothing_in_a_title_is_markup(hostile):
+    page = dashboard(title=hostile).page({Permission.OPERATE})
+    plain = dashboard(title="plain").page({Permission.OPERATE})
+    for tag in ("<script", "</script", "<!--", "<title", "<h1"):
+        assert page.count(tag) == plain.count(tag)
+
+
+def test_the_page_loads_only_what_is_beside_it():
+    page = dashboard().page({Permission.VIEW_FIGURES})
+    assert set(re.findall(r'(?:src|href)="([^"#]+)"', page)) == {*ASSETS, "/"}
+    assert not re.search(r"\son\w+=|\sstyle=|<style|javascript:", page)
+    for name in ASSETS:
+        text = re.sub(r"/\*.*?\*/", "", asset(name).decode(), flags=re.DOTALL)
+        assert "@import" not in text
+        # Namespaces are names, not addresses.
+        assert not re.findall(r"https?://(?!www\.w3\.org/)", text)
+
+
+def test_the_headers_forbid_what_the_page_does_not_need():
+    policy = dict(each.split(" ", 1) for each in HEADERS["Content-Security-Policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert policy["frame-ancestors"] == "'none'"
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+    assert HEADERS["Cache-Control"] == "private, no-store"
+    assert HEADERS["X-Content-Type-Options"] == "nosniff"
+
+
+# The figures.
+
+
+def test_the_figures_have_every_key_that_the_page_reads(make):
+    document = json.loads(json.dumps(dashboard(make("default")).figures(), allow_nan=False))
+    assert set(document) == {
+        *("title", "at", "refresh", "this_worker", "since", "can_reset", "headline", "problems", "advice"),
+        *("events", "span", "caches"),
+    }
+    assert set(document["span"]) == {"from", "until", "step", "is_now", "earliest"}
+    card = only_card(document)
+    assert set(card) == CARD
+    assert set(card["figures"]) == FIGURES
+    assert set(card["now"]) == PRESENT
+    assert set(card["curve"]) == {"points", "entries", "advice"}
+    assert set(card["total"]) == TOTALS
+    assert set(card["total"]["removals"]) == {"expired", "evicted", "replaced", "deleted", "cleared"}
+    assert set(card["total"]["misses_by_cause"]) == set(MISSES)
+    assert set(card["history"]) == HISTORY
+    (worker,) = card["workers"]
+    assert set(worker) == {
+        "pid",
+        "started",
+        "published",
+        "is_this",
+        "thread",
+        "core",
+        "lag",
+        "now",
+        "total",
+        "breaker_open",
+    }
+    assert set(worker["now"]) == NOW
+    assert set(worker["total"]) == TOTALS
+    assert card["times"] == {"loads": {"p50": None, "p90": None, "p99": None}}
+
+
+def test_every_figure_that_the_script_reads_is_one_that_is_sent():
+    script = "".join(asset(name).decode() for name in ASSETS if name.endswith(".js") and "uPlot" not in name)
+    assert set(re.findall(r"\btotal\.(\w+)", script)) <= TOTALS
+    assert set(re.findall(r"\bnow\.(\w+)", script)) <= NOW | PRESENT
+    assert set(re.findall(r'\bfield: "(\w+)"', script)) <= HISTORY
+    assert set(re.findall(r"\bfigures\.(title|at|refresh|this_worker|since|can_reset|caches|problems)\b", script)) == {
+        *("title", "at", "refresh", "this_worker", "since", "can_reset", "caches", "problems")
+    }
+
+
+def test_a_cache_tells_its_core(make):
+    cache = make("atlas")
+    cache.set("a", 1)
+    assert only_card(dashboard(cache).figures())["cores"] == [IMPLEMENTATION]
+
+
+def test_the_figures_are_those_of_the_cache(make):
+    cache = make("atlas", max_entries=3)
+    for key in "abcd":
+        cache.set(key, key)
+    cache.set("d", "again")
+    cache.delete("c")
+    assert [cache.get(key) for key in "ab"] == [None, "b"]
+    cache.get_or_load("e", lambda: "loaded")
+    cache.observer.publication.run_now()
+    document = dashboard(cache, title="a site").figures()
+    assert (document["title"], document["this_worker"], document["since"]) == ("a site", os.getpid(), None)
+    assert document["refresh"] == INTERVAL
+    card = only_card(document)
+    total = card["total"]
+    assert card["name"] == "atlas"
+    assert (total["hits"], total["misses"], total["hit_ratio"]) == (1, 2, pytest.approx(1 / 3))
+    assert (total["entries"], total["max_entries"], total["loads"]) == (3, 3, 1)
+    assert (total["bytes"], total["max_bytes"]) == (None, None)
+    assert total["removals"] == {"expired": 0, "evicted": 1, "replaced": 1, "deleted": 1, "cleared": 0}
+    (worker,) = card["workers"]
+    assert (worker["pid"], worker["is_this"]) == (os.getpid(), True)
+    assert worker["total"] == total
+
+
+@pytest.mark.compiled
+def test_the_groups_of_keys_are_those_that_took_most_time_first_and_only_in_details(make, clock):
+    cache = make("first")
+    cache.get("city:1")
+    cache.get_or_load("user:1", lambda: clock.advance(2))
+    clock.advance(INTERVAL)
+    document = dashboard(cache, make("second")).figures(["second"])
+    assert {card["name"]: "groups" in card for card in document["caches"]} == {"first": False, "second": True}
+    first, _ = dashboard(cache, make("second")).figures(["first"])["caches"]
+    user, *others = json.loads(json.dumps(first["groups"]))
+    assert [each["name"] for each in others] == ["city"]
+    assert set(user.pop("misses_by_cause")) == set(MISSES)
+    assert user.pop("bytes") > 0
+    assert user == {
+        "name": "user",
+        "requests": 1,
+        "hits": 0,
+        "stale_hits": 0,
+        "misses": 1,
+        "hit_ratio": 0.0,
+        "puts": 1,
+        "loads": 1,
+        "load_seconds": 2.0,
+        "refused": 0,
+    }
+
+
+@pytest.mark.compiled
+def test_the_hit_ratio_of_a_group_counts_every_hit(make):
+    cache = make("first")
+    cache.set("user:1", 1)
+    cache.get("user:1")
+    cache.get("missing:1")
+    cache.observer.publication.run_now()
+    (card,) = dashboard(cache).figures()["caches"]
+    assert {each["name"]: each["hit_ratio"] for each in card["groups"]} == {"user": 1.0, "missing": 0.0}
+
+
+def test_a_near_cache_tells_how_the_store_behind_does_in_all_workers(make, another_worker, clock):
+    cache = make("copies")
+    assert only_card(dashboard(cache).figures())["store"] is None
+    near = use_store(cache, clock)
+    another_worker("copies", 7, use=use_store)
+    near.trust(True)
+    # The breaker lets this one through, and closes.
+    clock.advance(10)
+    drive(near.read(lambda: None))
+    cache.observer.publication.run_now()
+    card = only_card(json.loads(json.dumps(dashboard(cache).figures())))
+    store = card["store"]
+    assert [store[each] for each in ("reads", "writes", "errors", "refused")] == [5, 8, 6, 6]
+    assert store["read_ms"] == pytest.approx(1000 * 0.65 / 5, abs=0.01)
+    assert store["write_ms"] == pytest.approx(1000 * 8.5 / 8, abs=0.01)
+    gauges = {name: card["store"][name] for name in ("breakers", "open_breakers", "trackers", "trusted")}
+    assert gauges == {"breakers": 2, "open_breakers": 1, "trackers": 2, "trusted": 1}
+    assert {each["pid"]: each["breaker_open"] for each in card["workers"]} == {os.getpid(): False, 7: True}
+    dashboard(cache).reset("tester")
+    store = only_card(dashboard(cache).figures())["store"]
+    assert [store[each] for each in ("reads", "writes", "read_ms", "write_ms")] == [0, 0, None, None]
+    assert gauges.items() <= store.items()
+
+
+def test_a_near_cache_of_which_the_store_was_always_down_is_published_and_was_used(make, clock, tmp_path):
+    cache = make("copies")
+    near = NearCache(cache, 60.0, OutageRule(None), fail_safe=True)
+    assert not only_card(dashboard(cache).figures())["is_used"]
+
+    def fails():
+        raise ConnectionError
+
+    for _ in range(2):
+        drive(near.write(["k"], fails, result_if_dropped=None))
+        clock.advance(INTERVAL)
+        (seen,) = look(tmp_path / "figures").caches
+        assert seen.stats.store == cache.stats().store
+    assert only_card(dashboard(cache).figures())["is_used"]
+
+
+def test_the_history_is_of_an_hour_or_of_a_day(make, clock):
+    cache = make("default")
+    cache.set("k", "v")
+    clock.advance(3000)
+    for seconds, step, number in ((3600, 10, 300), (86_400, 300, 10), (600, 10, 60)):
+        history = only_card(dashboard(cache).figures(wanted=Wanted(seconds)))["history"]
+        assert history["step"] == step
+        assert number - 2 <= len(history["at"]) <= number + 1
+
+
+def test_a_cache_that_was_never_used_is_shown(make):
+    card = only_card(dashboard(make("unused")).figures())
+    assert (card["name"], card["total"]["hits"], len(card["workers"])) == ("unused", 0, 1)
+    assert not card["is_used"]
+
+
+def test_caches_come_by_name_and_those_of_one_name_are_one(make):
+    two = make("b"), make("b")
+    for cache in two:
+        cache.set("k", "v")
+    cards = dashboard(make("c"), *two, make("a")).figures(["b"])["caches"]
+    assert [each["name"] for each in cards] == ["a", "b", "c"]
+    assert cards[1]["total"]["entries"] == 2
+    assert len(cards[1]["workers"]) == 1
+
+
+def test_other_workers_count_and_have_rows(make, another_worker):
+    cache = make("default")
+    cache.set("k", "v")
+    cache.get("k")
+    another_worker("default", 7, hits=10, entries=2)
+    cache.observer.publication.run_now()
+    card = only_card(dashboard(cache).figures())
+    assert (card["total"]["hits"], card["total"]["entries"]) == (11, 3)
+    assert {each["pid"]: each["is_this"] for each in card["workers"]} == {os.getpid(): True, 7: False}
+
+
+# Clearing.
+
+
+def test_a_clear_empties_the_cache_and_says_so(make):
+    cache, other = make("one"), make("other")
+    for each in (cache, other):
+        each.set("k", "v")
+    message = dashboard(cache, other).clear("one", "tester")
+    assert message == f"Cleared one. Takes effect in worker {os.getpid()}, the only one."
+    assert (len(cache), len(other)) == (0, 1)
+    assert cache.stats().clearings == 1
+
+
+def test_it_says_in_which_workers_it_takes_effect_and_when(make, another_worker):
+    cache = make("default")
+    another_worker("default", 8)
+    another_worker("default", 7)
+    effect = f"Takes effect in worker {os.getpid()} immediately, and in 7 and 8 within 6 seconds."
+    assert only_card(dashboard(cache).figures())["clear_effect"] == effect
+    assert dashboard(cache).clear("default", "tester") == f"Cleared default. {effect}"
+
+
+def test_of_many_workers_it_says_how_many(make, another_worker):
+    cache = make("default")
+    for pid in range(2, 11):
+        another_worker("default", pid)
+    assert only_card(dashboard(cache).figures())["clear_effect"] == (
+        "Takes effect in all 10 workers of this machine, within 6 seconds."
+    )
+
+
+def test_another_worker_clears_when_it_publishes_next_and_once(make, clock):
+    here, elsewhere = make("default"), make("default")
+    elsewhere.set("k", "v")
+    here.set("k", "v")
+    dashboard(here).clear("default", "tester")
+    assert (len(here), len(elsewhere)) == (0, 1)
+    clock.advance(2 * INTERVAL)
+    assert len(elsewhere) == 0
+    for each in (here, elsewhere):
+        each.set("k", "after")
+        clock.advance(2 * INTERVAL)
+        assert len(each) == 1
+
+
+def test_a_cache_that_only_others_have_is_cleared_there(make, clock):
+    here, elsewhere = make("here"), make("elsewhere")
+    here.set("k", "v")
+    elsewhere.set("k", "v")
+    clock.advance(INTERVAL)
+    dashboard(here).clear("elsewhere", "tester")
+    assert len(here) == 1
+    clock.advance(2 * INTERVAL)
+    assert len(elsewhere) == 0
+
+
+def test_where_nothing_is_published_each_worker_says_that_it_shows_and_clears_only_itself(make):
+    cache, other = make("default", figures_dir=None), make("other")
+    cache.set("k", "v")
+    document = dashboard(cache, other).figures()
+    assert document["can_reset"]
+    assert {card["name"]: card["is_shared"] for card in document["caches"]} == {"default": False, "other": True}
+    assert not dashboard(cache).figures()["can_reset"]
+    assert dashboard(cache).clear("default", "tester") == (
+        f"Cleared default. Takes effect in worker {os.getpid()} only: the workers of this site do not share figures, "
+        "so other workers are not notified."
+    )
+    assert len(cache) == 0
+
+
+@pytest.mark.parametrize("name", ["", "Default", "default ", "../reset.json", "\0", "</script>"])
+def test_an_unknown_cache_is_refused_and_nothing_is_written(make, name, tmp_path):
+    cache = make("default")
+    cache.set("k", "v")
+    with pytest.raises(UnknownCache, match="There is no cache"):
+        dashboard(cache).clear(name, "tester")
+    assert len(cache) == 1
+    assert not list((tmp_path / "figures").glob("*.sqlite3"))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["figures"]
+
+
+# Resetting.
+
+
+def test_a_reset_has_the_figures_start_from_zero_and_says_since_when(make, another_worker):
+    cache = make("default")
+    another_worker("default", 7, hits=10, entries=2)
+    cache.set("k", "v")
+    cache.get("k")
+    assert dashboard(cache).reset("tester") == "The figures start from zero."
+    document = dashboard(cache).figures()
+    total = only_card(document)["total"]
+    assert (total["hits"], total["misses"], total["hit_ratio"]) == (0, 0, None)
+    assert only_card(document)["is_used"]
+    # Entries are a gauge, so a reset does not change them.
+    assert total["entries"] == 3
+    assert abs(document["since"] - document["at"]) < 60
+    cache.get("k")
+    cache.observer.publication.run_now()
+    assert only_card(dashboard(cache).figures())["total"]["hits"] == 1
+    # Metrics do not decrease.
+    assert cache.stats().hits == 2
+
+
+def test_the_history_of_a_cache_that_was_reset_alone_begins_at_its_reset(make, clock, monkeypatch):
+    alone, other = make("alone"), make("other")
+    for each in (alone, other):
+        each.set("k", "v")
+        each.get("k")
+    clock.advance(30)
+    monkeypatch.setattr(SystemClock, "time", lambda: alone.observer.recorder.time())
+    Site([alone]).reset("alone")
+    document = dashboard(alone, other).figures(["alone", "other"])
+    of_alone, of_other = document["caches"]
+    assert len(of_alone["history"]["at"]) == 0 < len(of_other["history"]["at"])
+    assert (of_alone["total"]["hits"], of_other["total"]["hits"]) == (0, 1)
+    assert (document["since"], of_other["reset_at"]) == (None, None)
+    assert of_alone["reset_at"] <= document["at"]
+
+
+def test_without_a_place_to_note_it_a_reset_is_refused(make):
+    cache = make("default", figures_dir=None)
+    with pytest.raises(NotPublished):
+        dashboard(cache).reset("tester")
+
+
+# Responses.
+
+
+def respond_with(method):
+    """Return the status and the document of a request for the figures, which call ``method``."""
+    made = dashboard()
+    made.figures = lambda *_, **__: method()
+    granted = frozenset({Permission.VIEW_FIGURES})
+    response = respond(Request("GET", "figures.json", dict, {}.get, "localhost", "/", granted, lambda: "ann"), made)
+    return response.status, json.loads(response.body)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UnknownCache("a"), 404),
+        (NotPublished(), 409),
+        (BadTarget("Give a key"), 400),
+        (NotPurgeable("purge takes a URL"), 400),
+        (FileUnusable("/run/figures must belong to the user 0, not to 1"), 503),
+        (PermissionError(13, "Permission denied", "/run/figures"), 503),
+    ],
+)
+def test_what_goes_wrong_is_said_without_a_full_stop(error, status):
+    def fail():
+        raise error
+
+    assert respond_with(fail) == (status, {"error": str(error)})
+    assert not str(error).endswith(".")
+
+
+def test_what_is_a_mistake_of_the_program_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        respond_with(lambda: 1 / 0)
+
+
+def test_a_cache_without_a_living_worker_is_shown_with_its_settings_and_a_problem_is_not_hidden(make, clock):
+    gone, here = make("gone", max_entries=7), make("here")
+    for each in (gone, here):
+        each.set("k", "v")
+    clock.advance(INTERVAL)
+    gone.close()
+    of_gone, of_here = dashboard(here).figures()["caches"]
+    assert (of_gone["worker_count"], of_gone["total"]["max_entries"], of_gone["total"]["puts"]) == (0, 7, 1)
+    assert of_here["worker_count"] == 1
+
+
+def test_percentiles_are_of_the_span(make, clock):
+    cache = make("pages")
+    cache.get_or_load("slow", lambda: clock.advance(4))
+    clock.advance(120)
+    cache.get_or_load("quick", lambda: clock.advance(0.3))
+    clock.advance(20)
+    p90 = [only_card(dashboard(cache).figures(wanted=Wanted(each)))["times"]["loads"]["p90"] for each in (60, 600)]
+    assert p90 == [pytest.approx(475.0), pytest.approx(4500.0)]
+
+
+def figures_response(dashboard, **fields):
+    query = {name: [str(value)] for name, value in fields.items()}
+    granted = frozenset({Permission.VIEW_FIGURES})
+    request = Request("GET", "figures.json", lambda: query, {}.get, "localhost", "/", granted, lambda: "ann")
+    response = respond(request, dashboard)
+    return response.status, json.loads(response.body)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"span": "hour"}, "span must be a number of seconds, not 'hour'"),
+        ({"span": 0}, "span must be a number of seconds above 0 and at most 86400, not 0"),
+        ({"span": 1e9}, "span must be a number of seconds above 0 and at most 86400, not 1e+09"),
+        ({"from": "nan", "until": 5}, "from must be a number of seconds, not 'nan'"),
+        ({"from": 5}, "until must be a number of seconds, not ''"),
+        ({"from": 9, "until": 5}, "from must be before until, not 9 and 5"),
+        ({"compare": "yesterday"}, "compare must be a number of seconds, not 'yesterday'"),
+    ],
+)
+def test_an_invalid_span_is_refused_with_the_values_that_it_may_have(make, fields, message):
+    assert figures_response(dashboard(make()), **fields) == (400, {"error": message})
+
+
+def test_all_figures_are_of_the_wanted_span(make, clock):
+    cache = make("pages")
+    cache.get_or_load("user:1", lambda: clock.advance(4))
+    clock.advance(600 - clock())
+    for _ in range(10):
+        cache.get("user:1")
+    cache.get("city:1")
+    clock.advance(100)
+    shown = dashboard(cache)
+    _, hour = figures_response(shown)
+    _, late = figures_response(shown, span=120)
+    edge = late["span"]["until"]
+    _, early = figures_response(shown, **{"from": edge - 1200, "until": edge - 120})
+    _, before = figures_response(shown, **{"from": 1000, "until": 2000})
+    figures = [
+        (
+            card["figures"]["requests"],
+            card["total"]["requests"],
+            card["total"]["loads"],
+            card["times"]["loads"]["p50"] is not None,
+        )
+        for card in map(only_card, (hour, late, early, before))
+    ]
+    assert figures == [(12, 12, 1, True), (11, 11, 0, False), (1, 1, 1, True), (0, 0, 0, False)]
+    assert [each["span"]["is_now"] for each in (hour, late, early, before)] == [True, True, False, False]
+    # The core in Python does not remember why a key has no entry.
+    cause = "new or long gone" if IMPLEMENTATION == "compiled" else "unknown"
+    assert only_card(late)["history"]["misses"].keys() == {cause}
+    assert only_card(early)["history"]["at"][-1] <= edge - 120
+
+
+def test_the_sentence_says_what_is_wrong_and_where_to_look(make, clock):
+    cache = make("copies")
+    (good,) = dashboard(cache).figures()["caches"]
+    assert good["sentence"] == {"state": "good", "text": "Healthy; there were no look-ups.", "place": None}
+    near = NearCache(cache, 60.0, OutageRule(None), fail_safe=True)
+
+    def fails():
+        raise ConnectionError
+
+    for _ in range(3):
+        drive(near.write(["k"], fails, result_if_dropped=None))
+    clock.advance(2 * INTERVAL)
+    (bad,) = dashboard(cache).figures()["caches"]
+    assert (bad["sentence"]["state"], bad["sentence"]["place"]) == ("bad", "store")
+    assert bad["sentence"]["text"].startswith("Its store is down")

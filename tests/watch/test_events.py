@@ -1,0 +1,433 @@
+"""Recent events: their content, their number, and that each one is reported once."""
+
+import json
+import os
+import pwd
+import signal
+import time
+
+import pytest
+
+from tests.full_disk import room_for
+from tests.waiting import THREADS, until
+from tests.watch.processes import run, start
+from tests.watch.published import INTERVAL, look
+from wheelcache.watch import site_commands
+from wheelcache.watch.dashboard.dashboard import LATEST_EVENTS, Dashboard
+from wheelcache.watch.event_log import (
+    CLEARED,
+    EXITED,
+    JOIN_SECONDS,
+    KILLED,
+    LOAD_FAILED,
+    MAX_EVENTS,
+    MAX_LENGTH,
+    STARTED,
+    Event,
+    add_events,
+    merged,
+)
+from wheelcache.watch.metrics import METRICS
+from wheelcache.watch.site_file import SiteFile
+
+
+def failure(at, **what):
+    return Event.of(LOAD_FAILED, at, (1, 0.5), **{"cache": "pages", "subject": "ValueError", "text": "no", **what})
+
+
+def page_of(caches):
+    return Dashboard("a site", lambda: caches, lambda name: [])
+
+
+def told(path, *kinds):
+    """Return the recent events, oldest first."""
+    return [each for each in look(path).events(MAX_EVENTS)[::-1] if not kinds or each.kind in kinds]
+
+
+class Log:
+    """The events of a site, to which operators add."""
+
+    def __init__(self, path):
+        self.path = path
+        self.file = SiteFile(path)
+
+    def add(self, events, patience=1.0):
+        events = list(events)
+        self.file.write(lambda db: add_events(db, events), patience)
+
+    def read(self):
+        return told(self.path)
+
+
+@pytest.fixture
+def log(path):
+    return Log(path)
+
+
+def fail(cache, error, key="k"):
+    def loader():
+        raise error
+
+    with pytest.raises(type(error)):
+        cache.get_or_load(key, loader)
+
+
+# The log.
+
+
+def test_what_happens_again_within_a_minute_is_one_event_with_a_count(log):
+    log.add([failure(100.0), failure(100.0 + JOIN_SECONDS, text="again", count=5), failure(90.0, since=80.0)])
+    log.add([failure(100.0, subject="KeyError"), failure(100.0, cache="other")])
+    log.add([failure(300.0, count=1234)])
+    assert [(each.since, each.at, each.count) for each in log.read()] == [
+        *((100.0, 100.0, 1), (100.0, 100.0, 1)),
+        (80.0, 160.0, 7),
+        (300.0, 300.0, 1234),
+    ]
+    assert log.read()[-1].sentence() == "ValueError: no (1,234 times)"
+
+
+def test_a_storm_of_events_leaves_the_newest_hundred_in_a_small_file(log, path):
+    log.add(failure(1000.0 * number, text="x" * 1000, cache="y" * 1000) for number in range(3 * MAX_EVENTS))
+    found = log.read()
+    assert [each.at for each in found] == [1000.0 * number for number in range(2 * MAX_EVENTS, 3 * MAX_EVENTS)]
+    assert (len(found[0].text), len(found[0].cache)) == (MAX_LENGTH, MAX_LENGTH)
+    for number in range(10_000):
+        found = merged(found, [failure(1e9 + number % 50)])
+    assert found[-1].count == 10_000
+
+
+def test_workers_are_listed_if_they_are_few_and_each_counts_once_however_often_it_is_told():
+    def started(*pids):
+        return [Event.of(STARTED, 100.0 + number, (pid, 99.0)) for number, pid in enumerate(pids)]
+
+    (three,) = merged([], started(3, 4, 5))
+    assert three.sentence() == "workers 3, 4 and 5"
+    (few,) = merged([], started(3, 4, 4, 3))
+    assert (few.count, few.sentence()) == (2, "workers 3 and 4")
+    (many,) = merged([few], started(*range(40)))
+    assert (many.count, many.sentence()) == (40, "40 workers")
+    # The same number, another process.
+    (again,) = merged([few], [Event.of(STARTED, 105.0, (3, 104.0))])
+    assert again.count == 3
+
+
+@pytest.mark.parametrize("document", ["", "{", "[]", "{}", "3", '["a", 1, 1, null, "", "", [[1, 2, 3]], 1]', "null"])
+def test_what_is_no_event_is_left_out_and_goes_with_the_next_one(log, document):
+    log.add([failure(1.0)])
+    log.file.write(lambda db: db.execute("INSERT INTO events VALUES (5, ?)", (document,)))
+    assert log.read() == [failure(1.0)]
+    log.add([failure(1000.0)])
+    assert log.file.read(lambda db: db.execute("SELECT count(*) FROM events").fetchone(), tuple) == (2,)
+
+
+def test_those_that_add_events_at_once_lose_none(log, together):
+    assert set(together(lambda number: log.add([failure(1000.0 * number)], patience=30))) == {None}
+    assert len(log.read()) == THREADS
+
+
+# Failed loads.
+
+
+class Odd(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("<script>alert(1)</script>"), "ValueError: <script>alert(1)</script>"),
+        (ValueError("a\n  b\tc\0\u2028d"), "ValueError: a b c\0 d"),
+        # A site may write its JSON in UTF-8, which cannot encode lone surrogates.
+        (ValueError("\udc80 \ud800"), r"ValueError: \udc80 \ud800"),
+        (ValueError("x" * 10_000_000), "ValueError: " + "x" * MAX_LENGTH),
+        (Odd(), "Odd"),
+        (type("<b>" * 1000, (Exception,), {})(), ("<b>" * 1000)[:MAX_LENGTH]),
+        (KeyError(), "KeyError"),
+    ],
+    ids=lambda value: str(type(value).__name__)[:20],
+)
+def test_a_failed_load_is_told_with_its_exception_whatever_that_says(make, path, clock, error, expected):
+    cache = make("<img src=x>")
+    fail(cache, error)
+    clock.advance(INTERVAL)
+    (event,) = told(path, LOAD_FAILED)
+    assert (event.cache, event.sentence(), event.processes[0][0]) == ("<img src=x>", expected, os.getpid())
+    assert abs(event.at - time.time()) < 60
+    shown = json.dumps(page_of([cache]).figures(), allow_nan=False, ensure_ascii=False)
+    assert json.loads(shown.encode())["events"][0]["text"] == expected
+
+
+def test_a_storm_of_failures_of_a_cache_that_never_stored_anything_is_one_event(make, path, clock):
+    asked = []
+
+    class Noted(Exception):
+        def __str__(self):
+            asked.append(1)
+            return "no answer"
+
+    cache = make()
+    for number in range(5000):
+        fail(cache, Noted(), number)
+    assert told(path) == []
+    assert len(asked) == 1
+    clock.advance(INTERVAL)
+    for number in range(10):
+        fail(cache, Noted(), number)
+    clock.advance(INTERVAL)
+    (event,) = told(path, LOAD_FAILED)
+    assert event.sentence() == "Noted: no answer (5,010 times)"
+    assert len(asked) == 2
+
+
+def test_exceptions_of_any_number_of_types_take_a_few_lines(make, path, clock):
+    cache = make()
+    for number in range(100):
+        fail(cache, type(f"Error{number}", (Exception,), {})())
+    clock.advance(INTERVAL)
+    found = told(path, LOAD_FAILED)
+    assert len(found) == 9
+    assert {each.count for each in found} == {1, 92}
+    assert found[-1].sentence() == "exceptions of other types (92 times)"
+
+
+def test_a_refresh_that_fails_in_the_background_is_told_and_a_cancelled_load_is_not(make, path, clock):
+    cache = make()
+    cache.get_or_load("k", lambda: "old", ttl=10, grace=1000)
+    clock.advance(11)
+    assert cache.get_or_load("k", lambda: 1 / 0, ttl=10, grace=1000, fail_safe=True) == "old"
+    fail(cache, KeyboardInterrupt(), "another")
+    # Wait for the refresh.
+    assert until(lambda: clock.advance(INTERVAL) or told(path, LOAD_FAILED))
+    assert [each.sentence() for each in told(path, LOAD_FAILED)] == ["ZeroDivisionError: division by zero"]
+
+
+# Clears.
+
+
+def test_clears_by_code_are_one_event_with_a_count_and_those_of_operators_have_their_names(make, path, clock):
+    cache, other = make(), make()
+    for _ in range(3):
+        cache.set("a", 1)
+        cache.clear()
+    assert told(path) == []
+    clock.advance(INTERVAL)
+    cache.set("a", 1)
+    other.set("a", 1)
+    page_of([cache]).clear("pages", "<b>ann</b>")
+    clock.advance(INTERVAL)
+    assert (len(cache), len(other)) == (0, 0)
+    sentences = [each.sentence() for each in told(path, CLEARED)]
+    assert sentences == [f"by the code of process {os.getpid()} (3 times)", "by <b>ann</b>"]
+
+
+def test_what_is_done_in_a_terminal_has_the_name_of_the_user_of_the_system(make, path, clock):
+    cache, other = make(), make("other")
+    cache.set("a", 1)
+    other.set("a", 1)
+    clock.advance(INTERVAL)
+    site_commands.clear([cache, other], None)
+    site_commands.reset([cache], "pages")
+    site_commands.reset([cache], None)
+    by = f"by {pwd.getpwuid(os.geteuid()).pw_name}, in a terminal"
+    assert [(each.kind, each.cache, each.sentence()) for each in told(path, CLEARED, "reset")] == [
+        (CLEARED, None, by),
+        ("reset", "pages", by),
+        ("reset", None, by),
+    ]
+
+
+def test_what_clears_copies_is_told_only_if_it_is_not_the_code_of_the_site_that_did_it(make, path, clock):
+    cache = make()
+    cache.engine.clear_for("a flush")
+    cache.engine.clear_for(None)
+    cache.set("a", 1)
+    clock.advance(INTERVAL)
+    assert [each.sentence() for each in told(path, CLEARED)] == ["by a flush"]
+
+
+def test_where_nothing_is_published_there_are_events_of_this_process(make):
+    cache, other = make(figures_dir=None), make("other", figures_dir=None)
+    cache.clear()
+    fail(cache, ValueError("no"))
+    dashboard = page_of([cache, other])
+    dashboard.clear("other", "ann")
+    for _ in range(2):
+        found = {(each["cache"], each["text"]) for each in dashboard.figures()["events"]}
+        assert found == {
+            *(("pages", f"by the code of process {os.getpid()}"), ("pages", "ValueError: no")),
+            ("other", "by ann"),
+        }
+
+
+def test_the_page_has_the_newest_first_and_not_all(make, log):
+    log.add(failure(1000.0 * number, cache="pages") for number in range(MAX_EVENTS))
+    events = page_of([make()]).figures()["events"]
+    assert [each["at"] for each in events] == [1000.0 * number for number in range(MAX_EVENTS)][
+        : -LATEST_EVENTS - 1 : -1
+    ]
+
+
+def test_on_a_full_disk_events_wait(make, path, clock):
+    cache = make()
+    cache.set("a", 1)
+    clock.advance(INTERVAL)
+    fail(cache, ValueError("no"), "b")
+    cache.clear()
+    before = told(path)
+    with room_for(100):
+        clock.advance(INTERVAL)
+        fail(cache, ValueError("no"), "b")
+        clock.advance(INTERVAL)
+    assert told(path) == before
+    clock.advance(INTERVAL)
+    assert {(each.kind, each.count) for each in told(path, LOAD_FAILED, CLEARED)} == {(LOAD_FAILED, 2), (CLEARED, 1)}
+
+
+# Processes.
+
+
+def test_a_worker_starts_once_whatever_number_of_caches_it_has_and_its_exit_is_told_at_once(path):
+    before = time.time()
+    (pid,) = run(
+        """
+        for number in range(25):
+            make(f"cache {number}").set("a", 1)
+        clock.advance(30)
+        print(os.getpid())
+        """,
+        path,
+    )
+    found = told(path)
+    assert [(each.kind, each.sentence(), each.cache) for each in found] == [
+        (STARTED, f"worker {pid}", None),
+        (EXITED, f"worker {pid}", None),
+    ]
+    assert before - 1 <= found[0].at <= found[1].at <= time.time()
+
+
+def test_a_command_that_is_over_before_it_published_is_no_worker(path, make, clock):
+    run("cache = make()\ncache.set('a', 1)\ncache.get('a')", path)
+    make("other").set("a", 1)
+    clock.advance(INTERVAL)
+    assert [each.sentence() for each in told(path)] == [f"worker {os.getpid()}"]
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.deep
+def test_a_killed_worker_is_told_once_also_if_several_find_it_at_once(path, end):
+    dead = start(
+        """
+        for number in range(25):
+            make(f"cache {number}").set("a", 1)
+        clock.advance(3)
+        print("published", flush=True)
+        time.sleep(60)
+        """,
+        path,
+    )
+    assert dead.stdout.readline() == "published\n"
+    os.kill(dead.pid, end)
+    dead.communicate()
+    assert told(path, KILLED, EXITED) == []
+    finders = [
+        start(
+            """
+            cache = make()
+            cache.set("a", 1)
+            print("ready", flush=True)
+            sys.stdin.readline()
+            clock.advance(3)
+            """,
+            path,
+        )
+        for _ in range(3)
+    ]
+    for each in finders:
+        assert each.stdout.readline() == "ready\n"
+    for each in finders:
+        each.stdin.write("\n")
+        each.stdin.flush()
+    for each in finders:
+        each.communicate(timeout=250)
+    (killed,) = told(path, KILLED)
+    assert (killed.sentence(), killed.count) == (f"worker {dead.pid}: killed, crashed, or left by os._exit", 1)
+    counted = {metric.name: metric.read for metric in METRICS}["workers_killed"]
+    found = {each.name: counted(each)[""] for each in look(path).caches}
+    assert (found.pop("pages"), set(found.values())) == (0, {1})
+    (exited,) = told(path, EXITED)
+    assert exited.count == 3
+
+
+def test_the_child_of_a_fork_is_a_worker_of_its_own_and_tells_nothing_of_its_parent(path):
+    out = run(
+        """
+        cache = make()
+        cache.set("a", 1)
+        clock.advance(3)
+        cache.clear()
+        try:
+            cache.get_or_load("b", lambda: 1 / 0)
+        except ZeroDivisionError:
+            pass
+        if (pid := os.fork()) == 0:
+            cache.set("a", 1)
+            clock.advance(3)
+            cache.clear()
+            cache.set("a", 1)
+            clock.advance(3)
+            sys.exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        clock.advance(3)
+        print(os.getpid(), pid)
+        """,
+        path,
+    )
+    parent, child = map(int, out[0].split())
+    found = {each.kind: each for each in told(path)}
+    assert {kind: each.count for kind, each in found.items()} == {
+        STARTED: 2,
+        EXITED: 2,
+        CLEARED: 2,
+        LOAD_FAILED: 1,
+    }
+    assert [pid for pid, _ in found[STARTED].processes] == [parent, child]
+    assert [pid for pid, _ in found[EXITED].processes] == [child, parent]
+    assert [pid for pid, _ in found[LOAD_FAILED].processes] == [parent]
+
+
+@pytest.mark.deep
+def test_a_deployment_of_many_workers_is_a_line(path):
+    run(
+        """
+        from tests.waiting import until
+
+        def is_told():
+            clock.advance(3)
+            return any(os.getpid() in dict(each.processes) for each in look(path).events(100))
+
+        for _ in range(20):
+            if os.fork() == 0:
+                # A reference is kept, because a cache that is dropped before it has published leaves no event.
+                cache = make()
+                cache.set("a", 1)
+                # All publish at the same time. A process that runs out of patience tries again.
+                until(is_told)
+                sys.exit()
+        assert [os.wait()[1] for _ in range(20)] == [0] * 20
+        """,
+        path,
+    )
+    assert [(each.kind, each.sentence()) for each in told(path)] == [(STARTED, "20 workers"), (EXITED, "20 workers")]
+
+
+def test_a_cache_that_was_closed_is_no_worker_that_ended(make, path, clock):
+    cache, other = make(), make("other")
+    for each in (cache, other):
+        each.set("a", 1)
+    clock.advance(INTERVAL)
+    cache.close()
+    other.close()
+    run("cache = make('third')\ncache.set('a', 1)\nclock.advance(3)", path)
+    assert told(path, KILLED) == []

@@ -1,0 +1,301 @@
+"""The commands that look at entries, and the workers that answer."""
+
+import os
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from tests.watch import processes
+from tests.watch.published import INTERVAL, look
+from wheelcache.engine.codec import Codec, Pickle
+from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.watch import inquiries
+from wheelcache.watch.entry_commands import LIMIT
+from wheelcache.watch.inquiries import KEYS_HAVE_PREFIXES
+
+
+@pytest.fixture(autouse=True)
+def _workers_publish_while_a_command_waits(monkeypatch, clock):
+    time = SimpleNamespace(sleep=lambda seconds: clock.advance(INTERVAL), thread_time=lambda: 0.0)
+    monkeypatch.setattr(inquiries, "time", time)
+
+
+def test_get_shows_an_entry_in_each_worker_but_not_its_value(worker, command):
+    worker({"key": ("secret", 100, "articles", "user:7")})
+    worker({"key": (7, None), "other": (1, None)})
+    worker({"other": (1, None)})
+    shown, reason = command("get", "key")
+    assert reason is None
+    assert "secret" not in shown
+    first, second, third = sorted(line.partition(": ")[2] for line in shown.splitlines())
+    assert first == "no entry"
+    assert second.endswith(" bytes, str, tags 'articles, user:7'")
+    assert 80 < float(second.split()[1]) < 100
+    assert third.startswith("present, never expires, ")
+    assert third.endswith(" bytes, int")
+
+
+def test_get_shows_a_value_if_it_is_asked_to(worker, command):
+    stored = Codec(Pickle()).encode(["a list"])
+    worker({"key": ("x" * 5000, None), "pickled": (stored, None)})
+    shown, _ = command("get", "key", "--show-value")
+    assert shown.endswith(f", str, value '{'x' * 999}\n")
+    shown, _ = command("get", "pickled", "--show-value")
+    assert shown.endswith(" bytes, serialized, value ['a list']\n")
+
+
+def test_the_document_has_the_answer_of_each_worker(worker, command):
+    worker({"key": ("secret", 100, "tag")})
+    document, reason = command("get", "key", "--json")
+    (found,) = document["workers"]
+    assert reason is None
+    assert (document["cache"], found["found"], found["tags"], found["type"]) == ("pages", True, ["tag"], "str")
+    assert 80 < found["seconds_left"] < 100
+    assert "value" not in found
+
+
+def test_ttl_shows_the_time_left(worker, command):
+    worker({"key": (1, 100), "lasts": (1, None)})
+    shown, _ = command("ttl", "key")
+    assert shown.endswith(" s left\n")
+    assert command("ttl", "lasts")[0].endswith(": present, never expires\n")
+
+
+@pytest.mark.parametrize("action", ["get", "ttl"])
+def test_a_key_that_no_worker_has_is_a_failure(worker, command, action):
+    worker({"key": (1, None)})
+    shown, reason = command(action, "other")
+    assert shown.endswith(": no entry\n")
+    assert reason == f"No worker has such an entry in the cache 'pages'. {KEYS_HAVE_PREFIXES}"
+    document, reason = command(action, "other", "--json")
+    assert [each["found"] for each in document["workers"]] == [False]
+    assert reason is not None
+
+
+def test_keys_lists_the_matching_keys_of_all_workers(worker, command):
+    worker({"a1": (1, None), "a2": (1, 100), ("a3",): (1, None), ("f", 1): (1, None)})
+    worker({"a1": (1, None), "b": (1, None)})
+    assert command("keys", "a*") == ("a1\na2\na3\n", None)
+    assert command("keys")[0].splitlines() == ["('f', 1)", "a1", "a2", "a3", "b"]
+    document, _ = command("keys", "a1", "--json")
+    assert [(each["keys"], each["count"]) for each in document["workers"]] == [(["a1"], 1)] * 2
+    assert command("keys", "c*") == ("", f"No worker has such entries in the cache 'pages'. {KEYS_HAVE_PREFIXES}")
+
+
+def test_keys_lists_neither_expired_keys_nor_more_than_it_can_show(worker, command, clock):
+    cache = worker({"old": (1, 5)}, max_entries=None, interval=3600)
+    cache.set_many({f"key:{number}": 1 for number in range(LIMIT + 5)})
+    clock.advance(10)
+    shown, _ = command("keys")
+    assert len(shown.splitlines()) == LIMIT + 1
+    assert shown.endswith("... and 5 more in one worker; use a narrower pattern\n")
+    assert "old" not in shown
+
+
+def test_tags_counts_the_entries_of_each_tag(worker, command):
+    worker({"a": (1, None, "x", "y"), "b": (1, None, "x")})
+    worker({"c": (1, None, "x")})
+    assert command("tags") == ("3\tx\n1\ty\n", None)
+    assert command("tags", "y*") == ("1\ty\n", None)
+    assert command("tags", "z")[1] == "No worker has such entries in the cache 'pages'."
+
+
+def test_a_terminal_shows_the_characters_of_a_stranger_that_could_control_it_as_escapes(worker, command):
+    key, tag = "page \x1b]0;evil\x07\n\u202e\x9b2J \udcff café", "\x1b[2J"
+    worker({key: (1, None, tag)})
+    assert command("keys") == ("page \\x1b]0;evil\\x07\\n\\u202e\\x9b2J \\udcff café\n", None)
+    assert command("tags") == ("1\t\\x1b[2J\n", None)
+    assert command("keys", "--json")[0]["workers"][0]["keys"] == [key]
+
+
+@pytest.mark.parametrize(
+    ("target", "what"),
+    [
+        (["user:7:a"], "a key"),
+        (["--pattern", "user:7:*"], "a pattern"),
+        (["--tag", "user:7"], "a tag"),
+    ],
+)
+def test_delete_removes_entries_in_all_workers_and_is_noted(worker, command, path, target, what):
+    caches = [worker({"user:7:a": (1, None, "user:7"), "b": (1, None)}) for _ in range(2)]
+    shown, reason = command("delete", *target)
+    assert reason is None
+    assert len(shown.splitlines()) == 2
+    assert [(cache.get("user:7:a"), cache.get("b")) for cache in caches] == [(None, 1)] * 2
+    event = look(path).events(1)[0]
+    assert (event.kind, event.cache, event.text) == ("deleted", "pages", "")
+    assert re.fullmatch(rf"by .+: {what}", event.sentence())
+    assert "user:7" not in repr(event)
+
+
+@pytest.mark.parametrize(
+    ("action", "options", "what"),
+    [
+        ("get", [], "a key"),
+        ("get", ["--show-value"], "a key and its value"),
+        ("ttl", [], "a key"),
+        ("keys", [], "a pattern"),
+        ("tags", [], "tags"),
+    ],
+)
+def test_looks_are_noted_without_the_key(worker, command, path, action, options, what):
+    worker({"user:7": (1, None, "user:7")})
+    assert command(action, "user:7", *options)[1] is None
+    event = look(path).events(1)[0]
+    assert (event.kind, event.cache) == ("inspected", "pages")
+    assert re.fullmatch(rf"by .+: {what}", event.sentence())
+    assert "user:7" not in repr(event)
+
+
+def test_a_deletion_that_finds_nothing_is_a_failure(worker, command):
+    worker({"key": (1, None)})
+    assert command("delete", "other")[1] == f"No worker has such entries in the cache 'pages'. {KEYS_HAVE_PREFIXES}"
+    assert command("delete", "--pattern", "x*")[1] is not None
+
+
+@pytest.mark.parametrize("target", [[], ["--pattern", "a*", "--tag", "b"]])
+def test_delete_needs_one_target(worker, command, target):
+    cache = worker({"key": (1, None)})
+    assert command("delete", *target) == ("", "Give delete one key, or --pattern, or --tag.")
+    assert cache.get("key") == 1
+
+
+def test_a_site_with_several_caches_needs_a_name(worker, command):
+    worker({"key": (1, None)})
+    worker({"key": (2, None)}, name="others")
+    assert command("ttl", "key")[1] == "Choose a cache with --cache: there are 'others', 'pages'."
+    assert command("ttl", "key", "--cache", "none")[1] == "No worker has a cache 'none': there are 'others', 'pages'."
+    assert command("get", "key", "--cache", "others")[1] is None
+
+
+def test_a_worker_that_does_not_answer_in_time_is_named(worker, command, monkeypatch):
+    cache = worker({"key": (1, None)})
+    monkeypatch.setattr(cache.observer.publication.inquiries, "run", lambda *args: None)
+    monkeypatch.setattr(inquiries, "PATIENCE", 0)
+    assert command("get", "key") == ("", f"No answer from worker {os.getpid()}")
+
+
+def test_an_error_in_a_worker_is_shown(worker, command):
+    class Broken:
+        def __repr__(self):
+            raise ValueError("broken")
+
+    worker({"key": (Broken(), None)})
+    shown, reason = command("get", "key", "--show-value")
+    assert shown == ""
+    assert "could not answer: ValueError('broken')" in reason
+    assert command("get", "key")[1] is None
+
+
+def test_looking_changes_nothing(worker, command):
+    cache = worker({"a": (1, 100), "b": (1, None), "c": (1, None)})
+    before, order = cache.stats(), cache.keys()
+    for action, *text in (("get", "a"), ("ttl", "b"), ("keys",), ("tags",)):
+        command(action, *text)
+    after = cache.stats()
+    assert (after.hits, after.misses, after.puts, cache.keys()) == (before.hits, before.misses, before.puts, order)
+
+
+def test_no_inquiry_and_no_value_stays_in_the_database(worker, command, path):
+    worker({"key": ("secret", None)})
+    command("get", "key", "--show-value")
+    (file,) = look(path).files
+    assert rows_in(file) == []
+
+
+def rows_in(file):
+    """Return the inquiries and answers in a database."""
+    query = "SELECT document FROM inquiries UNION ALL SELECT document FROM answers"
+    return file.read(lambda db: db.execute(query).fetchall(), list)
+
+
+def test_an_inquiry_that_nobody_waits_for_is_removed_unanswered(worker, path, clock, monkeypatch):
+    cache = worker({"key": (1, None)})
+    site = look(path)
+    now = SystemClock.time()
+    with monkeypatch.context() as patch:
+        patch.setattr(SystemClock, "time", staticmethod(lambda: now - inquiries.KEPT - 1))
+        token = inquiries.begin(site, {}, "pages", {"kind": "delete", "key": "key"})
+    cache.observer.publication.inquiries._since = 0.0
+    assert inquiries.inquiry_of(site, token)[0] == "pages"
+    clock.advance(2 * INTERVAL)
+    assert cache.get("key") == 1
+    (file,) = site.files
+    file.write(inquiries.remove_old)
+    assert inquiries.inquiry_of(site, token) is None
+
+
+def test_a_worker_ignores_inquiries_from_before_it_was_made(make, worker, path, clock):
+    worker({"key": (1, None)})
+    site = look(path)
+    inquiries.begin(site, {}, "pages", {"kind": "delete", "key": "late"})
+    late = worker({"late": (1, None)})
+    clock.advance(2 * INTERVAL)
+    assert late.get("late") == 1
+
+
+# Samples.
+
+
+@pytest.fixture
+def sample(worker):
+    """Return the answer of a worker with these entries."""
+
+    def take(entries, **options):
+        cache = worker(entries, max_entries=None, **options)
+        return cache.observer.publication.inquiries.inspector.answer({"kind": "sample"})
+
+    return take
+
+
+def test_a_sample_of_a_small_cache_has_its_largest_and_latest_entries(sample):
+    found = sample({"small": ("x", None), "large": ("x" * 5000, 100), ("f", 1): ("x" * 100, None)})
+    assert (found["entries"], found["sampled"]) == (3, 3)
+    assert [key for key, _, _ in found["largest"]] == ["large", "('f', 1)", "small"]
+    (_, size, left), (_, _, never), _ = found["largest"]
+    assert size > 5000
+    assert 80 < left < 100
+    assert never is None
+    assert found["recent"] == ["('f', 1)", "large", "small"]
+
+
+def test_a_sample_of_a_large_cache_is_bounded(sample, clock):
+    found = sample({f"key:{number}": ("x" * (number % 1000), None) for number in range(20_000)}, interval=3600)
+    assert found["entries"] == 20_000
+    assert 0 < found["sampled"] <= inquiries.SPOTS * inquiries.SAMPLED
+    assert len(found["largest"]) == inquiries.LISTED
+    assert found["recent"] == [f"key:{19_999 - number}" for number in range(inquiries.LATEST)]
+
+
+def test_a_sample_ends_early_if_its_entries_take_long_to_weigh(sample, monkeypatch):
+    monkeypatch.setattr(inquiries, "MAX_SECONDS", -1.0)
+    assert sample({"a": (1, None), "b": (1, None)})["sampled"] == 1
+
+
+def test_a_sample_hides_the_keys_of_sessions_and_cuts_long_ones(sample):
+    found = sample(
+        {":1:django.contrib.sessions.cacheabc123": (1, None), "Session:42": (1, None), "k" * 2000: (1, None)}
+    )
+    assert found["recent"] == ["k" * 1000 + "…", "Session…", ":1:django.contrib.session…"]
+    assert sorted(key for key, _, _ in found["largest"]) == sorted(found["recent"])
+
+
+def test_a_sample_changes_nothing_and_skips_expired_entries(worker, clock):
+    cache = worker({"old": ("x" * 100, 5), "new": (1, None)}, interval=3600)
+    clock.advance(10)
+    before = cache.stats()
+    answer = cache.observer.publication.inquiries.inspector.answer({"kind": "sample"})
+    assert [key for key, _, _ in answer["largest"]] == answer["recent"] == ["new"]
+    assert cache.stats() == before
+
+
+def test_a_worker_that_was_killed_is_not_waited_for(path, monkeypatch):
+    monkeypatch.setattr(inquiries, "PATIENCE", 1e9)
+    with processes.worker(path) as process:
+        site = look(path)
+        workers = {each.worker: each.pid for each in site.workers("pages")}
+        process.kill()
+        process.wait()
+        answers = inquiries.ask(site, workers, "pages", {"kind": "get", "key": "a"})
+    assert (answers.good, answers.silent) == ([], [process.pid])

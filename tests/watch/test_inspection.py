@@ -1,0 +1,202 @@
+"""Inspection of entries for the dashboard's page, without a framework."""
+
+import json
+
+import pytest
+
+from tests.watch.published import INTERVAL
+from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.watch.dashboard.dashboard import Dashboard
+from wheelcache.watch.dashboard.inspection import Target
+from wheelcache.watch.dashboard.refusals import InquiryOver
+from wheelcache.watch.inquiries import KEPT, PATIENCE
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "two\nlines",
+    "\x00\x7f\u202e",
+    "ключ 💥",
+    "' OR 1=1 --",
+    "$config",
+    "*",
+    "[a-z]",
+    "x" * 10_000,
+    " spaces ",
+    "\ud800",
+]
+
+
+@pytest.fixture
+def ask():
+    """Ask the workers of a cache: ``ask(cache, "find", "key", "k")``. Return the dashboard and the token."""
+
+    def ask_workers(cache, action, kind="", text=""):
+        dashboard = Dashboard("a site", lambda: [cache], lambda name: [], lambda name: True)
+        return dashboard, dashboard.inspect(cache.name, Target(action, kind, text), "ann")["token"]
+
+    return ask_workers
+
+
+@pytest.fixture
+def search(ask, clock):
+    """Ask the workers of a cache, and return their answers."""
+
+    def search_for(*target):
+        dashboard, token = ask(*target)
+        clock.advance(2 * INTERVAL)
+        found = dashboard.answers(token)
+        assert found == json.loads(json.dumps(found))
+        assert found["is_over"]
+        with pytest.raises(InquiryOver):
+            dashboard.answers(token)
+        return found
+
+    return search_for
+
+
+@pytest.mark.parametrize("action", ["find", "delete"])
+@pytest.mark.parametrize("pattern", ["*[s]essions.cachen*", "*.cachen*", "?1?django.contrib.*essions.cachenbc", "*nbc"])
+def test_a_pattern_finds_nothing_out_about_the_key_of_a_session(worker, search, action, pattern):
+    cache = worker({":1:django.contrib.sessions.cachenbc": (1, None), "unabc": (1, None)})
+    ((_, count),) = search(cache, action, "pattern", pattern)["rows"]
+    assert count == 0
+    ((_, count),) = search(cache, action, "pattern", "*SESSION*" if action == "find" else ":1:*")["rows"]
+    assert count == (0 if action == "find" else 1)
+
+
+def test_a_key_is_found_in_the_workers_that_have_it(worker, search):
+    cache = worker({"k": ("a value", 100, "tag", "user:7")})
+    worker({"k": (1, None)})
+    worker({"other": (1, None)})
+    found = search(cache, "find", "key", "k")
+    assert found["text"] == "Present in 2 of 3 workers"
+    assert found["heads"] == ["Worker", "Entry", "Time left", "Size", "Type", "Tags"]
+    first, second, third = sorted((row[1:] for row in found["rows"]), key=lambda row: (row[0], str(row[1])))
+    assert first == ["no entry", "", "", "", ""]
+    assert 80 < second[1] < 100
+    assert second[2] > 20
+    assert second[3:] == ["str", "tag, user:7"]
+    assert third[1:] == ["never expires", third[2], "int", ""]
+    assert "a value" not in json.dumps(found)
+
+
+@pytest.mark.parametrize("key", HOSTILE, ids=ascii)
+def test_any_text_can_be_a_key_that_is_found_and_deleted_alone(worker, search, key):
+    cache = worker({key: (1, None), "other": (1, None)})
+    assert search(cache, "find", "key", key)["rows"][0][1] == "present"
+    assert search(cache, "delete", "key", key)["rows"][0][1] == 1
+    assert (cache.get(key), cache.get("other")) == (None, 1)
+
+
+@pytest.mark.parametrize("tag", HOSTILE[:-2], ids=ascii)
+def test_a_tag_is_found_as_it_is_and_not_as_a_pattern(worker, search, tag):
+    cache = worker({"a": (1, None, tag), "b": (1, None, tag), "c": (1, None, "other")})
+    found = search(cache, "find", "tag", tag)
+    assert found["text"] == "2 entries have this tag, in all workers together"
+    assert [row[1] for row in found["rows"]] == [2]
+    assert search(cache, "delete", "tag", tag)["rows"][0][1] == "the entries of the tag"
+    assert (cache.get("a"), cache.get("b"), cache.get("c")) == (None, None, 1)
+
+
+def test_the_keys_of_a_pattern_are_counted_and_deleted_but_not_listed(worker, search):
+    cache = worker({"user:7:a": (1, None), "user:7:b": (1, None), "user:8:a": (1, None)})
+    found = search(cache, "find", "pattern", "user:7:*")
+    assert found["text"] == "2 keys match, in all workers together"
+    assert "user:7" not in json.dumps(found)
+    assert search(cache, "delete", "pattern", "user:7:*")["rows"][0][1] == 2
+    assert cache.keys() == ["user:8:a"]
+
+
+def test_a_pattern_of_a_hundred_thousand_keys_has_a_short_answer(worker, search):
+    cache = worker({}, max_entries=None, interval=3600)
+    cache.set_many({f"key:{number}": 1 for number in range(100_000)})
+    found = search(cache, "find", "pattern", "*")
+    assert found["text"] == "100,000 keys match, in all workers together"
+    assert len(json.dumps(found)) < 500
+    assert search(cache, "delete", "pattern", "*")["rows"][0][1] == 100_000
+    assert len(cache) == 0
+
+
+def test_a_malformed_pattern_matches_as_in_redis(worker, search):
+    cache = worker({"a": (1, None)})
+    assert search(cache, "find", "pattern", "[a")["rows"][0][1] == 1
+    assert search(cache, "find", "pattern", "[]")["rows"][0][1] == 0
+
+
+def test_the_largest_entries_are_those_of_all_workers(worker, search):
+    cache = worker({"large": ("x" * 5000, 100), "small": (1, None)})
+    worker({"large": ("x" * 9000, None), "medium": ("x" * 100, None)})
+    found = search(cache, "sample")
+    assert found["heads"] == ["Key", "Size", "Time left", "Workers"]
+    assert [(key, workers) for key, _, _, workers in found["rows"]] == [("large", 2), ("medium", 1), ("small", 1)]
+    assert found["rows"][0][1] > 9000
+    assert found["rows"][0][2] == "never expires"
+    assert found["text"] == "The largest of 4 sampled entries, of 4 in all workers together"
+    assert found["latest"] == {"large": 2, "small": 1, "medium": 1}
+    assert found["workers"] == 2
+
+
+def test_the_most_expensive_keys_are_those_of_all_workers_without_those_of_sessions(worker, search, clock):
+    def load(cache, key, seconds):
+        cache.get_or_load(key, lambda: clock.advance(seconds))
+
+    cache, other = worker({"k": (1, None)}), worker({"k": (1, None)})
+    load(cache, "report", 2)
+    load(other, "report", 3)
+    load(other, ("tuple", 1), 4)
+    for key in ("abc", "def"):
+        load(cache, f":1:django.contrib.sessions.cache{key}", 0.5)
+    found = search(cache, "sample")
+    assert found["computed"] == [["report", 5.0], ["('tuple', 1)", 4.0], [":1:django.contrib.session…", 1.0]]
+    assert search(cache, "find", "key", "report")["computed"] == []
+
+
+def test_until_all_workers_have_answered_the_page_shows_how_many_have(worker, another_worker, ask, clock, monkeypatch):
+    cache = worker({"k": (1, None)})
+    another_worker("pages", 4242, entries=1)
+    dashboard, token = ask(cache, "find", "key", "k")
+    assert dashboard.answers(token)["text"] == "0 of 2 workers have answered …"
+    clock.advance(2 * INTERVAL)
+    found = dashboard.answers(token)
+    assert (found["text"], found["is_over"], found["failures"]) == ("1 of 2 workers have answered …", False, [])
+    assert [row[1] for row in found["rows"]] == ["present"]
+    now = SystemClock.time()
+    monkeypatch.setattr(SystemClock, "time", staticmethod(lambda: now + PATIENCE + 1))
+    found = dashboard.answers(token)
+    assert (found["text"], found["is_over"]) == ("Present in 1 of 1 workers", True)
+    assert found["failures"] == ["No answer from worker 4242"]
+    with pytest.raises(InquiryOver):
+        dashboard.answers(token)
+
+
+def test_a_worker_that_fails_says_why(worker, search):
+    class Broken:
+        def __sizeof__(self):
+            raise ValueError("broken")
+
+    cache = worker({"k": (Broken(), None)})
+    found = search(cache, "find", "key", "k")
+    assert found["rows"] == []
+    assert found["failures"][0].endswith("could not answer: ValueError('broken')")
+
+
+def test_a_cache_that_no_worker_uses_is_answered_immediately(worker, ask, make, clock):
+    worker({"k": (1, None)}).close()
+    dashboard, token = ask(make(), "find", "key", "k")
+    found = dashboard.answers(token)
+    assert (found["text"], found["is_over"], found["rows"]) == ("No worker uses this cache", True, [])
+
+
+def test_a_new_cache_of_this_process_is_asked_as_well(make, search):
+    cache = make()
+    cache.set("k", 1)
+    assert search(cache, "find", "key", "k")["text"] == "Present in 1 of 1 workers"
+
+
+def test_a_worker_does_not_delete_for_a_page_that_was_closed_long_ago(worker, ask, clock, monkeypatch):
+    cache = worker({"k": (1, None)})
+    ask(cache, "delete", "key", "k")
+    now = SystemClock.time()
+    monkeypatch.setattr(SystemClock, "time", staticmethod(lambda: now + KEPT + 1))
+    clock.advance(2 * INTERVAL)
+    assert cache.get("k") == 1

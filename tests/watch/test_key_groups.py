@@ -1,0 +1,112 @@
+"""The groups of keys: their counts over all workers, also over those that have exited."""
+
+import pytest
+
+from tests.watch.processes import run
+from tests.watch.published import INTERVAL, look, only
+from wheelcache.engine.codec import size_of
+
+pytestmark = pytest.mark.compiled
+
+NEW = "new or long gone"
+
+
+def groups(path):
+    return only(path).stats.groups
+
+
+def only_pages(path):
+    (found,) = (each for each in look(path).caches if each.name == "pages")
+    return found
+
+
+def test_the_groups_of_all_workers_are_added_also_of_those_that_have_exited(make, path, clock):
+    cache = make()
+    for number in range(60):
+        cache.set(f"user:{number}", 1)
+    for _ in range(60):
+        cache.get("user:1")
+    cache.get("user:unknown")
+    cache.get("city:unknown")
+    clock.advance(INTERVAL)
+    run(
+        """
+        cache = make()
+        cache.get("user:unknown")
+        clock.advance(3)
+        cache.get_or_load("user:loaded", lambda: clock.advance(0.5))
+        cache.get("page:unknown")
+        """,
+        path,
+    )
+    found = groups(path)
+    assert {name: each.misses_by_cause[NEW] for name, each in found.items()} == {"user": 3, "city": 1, "page": 1}
+    user = found["user"]
+    assert (user.hits, user.puts, user.loads, user.load_seconds) == (60, 61, 1, 0.5)
+    assert sum(each.misses for each in found.values()) == only(path).stats.misses
+
+
+def test_bytes_are_those_of_the_living_workers(make, path, clock, another_worker):
+    cache, other = make(), make("other")
+    for number in range(20):
+        cache.set(f"user:{number}", "x" * 1000)
+        cache.set(f"city:{number}", 1)
+        other.set(f"user:{number}", {})
+    clock.advance(2 * INTERVAL)
+    alone, by_reference = (each.group_memory for each in reversed(look(path).caches))
+    assert by_reference["user"] is None
+    assert alone["city"] + alone["user"] == only_pages(path).memory
+    assert alone["user"] > 20_000 > alone["city"] > 0
+    another_worker("pages", 4242, entries=1)
+    assert only_pages(path).group_memory["user"] == alone["user"]
+    cache.close()
+    assert "user" not in only_pages(path).group_memory
+
+
+def test_the_bytes_of_groups_are_known_where_entries_are_weighed(make, path, clock):
+    cache = make(max_weight=10**6, weigher=lambda key, value: 10 if key.startswith("user") else 1)
+    weighed = make("weighed", max_weight=10**6, weigher=size_of)
+    for each in (cache, weighed):
+        for number in range(10):
+            each.set(f"user:{number}", "x" * 1000)
+            each.set(f"city:{number}", 1)
+        each.get("user:unknown")
+    clock.advance(2 * INTERVAL)
+    for each in look(path).caches:
+        assert sum(each.group_memory.values()) == each.memory
+        assert each.group_memory["user"] > 10_000
+
+
+def test_a_reset_removes_the_groups_and_later_counts_begin_from_zero(make, path, clock):
+    here, other = make(), make("other")
+    for cache in (here, other):
+        cache.get("user:1")
+    clock.advance(INTERVAL)
+    look(path).reset("pages")
+    of_other, of_pages = (each.stats.groups for each in look(path).caches)
+    assert (of_pages, of_other["user"].misses) == ({}, 1)
+    here.get("user:2")
+    clock.advance(INTERVAL)
+    found = {each.name: each.stats.groups["user"].misses for each in look(path).caches}
+    assert found == {"other": 1, "pages": 1}
+    look(path).reset()
+    assert [each.stats.groups for each in look(path).caches] == [{}, {}]
+
+
+def test_more_names_than_64_are_added_to_the_group_without_a_name(make, path, clock, another_worker):
+    def look_up(cache, first):
+        for number in range(first, first + 50):
+            cache.get(f"{number}:key")
+
+    cache = make()
+    look_up(cache, 0)
+    clock.advance(INTERVAL)
+    another_worker("pages", 4242, use=lambda cache, _: look_up(cache, 40))
+    found = groups(path)
+    assert len(found) == 65
+    assert found[""].misses == 90 - 64
+    assert {found[f"{number}:key".partition(":")[0]].misses for number in range(40, 50)} == {2}
+    look_up(cache, 0)
+    clock.advance(INTERVAL)
+    assert groups(path)["0"].misses == 2
+    assert sum(each.misses for each in groups(path).values()) == 150

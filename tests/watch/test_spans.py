@@ -1,0 +1,232 @@
+"""The figures of a cache in a span of time: the groups of keys and the causes of misses add up to the total."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.watch.published import INTERVAL, Site, look
+from wheelcache import Cache
+from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.engine.stats import MISSES, NO_GROUP, GroupStats
+from wheelcache.watch.key_groups import changes, group_stats
+from wheelcache.watch.spans import Span
+
+EPOCH = 1_000_000_800.0
+"""The time when the clocks of the tests showed 0: the start of a minute, within an hour."""
+
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+
+
+@pytest.fixture(autouse=True)
+def _time(monkeypatch, clock):
+    """Let the time of the system, by which a site is tidied, follow the clock of the caches."""
+    monkeypatch.setattr(SystemClock, "time", staticmethod(lambda: EPOCH + clock()))
+    monkeypatch.setattr(SystemClock, "steady", staticmethod(lambda: clock()))
+
+
+def figures_of(site, name="pages"):
+    (found,) = (each for each in site.caches if each.name == name)
+    return found
+
+
+def assert_adds_up(within):
+    """Check that the groups, and the causes, add up to the total."""
+    total, groups = within.total(), group_stats(within.groups).values()
+    for name in ("hits", "stale_hits", "misses", "puts", "load_seconds"):
+        assert sum(getattr(each, name) for each in groups) == getattr(total, name), name
+    assert sum(each.loads for each in groups) == total.loads + total.load_failures
+    assert sum(total.misses_by_cause.values()) == total.misses
+    for cause in MISSES:
+        assert sum(each.misses_by_cause[cause] for each in groups) == total.misses_by_cause[cause], cause
+
+
+@pytest.mark.parametrize("is_published", [True, False])
+@pytest.mark.compiled
+def test_in_any_span_of_the_day_the_groups_add_up_to_the_total_and_equal_an_independent_count(
+    make, clock, path, is_published
+):
+    options = {"sample_interval": 10.0, "clock": clock, "jitter": 0, "log_interval": None, "ttl": 90}
+    caches = [Cache("pages", figures_dir=path if is_published else None, **options) for _ in range(2)]
+    true = Counter()
+    for number in range(700):
+        # Every third step of 10 s has look-ups, in other groups each time.
+        step = int(EPOCH + clock()) // 10 * 10
+        for cache in caches if number % 3 == 0 else ():
+            for group in ("user", "city", f"rare{number % 40}"):
+                cache.get_or_load(f"{group}:{number % 7}", lambda: clock.advance(0.125))
+                cache.get(f"{group}:{number % 7}")
+                true[step, group] += 2
+            cache.get("without a group")
+            true[step, ""] += 1
+        clock.advance(10 - clock() % 10)
+    clock.advance(10)
+    site = Site(caches)
+    figures, edge = figures_of(site), site.edge
+    for since, until in (
+        *((edge - seconds, edge) for seconds in (10, 600, HOUR, 6 * HOUR, DAY)),
+        *((edge - 5000, edge - 4000), (edge - 5000, edge - 100), (edge - 1000, edge - 990), (edge - HOUR - 70, edge)),
+    ):
+        span = site.span(since, until)
+        within = site.within(figures, span, charted=6)
+        assert_adds_up(within)
+        found = {name: each.requests for name, each in group_stats(within.groups).items()}
+        expected = Counter()
+        for (step, group), count in true.items():
+            expected[group] += count * span.has(step)
+        assert found == +expected
+        charted = {name: sum(line.values()) for name, line in within.computing.items()}
+        seconds = {name: each.load_seconds for name, each in group_stats(within.groups).items()}
+        assert charted.items() <= seconds.items()
+        assert len(charted) >= min(6, sum(map(bool, seconds.values())))
+        steps = within.steps(span)
+        assert sum(step.hits + step.misses for step in steps.values()) == sum(found.values())
+    assert sum(true.values()) == sum(each.requests for each in figures.stats.groups.values())
+
+
+def test_counts_after_the_last_step_are_in_the_sums_and_in_no_step(make, clock):
+    cache = make()
+    cache.set("a", 1)
+    for _ in range(3 * HOUR // 100):
+        cache.get("a")
+        clock.advance(100)
+    clock.advance(7 - clock() % 10)
+    for _ in range(1000):
+        cache.get("a")
+    clock.advance(INTERVAL)
+    site = Site([cache])
+    figures = figures_of(site)
+    for seconds in (600, HOUR, 6 * HOUR, DAY):
+        span = site.span(site.edge - seconds)
+        within = site.within(figures, span, until=int(site.time) + 10)
+        steps = within.steps(span)
+        assert max(step.hits / span.step for step in steps.values()) <= 1
+        assert within.total().hits == sum(step.hits for step in steps.values()) + 1000
+
+
+@pytest.mark.compiled
+def test_marks_that_come_late_are_split_and_the_groups_still_add_up_in_each_step(make, clock, path):
+    cache = make()
+    cache.set("user:1", 1)
+    clock.advance(9)
+    for number in range(101):
+        cache.get("user:1")
+        cache.get(f"city:{number % 3}")
+        cache.get_or_load(f"page:{number}", lambda: clock.advance(0.0001))
+    clock._now += 25
+    cache.observer.recorder.run()
+    clock.advance(20)
+    site = look(path, clock)
+    span = site.span(EPOCH)
+    for start in range(*span):
+        assert_adds_up(site.within(figures_of(site), Span(start, start + 10, 10)))
+    assert site.within(figures_of(site), span).total().hits == 101
+
+
+@pytest.mark.compiled
+def test_a_group_that_is_computed_takes_the_place_of_one_that_was_not_and_the_sums_stay(make, clock, path):
+    first, second = make(max_entries=10_000), make()
+    for number in range(64):
+        first.get(f"stranger{number}:1")
+    clock.advance(2 * HOUR)
+    first.get("stranger1:1")
+    clock.advance(INTERVAL)
+    # Within a minute, it gets a place.
+    for number in range(30):
+        second.get_or_load(f"report:{number}", lambda: clock.advance(2.0))
+        second.get(f"other{number}:1")
+        second.get(f"stranger{number}:1")
+        # Those that keep their places are used at the same time.
+        first.get(f"stranger{number}:1")
+    clock.advance(20)
+    site = look(path, clock)
+    groups = figures_of(site).stats.groups
+    assert len(groups) == 65
+    assert groups["report"].load_seconds >= 2.0
+    assert sum(each.misses for each in groups.values()) == 64 + 1 + 4 * 30
+    for seconds in (HOUR, DAY):
+        within = site.within(figures_of(site), site.span(site.edge - seconds))
+        assert_adds_up(within)
+        assert group_stats(within.groups)["report"].load_seconds == groups["report"].load_seconds
+
+
+@pytest.mark.compiled
+def test_steps_of_a_clock_that_was_set_back_are_in_no_span_and_the_totals_stay(make, clock, path, monkeypatch):
+    cache, shift = make(), [0.0]
+    monkeypatch.setattr(SystemClock, "time", staticmethod(lambda: EPOCH + clock() + shift[0]))
+    for shift[0] in (0.0, 2.0 * HOUR, 0.0):
+        for _ in range(20):
+            cache.get("user:1")
+            clock.advance(10)
+    site = look(path, clock)
+    figures = figures_of(site)
+    within = site.within(figures, site.span(0.0))
+    assert_adds_up(within)
+    assert sum(each.requests for each in figures.stats.groups.values()) == figures.stats.requests == 60
+
+
+@pytest.mark.compiled
+def test_after_a_lost_database_the_groups_still_add_up_to_the_total(make, clock, path):
+    cache = make()
+    for _ in range(3):
+        cache.get_or_load("user:1", lambda: 1)
+        clock.advance(20)
+    (file,) = path.glob("*.sqlite3")
+    file.unlink()
+    cache.get("user:1")
+    clock.advance(20)
+    stats = figures_of(look(path, clock)).stats
+    assert {name: each.requests for name, each in stats.groups.items()} == {"user": stats.requests} == {"user": 4}
+
+
+@pytest.mark.compiled
+def test_a_reset_lets_the_groups_count_from_zero_and_leaves_their_steps(make, clock, path):
+    cache = make()
+    cache.get("user:1")
+    clock.advance(20)
+    look(path, clock).reset()
+    cache.get("user:1")
+    cache.get("user:1")
+    clock.advance(20)
+    site = look(path, clock)
+    figures = figures_of(site)
+    assert (figures.stats.groups["user"].misses, figures.counted.groups["user"].misses) == (2, 3)
+    assert group_stats(site.within(figures, site.span(EPOCH)).groups)["user"].misses == 3
+
+
+ROWS = st.dictionaries(st.sampled_from(["", "a", "b", "c"]), st.integers(0, 5), max_size=4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(ROWS, st.sets(st.sampled_from("abc"))), max_size=6))
+def test_whatever_groups_lose_their_places_the_changes_add_up_and_are_never_below_zero(history):
+    """Counts grow; at any moment a group may lose its place, with its counts, to the group without a name."""
+    now, before, sums = {}, {}, Counter()
+    for new, lost in history:
+        for name, count in new.items():
+            now[name] = (now[name][0] + count if name in now else count, *NO_GROUP[1:])
+        for name in lost & now.keys():
+            now[""] = (now.get("", NO_GROUP)[0] + now.pop(name)[0], *NO_GROUP[1:])
+        found = changes(now, before)
+        assert all(min(row) >= 0 for row in found.values())
+        sums.update({name: row[0] for name, row in found.items()})
+        assert sum(sums.values()) == sum(GroupStats.of(row).hits for row in now.values())
+        before = dict(now)
+
+
+def test_a_span_has_whole_steps_and_whole_minutes_before_the_last_hour(make, clock, path):
+    make().set("a", 1)
+    clock.advance(2 * HOUR)
+    site = look(path, clock)
+    edge = site.edge
+    assert site.span(edge - 600) == (edge - 600, edge, 10)
+    assert site.span(edge - HOUR) == (edge - HOUR, edge, 10)
+    since, until, step = site.span(edge - 6 * HOUR)
+    assert (since % MINUTE, until, step) == (0, edge, MINUTE)
+    since, until, step = site.span(edge - 2 * DAY)
+    assert (edge - DAY - 300 <= since <= edge - DAY, until, step) == (True, edge, 300)
+    since, until, step = site.span(edge - 5025, edge - 4025)
+    assert (since % MINUTE, until % MINUTE, step) == (0, 0, MINUTE)
+    assert site.span(edge + 5, edge + 9) == (edge, edge, 10)
+    assert site.span(edge - 3, edge - 50).since >= site.span(edge - 3, edge - 50).until - 10

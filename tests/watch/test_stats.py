@@ -1,0 +1,335 @@
+"""The figures of a cache are exact for all causes and under threads, and they can be added up."""
+
+import gc
+import random
+import threading
+from collections import Counter
+from dataclasses import fields
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine.loading.harness import load_many
+from tests.waiting import THREADS, until
+from wheelcache import Cache, RemovalCause, caches
+from wheelcache.core.contract import MissCause
+from wheelcache.core.tally import Tally
+from wheelcache.engine.stats import (
+    COUNTERS,
+    COUNTS,
+    LOAD_BOUNDS,
+    MISSES,
+    NOTHING,
+    REASONS,
+    SAMPLE,
+    CallStats,
+    Meter,
+    PageStats,
+    Sample,
+    Stats,
+    StoreStats,
+    added,
+    subtracted,
+    whole_parts,
+)
+
+EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
+
+# Sums.
+
+NUMBERS = st.integers(0, 10**6)
+BUCKETS = st.tuples(*[NUMBERS] * (len(LOAD_BOUNDS) + 1))
+CALLS = st.builds(CallStats, NUMBERS, NUMBERS, NUMBERS, BUCKETS)
+STORES = st.builds(StoreStats, NUMBERS, NUMBERS, CALLS, CALLS, *[NUMBERS] * 4)
+PAGES = st.builds(PageStats, *[NUMBERS] * 7, st.dictionaries(st.sampled_from([*REASONS, "made up"]), NUMBERS))
+STATS = st.builds(
+    Stats,
+    **dict.fromkeys((*COUNTERS, "size", "weight"), NUMBERS),
+    load_buckets=BUCKETS,
+    sample=st.builds(Sample, st.tuples(*[NUMBERS] * len(SAMPLE))),
+    store=st.none() | STORES,
+    pages=st.none() | PAGES,
+)
+
+
+def test_counters_and_gauges_and_buckets_are_all_there_is():
+    names = {each.name for each in fields(Stats)}
+    assert names == {*COUNTERS, "size", "weight", "load_buckets", "sample", "groups", "store", "pages"}
+    assert len(Stats().load_buckets) == len(LOAD_BOUNDS) + 1
+    assert len(set(COUNTS)) == len(Stats().counts()) == len(NOTHING)
+
+
+@settings(max_examples=25)
+@given(STATS, STATS)
+def test_rows_add_up_and_stats_come_back_from_them(one, other):
+    row = added(one.counts(), other.counts())
+    total = Stats.of(row)
+    for name in COUNTERS:
+        assert getattr(total, name) == getattr(one, name) + getattr(other, name)
+    assert total.load_buckets == tuple(map(sum, zip(one.load_buckets, other.load_buckets, strict=True)))
+    assert total.counts() == row == added(other.counts(), one.counts())
+    assert subtracted(row, one.counts()) == other.counts()
+    assert total.requests == one.requests + other.requests
+    assert total.hit_ratio + total.stale_ratio <= 1
+    for cause, number in total.removals.items():
+        assert number == one.removals[cause] + other.removals[cause]
+    reads = [CallStats() if each.store is None else each.store.reads for each in (one, other)]
+    assert total.store.reads.calls == reads[0].calls + reads[1].calls
+    assert Stats.of(row, has_store=False).store is None
+    not_stored = [{} if each.pages is None else each.pages.not_stored for each in (one, other)]
+    assert total.pages.not_stored.keys() <= set(REASONS)
+    assert sum(total.pages.not_stored.values()) == sum(sum(each.values()) for each in not_stored)
+    assert Stats.of(row, has_pages=False).pages is None
+
+
+@settings(max_examples=25)
+@given(STATS, STATS)
+def test_what_was_counted_in_between_is_a_difference_and_gauges_are_what_they_are(one, other):
+    later = Stats.of(
+        added(one.counts(), other.counts()), (other.size, other.weight, *other.sample.numbers, 1, 1, 0, 0, 0)
+    )
+    between = later - one
+    assert between.counts() == other.counts()
+    assert (between.size, between.weight, between.sample) == (other.size, other.weight, other.sample)
+    assert (between.store.breakers, between.store.open_breakers, between.store.trackers) == (1, 1, 0)
+    assert (Stats() - one).store is None
+
+
+def test_removals_and_misses_have_every_cause_by_its_value():
+    stats = Stats(expirations=1, evictions=2, replacements=3, deletions=4, clearings=5)
+    assert stats.removals == {cause.value: number for number, cause in enumerate(RemovalCause, 1)}
+    stats = Stats(**{name: number for number, name in enumerate(MISSES.values())})
+    assert stats.misses_by_cause == {cause.value: number for number, cause in enumerate(MissCause)}
+
+
+# Times of loads.
+
+
+@pytest.mark.parametrize(
+    ("seconds", "bucket"),
+    [(0.0, 0), (0.00001, 0), (0.0000101, 1), (0.0025, 7), (0.5, 14), (10.0, 18), (10.001, 19), (1e9, 19)],
+)
+def test_a_load_is_counted_in_the_bucket_of_the_first_bound_it_does_not_exceed(seconds, bucket):
+    meter = Meter("loads")
+    meter.ended(seconds, "loads")
+    buckets = tuple(int(number == bucket) for number in range(len(LOAD_BOUNDS) + 1))
+    assert meter.read() == ({"loads": 1}, whole_parts(seconds), buckets)
+
+
+def test_loads_that_return_and_loads_that_raise_are_both_in_the_buckets(clock):
+    cache = Cache(clock=clock)
+
+    def loader(seconds, fails):
+        clock.advance(seconds)
+        if fails:
+            raise LookupError
+
+    for number, seconds in enumerate((0, 0.03, 0.3, 3, 30)):
+        cache.get_or_load(number, lambda seconds=seconds: loader(seconds, False))
+        with pytest.raises(LookupError):
+            cache.get_or_load(-number - 1, lambda seconds=seconds: loader(seconds, True))
+    stats = cache.stats()
+    assert (stats.loads, stats.load_failures) == (5, 5)
+    assert sum(stats.load_buckets) == 10
+    assert stats.load_seconds == pytest.approx(2 * 33.33)
+    assert [stats.load_buckets[place] for place in (0, 11, 14, 17, 19)] == [2, 2, 2, 2, 2]
+
+
+def test_many_keys_that_are_loaded_at_once_are_one_load(clock):
+    cache = Cache(clock=clock)
+    load_many(cache, range(100), lambda keys: dict.fromkeys(keys, 1), None)
+    assert sum(cache.stats().load_buckets) == cache.stats().loads
+
+
+def test_a_stale_value_that_is_served_is_never_taken_for_a_fresh_one(clock, together):
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
+    cache.get_or_load("k", lambda: "old", grace=100)
+    clock.advance(11)
+    over = threading.Event()
+
+    def work(number):
+        if number:
+            while not over.is_set():
+                cache.engine.loads().get_stale("k", 100)
+            return set()
+        try:
+            return {stats.hits for stats in (cache.stats() for _ in range(300))}
+        finally:
+            over.set()
+
+    assert together(work)[0] == {0}
+
+
+def test_a_tally_is_exact_under_threads_and_reading_does_not_count(together):
+    tally = Tally()
+    lock = threading.Lock()
+
+    def count(_):
+        for number in range(1000):
+            next(tally.ticks)
+            if number % 100 == 0:
+                with lock:
+                    tally.read()
+
+    together(count)
+    assert tally.read() == tally.read() == 1000 * THREADS
+
+
+# Removals, under threads.
+
+
+@pytest.mark.parametrize("weigher", [lambda key, value: 1, None])
+def test_every_removal_is_counted_once_and_told_once_under_32_threads(together, weigher):
+    """Threads remove entries in every way, and so does the wheel. Sets equal removals plus present entries."""
+    told = Counter()
+    lock = threading.Lock()
+
+    def on_removal(key, value, cause):
+        with lock:
+            told[cause] += 1
+
+    cache = Cache(
+        max_entries=300,
+        weigher=weigher,
+        max_weight=None if weigher is None else 250,
+        interval=0.005,
+        on_removal=on_removal,
+    )
+    stored = [0] * THREADS
+
+    def work(number):
+        mine = random.Random(number)
+        for step in range(300):
+            key = mine.randrange(400)
+            which = mine.random()
+            if which < 0.5:
+                stored[number] += cache.set(key, number, mine.choice([None, 0.001, 0.02, 60]))
+            elif which < 0.6:
+                many = {mine.randrange(400): number for _ in range(20)}
+                stored[number] += len(many) - len(cache.set_many(many, 60))
+            elif which < 0.65:
+                stored[number] += cache.add(key, number)
+            elif which < 0.7:
+                try:
+                    cache.incr(key)
+                    stored[number] += 1
+                except KeyError:
+                    pass
+            elif which < 0.8:
+                cache.delete(key)
+            elif which < 0.85:
+                cache.delete_many(range(key, key + 20))
+            elif which < 0.87:
+                cache.engine.evict_to(200)
+            elif which < 0.88 and step % 10 == 0:
+                cache.clear()
+            elif which < 0.95:
+                cache.get(key)
+            else:
+                cache.pop(key, None)
+
+    assert together(work) == [None] * THREADS
+    # The wheel thread may have removed an entry that it has not reported yet.
+    assert until(lambda: sum(told.values()) == sum(cache.stats().removals.values()))
+    stats = cache.stats()
+    assert stats.removals == {cause.value: told[cause] for cause in RemovalCause}
+    assert sum(stats.removals.values()) == sum(stored) - len(cache)
+    assert all(stats.removals.values())
+    cache.close()
+
+
+def test_hits_misses_and_replacements_are_exact_under_threads(together):
+    cache = Cache()
+    cache.set("a", 0)
+    together(lambda number: [(cache.get("a"), cache.get_many(["a", "b"]), cache.set("a", number)) for _ in range(300)])
+    stats = cache.stats()
+    assert (stats.hits, stats.misses, stats.replacements) == (600 * THREADS, 300 * THREADS, 300 * THREADS)
+
+
+def test_what_a_listener_that_raises_an_exit_leaves_untold_is_counted(clock):
+    def leave(*removal):
+        raise SystemExit
+
+    cache = Cache(clock=clock)
+    cache.set_many(dict.fromkeys(range(5000), 1))
+    cache.on_removal = leave
+    with pytest.raises(SystemExit):
+        cache.clear()
+    assert cache.stats().clearings == 5000
+
+
+# The listener.
+
+
+def test_the_listener_may_be_set_and_unset_at_any_time(clock):
+    cache = Cache(clock=clock)
+    told = []
+    assert cache.on_removal is None
+    cache.set("a", 1)
+    cache.set("a", 2)
+    cache.on_removal = lambda *removal: told.append(removal)
+    cache.set("a", 3)
+    cache.delete("a")
+    cache.set("b", 1, ttl=5)
+    clock.advance(10)
+    assert told == [("a", 2, REPLACED), ("a", 3, DELETED), ("b", 1, EXPIRED)]
+    cache.on_removal = None
+    cache.set("c", 1)
+    cache.set("c", 2)
+    cache.clear()
+    assert len(told) == 3
+    assert cache.stats().removals == {"expired": 1, "evicted": 0, "replaced": 3, "deleted": 1, "cleared": 1}
+
+
+@pytest.mark.parametrize("wrong", [1, "print", [], object()])
+def test_what_is_no_function_is_refused_as_a_listener_and_the_one_before_stays(clock, wrong):
+    told = []
+    cache = Cache(clock=clock, on_removal=lambda *removal: told.append(removal))
+    with pytest.raises(TypeError, match="on_removal must be callable, or None, not"):
+        cache.on_removal = wrong
+    cache.set("a", 1)
+    cache.delete("a")
+    assert len(told) == 1
+
+
+def test_without_a_listener_a_weigher_still_sees_every_write(clock):
+    cache = Cache(clock=clock, weigher=lambda key, value: value, max_weight=10, on_removal=print)
+    cache.on_removal = None
+    cache.set("a", 5, 60)
+    cache.set("a", 9, 60)
+    assert cache.stats().weight == 9
+
+
+def test_a_listener_that_is_set_and_unset_while_others_write_raises_nothing(together):
+    cache = Cache(max_entries=50, interval=0.01)
+
+    def work(number):
+        for step in range(500):
+            if number == 0:
+                cache.on_removal = (lambda *removal: None) if step % 2 else None
+            cache.set((number, step), step, 0.01)
+
+    assert together(work) == [None] * THREADS
+    cache.close()
+
+
+# The list of caches.
+
+
+def test_the_caches_of_the_process_are_listed_while_they_are_in_use(clock):
+    before = caches()
+    first, second = Cache("first", clock=clock), Cache("second", clock=clock)
+    assert [each for each in caches() if each not in before] == [first, second]
+    first.close()
+    assert [each for each in caches() if each not in before] == [second]
+    del second
+    gc.collect()
+    assert [each for each in caches() if each not in before] == []
+
+
+def test_a_cache_that_could_not_be_made_is_not_listed():
+    before = caches()
+    with pytest.raises(TypeError):
+        Cache(max_entries="many")
+    assert caches() == before

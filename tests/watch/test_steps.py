@@ -1,0 +1,280 @@
+"""The steps of charts: their counts are right even if clocks are set or workers end."""
+
+from itertools import pairwise
+
+import pytest
+
+from tests.watch.processes import run
+from tests.watch.published import Site, counted, steps_in, steps_of, steps_within
+from wheelcache import Cache
+from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.engine.stats import LOAD_BOUNDS
+
+EPOCH = 1_000_000.0
+"""The time when the clocks of the tests showed 0, which is the start of a step."""
+
+
+@pytest.fixture
+def _epoch(monkeypatch):
+    monkeypatch.setattr(SystemClock, "time", staticmethod(lambda: EPOCH))
+
+
+def by_start(steps):
+    return {int(start - EPOCH): step for start, step in steps.items()}
+
+
+@pytest.mark.usefixtures("_epoch")
+def test_a_step_has_what_was_counted_in_it(make, clock, path):
+    cache = make(max_entries=2, ttl=1000, weigher=lambda key, value: value, max_weight=100)
+    cache.get("before the first write")
+    cache.set("a", 1)
+    for key in "abcd":
+        cache.set(key, 10)
+    for key in "ccx":
+        cache.get(key)
+    cache.get_or_load("y", lambda: clock.advance(1) or 20)
+    with pytest.raises(LookupError):
+        cache.get_or_load("z", lambda: clock.advance(2) or {}["z"])
+    clock.advance(7)
+    cache.clear()
+    cache.set("e", 5, ttl=2)
+    clock.advance(14)
+    steps = by_start(steps_in(path, clock=clock))
+    assert list(steps) == [0, 10]
+    first, second = steps.values()
+    assert (first.hits, first.misses, first.puts, first.evictions, first.entries, first.started) == (2, 4, 6, 3, 2, 1)
+    assert (first.loads, first.load_failures, first.load_seconds) == (1, 1, 3)
+    assert (second.hits, second.expirations, second.entries, second.started) == (0, 1, 0, 0)
+    buckets = [
+        name for name in first._fields if name.startswith("load_") and getattr(first, name) and name[5:].isdigit()
+    ]
+    assert buckets == [f"load_{LOAD_BOUNDS.index(1.0)}", f"load_{LOAD_BOUNDS.index(2.5)}"]
+
+
+@pytest.mark.usefixtures("_epoch")
+def test_marks_that_come_late_are_split_and_nothing_is_lost(make, clock, path):
+    """A process is stopped for 25 seconds, so its wheel thread is late by 25 seconds."""
+    cache = make()
+    cache.set("a", 1)
+    clock.advance(9)
+    recorder = cache.observer.recorder
+    for _ in range(100):
+        cache.get("a")
+    clock._now += 25
+    recorder.run()
+    clock.advance(20)
+    hits = [step.hits for step in by_start(steps_in(path, clock=clock)).values()]
+    assert sum(hits) == 100
+    assert hits[:4] == [4, 40, 40, 16]
+
+
+@pytest.mark.parametrize("jump", [-3600, 3600, -5, 86_400 * 400])
+def test_a_clock_that_is_set_spoils_no_step_and_no_total(make, clock, path, monkeypatch, jump):
+    now = [EPOCH]
+    monkeypatch.setattr(SystemClock, "time", staticmethod(lambda: now[0] + clock()))
+    cache = make(clock=lambda: clock())
+    cache.set("a", 1)
+    publication = cache.observer.publication
+
+    def minute():
+        for _ in range(6):
+            for _ in range(50):
+                cache.get("a")
+            clock.advance(10)
+            cache.observer.recorder.run()
+            # The wheel thread, which runs on this clock as well, may have published a moment ago.
+            publication.run_now()
+
+    minute()
+    now[0] += jump
+    minute()
+    assert counted(path) == {"pages": 600}
+    clock.advance(4)
+    cache.observer.recorder.run()
+    publication.run_now()
+    site = Site([cache])
+    assert 0 < site.caches[0].minute.hits <= 600
+    shown = steps_of(site, "pages")
+    assert all(start <= site.time for start in shown)
+    if jump != -5 and jump != -3600:
+        assert {step.hits for step in shown.values()} <= {0, 50}
+
+
+@pytest.mark.usefixtures("_epoch")
+def test_without_a_directory_there_are_the_steps_of_this_process(clock):
+    caches = [Cache("pages", clock=clock, log_interval=None) for _ in range(2)]
+    for cache in caches:
+        cache.set("a", 1)
+        cache.get("a")
+    clock.advance(7200)
+    site = Site(caches)
+    for seconds, number in ((3600, 360), (86_400, 24)):
+        steps = steps_of(site, "pages", seconds)
+        assert len(steps) in (number, number + 1)
+        assert {round(step.entries) for step in list(steps.values())[1:]} == {2}
+    assert sum(step.hits for step in steps.values()) == 2
+    clock.advance(100_000)
+    assert len(caches[0].observer.recorder.steps) <= 361 + 1441 + 67
+    without = Cache(clock=clock, sample_interval=None)
+    without.set("a", 1)
+    clock.advance(100)
+    assert steps_of(Site([without]), without.name) == {}
+
+
+@pytest.mark.usefixtures("_epoch")
+def test_after_a_pause_there_is_a_gap(make, clock, path):
+    cache = make(ttl=5, log_interval=None)
+    cache.set("a", 1)
+    clock.advance(1000)
+    cache.set("a", 1, ttl=1000)
+    clock.advance(24)
+    starts = list(by_start(steps_in(path, clock=clock)))
+    assert starts[-2:] == [1000, 1010]
+    assert max(later - earlier for earlier, later in pairwise(starts)) > 900
+
+
+@pytest.mark.usefixtures("_epoch")
+def test_steps_are_added_up_and_the_end_of_a_worker_changes_nothing(make, clock, path):
+    here, there = make(), make()
+    for cache in (here, there):
+        cache.set("a", 1)
+    for _ in range(100):
+        there.get("a")
+        clock.advance(1)
+    before = steps_in(path, clock=clock)
+    for _ in range(5):
+        there.get("a")
+    there.close()
+    assert steps_in(path, clock=clock) == before
+    clock.advance(28)
+    after = steps_in(path, clock=clock)
+    assert {start: after[start] for start in before} == before
+    assert sum(step.hits for step in after.values()) == 105
+    assert (list(before.values())[-1].entries, list(after.values())[-1].entries) == (2, 1)
+
+
+@pytest.mark.usefixtures("_epoch")
+def test_a_step_is_shown_once_all_workers_at_work_have_published_it_and_then_never_changes(make, clock, path):
+    first = make()
+    first.set("a", 1)
+    clock.advance(9.5)
+    second = make()
+    second.set("a", 1)
+    shown = {}
+    for _ in range(160):
+        clock.advance(0.5)
+        first.get("a")
+        for at, step in by_start(steps_in(path, clock=clock)).items():
+            assert shown.setdefault(at, step) == step
+    assert {step.entries for step in shown.values()} == {2}
+    assert [step.hits for step in shown.values()][1:-1] == [20] * (len(shown) - 2)
+
+
+@pytest.mark.usefixtures("_epoch")
+def test_a_step_waits_for_a_worker_that_publishes_late_and_not_for_one_that_is_idle(make, clock, path, another_worker):
+    make().set("a", 1)
+    another_worker("pages", 7, entries=1, use=lambda cache, clock: clock.advance(8))
+    clock.advance(15)
+    assert steps_in(path, clock=clock) == {}
+    clock.advance(1)
+    assert list(by_start(steps_in(path, clock=clock))) == [0]
+
+
+@pytest.mark.usefixtures("_epoch")
+def test_since_a_reset_only_steps_that_began_after_it_are_shown(make, clock, path):
+    cache = make()
+    cache.set("a", 1)
+    clock.advance(54)
+    site = Site([cache])
+    span = site.span(EPOCH)
+    assert list(by_start(steps_within(site, "pages", span.beginning_at(EPOCH + 20)))) == [20, 30, 40]
+    assert list(by_start(steps_within(site, "pages", span.beginning_at(EPOCH + 21)))) == [30, 40]
+
+
+@pytest.mark.parametrize("ends", ["in order", "killed"])
+def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_come_and_go(path, ends):
+    """Each worker is a process that receives the time, asks 16 times a second and lives for 20 to 30 seconds.
+
+    The counts of a worker that exits normally are exact; those of a killed worker lack the last unpublished seconds,
+    at most 3. A step that was shown once never changes.
+    """
+    run(
+        """
+        import socket
+        from collections import Counter
+        from wheelcache.engine.runtime.clock import SystemClock
+
+        class Worker:
+            def __init__(self, at):
+                self.socket, own = socket.socketpair()
+                self.pid = os.fork()
+                if self.pid == 0:
+                    self.socket.close()
+                    self.live(at, own)
+                own.close()
+
+            def live(self, at, own):
+                now[0] = at
+                clock = ManualClock()
+                cache = Cache("pages", figures_dir=path, clock=clock, jitter=0, log_interval=None)
+                cache.set("a", 1)
+                while own.recv(1):
+                    for _ in range(8):
+                        cache.get("a")
+                        cache.get("b")
+                        clock.advance(0.125)
+                    own.send(b".")
+                now[0] = 0.0
+                sys.exit()
+
+            def end(self):
+                if sys.argv[2] == "killed":
+                    os.kill(self.pid, signal.SIGKILL)
+                # Later workers have inherited the socket.
+                self.socket.shutdown(socket.SHUT_WR)
+                os.waitpid(self.pid, 0)
+
+        def look_on(second):
+            now[0] = second
+            site = look(path, ManualClock())
+            return site, {int(start) - EPOCH: step for start, step in steps_of(site, "pages").items()}
+
+        EPOCH = 1_000_000
+        now = [0.0]
+        SystemClock.time = staticmethod(lambda: EPOCH + now[0])
+        true, lost, started, shown, workers = Counter(), Counter(), Counter(), {}, []
+        for second in range(150):
+            if len(workers) == 3 and second % 10 == 4:
+                workers.pop(0).end()
+                lost.update(last // 10 * 10 for last in range(second - 3, second) for _ in range(16))
+            if second % 10 in (0, 7) and len(workers) < 3:
+                workers.append(Worker(second))
+                started[second // 10 * 10] += 1
+            for each in workers:
+                each.socket.send(b".")
+            for each in workers:
+                assert each.socket.recv(1)
+            true[second // 10 * 10] += 16 * len(workers)
+            _, steps = look_on(second + 1)
+            assert shown.items() <= steps.items()
+            shown = steps
+        for each in workers:
+            each.end()
+            lost[140] += 3 * 16
+        if sys.argv[2] == "in order":
+            lost.clear()
+        assert len(shown) == 14
+        for at, step in shown.items():
+            assert true[at] - lost[at] <= step.hits + step.misses <= true[at]
+            assert step.started == started[at]
+        site, _ = look_on(154)
+        (found,) = site.caches
+        of_minute = sum(each.hits + each.misses for each in site.overview(site.span(site.edge - 60))["pages"].values())
+        minute, lost_in_it = (sum(counts[at] for at in range(90, 150, 10)) for counts in (true, lost))
+        assert minute - lost_in_it <= of_minute <= minute
+        assert true.total() - lost.total() <= found.counted.requests <= true.total()
+        assert found.workers == 0
+        """,
+        path,
+        ends,
+    )

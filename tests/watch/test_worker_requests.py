@@ -1,0 +1,268 @@
+"""Requests of operators: which workers run a request, when, and that readers never run it."""
+
+import json
+
+import pytest
+
+from tests.watch.processes import run
+from tests.watch.published import INTERVAL, look, only
+from wheelcache.engine.readable import CLEAR, PURGE
+from wheelcache.engine.runtime.clock import SystemClock
+from wheelcache.pages.figures import Figures
+from wheelcache.watch.dashboard.dashboard import Dashboard
+from wheelcache.watch.inquiries import PURGES_KEPT, inquiries_in
+from wheelcache.watch.metrics import read_process, read_site
+from wheelcache.watch.purge_targets import NotPurgeable, check_purgeable
+from wheelcache.watch.site_commands import figures
+
+
+@pytest.fixture
+def cache(make):
+    return make()
+
+
+def ask(path, action=CLEAR, **arguments):
+    return look(path).ask(action, "pages", **arguments)
+
+
+def test_an_action_that_a_worker_does_not_know_is_passed_over(cache, path, clock):
+    cache.set("a", 1)
+    ask(path, "paint it black")
+    ask(path, "save")
+    clock.advance(INTERVAL)
+    assert cache.get("a") == 1
+
+
+# The workers.
+
+
+@pytest.mark.parametrize("seconds", [*range(4, 14), *range(54, 64)])
+def test_a_cache_is_shown_as_empty_whenever_it_is_cleared_and_never_used_again(make, path, clock, seconds):
+    """The jobs of an idle cache are paused, but not before it was published as empty."""
+    cache = make(log_interval=60 if seconds > 50 else None)
+    cache.set("a", 1)
+    clock.advance(seconds)
+    ask(path)
+    for _ in range(400):
+        clock.advance(0.25)
+    assert cache.stats().clearings == 1
+    assert only(path).stats.size == 0
+
+
+def test_a_request_to_clear_takes_effect_once_and_not_on_what_comes_after(cache, path, clock):
+    cache.set("a", 1)
+    clock.advance(INTERVAL)
+    ask(path)
+    clock.advance(INTERVAL)
+    assert cache.get("a") is None
+    assert cache.stats().clearings == 1
+    cache.set("a", 2)
+    clock.advance(600)
+    assert cache.get("a") == 2
+
+
+def test_a_request_takes_effect_once_in_each_worker_that_lives_and_in_none_that_comes_later(path, make, clock):
+    first, second, other = make(), make(), make("other")
+    for cache in (first, second, other):
+        cache.set("a", 1)
+    clock.advance(INTERVAL)
+    ask(path)
+    late = make()
+    late.set("a", 1)
+    clock.advance(10 * INTERVAL)
+    assert [cache.stats().clearings for cache in (first, second, other, late)] == [1, 1, 0, 0]
+
+
+def test_a_request_while_a_cache_is_empty_and_unused_does_not_take_what_it_is_given_later(make, path, clock):
+    cache = make(ttl=5)
+    cache.set("a", 1)
+    clock.advance(600)
+    ask(path)
+    cache.set("a", 2, ttl=1000)
+    clock.advance(60)
+    assert cache.get("a") == 2
+
+
+def test_two_requests_in_three_seconds_are_one(cache, path, clock):
+    cache.set("a", 1)
+    for _ in range(2):
+        ask(path)
+    clock.advance(INTERVAL)
+    assert cache.stats().clearings == 1
+
+
+def test_if_the_requests_are_lost_nothing_is_cleared_and_the_next_is_heard(cache, path, clock):
+    cache.set("a", 1)
+    ask(path)
+    clock.advance(INTERVAL)
+    cache.set("a", 1)
+    for file in path.glob("*.sqlite3"):
+        file.unlink()
+    clock.advance(60)
+    assert cache.get("a") == 1
+    ask(path)
+    clock.advance(INTERVAL)
+    assert cache.get("a") is None
+
+
+def test_operators_who_ask_at_once_are_all_heard(path, make, clock, together):
+    caches = [make(f"cache {number}") for number in range(8)]
+    for each in caches:
+        each.set("a", 1)
+    together(lambda number: look(path).ask(CLEAR, f"cache {number % 8}"))
+    clock.advance(2 * INTERVAL)
+    assert [len(each) for each in caches] == [0] * 8
+
+
+def test_the_clear_of_the_dashboard_is_run_once_by_the_worker_that_answers(cache, clock):
+    cache.set("a", 1)
+    Dashboard("shop", lambda: [cache], lambda name: []).clear("pages", "tester")
+    cache.set("a", 2)
+    clock.advance(60)
+    assert cache.get("a") == 2
+
+
+def test_the_child_of_a_fork_ignores_what_was_asked_of_its_parent_and_runs_what_is_asked_of_it(path):
+    """The parent never reads requests, like a master process that only preloads the application."""
+    assert run(
+        """
+        cache = make()
+        look(path).ask(CLEAR, "pages")
+        pid = os.fork()
+        if pid == 0:
+            cache.set("a", 1)
+            clock.advance(3)
+            print(cache.get("a"))
+            look(path).ask(CLEAR, "pages")
+            clock.advance(3)
+            print(cache.get("a"), flush=True)
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        """,
+        path,
+    ) == ["1", "None"]
+
+
+# Readers.
+
+
+def files(folder):
+    return {each: (each.stat().st_mtime_ns, each.read_bytes()) for each in folder.rglob("*") if each.is_file()}
+
+
+READS = {
+    "a scrape": read_site,
+    "a reading of the process": read_process,
+    "the page": lambda caches: Dashboard("shop", lambda: caches, lambda name: []).figures(),
+    "the command": figures,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_reading_neither_writes_a_file_nor_runs_a_request_nor_is_a_use(make, path, clock, tmp_path, read):
+    """The site has a living worker, a dead one, and requests from before and after the start of the readers."""
+    other = make()
+    other.set("a", 1)
+    run('cache = make()\ncache.set("a", 1)\nclock.advance(3)\nos._exit(0)', path)
+    clock.advance(INTERVAL)
+    ask(path)
+    fresh, used = make(), make()
+    used.set("b", 1)
+    ask(path)
+    before = files(tmp_path)
+    for _ in range(3):
+        read([fresh, used, other])
+    assert files(tmp_path) == before
+    assert (len(other), len(used)) == (1, 1)
+
+
+def test_after_an_old_clear_a_scrape_of_a_fresh_worker_does_not_clear_it(path):
+    worker = """
+        from prometheus_client import CollectorRegistry, generate_latest
+        from wheelcache.watch.prometheus import Collector
+        registry = CollectorRegistry()
+        cache = make()
+        registry.register(Collector(lambda: [cache]))
+    """
+    run(
+        worker
+        + """
+        cache.set("a", "kept")
+        clock.advance(3)
+        look(path).ask(CLEAR, "pages")
+        clock.advance(3)
+        assert cache.get("a") is None
+        """,
+        path,
+    )
+    assert run(
+        worker
+        + """
+        generate_latest(registry)
+        cache.set("b", 1)
+        clock.advance(60)
+        print(cache.get("b"), cache.stats().clearings)
+        """,
+        path,
+    ) == ["1 0"]
+
+
+# Requests with an argument.
+
+
+@pytest.fixture
+def purged(cache, clock):
+    """The targets that the worker has purged."""
+    found = []
+    cache.engine.keep_pages(Figures(), clock, purge=found.append, before_clear=list)
+    cache.set("a", 1)
+    return found
+
+
+def test_purges_of_different_targets_are_different_requests(cache, purged, path, clock):
+    targets = ["https://example.com/a b", "https://example.com/", "example.com:8000", "example.com"]
+    for target in [*targets, "https://example.com/"]:
+        ask(path, PURGE, target=target)
+    clock.advance(INTERVAL)
+    assert sorted(purged) == sorted(targets)
+    clock.advance(600)
+    assert len(purged) == len(targets)
+    ask(path, PURGE, target="example.com:8000")
+    clock.advance(INTERVAL)
+    assert purged[-1] == "example.com:8000"
+    assert cache.get("a") == 1
+
+
+def test_old_purges_are_removed(purged, path, clock, monkeypatch):
+    ask(path, CLEAR)
+    for number in range(50):
+        ask(path, PURGE, target=f"https://example.com/{number}")
+    clock.advance(INTERVAL)
+    now = SystemClock.time()
+    monkeypatch.setattr(SystemClock, "time", lambda: now + PURGES_KEPT + 1)
+    ask(path, PURGE, target="https://example.com/again")
+    kept = [json.loads(document) for file in look(path).files for _, _, document, *_ in file.read(inquiries_in, list)]
+    assert kept == [{"kind": CLEAR}, {"kind": PURGE, "target": "https://example.com/again"}]
+    clock.advance(INTERVAL)
+    assert purged[-1] == "https://example.com/again"
+    assert len(purged) == 51
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("", "  ", "/news/", "news/", "http://", "https:///news", "http://[", "a/b", "?a", "a" * 9999),
+        *("https://example.com/news?page=/*", "https://example.com/news#/*", f"https://example.com/{'é' * 250}/*"),
+        *("https://example.com/" + 8 * "a/" + "*", "https://example.com/\udcff"),
+    ],
+)
+def test_only_a_url_or_a_host_can_be_purged(target):
+    with pytest.raises(NotPurgeable, match=r"purge takes an absolute URL, .*, or a host, .*, not '"):
+        check_purgeable(target)
+
+
+def test_a_cache_without_pages_passes_a_purge_over(cache, path, clock):
+    cache.set("a", 1)
+    ask(path, PURGE, target="example.com")
+    clock.advance(INTERVAL)
+    assert cache.get("a") == 1

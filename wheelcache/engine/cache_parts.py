@@ -1,0 +1,277 @@
+"""The parts of a cache, and their connections. Each part receives the parts that it needs; none knows the cache."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, CoreClass
+from wheelcache.core.contract import BATCH, Core, GroupRule
+from wheelcache.engine.codec import size_of
+from wheelcache.engine.keys import CALLERS, GROUP, KeyProxies
+from wheelcache.engine.loading.loads import Loads
+from wheelcache.engine.loading.memoize import Group, Groups
+from wheelcache.engine.loading.misses import Misses
+from wheelcache.engine.machine_clock import now
+from wheelcache.engine.options import MAX_JITTER, tag
+from wheelcache.engine.readable import CLEAR, CacheObserver, Readable, StatsReader
+from wheelcache.engine.runtime import lifecycle
+from wheelcache.engine.runtime.clock import unfrozen
+from wheelcache.engine.runtime.frozen_time import follow
+from wheelcache.engine.runtime.periodic_jobs import IdleCheck, PeriodicJobs
+from wheelcache.engine.runtime.wheel_driver import WheelDriver
+from wheelcache.engine.turns import Claims
+from wheelcache.engine.writing.entry_writer import EntryWriter
+from wheelcache.engine.writing.gate import Gate
+from wheelcache.engine.writing.removal_listener import RemovalListener
+from wheelcache.engine.writing.write_moments import WriteMoments
+from wheelcache.errors import DirectoryUnusable, FileUnusable
+from wheelcache.fill_waits.fill_turns import FillTurns, LeasedReads
+from wheelcache.watch.computed_keys import ComputedKeys
+
+logger = logging.getLogger("wheelcache")
+
+UP_TO_COLON: Final = (GroupRule("", "", ":"),)
+"""The groups of keys: the texts up to the first colon."""
+
+
+def core_in_memory(options: Any) -> Core:
+    """Return the core of a cache in the memory of this process."""
+    return CoreClass(
+        max_entries=options.max_entries,
+        max_weight=options.max_weight,
+        jitter=options.jitter,
+        max_jitter=MAX_JITTER,
+        interval=options.interval,
+        clock=unfrozen(options.clock),
+        trust=options.trust,
+        policy=options.policy,
+    )
+
+
+class CacheParts:
+    """The parts of one cache.
+
+    Args:
+        options: the arguments of ``Cache``, checked.
+        core: the entries.
+        moments, claims, own_part: if processes share the entries: see ``EntryWriter``, ``Turns`` and ``StatsReader``.
+
+    Attributes:
+        options: the arguments of ``Cache``, checked.
+        core: the entries.
+        keys: adapts the callers' keys to the core.
+        driver: advances the core.
+        leases, leased_reads: the rights to fill missing keys, and the look-ups that wait for a value.
+        writer: the path of a write.
+        loads: the loads, by the callers' keys.
+        groups: the groups of keys of memoized functions.
+        gate: whether the cache is unused, open or closed.
+        is_closed: whether ``close`` has finished.
+        actions: the functions that run the requests of operators, by action.
+        before_clear: called by ``clear`` before it removes the entries; None unless an HTTP cache sets it.
+        stats: reads the figures, also those of a store behind or of pages.
+        readable: the parts that the observer reads.
+        idle_check: whether the cache is idle, so that the jobs can be paused.
+        observer, jobs: the observer of the cache, and the periodic jobs; they exist after ``attach``.
+    """
+
+    def __init__(
+        self,
+        options: Any,
+        core: Core,
+        *,
+        moments: WriteMoments | None = None,
+        claims: Claims | None = None,
+        own_part: Callable[[], tuple[int, int]] | None = None,
+    ) -> None:
+        self.options = options
+        self.is_closed = False
+        self._closing_thread = 0
+        name = options.name
+        self.core = core
+        if options.policy == "adaptive" and IMPLEMENTATION == "python":
+            logger.warning("Cache %r evicts by LRU: only the compiled core is adaptive. %s", name, HOW_TO_CHANGE)
+        self.core.group_by(UP_TO_COLON)
+        # A weight in bytes includes the entry itself, whose size only the core knows.
+        weigher = options.weigher
+        if weigher is size_of:
+            weigher = partial(size_of, entry_bytes=self.core.entry_bytes)
+        listener = RemovalListener(name, self.core, options.on_removal)
+        self.keys = KeyProxies()
+        self.driver = WheelDriver(listener, options.interval, options.clock)
+        self.leases = FillTurns(self.core, self.driver.clock)
+        self.leases.claims = claims
+        self.gate = Gate(name, self.core)
+
+        def start_jobs() -> None:
+            # Looked up at the call, since the jobs are created after the parts that they read.
+            self.jobs.start_jobs()
+
+        self.misses = Misses(self.core, self.keys, start_jobs)
+        self.writer = EntryWriter(
+            name,
+            self.core,
+            self.driver,
+            self.leases,
+            listener,
+            weigher,
+            self.misses,
+            keys=self.keys,
+            ttl=options.ttl,
+            gate=self.gate,
+            start_jobs=start_jobs,
+        )
+        self.writer.moments = moments
+        self.loads = Loads(
+            self.core,
+            self.writer,
+            self.keys,
+            start_jobs,
+            options.background_context,
+        )
+        self.loads.turns.claims = claims
+        self.misses.loads = self.loads
+        self.groups = Groups()
+        self.leased_reads = LeasedReads(
+            self.core, self.gate.check, self.leases, self.misses, self.writer, self.loads.counts
+        )
+        self.stats = StatsReader(self.core, self.loads.counts, self.loads.computed)
+        if own_part is not None:
+            # What one process has computed, the others find: the sample stays empty.
+            self.stats.own_part, self.stats.computed, self.stats.is_shared = own_part, ComputedKeys(), True
+        self.actions: dict[str, Callable[..., Any]] = {CLEAR: self.clear}
+        self.before_clear: Callable[[], object] | None = None
+        self.readable = Readable(
+            options,
+            self.core,
+            self.driver,
+            self.stats,
+            self.loads.failures,
+            self.loads.computing,
+            self.actions,
+            self.writer.delete_many,
+            self.deletions,
+            self.delete_tags,
+            self.gate.is_in_use,
+            self.gate.open,
+        )
+        self.idle_check = IdleCheck(self.stats.activity, self.writer.expect_first_write, lambda: not self.loads.is_idle)
+
+    def attach(self, observer: CacheObserver) -> None:
+        """Let ``observer`` run its jobs while the cache is used. Called once, before the first use."""
+        self.observer = observer
+        self.jobs = PeriodicJobs(self.driver.clock, self.idle_check, observer.jobs)
+        if observer.publishes:
+            self.gate.begin_with(self.jobs.start_jobs)
+
+    def start(self) -> None:
+        """Register with the wheel thread, the fork hooks and the frozen-time support."""
+        self.driver.start()
+        if self.driver.clock is now:
+            follow(self.driver)
+        lifecycle.HELD.add_weakly(self)
+
+    def add_group(self, name: str) -> Group:
+        """Add a group of keys named ``name``: see ``Groups.add``."""
+        return Group(self.groups.add(name), self.drop_group)
+
+    def drop_group(self, name: str) -> int:
+        """Delete every key of a group: see ``Group``."""
+        self.gate.open()
+        return self.writer.drop_tag(GROUP + name)
+
+    def delete_tags(self, tags: Iterable[str], prefix: str = "") -> int:
+        """Do the same as ``Cache.delete_tags``, for tags that begin with ``prefix`` in the cache. Return the number of
+        their entries in memory."""
+        names = [CALLERS + prefix + tag("tags", each) for each in tags]
+        # Each call of a Python function that the processor has not cached takes 2 us, a tenth of the whole.
+        if self.gate.is_shut:
+            self.gate.open()
+        if self.misses.scopes:
+            # A later ``set`` by this caller does not answer an earlier miss.
+            self.misses.outdate_all()
+        return sum([self.writer.drop_tag(name) for name in names])
+
+    def key_batches(self) -> Iterator[list[Any]]:
+        """Yield the callers' keys of all entries, including expired ones, in batches.
+
+        A key that exists from the first batch to the last comes at least once, possibly twice.
+        """
+        self.gate.open()
+        scan = self.core.scan()
+        while keys := scan.keys(BATCH):
+            yield self.keys.unwrapped(keys)
+
+    def deletions(self, wanted: Callable[[list[Any]], Iterable[Any]]) -> Iterator[int]:
+        """Delete the keys that ``wanted`` selects from lists of callers' keys. Yield the number deleted from each list.
+
+        The value of a load of such a key that began before the first item is not stored. Nor is any value that a
+        transaction has computed since an earlier moment: its key may match.
+        """
+        self.writer.any_will_be_written()
+        yield self.writer.delete_many(wanted(self.keys.unwrapped(self.loads.keys_in_progress())))
+        for keys in self.key_batches():
+            yield self.writer.delete_many(wanted(keys))
+
+    def clear(self) -> None:
+        """Remove every entry, and forget the failed loads."""
+        self.gate.open()
+        if self.before_clear is not None:
+            self.before_clear()
+        self.writer.clear()
+        self.loads.forget_failures()
+
+    def close(self) -> None:
+        """Drop all entries, and close the gate forever."""
+        if self._closing_thread == threading.get_ident():
+            # A listener closes the cache during ``close``. It would be called recursively, once per batch.
+            return
+        try:
+            self._closing_thread = threading.get_ident()
+            # The jobs come first, since they publish the counts for the last time.
+            self.jobs.close()
+            self.loads.close()
+            self.gate.close()
+            self.leases.close()
+            self.writer.clear(invalidate=False)
+            # This comes last, so that the next close finishes an interrupted one.
+            self.is_closed = True
+        finally:
+            self._closing_thread = 0
+
+    def before_fork(self) -> None:
+        """Wait until no step of the core is in progress, and keep other threads from beginning one."""
+        self.core.before_fork()
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """Release the locks of ``before_fork``. In the child, reset locks and counts, and drop the parent's waiters."""
+        self.core.after_fork(in_child=in_child)
+        if not in_child:
+            return
+        if (trust := self.options.trust) is not None:
+            # The connection that reports writes is that of the parent.
+            trust[0] = (trust[0] | 1) + 1
+        self.keys.forget_locks()
+        self.driver.after_fork_in_child()
+        self.leases.after_fork_in_child()
+        self.loads.after_fork_in_child()
+        self.observer.after_fork_in_child()
+        self.stats.after_fork_in_child()
+        self.writer.after_fork_in_child()
+        self.gate.after_fork_in_child()
+        self.jobs.start_over()
+
+
+@contextmanager
+def naming(option: str) -> Iterator[None]:
+    """Let an error about a directory name the option that the directory comes from."""
+    try:
+        yield
+    except FileUnusable as error:
+        accepted = "must be None, or a private directory of this user that exists or can be created"
+        raise DirectoryUnusable(option, f"{accepted}: {error}") from error

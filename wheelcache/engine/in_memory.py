@@ -1,0 +1,256 @@
+"""The layer of the entries in memory: see ``layers``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from wheelcache.cache import Cache
+from wheelcache.core.contract import ABSENT, MISSING, STORED
+from wheelcache.engine.codec import NOT_DECODED, Codec
+from wheelcache.engine.keys import callers_tags
+from wheelcache.engine.layer import NO_GRACES
+from wheelcache.engine.loading.steps import StepsTo
+from wheelcache.engine.options import expires_now
+from wheelcache.engine.writing.write_moments import WritesSince
+from wheelcache.errors import MissingKey, note_key
+from wheelcache.transactions.overlay import Fill, Select
+
+MakeRoom = Callable[[Iterable[Any]], object]
+"""Called with the keys that are about to be stored."""
+
+MOST_ADDS: Final = 1000
+"""The attempts to begin a counter, between which others have begun and deleted it. A host cache without a file refuses
+all of them."""
+
+
+class InMemory:
+    """Entries of a ``Cache``.
+
+    Args:
+        cache: the entries.
+        max_weight: the bound of the cache; None for no bound.
+        make_room: drops entries of a full cache; None if the cache evicts one by one.
+    """
+
+    has_store = False
+
+    __slots__ = ("_engine", "_make_room", "_max_weight", "_misses", "cache", "codec", "tag_prefix")
+
+    def __init__(
+        self, cache: Cache, codec: Codec, max_weight: int | None = None, make_room: MakeRoom | None = None
+    ) -> None:
+        self.cache = cache
+        self.codec = codec
+        self.tag_prefix = ""
+        self._engine = cache.engine
+        self._misses = cache.engine.misses()
+        self._max_weight = max_weight
+        self._make_room = make_room
+
+    def fits(self, key: Any, stored: Any) -> bool:
+        return self._max_weight is None or self._engine.weigh(key, stored) <= self._max_weight
+
+    def names(self, tags: Iterable[str]) -> tuple[str, ...]:
+        prefix = self.tag_prefix
+        return tuple([prefix + tag for tag in tags])
+
+    def look_up(
+        self,
+        key: Any,
+        wait: float = 0.0,
+        may_wait: bool = True,
+        grace: float = 0.0,
+        leader: Any = None,
+        *,
+        is_sure: bool = False,
+    ) -> Any | StepsTo[Any]:
+        if wait:
+            return self._engine.look_up_leased(key, wait, may_wait, grace, leader)
+        return self.cache.get(key, MISSING)
+
+    def get_many(self, keys: list[Any]) -> dict[Any, Any]:
+        found = self.cache.get_many(keys)
+        if len(found) < len(keys):
+            for key in keys:
+                if key not in found:
+                    self._misses.note(key)
+        return found
+
+    def has(self, key: Any) -> bool:
+        return key in self.cache
+
+    def seconds_left(self, key: Any) -> float | None:
+        try:
+            left = self.cache.expires_in(key)
+        except MissingKey:
+            return 0.0
+        return None if left is None else max(left, 0.0)
+
+    def set(
+        self, key: Any, value: Any, ttl: float | None, tags: tuple[str, ...] = (), since: int = 0, grace: float = 0.0
+    ) -> bool:
+        # A page with tags began before its miss, whose computation is counted all the same.
+        counted_since = self._counted_since(key)
+        if ttl is not None and ttl <= 0:
+            return self.cache.delete(key)
+        since = since or counted_since
+        return self._store(key, self._encoded(key, value), ttl, self.names(tags) if tags else (), since, grace)
+
+    def _store(
+        self,
+        key: Any,
+        stored: Any,
+        ttl: float | None,
+        names: tuple[str, ...],
+        since: int,
+        grace: float,
+        *,
+        is_exact: bool = False,
+    ) -> bool:
+        if self._make_room is not None:
+            self._make_room((key,))
+        store = self._engine.set
+        return bool(store(key, stored, ttl, grace=grace, exact=is_exact, tags=names, since=since) & STORED)
+
+    def encoder(self, key: Any) -> Callable[[Any], Any]:
+        """Return the function that encodes the value of a load of ``key``, and makes room for it."""
+        make_room, encode = self._make_room, self.codec.encode
+        if make_room is None:
+            return encode
+
+        def encoded(value: Any) -> Any:
+            stored = encode(value)
+            make_room((key,))
+            return stored
+
+        return encoded
+
+    def _encoded(self, key: Any, value: Any) -> Any:
+        try:
+            return self.codec.encode(value)
+        except Exception as error:
+            note_key(error, key)
+            raise
+
+    def add(self, key: Any, value: Any, ttl: float | None, tags: tuple[str, ...] = ()) -> bool:
+        since = self._counted_since(key)
+        if expires_now(ttl):
+            if key in self.cache:
+                return False
+            # An entry that expires immediately only ends a lease on its key.
+            self.cache.delete(key)
+            return True
+        stored = self._encoded(key, value)
+        if self._make_room is not None:
+            self._make_room((key,))
+        if not tags:
+            return self.cache.add(key, stored, ttl)
+        store = self._engine.set
+        return bool(store(key, stored, ttl, exact=True, mode=ABSENT, tags=self.names(tags), since=since) & STORED)
+
+    def replace(self, key: Any, value: Any, ttl: float | None, grace: float = 0.0) -> bool:
+        self._counted_since(key)
+        if expires_now(ttl):
+            return self.cache.delete(key)
+        return self._engine.replace(key, self._encoded(key, value), ttl, grace)
+
+    def set_many(
+        self,
+        values: Mapping[Any, Any],
+        ttl: float | None,
+        tags: tuple[str, ...] = (),
+        graces: Mapping[Any, float] = NO_GRACES,
+        *,
+        is_exact: bool = False,
+    ) -> list[Any]:
+        stored = {key: self._encoded(key, value) for key, value in values.items()}
+        since = {key: self._counted_since(key, len(stored)) for key in stored}
+        if expires_now(ttl):
+            self.cache.delete_many(stored)
+            return []
+        if self._make_room is not None:
+            self._make_room(stored)
+        if not (tags or graces):
+            return self.cache.set_many(stored, ttl, jitter=not is_exact)
+        names = self.names(tags)
+        return [
+            key
+            for key, value in stored.items()
+            if not self._store(key, value, ttl, names, since[key], graces.get(key, 0.0), is_exact=is_exact)
+        ]
+
+    def touch(self, key: Any, ttl: float | None) -> bool:
+        return self.cache.delete(key) if expires_now(ttl) else self.cache.touch(key, ttl)
+
+    def add_to(
+        self, key: Any, delta: Any, start: Any = MISSING, ttl: float | None = None, *, or_none: bool = False
+    ) -> Any:
+        encode, decode = self.codec.encode, self.codec.decode
+        was_removed = False
+
+        def added(stored: Any) -> Any:
+            nonlocal was_removed
+            try:
+                value = decode(stored)
+            except NOT_DECODED as error:
+                self._engine.remove_undecoded(key, stored, error)
+                was_removed = True
+                raise MissingKey(key) from error
+            return encode((start if value is None and or_none else value) + delta)
+
+        for _ in range(MOST_ADDS):
+            try:
+                return decode(self.cache.update(key, added))
+            except MissingKey:
+                if was_removed:
+                    # Another caller may have set a new value.
+                    was_removed = False
+                    continue
+                if start is MISSING:
+                    return MISSING
+                if self.add(key, start + delta, ttl) or not self.fits(key, encode(start + delta)):
+                    break
+        return start + delta
+
+    def delete(self, key: Any) -> bool:
+        return self.cache.delete(key)
+
+    def delete_many(self, keys: list[Any]) -> int:
+        return self.cache.delete_many(keys)
+
+    def delete_tags(self, tags: Iterable[str]) -> None:
+        self._engine.delete_tags(tags, self.tag_prefix)
+
+    def delete_pattern(self, select: Select, pattern: str = "", itersize: int | None = None) -> int:
+        """Delete the keys that ``select`` returns, given known ones. Return their number."""
+        return sum(self.deletions(select))
+
+    def deletions(self, select: Select) -> Iterator[int]:
+        """Do a ``delete_pattern`` in batches. Yield the number of keys of each."""
+        return self._engine.deletions(select)
+
+    def clear(self) -> None:
+        self.cache.clear()
+
+    def tags_of(self, key: Any) -> tuple[str, ...]:
+        record = self._engine.peek(key)
+        return () if record is None else callers_tags(record.tags)
+
+    def store_committed(
+        self,
+        key: Any,
+        fill: Fill,
+        ttl: float | None,
+        grace: float,
+        tags: tuple[str, ...],
+        others: WritesSince,
+    ) -> None:
+        if self._make_room is not None:
+            self._make_room((key,))
+        self._engine.store_committed(key, fill.value, ttl, grace, fill.tags, others)
+
+    def _counted_since(self, key: Any, together: int = 1) -> int:
+        """Count the computation that ends with a write of a key, unless it was counted. Return its moment; 0 if it is
+        not known."""
+        return self._misses.count_computation(key, together) if self._misses.scopes else 0

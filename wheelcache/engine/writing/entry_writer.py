@@ -1,0 +1,492 @@
+"""The path of a write: open the gate, weigh, one step of the core, wake the wheel thread, notify waiters and listener.
+
+Every write by a caller passes through ``EntryWriter.adapt_and_pop_miss`` or ``EntryWriter.adapt_and_outdate_miss``,
+and every TTL through ``EntryWriter.seconds``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import Any, Final
+
+from wheelcache.core import WriteState
+from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
+from wheelcache.core.contract import (
+    ANY,
+    BATCH,
+    CHANGED,
+    COMPLETED,
+    DEAD,
+    KEEP_TTL,
+    MISSING,
+    MORE,
+    OUTDATED,
+    SAME,
+    STORED,
+    WAKE,
+    Core,
+    RemovalCause,
+    Removals,
+    Watch,
+)
+from wheelcache.core.reusable import USUAL, check_reusable
+from wheelcache.engine import options
+from wheelcache.engine.codec import UndecodedLog
+from wheelcache.engine.keys import CALLERS, GROUP, KeyProxies, group_of, unwrap
+from wheelcache.engine.loading.misses import Misses
+from wheelcache.engine.runtime.wheel_driver import WheelDriver
+from wheelcache.engine.writing.gate import Gate
+from wheelcache.engine.writing.removal_listener import RemovalListener
+from wheelcache.engine.writing.write_moments import WriteMoments
+from wheelcache.fill_waits.fill_turns import FillTurns
+
+Weigher = Callable[[Any, Any], int]
+
+NOTHING_YET: Final = -1
+"""A number that differs from every outcome."""
+
+
+class EntryWriter(WriteState):
+    """The writes of one cache.
+
+    Args:
+        keys: adapts the callers' keys to the core.
+        ttl: the TTL in seconds that DEFAULT_TTL stands for; None for no expiry.
+        gate: the gate of the cache.
+        start_jobs: called after the first write, and after the first write since ``expect_first_write``.
+
+    Attributes:
+        name: the name of the cache.
+        leases: the leases, whose waiters receive the values.
+        has_weigher: whether entries have weights.
+        listener: notified of removals.
+        moments: the moments of the writes, once ``record_writes`` was called; otherwise None.
+        usual_outcome: the outcome of a ``set`` that needs no further work. It equals no outcome if the next write must
+            start the wheel thread (after a fork) or the periodic jobs.
+    """
+
+    __slots__ = (
+        *("_start_jobs", "_core", "_driver", "_keys", "_gate", "_ttl", "_undecoded", "_weigher"),
+        *("has_weigher", "listener", "misses", "name"),
+    )
+
+    def __init__(
+        self,
+        name: str,
+        core: Core,
+        driver: WheelDriver,
+        leases: FillTurns,
+        listener: RemovalListener,
+        weigher: Weigher | None,
+        misses: Misses,
+        *,
+        keys: KeyProxies,
+        ttl: float | None,
+        gate: Gate,
+        start_jobs: Callable[[], object],
+    ) -> None:
+        self.name = name
+        self._core = core
+        self._driver = driver
+        self.leases = leases
+        self.listener = listener
+        self._weigher = weigher
+        self.has_weigher = weigher is not None
+        self.misses = misses
+        self._keys = keys
+        self._ttl = ttl
+        self._gate = gate
+        self._start_jobs = start_jobs
+        self._undecoded = UndecodedLog(name, driver.clock)
+        self.moments: WriteMoments | None = None
+        self.usual_outcome = NOTHING_YET
+        self.listen(listener.function)
+
+    def listen(self, function: Any) -> None:
+        """Notify ``function`` of removals from now on."""
+        self.listener.set(function)
+        self.is_plain = self.listener.function is None and self._weigher is None
+
+    def record_writes(self) -> WriteMoments:
+        """Record the moments of all writes from now on, and return them."""
+        if self.moments is None:
+            self.moments = WriteMoments()
+        return self.moments
+
+    def will_be_written(self, key: Any) -> None:
+        """Record the write of a key that follows."""
+        if self.moments is not None:
+            self.moments.written(key)
+
+    def any_will_be_written(self) -> None:
+        """Record writes of an unknown set of keys, which follow."""
+        if self.moments is not None:
+            self.moments.cleared()
+
+    @property
+    def records_misses(self) -> bool:
+        return self._driver.is_frozen
+
+    def missed(self, key: Any) -> None:
+        """Record that ``key`` was missed, and may be set soon."""
+        self.found_expired(key)
+
+    def found_expired(self, key: Any) -> None:
+        """Remove an entry that a call found expired in frozen time: a test may move the time back, but the entry must
+        not reappear."""
+        if self._driver.is_frozen:
+            times = self._core.times(key)
+            if times is not None and times.expires_at <= self._core.now():
+                self.discard(key, RemovalCause.EXPIRED)
+
+    # Writes by callers, with their keys and TTLs.
+
+    def adapt_and_pop_miss(self, key: Any) -> tuple[Any, int]:
+        """Begin a write of a value of ``key``. Return the key for the core, and the moment of the miss that the write
+        answers, or 0.
+
+        The note of the miss is removed, so no later write answers it.
+        """
+        if self._gate.is_shut or self._gate.is_closed:
+            self._gate.open()
+        key = key if type(key) is str else self._keys.adapt(key)
+        return key, self.misses.pop_miss(key) if self.misses.scopes else 0
+
+    def adapt_and_outdate_miss(self, key: Any) -> Any:
+        """Begin a write that deletes or changes the entry of ``key``, after which no write answers an earlier miss.
+        Return the key for the core."""
+        if self._gate.is_shut or self._gate.is_closed:
+            self._gate.open()
+        key = key if type(key) is str else self._keys.adapt(key)
+        if self.misses.scopes:
+            self.misses.outdate(key)
+        return key
+
+    def seconds(self, ttl: TTL) -> float | None:
+        """Return ``ttl`` in seconds; None for no expiry.
+
+        Raises:
+            TypeError, ValueError: if ``ttl`` is neither a number of seconds > 0 nor None.
+        """
+        if ttl is DEFAULT_TTL:
+            return self._ttl
+        if ttl is None or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL):
+            return ttl
+        return options.ttl("ttl", ttl)
+
+    def weigh(self, key: Any, value: Any) -> int:
+        if self._weigher is None:
+            return 0
+        return options.whole("the result of the weigher", self._weigher(unwrap(key), value))
+
+    def tag_names(self, key: Any, tags: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the tags of an entry for the core: the caller's ``tags``, and the group of the core's ``key``."""
+        names = [CALLERS + tag for tag in tags]
+        group = None if type(key) is str else group_of(unwrap(key))
+        if group is not None:
+            names.append(GROUP + group)
+        return tuple(names)
+
+    def set(
+        self,
+        key: Any,
+        value: Any,
+        ttl: TTL,
+        *,
+        grace: float = 0.0,
+        exact: bool = False,
+        mode: int = ANY,
+        tags: tuple[str, ...] = (),
+        since: int = 0,
+        group: str | None = None,
+    ) -> int:
+        """Store ``value``. Return the core's outcome.
+
+        Args:
+            tags: checked by ``options.tags``.
+            since: the moment at which the computation of the value began, if the caller knows it; otherwise 0. If one
+                of the tags was dropped after that, the value is not stored.
+            group: the name of the entry's group of keys; None if the key decides.
+        """
+        seconds = ttl if type(ttl) is int and 0 < ttl < MAX_FAST_TTL else self.seconds(ttl)
+        key, missed = self.adapt_and_pop_miss(key)
+        return self._set(
+            key, value, seconds, grace, exact=exact, mode=mode, since=since or missed, tags=tags, group=group
+        )
+
+    def set_many(
+        self,
+        items: Iterable[tuple[Any, Any]],
+        ttl: TTL,
+        *,
+        exact: bool,
+        tags: tuple[str, ...] = (),
+    ) -> list[Any]:
+        """Store the pairs of key and value. Return the keys that were not stored."""
+        seconds = self.seconds(ttl)
+        # All items are checked before the first write, so an invalid one changes nothing.
+        begun = [(caller_key, *self.adapt_and_pop_miss(caller_key), value) for caller_key, value in items]
+        for *_, value in begun:
+            check_reusable(value)
+        together, removed, refused = 0, self.listener.list(), []
+        try:
+            for caller_key, key, since, value in begun:
+                names = self.tag_names(key, tags)
+                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, since, removed, names)
+                together |= outcome
+                if not outcome & STORED:
+                    refused.append(caller_key)
+        finally:
+            # Also if the weigher raises: the values before are stored.
+            self.announce(together, removed, len(begun))
+        return refused
+
+    def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
+        """Replace a value by ``function(value)``; keep its times. Return the new value, or MISSING without an entry."""
+        return self._replace(key, function, KEEP_TTL)[0]
+
+    def replace(self, key: Any, value: Any, ttl: TTL, grace: float) -> bool:
+        """Store ``value`` if there is a fresh and current entry, which keeps its tags. Return whether it was stored."""
+        return bool(self._replace(key, lambda old: value, self.seconds(ttl), grace)[1] & STORED)
+
+    def _replace(
+        self, key: Any, function: Callable[[Any], Any], ttl: float | None, grace: float = 0.0
+    ) -> tuple[Any, int]:
+        """Replace a value. Return the new value and the core's outcome; MISSING and 0 without an entry."""
+        key = self.adapt_and_outdate_miss(key)
+        while (record := self._core.peek(key)) is not None:
+            times = record.times
+            if not times.is_current or times.fresh_until <= self._core.now():
+                break
+            value = function(record.value)
+            outcome = self._set(key, value, ttl, grace, mode=SAME, expected=record.value)
+            if not outcome & CHANGED:
+                return value, outcome
+        self.found_expired(key)
+        return MISSING, 0
+
+    def touch(self, key: Any, ttl: TTL) -> bool:
+        """Give a fresh and current entry a new TTL from now, without jitter. Return False if there is no such entry."""
+        seconds = self.seconds(ttl)
+        key = self.adapt_and_outdate_miss(key)
+        self.will_be_written(key)
+        outcome = self._core.touch(key, seconds)
+        self.announce(outcome, None)
+        if not outcome:
+            self.found_expired(key)
+        return bool(outcome & STORED)
+
+    def renew(self, key: Any, value: Any, ttl: TTL = DEFAULT_TTL, grace: float = 0.0) -> bool:
+        """Give an entry whose value equals ``value`` a new TTL from now, without jitter. Return whether it was found.
+
+        Unlike ``touch``, this does not affect notes of misses.
+        """
+        seconds = self.seconds(ttl)
+        self._gate.open()
+        key = self._keys.adapt(key)
+        record = self._core.peek(key)
+        if record is None or type(record.value) is not type(value) or record.value != value:
+            return False
+        if not record.times.is_current or record.times.fresh_until <= self._core.now():
+            # The step of the core would find out as well, but a transaction would count it among the writes by others.
+            return False
+        outcome = self._set(key, record.value, seconds, grace, exact=True, mode=SAME, expected=record.value)
+        return bool(outcome & STORED)
+
+    def delete(self, key: Any) -> Any:
+        """Remove an entry. Return its value if it was fresh and current, otherwise MISSING."""
+        key = self.adapt_and_outdate_miss(key)
+        return self._delete(key)
+
+    def delete_many(self, keys: Iterable[Any]) -> int:
+        """Remove entries. Return the number of removed entries that were fresh and current."""
+        begun = [self.adapt_and_outdate_miss(key) for key in keys]
+        return len([key for key in begun if self._delete(key) is not MISSING])
+
+    def _delete(self, key: Any) -> Any:
+        if self.moments is not None:
+            self.moments.written(key)
+        if self.is_plain:
+            value = self._core.delete(key, MISSING)
+        else:
+            removed = self.listener.list()
+            value = self._core.delete(key, MISSING, removed=removed)
+            self.listener.notify(removed)
+        if self.leases.open:
+            self.leases.deleted(key)
+        return value
+
+    # Other writes, with keys of the core.
+
+    def _set(
+        self,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        grace: float = 0.0,
+        exact: bool = False,
+        mode: int = ANY,
+        expected: Any = MISSING,
+        since: int = 0,
+        tags: tuple[str, ...] = (),
+        group: str | None = None,
+    ) -> int:
+        """Store a value, and handle the outcome."""
+        if type(value) not in USUAL:
+            check_reusable(value)
+        removed: Removals | None = None if self.listener.function is None else []
+        names = self.tag_names(key, tags) if tags or type(key) is not str else ()
+        outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, since, removed, names, group)
+        if outcome != self.usual_outcome or self._driver.calls_for_thread:
+            self.announce(outcome, removed)
+        elif removed:
+            self.listener.notify(removed)
+        return outcome
+
+    def store(
+        self,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        grace: float,
+        watch: Watch,
+        names: tuple[str, ...],
+        group: str | None = None,
+    ) -> tuple[int, Removals | None]:
+        """Store a loaded value, unless the key was written, or one of its tags dropped, since ``watch`` began. Return
+        the arguments of ``announce``."""
+        if self.is_plain:
+            outcome = self._core.set(key, value, ttl, grace, False, 0, ANY, MISSING, watch, None, names, group=group)
+            if outcome == OUTDATED:
+                self.leases.refuse(key)
+            return outcome, None
+        removed = self.listener.list()
+        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, 0, removed, names, group=group), removed
+
+    def _store(
+        self,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        grace: float,
+        exact: bool,
+        mode: int,
+        expected: Any,
+        watch: Watch | None,
+        since: int,
+        removed: Removals | None,
+        names: tuple[str, ...],
+        group: str | None = None,
+    ) -> int:
+        weight = 0 if self._weigher is None else self.weigh(key, value)
+        if self.moments is not None and watch is None:
+            self.moments.written(key)
+        written = key, value, ttl, grace, exact, weight, mode, expected, watch, removed, names, since, group
+        outcome = self._core.set(*written)
+        if outcome == OUTDATED:
+            if names and mode == ANY and watch is None:
+                # Readers must not receive the older value after this call. A waiter may then set a newer one.
+                self._core.delete(key, removed=removed)
+            # The value may be outdated, so no waiter receives it.
+            self.leases.refuse(key)
+        return outcome
+
+    def drop_tag(self, name: str) -> int:
+        """Turn all entries with a tag, given by the core's name, into misses. Return how many of them are in memory.
+
+        The wheel thread removes the entries and notifies the listener, within a second.
+        """
+        self.will_be_written(name)
+        try:
+            return self._core.drop_tag(name)
+        finally:
+            # Later drops do not wake the thread, which takes longer than the drop.
+            if self._core.next_due == -inf or self._driver.calls_for_thread:
+                self._driver.wake()
+
+    def discard(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
+        """Remove an entry that is stale or not current."""
+        removed = self.listener.list()
+        self._core.delete(key, only=DEAD, cause=cause, removed=removed)
+        self.listener.notify(removed)
+
+    def remove_undecoded(self, key: Any, value: Any, error: Exception, *, was_hit: bool = False) -> None:
+        """Remove the entry of ``key`` if it has this ``value``, whose decoding has raised ``error``, and log that.
+
+        Args:
+            was_hit: whether the look-up was counted as a hit, which is taken back. The caller counts it as a miss.
+        """
+        removed = self.listener.list()
+        self._core.remove_value(key, value, removed, was_hit=was_hit)
+        self.listener.notify(removed)
+        self._undecoded.note(unwrap(key), error)
+
+    def evict_to(self, size: int) -> None:
+        more = True
+        while more:
+            removed = self.listener.list()
+            more = self._core.evict(BATCH, removed, size=size)
+            self.listener.notify(removed)
+
+    def clear(self, *, invalidate: bool = True) -> None:
+        """Remove every entry, and notify the listener of each.
+
+        Args:
+            invalidate: False if the cache closes: entries that processes share stay.
+        """
+        if invalidate:
+            self.any_will_be_written()
+            self.leases.cleared()
+            if self.misses.scopes:
+                self.misses.outdate_all()
+        self._drain(self._core.clear(invalidate=invalidate))
+
+    def _drain(self, detached: int = 0) -> None:
+        """Notify the listener of all detached entries. Without a listener, the wheel thread drops the entries that do
+        not fit into one batch.
+
+        Args:
+            detached: the number of entries, if it is known. If there are more than a batch, the caller drops none: the
+                core notes each of them among the departed keys, whose table may be too large to be in memory yet, and
+                a batch then takes 2 ms.
+        """
+        if self.listener.function is None:
+            if detached <= BATCH:
+                self._core.drain()
+            self._driver.wake()
+            return
+        more = True
+        while more:
+            removed: Removals = []
+            more = self._core.drain(BATCH, removed)
+            self.listener.notify(removed)
+
+    def announce(self, outcome: int, removed: Removals | None, count: int = 1) -> None:
+        """Handle the outcome of a step of the core that wrote ``count`` entries."""
+        driver = self._driver
+        if self.usual_outcome != STORED:
+            # Assigned before the call, which may write itself.
+            self.usual_outcome = STORED
+            try:
+                self._start_jobs()
+            except BaseException:
+                self.expect_first_write()
+                raise
+        while outcome & MORE:
+            outcome &= ~MORE
+            if self._core.evict(BATCH, removed):
+                outcome |= MORE
+        if outcome & COMPLETED:
+            self.leases.completed()
+        if outcome & WAKE or driver.calls_for_thread:
+            driver.written(count)
+        if removed:
+            self.listener.notify(removed)
+
+    def expect_first_write(self) -> None:
+        """Let the next write call ``start_jobs``."""
+        self.usual_outcome = NOTHING_YET
+
+    def after_fork_in_child(self) -> None:
+        self.expect_first_write()

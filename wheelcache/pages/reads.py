@@ -1,0 +1,229 @@
+"""Which code has read a part of a request: to ignore reads that do not change the page, and to show where others are.
+
+The stack shows it. The frames of a middleware are also below those of the views, so a walk up the stack ends where the
+framework calls the next layer: another middleware or the view.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Collection, Iterable, Iterator
+from importlib import import_module
+from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple
+
+from wheelcache.engine.options import names as checked_names
+from wheelcache.engine.options import shown
+from wheelcache.pages.figures import Figures
+from wheelcache.pages.page import Page
+from wheelcache.pages.reasons import Refusal
+from wheelcache.pages.variants import environ_name
+
+WHY: Final = "wheelcache.why"
+"""The key of a ``Reads`` in the environ and in the scope, which makes the run record its reads."""
+
+LIBRARIES: Final = sys.stdlib_module_names | {"asgiref", "django", "flask", "jinja2", "werkzeug", "wheelcache"}
+CONTAINERS: Final = ("wheelcache.", "collections.abc", "werkzeug.datastructures.", "django.utils.datastructures")
+"""The modules of containers, whose methods read on behalf of their callers."""
+
+GENERATOR: Final = CO_GENERATOR | CO_ASYNC_GENERATOR
+KEEPERS: Final = ("cached_property.__get__", "SimpleLazyObject._setup")
+"""Functions that keep a result for later code, which then does not read."""
+
+
+def caller() -> FrameType:
+    """Return the frame of the code that reads."""
+    frame = sys._getframe(1)
+    # Not by ``_module``: each read passes four frames of a container.
+    while str(frame.f_globals.get("__name__")).startswith(CONTAINERS) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))
+
+
+def _layer(reader: FrameType, ends: Collection[CodeType]) -> Iterator[FrameType]:
+    """Iterate over the frames from ``reader`` to the one in which the framework has called the layer.
+
+    Functions of asgiref end it, too: under ``async_to_sync``, a view may run on top of a middleware of its thread.
+    """
+    frame: FrameType | None = reader
+    while frame is not None and frame.f_code not in ends and _module(frame) != "asgiref.sync":
+        yield frame
+        frame = frame.f_back
+
+
+class IgnoredReads:
+    """Reads that do not make a page depend on what was read.
+
+    Args:
+        names: request headers and entries of the environ, such as "User-Agent" and "REMOTE_ADDR".
+        by: the dotted paths of middleware and functions that read for other purposes than the page, such as logging.
+            ``load`` imports them. A value that such code keeps on the request must not be used for the page.
+
+    Raises:
+        TypeError, ValueError: if ``ignore_reads`` or ``ignore_reads_by``, as the options are called, is invalid.
+    """
+
+    def __init__(self, names: Iterable[str] = (), by: Iterable[str] = ()) -> None:
+        accepted = "a list of request headers and entries of the environ, such as 'User-Agent' and 'REMOTE_ADDR'"
+        self._names = frozenset(map(_entry, checked_names("ignore_reads", names, accepted, _is_name)))
+        accepted = "a list of dotted paths of middleware and functions, such as 'site.middleware.AccessLog'"
+        self._paths = checked_names("ignore_reads_by", by, accepted, _is_path)
+        self._code: frozenset[CodeType] | None = None if self._paths else frozenset()
+
+    def load(self) -> None:
+        """Import the code whose reads are ignored.
+
+        Raises:
+            ValueError: if a path cannot be imported, or is not a class or a function in Python.
+        """
+        if self._code is None:
+            self._code = frozenset(code for path in self._paths for code in _code_at(path))
+
+    def contain(self, name: str, reader: FrameType, ends: Collection[CodeType]) -> bool:
+        """Return whether a read is ignored.
+
+        Args:
+            name: the entry of the environ, or a name that no entry has.
+            reader: the frame that reads.
+            ends: the code that calls the next layer.
+        """
+        if name in self._names or not self._code:
+            return name in self._names
+        for frame in _layer(reader, ends):
+            if frame.f_code in self._code:
+                return True
+            if frame.f_code.co_flags & GENERATOR or frame.f_code.co_qualname in KEEPERS:
+                # The generator may be the body of a response, which a middleware only passes on.
+                return False
+        return False
+
+
+def _is_name(name: str) -> bool:
+    return name.isascii() and name.replace("-", "_").isidentifier() and ("_" not in name or name.isupper())
+
+
+def _is_path(path: str) -> bool:
+    return "." in path and all(part.isidentifier() for part in path.split("."))
+
+
+def _entry(name: str) -> str:
+    return name if "_" in name else environ_name(name.encode())
+
+
+def _code_at(path: str) -> set[CodeType]:
+    module, _, name = path.rpartition(".")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"ignore_reads_by contains {shown(path)}, which cannot be imported: {error}") from error
+    # A class has bases. The methods of those of a framework also run for other middleware.
+    bases = [each for each in getattr(found, "__mro__", ()) if each is found or _root(each.__module__) not in LIBRARIES]
+    functions = [each for base in bases for each in vars(base).values()] or [found]
+    code = {code for function in functions for code in _with_nested(_code_of(function))}
+    if not code:
+        raise ValueError(f"ignore_reads_by contains {shown(path)}, which is not a class or a function in Python")
+    return code
+
+
+def _root(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _code_of(function: Any) -> CodeType | None:
+    """Return the code of a function or a method, without its decorators, or of a property."""
+    for name in ("fget", "func"):
+        function = getattr(function, name, function)
+    return getattr(inspect.unwrap(function), "__code__", None)
+
+
+def _with_nested(code: CodeType | None) -> Iterator[CodeType]:
+    if code is not None:
+        yield code
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                yield from _with_nested(constant)
+
+
+NOTHING_IGNORED: Final = IgnoredReads()
+
+
+class Read(NamedTuple):
+    """A read of a part of a request.
+
+    Attributes:
+        what: a cookie, a header or an entry of the environ, such as "cookie theme", "User-Agent" and "REMOTE_ADDR".
+        file, line: the code of the site; if it did not read, that of the framework.
+        function: its qualified name; None for a template.
+    """
+
+    what: str
+    file: str
+    line: int
+    function: str | None
+
+
+class Reads:
+    """The reads of one run that count, for developers who ask why a page is not stored.
+
+    Attributes:
+        found: the reads in their order, each once.
+        written: the writes of the session and of cookies, as far as the companion records them.
+        unread: the parameters of the query that the application has not read.
+        outcome: the page, if the response was stored, or the reason why it was not. None if the application has not
+            run, or raised an exception.
+        sessions: the fields of pages that depend on the session.
+        figures: the counts of the cache that received the request.
+        is_comparing: whether the response is still to be compared with a stored page: see ``rehearsal``.
+    """
+
+    def __init__(self) -> None:
+        self.figures: Figures | None = None
+        self.is_comparing = False
+        self.outcome: Page | Refusal | None = None
+        self.sessions: frozenset[bytes] = frozenset()
+        self.found: list[Read] = []
+        self.written: list[Read] = []
+        self.unread: set[str] = set()
+
+    def add(self, what: str, reader: FrameType, ends: Collection[CodeType]) -> None:
+        """Record a read: see ``IgnoredReads.contain``."""
+        self.add_all([read_at(what, reader, ends)])
+
+    def add_all(self, reads: Iterable[Read]) -> None:
+        self.found += [read for read in dict.fromkeys(reads) if read not in self.found]
+
+    def add_write(self, what: str, writer: FrameType, ends: Collection[CodeType]) -> None:
+        """Record a write, such as "session name" for the key of a session, or "cookie theme"."""
+        write = read_at(what, writer, ends)
+        if write not in self.written:
+            self.written.append(write)
+
+
+def read_at(what: str, reader: FrameType, ends: Collection[CodeType]) -> Read:
+    """Return the read of a part by a frame: see ``IgnoredReads.contain``."""
+    return Read(what, *_place(reader, ends))
+
+
+def _place(reader: FrameType, ends: Collection[CodeType]) -> tuple[str, int, str | None]:
+    """Return the template or the code of the site that reads, otherwise the middleware or code of the framework."""
+    chosen = reader
+    for frame in _layer(reader, ends):
+        module, code = _module(frame), frame.f_code
+        if (template := frame.f_globals.get("__jinja_template__")) is not None:
+            line = template.get_corresponding_lineno(frame.f_lineno)
+            return template.filename or template.name or "a template", line, None
+        if module == "django.template.base" and code.co_name == "render_annotated":
+            node = frame.f_locals["self"]
+            return str(node.origin), node.token.lineno, None
+        if _root(module) not in LIBRARIES:
+            chosen = frame
+            break
+        if ".middleware" in module:
+            chosen = frame
+    return chosen.f_code.co_filename, chosen.f_lineno, chosen.f_code.co_qualname

@@ -1,0 +1,335 @@
+"""Decides which responses may be stored, stores them, and answers with stored pages."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import quote, urljoin
+
+from wheelcache.engine import options
+from wheelcache.engine.runtime.clock import Clock
+from wheelcache.pages import rules
+from wheelcache.pages.blanks import HIDDEN, Filled, for_one_visitor, may_hide_tokens
+from wheelcache.pages.bodies import shown_cookie
+from wheelcache.pages.figures import Figures
+from wheelcache.pages.headers import CACHE_TAG, Headers, decoded, single, values, without
+from wheelcache.pages.keys import parts_of_url
+from wheelcache.pages.notes import WRONG_TAGS, PageNotes
+from wheelcache.pages.page import BODILESS, Page
+from wheelcache.pages.page_rules import NO_RULE
+from wheelcache.pages.reasons import Refusal, refusal
+from wheelcache.pages.rehearsing import Rehearsal
+from wheelcache.pages.replies import Reply, not_modified, stored_reply
+from wheelcache.pages.request import Request
+from wheelcache.pages.rules import Policy, Response
+from wheelcache.pages.settings import Settings
+from wheelcache.pages.shared_pages import SharedPages
+from wheelcache.pages.stored_pages import UNSAFE, StoredPages
+from wheelcache.pages.variants import COOKIE, accepted_encodings, cookie_field, cookies
+
+logger = logging.getLogger("wheelcache")
+
+OF_ONE_VISITOR: Final = frozenset([b"private", b"no-store"])
+"""Directives with which a response is not changed."""
+
+NO_LIFETIME: Final = refusal("no lifetime")
+TOO_LONG: Final = refusal("max_body", "longer than max_body")
+BY_REQUEST: Final = refusal("request", "no-store in the request", leaves_mark=False)
+NO_COMPANION: Final = refusal("companion", "the application reported no dependencies")
+SESSION: Final = refusal("session")
+WHOLE_COOKIE: Final = refusal("csrf", "CSRF token in a page that depends on the whole Cookie header")
+ENCODING: Final = refusal("encoding", "Content-Encoding that the request does not accept", leaves_mark=False)
+UNUSUAL_ENCODING: Final = refusal("encoding", "unusual Accept-Encoding", leaves_mark=False)
+
+
+@dataclass(eq=False, slots=True)
+class Storing:
+    """Stores the responses of an application, as far as the rules allow it.
+
+    Args:
+        stored: the stored pages.
+        rehearsal: the results of a rehearsal.
+        shared_pages: the pages that may lose cookies.
+        clock: returns seconds, on a steady clock.
+        wall: returns seconds since 1970.
+
+    Attributes:
+        policy, settings: the options.
+    """
+
+    stored: StoredPages
+    policy: Policy
+    settings: Settings
+    figures: Figures
+    rehearsal: Rehearsal
+    shared_pages: SharedPages
+    clock: Clock
+    wall: Clock
+
+    # Replies.
+
+    def reply(
+        self, page: Page, request: Request, now: float, counted_as: str | None, status: Headers | None = None
+    ) -> Reply:
+        """Answer a request with a stored page.
+
+        Args:
+            counted_as: the field of ``PageStats``; None if no client receives the answer.
+            status: the header Cache-Status; None for that of a hit.
+        """
+        answer = stored_reply(page, request, now, self.wall(), status, self._filled(page, request))
+        if counted_as is not None:
+            self.figures.count(counted_as, len(answer.body))
+        return answer
+
+    def _filled(self, page: Page, request: Request) -> Filled | None:
+        tokens = self.settings.tokens
+        if page.blanks is None or tokens is None:
+            return None
+        secret = tokens.secret((request.value(b"cookie") or b"").decode("latin-1"))
+        # Requests with an ambiguous cookie bypass pages with blanks.
+        return tokens.fill(page.blanks, secret or "")
+
+    def has_odd_secret(self, request: Request) -> bool:
+        """Return whether a request has the cookie of a secret, but no valid one, so that the framework makes a new one
+        and the response cannot be stored."""
+        tokens = self.settings.tokens
+        header = None if tokens is None else request.value(b"cookie")
+        if tokens is None or header is None or tokens.cookie not in header:
+            return False
+        return tokens.secret(header.decode("latin-1")) == ""
+
+    def is_ambiguous(self, request: Request) -> bool:
+        """Return whether the framework may find another secret in a request than the cache."""
+        tokens = self.settings.tokens
+        header = None if tokens is None else request.value(b"cookie")
+        return tokens is not None and header is not None and tokens.secret(header.decode("latin-1")) is None
+
+    def unchanged(self, page: Page, request: Request) -> Reply | None:
+        """Return a 304 if the client has the page already, otherwise None."""
+        return not_modified(page, request, self.wall())
+
+    # Storing.
+
+    def page_of(
+        self, request: Request, notes: PageNotes, response: Response, reason: str, seconds: float
+    ) -> Page | Refusal:
+        """Return a page without a body for a response that has begun, or the reason why it must not be stored.
+
+        Args:
+            seconds: the time that the application took.
+        """
+        notes.settle()
+        blanked = notes.blanked
+        if blanked is not None:
+            response = Response(
+                response.status, [pair for pair in response.headers if not blanked.is_of_the_visitor(pair)]
+            )
+        why = self._refused(request, response)
+        if why is not None:
+            # A token is the reason for its cookie.
+            return (notes.refused or notes.sets_cookie or why) if why.reason == "set-cookie" else why
+        freshness = self._freshness(request, response, seconds)
+        if not freshness.is_useful:
+            if response.status in rules.SERVER_ERRORS:
+                return refusal("error", f"status {response.status}")
+            return NO_LIFETIME
+        length = response.single(b"content-length")
+        if length is not None and int(length) > self.policy.max_body:
+            return TOO_LONG
+        fields = self.settings.normalization.fields(response.vary)
+        stored = rules.storable_headers(response.headers)
+        stored = stored if blanked is None else for_one_visitor(stored)
+        page = self._page(response.status, reason, stored, freshness, fields)
+        page.blanks = None if blanked is None else blanked.blanks
+        page.view = notes.view
+        page.tags = options.cache_tags(map(decoded, response.lines.get(CACHE_TAG, ())))
+        return self._refusal(page, notes, request) or page
+
+    def without_lost(self, request: Request, response: Response) -> Response:
+        """Return a response without the cookies that the page loses, unless it is for one visitor and the application
+        has seen all cookies."""
+        lost = self._lost_by(request) if b"set-cookie" in response.lines else ()
+        if not lost:
+            return response
+        if not request.loses_cookies and OF_ONE_VISITOR & response.control.directives.keys():
+            # A cookie that the application sets without having seen it would replace the visitor's.
+            return response
+        kept = [
+            (name, value)
+            for name, value in response.headers
+            if name != b"set-cookie" or value.partition(b"=")[0].strip() not in lost
+        ]
+        return response if len(kept) == len(response.headers) else Response(response.status, kept)
+
+    def note_lost(self, request: Request, response: Response) -> None:
+        """Note whether a page that may lose cookies is for one visitor."""
+        if self.settings.lost_cookies is None or request.method != "GET":
+            return
+        if OF_ONE_VISITOR & response.control.directives.keys():
+            self.shared_pages.remove(request.key)
+        elif response.status == HTTPStatus.OK and self._lost_by(request):
+            self.shared_pages.add(request.key)
+
+    def _lost_by(self, request: Request) -> frozenset[bytes]:
+        """Return the cookies that the page of a request loses."""
+        if self.settings.lost_cookies is None:
+            return frozenset()
+        return self.settings.page_rules.lost_by(request.host, request.path)
+
+    def _refused(self, request: Request, response: Response) -> Refusal | None:
+        """Return the reason for which the headers of a response or of its request forbid storing it, or None."""
+        authorized = not request.is_plain and request.value(b"authorization") is not None
+        why = rules.refusal(response, self.policy, authorized=authorized)
+        if why is not None or request.is_plain:
+            return why
+        return BY_REQUEST if b"no-store" in rules.request_directives(request.value(b"cache-control")) else None
+
+    def _freshness(self, request: Request, response: Response, seconds: float) -> rules.Freshness:
+        page_rules = self.settings.page_rules
+        rule = page_rules.of(request.host.lower(), request.path) if page_rules else NO_RULE
+        return rules.freshness(response, self.policy, wall=self.wall(), seconds=seconds, rule=rule)
+
+    def _page(
+        self, status: int, reason: str, headers: Headers, freshness: rules.Freshness, fields: frozenset[bytes]
+    ) -> Page:
+        return Page(status, reason, headers, freshness, fields, self.clock(), cache_status=self.settings.cache_status)
+
+    def _refusal(self, page: Page, notes: PageNotes, request: Request) -> Refusal | None:
+        """Return the reason for which the application's notes or the request forbid storing the page, or None.
+
+        The notes may change until the response ends, so this is asked at its beginning and at its end.
+        """
+        if notes.refused is not None:
+            return notes.refused
+        if self.settings.needs_notes and not notes.is_keyed:
+            return NO_COMPANION
+        if self.settings.tokens is not None and may_hide_tokens(page.headers):
+            return HIDDEN
+        page.fields |= notes.fields
+        if page.blanks is not None and COOKIE in page.fields:
+            return WHOLE_COOKIE
+        if request.has_session and COOKIE not in page.fields and not page.fields >= self.settings.sessions.fields:
+            return SESSION
+        if (of_visitor := _of_visitor(page, request)) is not None:
+            return of_visitor
+        if not request.is_safe:
+            return UNSAFE
+        return _refused_encoding(page, request) if b"accept-encoding" in page.fields else None
+
+    def store(self, request: Request, page: Page, notes: PageNotes, since: int) -> Refusal | None:
+        """Store a page whose body is complete.
+
+        Args:
+            since: the moment at which the run that made it began.
+
+        Returns:
+            None, or the reason if it is not stored.
+        """
+        notes.settle()
+        why = self._refusal(page, notes, request) or shown_cookie(page, request) or _add_tags(page, notes)
+        if why is not None:
+            return why
+        if page.blanks is not None and page.blanks.random_bytes is not None:
+            # Each answer has another length.
+            page.headers = without(page.headers, {b"content-length"})
+        elif page.status not in BODILESS and single(page.headers, b"content-length") is None:
+            # Servers would otherwise send the body in chunks.
+            page.headers.append((b"content-length", b"%d" % page.size))
+        page.since = since
+        page.prepare(self.clock())
+        why = self.stored.put(request, page)
+        if why is None:
+            self.figures.count("stored")
+            self.report(request, page)
+        return why
+
+    def updated(self, request: Request, stored: Page, headers: Headers, seconds: float) -> tuple[Page, Refusal | None]:
+        """Return a copy of a stored page with the headers of a 304 that has validated it, and the reason why it must
+        not be stored, or None. The 304 may set a cookie, for example."""
+        merged = rules.updated_headers(stored.headers, headers)
+        arrived = merged + rules.updated_targeted(stored.freshness.targeted, headers)
+        arrived += [pair for pair in headers if pair[0] == b"age"]
+        response = Response(stored.status, arrived)
+        freshness = self._freshness(request, response, seconds)
+        fields = stored.fields | self.settings.normalization.fields(response.vary)
+        page = self._page(stored.status, stored.reason, merged, freshness, fields)
+        page.fill(stored.body)
+        page.view = stored.view
+        page.tags = options.cache_tags(map(decoded, values(headers, CACHE_TAG))) or stored.tags
+        return page, self._refused(request, response)
+
+    def refused(self, why: Refusal, request: Request, view: str) -> None:
+        """Count a response that was not stored, and publish the figures even if nothing is ever stored."""
+        self.figures.refused(why, request.path, view)
+        self.stored.start_jobs()
+        self.report(request, why)
+
+    def report(self, request: Request, outcome: Page | Refusal) -> None:
+        """Report to a developer who asks what became of a response of the application."""
+        traces = request.traces
+        if traces is not None:
+            traces.outcome, traces.sessions = outcome, self.settings.sessions.fields
+            traces.figures = self.figures
+
+    # Removing.
+
+    def invalidate(self, request: Request, status: int, headers: Headers) -> None:
+        """Remove the pages that a successful request with an unsafe method has outdated."""
+        if not (self.policy.invalidate and rules.is_invalidating(request.method, status)):
+            return
+        outdated = {self.stored.tag_of(request.host, request.path, request.query)}
+        for name in (b"location", b"content-location"):
+            target = single(headers, name)
+            if target is not None:
+                outdated |= self._tags_of(request, target.decode("latin-1"))
+        for tag in outdated:
+            self.stored.purge(tag)
+
+    def _tags_of(self, request: Request, target: str) -> set[str]:
+        """Return the tag of the page that a header of the response names, if it is on the same host."""
+        # A malformed URL names no page.
+        with suppress(ValueError):
+            host, *rest = parts_of_url(urljoin(f"//{request.host}{quote(request.path, encoding='latin-1')}", target))
+            if host.lower() == request.host.lower():
+                return {self.stored.tag_of(host, *rest)}
+        return set()
+
+
+def _of_visitor(page: Page, request: Request) -> Refusal | None:
+    """Return the reason if the page depends on a cookie that the visitor has, and only a rule gives it a lifetime.
+
+    The author of such a page did not say that it may be used again: it may show the visitor's basket.
+    """
+    values = page.freshness.value_cookies
+    header = None if values is None else request.value(b"cookie")
+    if values is None or header is None:
+        return None
+    # A header that frameworks may read differently is refused elsewhere, if the page depends on a single cookie.
+    for name in sorted(cookies(header) or {COOKIE: b""}):
+        if name not in values and (COOKIE in page.fields or cookie_field(name) in page.fields):
+            depends = f"depends on the cookie {name.decode('latin-1')}, which this visitor has"
+            return refusal("visitor", f"{depends}; only a rule gives it a lifetime", cookie=name)
+    return None
+
+
+def _refused_encoding(page: Page, request: Request) -> Refusal | None:
+    """Return why the key of a page does not show which content coding the client accepts, or None."""
+    accepted = accepted_encodings(request.value(b"accept-encoding") or b"")
+    if accepted is None:
+        return UNUSUAL_ENCODING
+    encoding = single(page.headers, b"content-encoding")
+    return ENCODING if encoding is not None and encoding.lower() not in accepted else None
+
+
+def _add_tags(page: Page, notes: PageNotes) -> Refusal | None:
+    """Add the tags that the application noted. Return the reason if the page must not be stored with its tags."""
+    try:
+        page.tags = options.tags("the tags of a page", sorted({*page.tags, *notes.tags}))
+    except (TypeError, ValueError) as error:
+        logger.warning("A page is not stored: %s", error)
+        return WRONG_TAGS
+    return None

@@ -1,0 +1,1 @@
+"""Keyed timers, and locks that expire."""

@@ -1,0 +1,290 @@
+"""The figures of a cache in one process or in all processes of a site, and their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Any, Final
+
+from wheelcache.engine.stats import GAUGES, NOTHING, Row, Stats, added, subtracted
+from wheelcache.watch.busiest import FULL, NOT_STORED, NamedPaths
+from wheelcache.watch.computed_keys import repeated_share
+from wheelcache.watch.computed_tables import Samples
+from wheelcache.watch.key_groups import GroupMemory, Groups, changes, group_stats, merged, merged_memory
+from wheelcache.watch.page_paths import FullPage, full_pages, no_paths
+from wheelcache.watch.tables import MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """The look-ups in the last minute.
+
+    Attributes:
+        hits, stale_hits, misses: see ``Stats``.
+        store_hits: misses for which the store behind had a value; None without a store.
+        seconds: the length of the period, which is less than a minute if the cache is younger.
+    """
+
+    hits: int = 0
+    stale_hits: int = 0
+    misses: int = 0
+    store_hits: int | None = None
+    seconds: float = 0.0
+
+    @property
+    def requests(self) -> int:
+        return self.hits + self.stale_hits + self.misses
+
+    @property
+    def requests_per_second(self) -> float:
+        return self.requests / self.seconds if self.seconds else 0.0
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """The share of look-ups that were hits, 0.0 to 1.0; None without requests."""
+        return self._share(self.hits)
+
+    @property
+    def stale_ratio(self) -> float | None:
+        """The share of look-ups that were stale hits, 0.0 to 1.0; None without requests."""
+        return self._share(self.stale_hits)
+
+    @property
+    def answered_ratio(self) -> float | None:
+        """The share of look-ups that the cache or the store behind it answered; None without a store or requests."""
+        return None if self.store_hits is None else self._share(self.hits + self.store_hits)
+
+    def _share(self, count: int) -> float | None:
+        return count / self.requests if self.requests else None
+
+
+@dataclass(slots=True, kw_only=True)
+class Figures:
+    """The figures of one cache, in one process or in several.
+
+    Attributes:
+        stats: the counts since the reset, and the gauges.
+        minute: the look-ups of the living workers in the last minute.
+        peak: the most entries that a worker has held.
+        most_entries: the greatest ``max_entries`` of a worker; 0 if there is no bound.
+        max_entries, max_weight: the bounds; None if there is no bound.
+        weighs_bytes: whether weights are bytes.
+        is_adaptive: whether a worker has ``policy="adaptive"``.
+        is_shared: whether all workers of the machine have the same entries, to which the bounds apply.
+        memory: the bytes that the entries use, estimated unless ``weighs_bytes``; None if unknown.
+        lag: seconds since the wheel should have been advanced; None without a living worker.
+    """
+
+    stats: Stats
+    minute: Rate
+    peak: int
+    most_entries: int
+    max_entries: int | None
+    max_weight: int | None
+    weighs_bytes: bool
+    is_adaptive: bool
+    is_shared: bool
+    memory: int | None
+    lag: float | None
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerFigures(Figures):
+    """The figures of one cache in one process. Two caches of the same name in a process count as one.
+
+    Attributes:
+        worker: distinguishes the process from all others, even from a later one with the same ``pid``.
+        started, published: the times at which the process was started and the figures were published, in seconds since
+            1970.
+        thread: the wheel thread of the process: "running", "parked", "not started", or "refused" by the system.
+        core: the core that the process runs, "compiled" or "python".
+    """
+
+    worker: int
+    pid: int
+    started: float
+    published: float
+    thread: str
+    core: str
+
+
+@dataclass(slots=True, kw_only=True)
+class CacheFigures(Figures):
+    """The figures of one cache in all processes of a site.
+
+    Bytes and bounds are sums over all living workers; bounds of entries that workers share apply to all of them
+    together. Without a living worker, the bounds are those of the last worker. The lag is that of the slowest wheel.
+
+    Attributes:
+        counted: all counts, including those of processes that have exited; the gauges are those of living workers.
+        workers: the number of processes that have the cache.
+        since: the start of the first process whose counts are included, in seconds since 1970; None without one.
+        reset_at: the time of the last reset; None if there was none.
+        refused: the number of workers to which the system refused a wheel thread.
+        killed: the number of workers that ended abruptly, since the first one.
+        published: the time of the last publication, in seconds since 1970; None if there was none.
+        cores: the cores that the processes run.
+        pids: the numbers of the processes.
+        repeated: the share of the keys that the workers computed in the last 10 to 20 minutes and another worker had
+            computed before, 0.0 to 1.0: see ``repeated_share``.
+        full_pages: the pages that had too many variants since the reset, those with most of them first.
+        group_memory: the estimated bytes of the groups of keys in living workers, by name.
+    """
+
+    name: str
+    counted: Stats
+    workers: int
+    since: float | None
+    reset_at: float | None
+    refused: int
+    killed: int
+    published: float | None
+    cores: tuple[str, ...]
+    pids: tuple[int, ...]
+    full_pages: tuple[FullPage, ...]
+    repeated: float
+    group_memory: GroupMemory
+
+    @property
+    def fullness(self) -> float | None:
+        """The share of the limit on entries or on weight in use, the greater one; None without a limit in use."""
+        limits = (self.stats.size, self.max_entries), (self.stats.weight, self.max_weight)
+        return max((now / most for now, most in limits if most and self.workers), default=None)
+
+
+@dataclass(slots=True)
+class Sum:
+    """Adds up the figures of a cache from several processes and databases.
+
+    Attributes:
+        counts, base: all counts, and the counts at the reset.
+        settings: the settings that were published last, for a cache without a living worker.
+        processes: the processes that have the cache.
+        gauges: the combined values of ``GAUGES_OF_WORKER``, by name.
+        paths: the paths of pages since the reset.
+        groups, base_groups: the counts of the groups of keys, and those at the reset.
+        computed: samples of the keys that the processes have computed recently.
+        group_memory: the bytes of the groups.
+    """
+
+    counts: Row = NOTHING
+    base: Row = NOTHING
+    since: float = inf
+    reset_at: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    processes: frozenset[int] = frozenset()
+    gauges: Mapping[str, Any] = field(default_factory=dict)
+    refused: int = 0
+    killed: int = 0
+    published: float | None = None
+    cores: frozenset[str] = frozenset()
+    pids: frozenset[int] = frozenset()
+    paths: NamedPaths = field(default_factory=no_paths)
+    groups: Groups = field(default_factory=dict)
+    base_groups: Groups = field(default_factory=dict)
+    computed: Samples = field(default_factory=dict)
+    group_memory: GroupMemory = field(default_factory=dict)
+
+    def add(self, other: Sum) -> None:
+        self.counts, self.base = added(self.counts, other.counts), added(self.base, other.base)
+        self.since = min(self.since, other.since)
+        self.reset_at = _latest(self.reset_at, other.reset_at)
+        self.published = _latest(self.published, other.published)
+        self.refused += other.refused
+        self.killed += other.killed
+        self.settings = self.settings or other.settings
+        if self.gauges and other.gauges:
+            self.gauges = {
+                name: COMBINERS.get(name, _sum)((self.gauges[name], other.gauges[name])) for name in self.gauges
+            }
+        self.gauges = self.gauges or other.gauges
+        self.processes |= other.processes
+        self.cores |= other.cores
+        self.pids |= other.pids
+        self.paths.merge(other.paths)
+        self.groups = merged(self.groups, other.groups)
+        self.base_groups = merged(self.base_groups, other.base_groups)
+        self.computed = self.computed | other.computed
+        self.group_memory = merged_memory(self.group_memory, other.group_memory)
+
+    def of_cache(self, name: str) -> CacheFigures:
+        """Return the sum as the figures of the cache ``name``."""
+        common = self._common()
+        groups = group_stats(changes(self.groups, self.base_groups))
+        stats = common["stats"] = replace(common["stats"], groups=groups)
+        if stats.pages is not None:
+            pages = replace(stats.pages, **{kind: self.paths.numbers(kind) for kind in (NOT_STORED, FULL)})
+            common["stats"] = replace(stats, pages=pages)
+        return CacheFigures(
+            **common,
+            name=name,
+            counted=replace(self._stats(self.counts), groups=group_stats(self.groups)),
+            workers=len(self.processes),
+            since=None if self.since == inf else self.since,
+            reset_at=self.reset_at,
+            refused=self.refused,
+            killed=self.killed,
+            published=self.published,
+            cores=tuple(sorted(self.cores)),
+            pids=tuple(sorted(self.pids)),
+            full_pages=full_pages(self.paths),
+            repeated=repeated_share(self.computed.values()),
+            group_memory=self.group_memory,
+        )
+
+    def of_worker(self, **given: Any) -> WorkerFigures:
+        """Return the sum as the figures of one process."""
+        return WorkerFigures(**self._common(), **given)
+
+    def _common(self) -> dict[str, Any]:
+        bounds = self.gauges or self.settings
+        hits, stale_hits, misses, store_hits, seconds = (int(self.gauges.get(name, 0)) for name in MINUTE)
+        return {
+            "stats": self._stats(subtracted(self.counts, self.base)),
+            "minute": Rate(hits, stale_hits, misses, store_hits if self._has("store") else None, seconds),
+            "peak": int(self.gauges.get("peak", 0)),
+            "most_entries": int(self.gauges.get("most_entries", 0)),
+            "max_entries": _whole(bounds.get("max_entries")),
+            "max_weight": _whole(bounds.get("max_weight")),
+            "weighs_bytes": bool(bounds.get("weighs_bytes")),
+            "is_adaptive": bool(bounds.get("is_adaptive")),
+            "is_shared": bool(bounds.get("is_shared")),
+            "memory": _whole(self.gauges.get("memory", 0)),
+            "lag": self.gauges.get("lag"),
+        }
+
+    def _stats(self, counts: Row) -> Stats:
+        gauges = [self.gauges.get(name, 0) for name in GAUGES]
+        return Stats.of(counts, gauges, has_store=self._has("store"), has_pages=self._has("pages"))
+
+    def _has(self, part: str) -> bool:
+        return bool((self.gauges or self.settings).get(f"has_{part}"))
+
+
+def _sum(numbers: Iterable[Any]) -> Any:
+    """Return the sum; None if one of the numbers is None, because it is unknown or unbounded."""
+    known = list(numbers)
+    return None if None in known else sum(known)
+
+
+COMBINERS: Final = {
+    "peak": max,
+    "most_entries": max,
+    "lag": max,
+    "weighs_bytes": min,
+    "has_store": max,
+    "has_pages": max,
+    "is_adaptive": max,
+    "is_shared": max,
+    "minute_seconds": max,
+}
+"""The functions that combine the gauges of several workers. All other gauges are added."""
+
+
+def _latest(*times: float | None) -> float | None:
+    return max((each for each in times if each is not None), default=None)
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)

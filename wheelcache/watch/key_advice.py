@@ -1,0 +1,143 @@
+"""Advice about the keys of a cache, from the counts since the last reset: why look-ups miss, and for which groups.
+
+The sentences promise no hit ratio. The counts show why a look-up missed, but not whether a value that had lived longer
+would have been right, or how long another store would have kept it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from wheelcache.core.contract import MissCause
+from wheelcache.engine.stats import GroupStats, Stats
+from wheelcache.watch.computed_keys import PERIOD
+from wheelcache.watch.figures import CacheFigures
+
+LEAST_LOOKUPS: Final = 1_000
+"""The look-ups of a cache or a group before there is advice."""
+
+LEAST_POINTS: Final = 0.03
+"""The misses of one cause per look-up of the cache from which they matter."""
+
+LEAST_SHARE_OF_MISSES: Final = 0.1
+"""The share of the cache's misses that the expired values of a group must cause, so that their lifetime matters."""
+
+MOSTLY_EXPIRED: Final = 0.5
+"""The share of a group's misses that expired values must cause."""
+
+LEAST_INVALIDATED: Final = 0.2
+"""The share of the misses that dropped tags, deletes and clears must cause."""
+
+LEAST_UNREAD: Final = 3_000
+"""The stored values of a group without a hit before it is called unread."""
+
+USED_ONCE: Final = 0.95
+"""The share of a group's look-ups that must miss, and of these misses that must be for unknown keys."""
+
+LEAST_TURNOVER: Final = 2
+"""The misses of a group, per entry that the workers have held, before its keys are said to be used once."""
+
+LEAST_REPEATED: Final = 0.3
+"""The share of the computed keys that another worker must have computed before."""
+
+LEAST_LOAD_SECONDS: Final = 0.001
+"""The duration of a computation above which a read from a common cache is clearly faster, in seconds."""
+
+LEAST_LOAD: Final = 0.01
+"""The time that repeated computations must take, in seconds per second."""
+
+_INVALIDATIONS: Final = {
+    MissCause.TAG: "dropped tags",
+    MissCause.DELETED: "deletes",
+    MissCause.CLEARED: "clears",
+}
+
+
+def on_keys(figures: CacheFigures) -> Iterable[str]:
+    """Yield the sentences that follow the name of the cache. There are none about the copies of a near cache: the
+    store behind them may answer their misses, and other machines may read the stored values."""
+    if figures.stats.store is not None:
+        return
+    yield from _on_invalidations(figures.stats)
+    # The core in Python has one group, and what is true of the whole cache would be said of "all other keys".
+    for name, group in sorted(figures.stats.groups.items()) if figures.cores != ("python",) else ():
+        yield from _on_group(figures, f"the group {name!r}" if name else "the group of all other keys", group)
+    if figures.stats.pages is None:
+        yield from _on_repetitions(figures)
+
+
+def _on_invalidations(stats: Stats) -> Iterable[str]:
+    by_cause = {cause: stats.misses_by_cause[cause.value] for cause in _INVALIDATIONS}
+    if not _matters(sum(by_cause.values()), stats) or sum(by_cause.values()) < LEAST_INVALIDATED * stats.misses:
+        return
+    parts = [
+        f"{words} cause {by_cause[cause] / stats.misses:.0%}"
+        for cause, words in _INVALIDATIONS.items()
+        if by_cause[cause] >= 0.01 * stats.misses
+    ]
+    yield f"{_listed(parts)} of its misses. Narrower tags and fewer removals would keep more values."
+
+
+def _on_group(figures: CacheFigures, name: str, group: GroupStats) -> Iterable[str]:
+    stats, misses = figures.stats, group.misses
+    expired = group.misses_by_cause[MissCause.EXPIRED.value]
+    new = group.misses_by_cause[MissCause.NEW.value]
+    if (
+        group.requests >= LEAST_LOOKUPS
+        and _matters(expired, stats)
+        and expired >= LEAST_SHARE_OF_MISSES * stats.misses
+        and expired >= MOSTLY_EXPIRED * misses
+    ):
+        yield (
+            f"a longer lifetime for {name} would avoid misses: {expired / misses:.0%} of its misses, and "
+            f"{expired / stats.misses:.0%} of all misses, are for values that had expired."
+        )
+    # Locks and counters are unread as well, but they are deleted or replaced, and evict nothing.
+    if (
+        group.puts >= LEAST_UNREAD
+        and not (group.hits or group.stale_hits)
+        and misses < group.puts / 2 <= stats.evictions
+    ):
+        yield (
+            f"{name} is stored and never read: {group.puts:,} values were stored, and there was no hit. "
+            "Unless these are locks or counters, they only evict other values."
+        )
+    elif (
+        misses >= max(LEAST_LOOKUPS, LEAST_TURNOVER * figures.peak * figures.workers)
+        and misses >= USED_ONCE * group.requests
+        and new >= USED_ONCE * misses
+    ):
+        yield (
+            f"caching {name} hardly helps at this size: {misses / group.requests:.0%} of its {group.requests:,} "
+            "look-ups missed, nearly all of them for keys that were never stored, or left long ago."
+        )
+
+
+def _on_repetitions(figures: CacheFigures) -> Iterable[str]:
+    stats, repeated = figures.stats, figures.repeated
+    seconds = _measured_seconds(figures)
+    if figures.workers < 2 or seconds < 2 * PERIOD or stats.requests < LEAST_LOOKUPS or not stats.loads:
+        return
+    load = repeated * stats.load_seconds / seconds
+    if repeated >= LEAST_REPEATED and load >= LEAST_LOAD and stats.load_seconds / stats.loads >= LEAST_LOAD_SECONDS:
+        yield (
+            f"its workers compute the same values: about {repeated:.0%} of the keys that they computed recently had "
+            "been computed by another worker before. HostCache, which all workers share, could save these "
+            f"computations, which take about {60 * load:,.1f} seconds per minute."
+        )
+
+
+def _measured_seconds(figures: CacheFigures) -> float:
+    """Return for how long the counts of the figures have been growing."""
+    since = [each for each in (figures.since, figures.reset_at) if each is not None]
+    return figures.published - max(since) if since and figures.published is not None else 0.0
+
+
+def _matters(misses: int, stats: Stats) -> bool:
+    return stats.requests >= LEAST_LOOKUPS and misses >= LEAST_POINTS * stats.requests
+
+
+def _listed(parts: list[str]) -> str:
+    *others, last = parts
+    return f"{', '.join(others)} and {last}" if others else last

@@ -1,0 +1,69 @@
+"""The commands of HTTP caches that rehearse, for both frameworks: ``rehearsal`` and ``pages``.
+
+With ``--json``, ``rehearsal`` prints a list with the results of each cache: see ``rehearsal_results``. ``pages`` prints
+``cache`` and ``mode``. More keys may be added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from wheelcache.watch.console import CommandFailed, Report, Table, date_of, printable, user_name
+from wheelcache.watch.observed import ObservedCache
+from wheelcache.watch.publisher import INTERVAL
+from wheelcache.watch.rehearsal_results import Result, findings, result_of
+from wheelcache.watch.site import Own, Site
+
+SHOWN: Final = ("view", "visits", "hits", "compared", "wrong", "outdated", "noise", "unclear")
+
+
+def rehearsal(caches: Sequence[ObservedCache], name: str | None) -> Report:
+    """Return the results of the rehearsals.
+
+    Raises:
+        CommandFailed: if there are none.
+    """
+    site = Site(caches, Own.NONE)
+    found, modes = site.rehearsed(), site.modes()
+    results = [result_of(cache, found[cache], modes.get(cache)) for cache in found if name in (None, cache)]
+    if not results:
+        raise CommandFailed(
+            "No HTTP cache of this site has rehearsed. Begin with: wheelcache pages rehearse, or the option "
+            "rehearse=0.05 of the cache."
+        )
+    return Report(results, [part for each in results for part in _view(each)])
+
+
+def _view(result: Result) -> Iterator[str | Table]:
+    mode = "" if result["mode"] is None else f", mode {result['mode']}"
+    yield f"Cache {result['cache']!r}{mode}, since {date_of(result['since'])}"
+    yield Table([result["views"]], SHOWN)
+    yield from lines_of(result)
+    yield result["sentence"]
+
+
+def lines_of(result: Result) -> Iterator[str]:
+    """Iterate over the differences and the reasons in a result, as lines for the terminal."""
+    for sentence, details in findings(result, shows_texts=True):
+        yield printable(sentence)
+        yield from (f"  {printable(each)}" for each in details)
+
+
+def change_mode(caches: Sequence[ObservedCache], name: str | None, mode: str) -> Report:
+    """Let all workers serve pages, only rehearse, or neither.
+
+    Raises:
+        CommandFailed: if no worker has an HTTP cache of this name.
+        OSError, FileUnusable: if the mode cannot be stored.
+    """
+    site = Site(caches, Own.NONE)
+    names = [each.name for each in site.caches if each.counted.pages is not None and name in (None, each.name)]
+    if not names:
+        raise CommandFailed(site.nothing_found or "There is no worker with such an HTTP cache.")
+    for each in names:
+        site.change_mode(each, mode)
+        site.note(f"pages {mode}", user_name(), each)
+    within = 2 * INTERVAL
+    lines = [f"{each!r}: all workers have the mode {mode} within {within:g} seconds." for each in names]
+    return Report([{"cache": each, "mode": mode} for each in names], lines)

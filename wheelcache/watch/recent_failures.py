@@ -1,0 +1,101 @@
+"""The recent exceptions of loaders, by type, for an observer that asks every few seconds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from wheelcache.engine.runtime.clock import SystemClock
+
+TYPES: Final = 8
+"""The most types of exceptions that are counted separately between two calls of ``take``; others count together."""
+
+OTHERS: Final = "exceptions of other types"
+
+MAX_LENGTH: Final = 200
+"""The number of characters of a message to keep."""
+
+
+@dataclass(slots=True)
+class Failure:
+    """The failures of one type.
+
+    Attributes:
+        kind: the name of the type.
+        message: the message of one of them.
+        first, last: the times of the first and the last one, in seconds since 1970.
+    """
+
+    kind: str
+    message: str
+    count: int
+    first: float
+    last: float
+
+
+class RecentFailures:
+    """Records the exceptions of loaders, in 1 us each, until ``take`` returns them. Only the first exception of a type
+    is asked for its message.
+
+    Args:
+        start_jobs: starts the jobs of the cache, which read the failures. It is called at the first exception after
+            ``take``, and not only by writes, since a cache whose loads all fail has no writes.
+    """
+
+    _found: dict[str, Failure]
+
+    def __init__(self, start_jobs: Callable[[], object]) -> None:
+        self._start_jobs = start_jobs
+        self.start_over()
+
+    def note(self, error: BaseException) -> None:
+        """Record ``error``, unless it concerns only the leader of the load, such as a cancellation or an exit."""
+        if not isinstance(error, Exception):
+            return
+        kind = type(error).__name__[:MAX_LENGTH]
+        # Not under the lock: this is the user's code.
+        message = "" if kind in self._found else message_of(error)
+        now = SystemClock.time()
+        with self._lock:
+            is_first = not self._found
+            found = self._found.get(kind)
+            if found is None:
+                if len(self._found) >= TYPES:
+                    kind, message = OTHERS, ""
+                found = self._found.setdefault(kind, Failure(kind, message, 0, now, now))
+            found.count += 1
+            found.last = now
+        if is_first:
+            self._start_jobs()
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def copies(self) -> list[Failure]:
+        """Return copies of the failures since the last call of ``take``."""
+        with self._lock:
+            return [replace(each) for each in self._found.values()]
+
+    def take(self) -> list[Failure]:
+        """Return the failures since the last call, and forget them."""
+        with self._lock:
+            found, self._found = self._found, {}
+        return list(found.values())
+
+    def start_over(self) -> None:
+        """Forget everything. The child of a fork calls this, too: the failures, and perhaps the lock, are the
+        parent's."""
+        # Re-entrant, since the garbage collector may run a failing loader while the lock is held.
+        self._lock = threading.RLock()
+        self._found = {}
+
+
+def message_of(error: Exception) -> str:
+    """Return the message on one line, shortened, in characters that UTF-8 can encode: file names may have others."""
+    try:
+        message = " ".join(str(error)[: 2 * MAX_LENGTH].split())
+        return message.encode("utf-8", "backslashreplace").decode()[:MAX_LENGTH]
+    except Exception:
+        return ""
