@@ -50,7 +50,7 @@ def _caches() -> Sequence[ObservedCache]:
     # Flask-Caching registers an extension of this name.
     if not {"cache", pages.PAGES} & current_app.extensions.keys():
         raise CommandFailed(f"The app {current_app.name!r} has no Flask-Caching cache.")
-    from wheelcache.watch import flask_dashboard as dashboard
+    from wheelcache.watch.flask_dashboard import dashboard
 
     caches = dashboard.caches_of_app()
     if not caches:
