@@ -166,7 +166,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         self._use_cache(self.store.cache, self.store.fill_waits, self.store.fill_graces)
         self._use_codec(self.store.codec, keeps_atoms=self.store.keeps_atoms)
         self._look_up_in(self._cache)
-        self._use_layer(self._make_layer(), self.store.followed)
+        self._use_layer(self._make_layer(), self.store.above)
         # Django warns of longer keys. They are stored under another name, so that each call reaches the warning.
         self._max_key_length = MEMCACHE_MAX_KEY_LENGTH
         self._culls = self.store.cull_frequency is not None

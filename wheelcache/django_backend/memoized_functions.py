@@ -51,7 +51,6 @@ from wheelcache.engine.loading.request import LoadRequest
 from wheelcache.engine.loading.steps import Call, Outcome, PerDriver, Steps, StepsTo, drive, result
 from wheelcache.engine.loading.undecoded_values import read_or_delete
 from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.transactions.in_transaction import InTransaction
 
 
 def memoize(
@@ -232,7 +231,7 @@ class _InMemory:
         layer.missed(key)
         return found, self._compute(layer, request, options.tags("tags", tags))
 
-    def _compute(self, layer: InTransaction, request: LoadRequest, tags: tuple[str, ...]) -> Steps:
+    def _compute(self, layer: Any, request: LoadRequest, tags: tuple[str, ...]) -> Steps:
         """Compute a value within a transaction, which keeps it."""
         stored, error = yield from layer.compute(request, tags, self._policy.stale.seconds)
         return (None, error) if error is not None else (request.decoded(stored), None)
@@ -247,7 +246,7 @@ class _InMemory:
                 self._cache.engine.remove_undecoded(key, stored, error, was_hit=True)
         return MISSING
 
-    def _open_layer(self) -> InTransaction | None:
+    def _open_layer(self) -> Any:
         """Return the layer of the open transaction, if there is one."""
         layer = self._in_transaction
         return layer if layer is not None and layer.is_open() else None
@@ -260,7 +259,7 @@ class _InMemory:
         layer = self._open_layer()
         if layer is None:
             return self._group.delete()
-        return layer.delete_where(lambda keys: [key for key in keys if group_of(key) == self.group], self)
+        return layer.delete_where(lambda keys: [key for key in keys if group_of(key) == self.group], self)  # type: ignore[no-any-return]
 
     def delete_pattern(self, select: Callable[[list[Any]], list[Any]]) -> None:
         """Delete the values of all. The end of a transaction calls this."""

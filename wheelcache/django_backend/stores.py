@@ -9,10 +9,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
-from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
@@ -22,13 +20,13 @@ from wheelcache.django_backend.site_settings import cache_in_words, figures_dire
 from wheelcache.engine import options
 from wheelcache.engine.backend_access import ByPrefix
 from wheelcache.engine.codec import Codec, Pickle, is_bare, is_immutable
+from wheelcache.engine.guests import module_of
+from wheelcache.engine.layer import Above
 from wheelcache.engine.option_table import DJANGO as OPTIONS
 from wheelcache.engine.option_table import OF_THE_SITE, Options
 from wheelcache.engine.options import SERIALIZER_TAKES
 from wheelcache.errors import FileUnusable
 from wheelcache.timers.locks import MachineLocks, ProcessLocks
-from wheelcache.transactions.django_connections import follow, open_transactions
-from wheelcache.transactions.followed_cache import FollowedCache
 
 GROUPS: Final = (
     GroupRule("views.decorators.cache.cache_", "", ""),
@@ -51,13 +49,13 @@ class Store:
         keeps_atoms: whether immutable values are stored as they are.
         settings: the options, for operators.
         locks: the locks of the entries.
-        followed: the cache under the overlays of transactions, with TRANSACTIONS.
+        above: with TRANSACTIONS, makes the layer of the open transactions; otherwise None.
         cull_frequency: None to evict one by one; 0 to empty a full cache; n to drop 1/n of it.
     """
 
     __slots__ = (
         *("_prefixes", "cache", "codec", "cull_frequency", "fill_graces", "fill_waits"),
-        *("followed", "keeps_atoms", "locks", "max_entries", "settings"),
+        *("above", "keeps_atoms", "locks", "max_entries", "settings"),
     )
 
     options: ClassVar[Options] = OPTIONS
@@ -81,7 +79,10 @@ class Store:
         use_release()
         with self.options.in_errors():
             self.cache = self._make_cache(arguments)
-        self.followed = self._followed(checked)
+        self.above: Above | None = None
+        if checked["transactions"]:
+            guest = module_of("transactions", "django_connections")
+            self.above = guest.above(self.cache, checked, has_store="l2" in checked)
         self.locks = self._make_locks()
         self._prefixes: tuple[str, ...] = ()
         # A key of another form, such as one of KEY_FUNCTION, is in no group: it may have the secret key of a session
@@ -103,28 +104,6 @@ class Store:
         if prefix not in prefixes and prefix.isascii() and len(prefixes) < MOST_PREFIXES:
             self._prefixes = prefixes = (*prefixes, prefix)
             self.cache.engine.group_by([each._replace(prefix=p + each.prefix) for p in prefixes for each in GROUPS])
-
-    def _followed(self, checked: Mapping[str, Any]) -> FollowedCache | None:
-        databases = checked["transactions"]
-        if not databases:
-            return None
-        known = tuple(django_settings.DATABASES)
-        unknown = () if databases is True else [alias for alias in databases if alias not in known]
-        if unknown:
-            raise ValueError(
-                f"TRANSACTIONS must be True, False or a list of aliases of DATABASES ({', '.join(known)}), not "
-                f"{options.shown(list(databases))}: there is no {unknown[0]!r}"
-            )
-        followed = known if databases is True else databases
-        follow(followed)
-        return FollowedCache(
-            self.cache,
-            partial(open_transactions, followed),
-            self.max_entries,
-            checked.get("max_weight", checked.get("max_size")),
-            outlives_process="l2" in checked or "max_size" in checked,
-            has_store="l2" in checked,
-        )
 
 
 def make_store(location: str, checked: Mapping[str, Any]) -> Store:

@@ -12,16 +12,13 @@ from wheelcache.core.contract import HIDDEN, MISSING
 from wheelcache.engine import options
 from wheelcache.engine.codec import ATOMS, NOT_DECODED, Codec
 from wheelcache.engine.in_memory import InMemory
-from wheelcache.engine.layer import Layer
+from wheelcache.engine.layer import Above, Layer
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.loading.policy import LoadPolicy
 from wheelcache.engine.loading.request import LoadRequest
 from wheelcache.engine.loading.steps import drive
 from wheelcache.engine.options import expires_now
-from wheelcache.transactions.followed_cache import FollowedCache
-from wheelcache.transactions.in_transaction import InTransaction
-from wheelcache.transactions.overlay import Fill
 
 NOTHING: Final = object()
 """The default of a look-up that finds nothing."""
@@ -69,19 +66,19 @@ class BackendAccess(PrefixAccess):
         self.loading = cache.engine.loads()
         self._scopes_with_misses = self._misses.scopes
 
-    def _use_layer(self, layer: Layer, followed: FollowedCache | None = None) -> None:
+    def _use_layer(self, layer: Layer, above: Above | None = None) -> None:
         """Use a layer for the calls without a fast path.
 
         Args:
-            followed: finds the transactions that the calls follow; None if they follow none.
+            above: makes the layer of open transactions; None if the calls follow none.
         """
         self._shared = layer
         self.has_store = layer.has_store
         self._memory = layer if isinstance(layer, InMemory) else None
         # An attribute of the object: reading one of the class takes 40 ns more.
-        self._in_transaction = None if followed is None else InTransaction(layer, followed)
-        if followed is not None:
-            self._overlays, self._of_thread = followed.overlays, followed.of_thread
+        self._in_transaction = None if above is None else above(layer)
+        if above is not None:
+            self._overlays, self._of_thread = self._in_transaction.overlays, self._in_transaction.of_thread
 
     def _layer(self, key: Any = None) -> Any:
         """Return the layer on which a call acts: that of the open transaction, or the one that all share.
@@ -133,11 +130,11 @@ class BackendAccess(PrefixAccess):
             return self._get_shared(key, default, version)
         cache_key, layer = self._key(key, version), self._in_transaction
         found = layer.find(cache_key)
-        if type(found) is Fill:
+        if found is not None and found is not HIDDEN:
             value = self._value(cache_key, found.value)
             if value is not MISSING:
                 return value
-        elif found is not HIDDEN:
+        elif found is None:
             # A miss with MISSING is not noted: see ``_found_or``.
             missing = MISSING if default is MISSING else NOTHING
             value = self._get_shared(key, missing, version)

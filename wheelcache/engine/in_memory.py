@@ -9,12 +9,11 @@ from wheelcache.cache import Cache
 from wheelcache.core.contract import ABSENT, MISSING, STORED
 from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.keys import callers_tags
-from wheelcache.engine.layer import NO_GRACES
+from wheelcache.engine.layer import NO_GRACES, Select
 from wheelcache.engine.loading.steps import StepsTo
 from wheelcache.engine.options import expires_now
 from wheelcache.engine.writing.write_moments import WritesSince
 from wheelcache.errors import MissingKey, note_key
-from wheelcache.transactions.overlay import Fill, Select
 
 MakeRoom = Callable[[Iterable[Any]], object]
 """Called with the keys that are about to be stored."""
@@ -240,15 +239,16 @@ class InMemory:
     def store_committed(
         self,
         key: Any,
-        fill: Fill,
+        stored: Any,
         ttl: float | None,
         grace: float,
         tags: tuple[str, ...],
+        names: tuple[str, ...],
         others: WritesSince,
     ) -> None:
         if self._make_room is not None:
             self._make_room((key,))
-        self._engine.store_committed(key, fill.value, ttl, grace, fill.tags, others)
+        self._engine.store_committed(key, stored, ttl, grace, names, others)
 
     def _counted_since(self, key: Any, together: int = 1) -> int:
         """Count the computation that ends with a write of a key, unless it was counted. Return its moment; 0 if it is

@@ -11,7 +11,7 @@ An operation returns its result, or *steps* to it if it may wait for a store or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -19,9 +19,11 @@ from wheelcache.cache import Cache
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.codec import Codec
 from wheelcache.engine.writing.write_moments import WritesSince
-from wheelcache.transactions.overlay import Fill, Select
 
 NO_GRACES: Final[Mapping[Any, float]] = MappingProxyType({})
+
+Select = Callable[[list[Any]], list[Any]]
+"""Returns the keys that match a pattern."""
 
 
 class Operations(Protocol):
@@ -150,10 +152,20 @@ class Layer(Operations, Protocol):
     def store_committed(
         self,
         key: Any,
-        fill: Fill,
+        stored: Any,
         ttl: float | None,
         grace: float,
         tags: tuple[str, ...],
+        names: tuple[str, ...],
         others: WritesSince,
     ) -> None:
-        """Share a value of a transaction that was committed, unless it is outdated: see ``Engine.store_committed``."""
+        """Share a value of a transaction that was committed, unless it is outdated: see ``Engine.store_committed``.
+
+        Args:
+            stored: the encoded value.
+            names: the names in ``cache`` of ``tags``.
+        """
+
+
+Above = Callable[[Layer], Any]
+"""Makes the layer of a guest above another layer."""

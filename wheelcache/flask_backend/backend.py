@@ -23,9 +23,9 @@ from wheelcache.flask_backend.engine_backend import (
     Begun,
     EngineBackend,
     Timeout,
+    above,
     check_known,
     checked_options,
-    followed_cache,
     naming,
     warn_of_sessions,
 )
@@ -86,7 +86,7 @@ class WheelCache(EngineBackend):
         self._look_up_in(engine)
         layer = InMemory(engine, self._codec, checked.get("max_weight"))
         layer.tag_prefix = self._prefix
-        self._use_layer(layer, followed_cache(engine, checked))
+        self._use_layer(layer, above(engine, checked))
 
     @classmethod
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> WheelCache:

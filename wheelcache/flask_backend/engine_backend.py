@@ -20,6 +20,8 @@ from wheelcache.core.contract import MISSING, GroupRule, Record
 from wheelcache.engine import options
 from wheelcache.engine.backend_access import NOTHING, BackendAccess, ByPrefix, checked_tags
 from wheelcache.engine.codec import Codec, Pickle, Serializer, is_bare, is_immutable
+from wheelcache.engine.guests import module_of
+from wheelcache.engine.layer import Above
 from wheelcache.engine.loading.adaptive import seconds_for
 from wheelcache.engine.loading.policy import PLAIN, LoadPolicy
 from wheelcache.engine.loading.request import Kept, LoadRequest, Unstored
@@ -29,8 +31,6 @@ from wheelcache.engine.option_table import Options, Setting
 from wheelcache.engine.runtime.request_scope import forget_misses
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import count_views, end_leases, note_held_leases
-from wheelcache.transactions.announced import transaction_scope
-from wheelcache.transactions.followed_cache import FollowedCache
 
 logger = logging.getLogger("wheelcache")
 
@@ -391,18 +391,11 @@ class EngineBackend(BackendAccess, BaseCache):
             self._shared.codec = self._codec
 
 
-def followed_cache(cache: Cache, checked: Mapping[str, Any], *, has_store: bool = False) -> FollowedCache | None:
-    """Return what finds the announced transactions, with the option ``transactions``."""
+def above(cache: Cache, checked: Mapping[str, Any], *, has_store: bool = False) -> Above | None:
+    """Return what makes the layer of the announced transactions, with the option ``transactions``; otherwise None."""
     if not checked["transactions"]:
         return None
-    return FollowedCache(
-        cache,
-        transaction_scope.open_transactions,
-        checked["max_entries"],
-        checked.get("max_weight", checked.get("max_size")),
-        outlives_process=has_store or "max_size" in checked,
-        has_store=has_store,
-    )
+    return module_of("transactions", "announced").above(cache, checked, has_store=has_store)  # type: ignore[no-any-return]
 
 
 def timeout_for(timeout: Any, value: Any) -> Any:

@@ -28,9 +28,9 @@ from wheelcache.flask_backend.engine_backend import (
     Begun,
     EngineBackend,
     Timeout,
+    above,
     check_known,
     checked_options,
-    followed_cache,
     naming,
     warn_of_sessions,
 )
@@ -106,7 +106,7 @@ class TieredCache(EngineBackend):
         # Flask's calls are synchronous.
         stores = PerDriver(CachelibStore(l2, level.note_undecoded), None)
         layer = NearCopies(level, stores, tags, self._codec, has_leases=bool(self._fill_waits))
-        self._use_layer(layer, followed_cache(engine, checked, has_store=True))
+        self._use_layer(layer, above(engine, checked, has_store=True))
         # The thread refers to the copies, not to the backend, which would otherwise outlive an app that is replaced.
         weakref.finalize(self, level.stop_tracking)
         if not invalidations.is_notified:

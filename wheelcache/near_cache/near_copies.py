@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from wheelcache.core.contract import MISSING
 from wheelcache.engine import options
 from wheelcache.engine.codec import NOT_DECODED, Codec
-from wheelcache.engine.layer import NO_GRACES
+from wheelcache.engine.layer import NO_GRACES, Select
 from wheelcache.engine.loading.adaptive import seconds_for
 from wheelcache.engine.loading.policy import PLAIN
 from wheelcache.engine.loading.request import LoadRequest, Tagged, Unstored, untagged
@@ -22,7 +22,6 @@ from wheelcache.near_cache.near_cache import NO_FILLS, Fills, GetOrAdd, NearCach
 from wheelcache.near_cache.store_commits import MARKED, marks_of
 from wheelcache.near_cache.store_tags import UNTAGGED, StoreTags, TaggedWrite
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
-from wheelcache.transactions.overlay import Fill, Select
 
 
 class Store(Protocol):
@@ -492,10 +491,11 @@ class NearCopies:
     def store_committed(
         self,
         key: Any,
-        fill: Fill,
+        stored: Any,
         ttl: float | None,
         grace: float,
         tags: tuple[str, ...],
+        names: tuple[str, ...],
         others: WritesSince,
     ) -> None:
         if self.level.is_in_transaction():
@@ -509,7 +509,7 @@ class NearCopies:
                 self.cache.engine.refuse_fill(key)
                 return
         try:
-            value = self.codec.decode(fill.value)
+            value = self.codec.decode(stored)
         except NOT_DECODED as error:
             self.cache.engine.remove_undecoded(key, MISSING, error)
             self.cache.engine.refuse_fill(key)

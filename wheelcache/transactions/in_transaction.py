@@ -18,12 +18,12 @@ from wheelcache.core.reusable import USUAL, check_reusable
 from wheelcache.engine import options
 from wheelcache.engine.codec import NOT_DECODED
 from wheelcache.engine.keys import callers_tags
-from wheelcache.engine.layer import NO_GRACES, Layer
+from wheelcache.engine.layer import NO_GRACES, Layer, Select
 from wheelcache.engine.loading.request import LoadRequest
 from wheelcache.engine.loading.steps import Steps, drive
 from wheelcache.engine.options import expires_now
 from wheelcache.transactions.followed_cache import FollowedCache
-from wheelcache.transactions.overlay import Fill, Overlay, Select
+from wheelcache.transactions.overlay import Fill, Overlay
 
 
 class InTransaction:
@@ -35,13 +35,15 @@ class InTransaction:
 
     Attributes:
         has_store: whether ``below`` has one.
+        overlays, of_thread: those of ``followed``.
     """
 
-    __slots__ = ("_below", "_engine", "_followed", "_misses", "has_store")
+    __slots__ = ("_below", "_engine", "_followed", "_misses", "has_store", "of_thread", "overlays")
 
     def __init__(self, below: Layer, followed: FollowedCache) -> None:
         self._below = below
         self._followed = followed
+        self.overlays, self.of_thread = followed.overlays, followed.of_thread
         self._engine = below.cache.engine
         self._misses = below.cache.engine.misses()
         self.has_store: bool = below.has_store
