@@ -50,20 +50,16 @@ class Store:
         settings: the options, for operators.
         locks: the locks of the entries.
         above: with TRANSACTIONS, makes the layer of the open transactions; otherwise None.
-        cull_frequency: None to evict one by one; 0 to empty a full cache; n to drop 1/n of it.
     """
 
     __slots__ = (
-        *("_prefixes", "cache", "codec", "cull_frequency", "fill_graces", "fill_waits"),
-        *("above", "keeps_atoms", "locks", "max_entries", "settings"),
+        *("_prefixes", "above", "cache", "codec", "fill_graces", "fill_waits", "keeps_atoms", "locks", "settings"),
     )
 
     options: ClassVar[Options] = OPTIONS
 
     def __init__(self, name: str, checked: Mapping[str, Any], trust: array[int] | None = None) -> None:
         self.settings = self.options.settings(checked)
-        self.max_entries: int | None = checked["max_entries"]
-        self.cull_frequency: int | None = checked.get("cull_frequency")
         self.fill_waits: ByPrefix = checked["fill_wait"]
         self.fill_graces: ByPrefix = checked.get("fill_grace", ())
         self.codec = self._make_codec(checked["serializer"])

@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from wheelcache.cache import Cache
 from wheelcache.core.contract import ABSENT, MISSING, STORED
 from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.keys import callers_tags
-from wheelcache.engine.layer import NO_GRACES, Select
-from wheelcache.engine.loading.steps import StepsTo
+from wheelcache.engine.layer import NO_GRACES, Select, Shared
+from wheelcache.engine.loading.memoize import Group
+from wheelcache.engine.loading.steps import PAUSE, StepsTo
 from wheelcache.engine.options import expires_now
 from wheelcache.engine.writing.write_moments import WritesSince
 from wheelcache.errors import MissingKey, note_key
-
-MakeRoom = Callable[[Iterable[Any]], object]
-"""Called with the keys that are about to be stored."""
 
 MOST_ADDS: Final = 1000
 """The attempts to begin a counter, between which others have begun and deleted it. A host cache without a file refuses
 all of them."""
 
 
-class InMemory:
+class InMemory(Shared):
     """Entries of a ``Cache``.
 
     Args:
         cache: the entries.
         max_weight: the bound of the cache; None for no bound.
-        make_room: drops entries of a full cache; None if the cache evicts one by one.
     """
 
     has_store = False
 
-    __slots__ = ("_engine", "_make_room", "_max_weight", "_misses", "cache", "codec", "tag_prefix")
+    __slots__ = ("_engine", "_max_weight", "_misses", "aload", "cache", "codec", "find", "load", "tag_prefix")
 
-    def __init__(
-        self, cache: Cache, codec: Codec, max_weight: int | None = None, make_room: MakeRoom | None = None
-    ) -> None:
-        self.cache = cache
-        self.codec = codec
-        self.tag_prefix = ""
-        self._engine = cache.engine
-        self._misses = cache.engine.misses()
-        self._max_weight = max_weight
-        self._make_room = make_room
+    def __init__(self, cache: Cache, codec: Codec, max_weight: int | None = None) -> None:
+        self.cache, self.codec, self.tag_prefix = cache, codec, ""
+        self._engine, self._misses, self._max_weight = cache.engine, cache.engine.misses(), max_weight
+        loads = cache.engine.loads()
+        self.find, self.load, self.aload = cache.find, loads.get, loads.aget
 
     def fits(self, key: Any, stored: Any) -> bool:
         return self._max_weight is None or self._engine.weigh(key, stored) <= self._max_weight
@@ -55,18 +47,14 @@ class InMemory:
         return tuple([prefix + tag for tag in tags])
 
     def look_up(
-        self,
-        key: Any,
-        wait: float = 0.0,
-        may_wait: bool = True,
-        grace: float = 0.0,
-        leader: Any = None,
-        *,
-        is_sure: bool = False,
+        self, key: Any, wait: float = 0.0, may_wait: bool = True, grace: float = 0.0, *, goes_on: bool = False
     ) -> Any | StepsTo[Any]:
         if wait:
-            return self._engine.look_up_leased(key, wait, may_wait, grace, leader)
-        return self.cache.get(key, MISSING)
+            return self._engine.look_up_leased(key, wait, may_wait, grace)
+        return (self.cache.find if goes_on else self.cache.get)(key, MISSING)
+
+    def remove_undecoded(self, key: Any, stored: Any, error: Exception) -> None:
+        self._engine.remove_undecoded(key, stored, error, was_hit=True)
 
     def get_many(self, keys: list[Any]) -> dict[Any, Any]:
         found = self.cache.get_many(keys)
@@ -89,41 +77,27 @@ class InMemory:
     def set(
         self, key: Any, value: Any, ttl: float | None, tags: tuple[str, ...] = (), since: int = 0, grace: float = 0.0
     ) -> bool:
-        # A page with tags began before its miss, whose computation is counted all the same.
+        # A value with tags may have begun before its miss, whose computation is counted all the same.
         counted_since = self._counted_since(key)
         if ttl is not None and ttl <= 0:
             return self.cache.delete(key)
-        since = since or counted_since
-        return self._store(key, self._encoded(key, value), ttl, self.names(tags) if tags else (), since, grace)
+        return self._store(key, self._encoded(key, value), ttl, tags, since or counted_since, grace)
 
     def _store(
         self,
         key: Any,
         stored: Any,
         ttl: float | None,
-        names: tuple[str, ...],
+        tags: tuple[str, ...],
         since: int,
         grace: float,
         *,
         is_exact: bool = False,
     ) -> bool:
-        if self._make_room is not None:
-            self._make_room((key,))
-        store = self._engine.set
+        if not (tags or grace or is_exact):
+            return self.cache.set(key, stored, ttl)
+        store, names = self._engine.set, self.names(tags)
         return bool(store(key, stored, ttl, grace=grace, exact=is_exact, tags=names, since=since) & STORED)
-
-    def encoder(self, key: Any) -> Callable[[Any], Any]:
-        """Return the function that encodes the value of a load of ``key``, and makes room for it."""
-        make_room, encode = self._make_room, self.codec.encode
-        if make_room is None:
-            return encode
-
-        def encoded(value: Any) -> Any:
-            stored = encode(value)
-            make_room((key,))
-            return stored
-
-        return encoded
 
     def _encoded(self, key: Any, value: Any) -> Any:
         try:
@@ -141,8 +115,6 @@ class InMemory:
             self.cache.delete(key)
             return True
         stored = self._encoded(key, value)
-        if self._make_room is not None:
-            self._make_room((key,))
         if not tags:
             return self.cache.add(key, stored, ttl)
         store = self._engine.set
@@ -168,15 +140,12 @@ class InMemory:
         if expires_now(ttl):
             self.cache.delete_many(stored)
             return []
-        if self._make_room is not None:
-            self._make_room(stored)
         if not (tags or graces):
             return self.cache.set_many(stored, ttl, jitter=not is_exact)
-        names = self.names(tags)
         return [
             key
             for key, value in stored.items()
-            if not self._store(key, value, ttl, names, since[key], graces.get(key, 0.0), is_exact=is_exact)
+            if not self._store(key, value, ttl, tags, since[key], graces.get(key, 0.0), is_exact=is_exact)
         ]
 
     def touch(self, key: Any, ttl: float | None) -> bool:
@@ -221,13 +190,16 @@ class InMemory:
     def delete_tags(self, tags: Iterable[str]) -> None:
         self._engine.delete_tags(tags, self.tag_prefix)
 
-    def delete_pattern(self, select: Select, pattern: str = "", itersize: int | None = None) -> int:
-        """Delete the keys that ``select`` returns, given known ones. Return their number."""
-        return sum(self.deletions(select))
+    def delete_pattern(self, select: Select, pattern: str = "", itersize: int | None = None) -> StepsTo[int]:
+        """Delete the keys that ``select`` returns, given known ones, in batches. Return their number."""
+        count = 0
+        for deleted in self._engine.deletions(select):
+            count += deleted
+            yield PAUSE
+        return count
 
-    def deletions(self, select: Select) -> Iterator[int]:
-        """Do a ``delete_pattern`` in batches. Yield the number of keys of each."""
-        return self._engine.deletions(select)
+    def delete_group(self, group: Group) -> int:
+        return group.delete()
 
     def clear(self) -> None:
         self.cache.clear()
@@ -246,8 +218,6 @@ class InMemory:
         names: tuple[str, ...],
         others: WritesSince,
     ) -> None:
-        if self._make_room is not None:
-            self._make_room((key,))
         self._engine.store_committed(key, stored, ttl, grace, names, others)
 
     def _counted_since(self, key: Any, together: int = 1) -> int:

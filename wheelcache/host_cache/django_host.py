@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from wheelcache.cache import Cache
+from wheelcache.core.access import VersionedAccess
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.django_backend.request_context import is_of_page
 from wheelcache.django_backend.site_settings import aliases_of, site_identity
 from wheelcache.django_backend.stores import Store, codec_of, store_for
 from wheelcache.engine.codec import Codec
@@ -66,11 +66,9 @@ class HostCache(PythonAccess, WheelCache):
     """
 
     store: HostStore
-
-    def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
-        # The misses of pages are counted by their views.
-        access = WheelCache if is_of_page(key) else PythonAccess
-        return access._get_missed(self, key, default, version)
+    # The calls in Python, as those of ``PythonAccess``.
+    _ttl_of, add, set = VersionedAccess._ttl_of, VersionedAccess.add, VersionedAccess.set  # type: ignore[assignment]
+    touch, delete, incr = VersionedAccess.touch, VersionedAccess.delete, VersionedAccess.incr
 
     def _find_store(self, location: str, params: dict[str, Any]) -> HostStore:
         alias = next(iter(aliases_of(location, params)), "default")

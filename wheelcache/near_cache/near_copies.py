@@ -11,8 +11,9 @@ from typing import Any, Protocol
 from wheelcache.core.contract import MISSING
 from wheelcache.engine import options
 from wheelcache.engine.codec import NOT_DECODED, Codec
-from wheelcache.engine.layer import NO_GRACES, Select
+from wheelcache.engine.layer import NO_GRACES, Select, Shared
 from wheelcache.engine.loading.adaptive import seconds_for
+from wheelcache.engine.loading.memoize import Group
 from wheelcache.engine.loading.policy import PLAIN
 from wheelcache.engine.loading.request import LoadRequest, Tagged, Unstored, untagged
 from wheelcache.engine.loading.steps import PerDriver, Steps, StepsTo, drive, then
@@ -155,7 +156,7 @@ class _Write:
         return self._copies.for_waiters(value, self.ttl, stored is not False and self.begun.is_current)
 
 
-class NearCopies:
+class NearCopies(Shared):
     """Copies of the entries of a store. The operations are steps.
 
     Args:
@@ -173,7 +174,7 @@ class NearCopies:
     has_store = True
     tag_prefix = ""
 
-    __slots__ = ("_has_leases", "_store", "cache", "codec", "level", "tags")
+    __slots__ = ("_has_leases", "_store", "aload", "cache", "codec", "find", "level", "load", "tags")
 
     def __init__(self, level: NearCache, store: PerDriver, tags: StoreTags, codec: Codec, *, has_leases: bool) -> None:
         self.cache = level.cache
@@ -182,6 +183,8 @@ class NearCopies:
         self.level = level
         self._store = store
         self._has_leases = has_leases
+        loads = level.cache.engine.loads()
+        self.find, self.load, self.aload = level.cache.find, loads.get, loads.aget
 
     def names(self, tags: Iterable[str]) -> tuple[str, ...]:
         return self.tags.names(tags)
@@ -189,23 +192,20 @@ class NearCopies:
     # Reading.
 
     def look_up(
-        self,
-        key: Any,
-        wait: float = 0.0,
-        may_wait: bool = True,
-        grace: float = 0.0,
-        leader: Any = None,
-        *,
-        is_sure: bool = False,
+        self, key: Any, wait: float = 0.0, may_wait: bool = True, grace: float = 0.0, *, goes_on: bool = False
     ) -> StepsTo[Any]:
         level = self.level
-        read = partial(self._read, key, is_sure or wait > 0)
+        read = partial(self._read, key, goes_on or wait > 0)
         if type(key) is tuple:
             return (yield from level.read(read, self._store))
         stored = yield from level.get(key, read, self._store, leaves_miss=wait > 0)
         if stored is MISSING and wait:
-            stored = yield from level.lease(key, read, self._store, wait=wait, may_wait=may_wait, leader=leader)
+            stored = yield from level.lease(key, read, self._store, wait=wait, may_wait=may_wait)
         return stored
+
+    def remove_undecoded(self, key: Any, stored: Any, error: Exception) -> None:
+        # It is not known whether the look-up has found a copy or has read the value.
+        self.cache.engine.remove_undecoded(key, stored, error)
 
     def _read(self, key: Any, is_sure: bool, store: Store) -> Any:
         found = store.get(key if type(key) is str else name_of(key), is_sure)
@@ -395,6 +395,9 @@ class NearCopies:
             return (yield from self.level.write((), write, self._store, result_if_dropped=0))  # type: ignore[no-any-return]
         finally:
             sum(self.cache.engine.deletions(select))
+
+    def delete_group(self, group: Group) -> int:
+        return group.delete()
 
     def clear(self) -> StepsTo[Any]:
         return self.level.clear(lambda store: store.clear(), self._store)

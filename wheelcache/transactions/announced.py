@@ -15,7 +15,7 @@ from wheelcache.cache import Cache
 from wheelcache.engine.layer import Above
 from wheelcache.engine.machine_clock import moment
 from wheelcache.transactions.followed_cache import FollowedCache
-from wheelcache.transactions.in_transaction import InTransaction
+from wheelcache.transactions.following import Following
 from wheelcache.transactions.transaction import Transaction
 
 
@@ -131,4 +131,4 @@ def above(cache: Cache, checked: Mapping[str, Any], *, has_store: bool) -> Above
         checked: the options of the cache.
     """
     followed = FollowedCache(cache, transaction_scope.open_transactions, checked, has_store=has_store)
-    return partial(InTransaction, followed=followed)
+    return partial(Following, followed=followed)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from weakref import ref
 
 from django.conf import settings
+from django.contrib.sessions.backends.cache import KEY_PREFIX as SESSIONS
 from django.db import connections
 from django.db.backends.signals import connection_created
 
@@ -23,7 +24,7 @@ from wheelcache.engine import options
 from wheelcache.engine.layer import Above
 from wheelcache.engine.machine_clock import moment
 from wheelcache.transactions.followed_cache import FollowedCache
-from wheelcache.transactions.in_transaction import InTransaction
+from wheelcache.transactions.following import Following
 from wheelcache.transactions.transaction import Transaction
 
 TRANSACTION: Final = "_wheelcache_transaction"
@@ -31,6 +32,11 @@ TRANSACTION: Final = "_wheelcache_transaction"
 
 FINISH: Final = "_wheelcache_finish"
 """The attribute of a wrapped connection with a function that ends the last transaction for the caches, or None."""
+
+IMMEDIATE: Final = (SESSIONS, "throttle_", "allauth", "axes-")
+"""The beginnings of the keys of sessions that are only in a cache, and of the counters of Django REST framework,
+django-allauth and django-axes, which follow no transaction. They use ``get`` and ``set``, and a rollback would reset
+the count of failed logins."""
 
 followed: Final[set[str]] = set()
 """The aliases of the databases that caches follow."""
@@ -292,4 +298,4 @@ def above(cache: Cache, checked: Mapping[str, Any], *, has_store: bool) -> Above
         )
     follow(aliases)
     followed_cache = FollowedCache(cache, partial(open_transactions, aliases), checked, has_store=has_store)
-    return partial(InTransaction, followed=followed_cache)
+    return partial(Following, followed=followed_cache, immediate=IMMEDIATE)

@@ -304,6 +304,9 @@ def then(function: Callable[[Any], T], value: Any) -> T | Later[T]:
 
 BLOCKS: Final = PerDriver(True, False)
 
+PAUSE: Final = Call(lambda pause: pause(0), PerDriver(as_it_is, asyncio.sleep))
+"""Lets other tasks run."""
+
 
 def seconds_until(deadline: float | None) -> float | None:
     """Return the seconds left, at most as many as a lock can wait: some 292 years."""
