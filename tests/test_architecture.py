@@ -270,8 +270,8 @@ from django.conf import settings
 settings.configure(INSTALLED_APPS=APPS, CACHES={"default": {"BACKEND": "wheelcache.django_backend.WheelCache"}})
 before = set(sys.modules)
 django.setup()
-from django.core.cache import caches
-from wheelcache.django_backend import cache, memoize
+from django.core.cache import cache, caches
+from wheelcache.django_backend import memoize
 assert caches["default"].get("key") is cache.get("key") is memoize()(lambda: None)() is None
 """
 IN_FLASK = """

@@ -11,13 +11,12 @@ from wheelcache.engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from wheelcache.django_backend.backend import WheelCache
-    from wheelcache.django_backend.default_cache import cache
     from wheelcache.django_backend.memoized_functions import memoize
     from wheelcache.host_cache.django_host import HostCache
     from wheelcache.near_cache.django_tiered import TieredCache
     from wheelcache.near_cache.redis_cluster import RedisClusterCache
 
-__all__ = ["HostCache", "RedisClusterCache", "TieredCache", "WheelCache", "cache", "memoize"]
+__all__ = ["HostCache", "RedisClusterCache", "TieredCache", "WheelCache", "memoize"]
 
 __getattr__ = lazy_names(
     __name__,
@@ -26,7 +25,6 @@ __getattr__ = lazy_names(
         "RedisClusterCache": "wheelcache.near_cache.redis_cluster",
         "TieredCache": "wheelcache.near_cache.django_tiered",
         "WheelCache": "wheelcache.django_backend.backend",
-        "cache": "wheelcache.django_backend.default_cache",
         "memoize": "wheelcache.django_backend.memoized_functions",
     },
 )
