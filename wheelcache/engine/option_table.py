@@ -146,7 +146,7 @@ TABLE: Final = (
         OWN_ENTRIES,
         options.as_django_reads(options.whole),
         None,
-        "a full cache removes 1/n of its entries",
+        "has no effect, since a full cache evicts entries one at a time",
     ),
     Option("default_timeout", OWN_ENTRIES, options.timeout, 300, "seconds or a `timedelta`; `0` for never"),
     Option(
