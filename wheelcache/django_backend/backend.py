@@ -159,6 +159,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         self._use_layer(self._make_layer(), self.store.followed)
         # Django warns of longer keys. They are stored under another name, so that each call reaches the warning.
         self._max_key_length = MEMCACHE_MAX_KEY_LENGTH
+        self._sets_at_once = self._memory is not None and self._in_transaction is None
         super().__init__(params)
         # Not at the import, which needs no settings, nor in the app, which a site need not install.
         follow_setting()
@@ -303,20 +304,19 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         Raises:
             ValueError: if ``xx`` is given with ``nx`` or ``tags``.
         """
-        layer, missed_at = self._shared if self._in_transaction is None else self._layer(key), 0
         if (
-            layer is self._memory
-            and version is None
+            version is None
             and tags is NO_TAGS
+            and (self._sets_at_once or self._layer(key) is self._memory)
             and not (nx or xx or (self._fill_graces and self._fill_grace(key)))
         ):
-            if self._scopes_with_misses and self._prefix is not None:
+            if self._scopes_with_misses:
                 # Some keys are missed and never set. They must not make all sets take the slow path.
-                missed_at = self._misses.count_computation(f"{self._prefix}{key!s}")
+                self._count_computations((key,))
             is_stored = self._set_at_once(key, value, self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout)
             if is_stored is not None:
                 return is_stored
-        return drive(self._set_in(layer, key, value, timeout, version, nx, xx, tags, missed_at))  # type: ignore[no-any-return]
+        return drive(self._set(key, value, timeout, version, nx=nx, xx=xx, tags=tags))  # type: ignore[no-any-return]
 
     def _set(
         self,
@@ -329,29 +329,14 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         xx: bool = False,
         tags: Iterable[str] = NO_TAGS,
     ) -> Any:
-        return self._set_in(self._layer(key), key, value, timeout, version, nx, xx, tags)
-
-    def _set_in(
-        self,
-        layer: Any,
-        key: Any,
-        value: Any,
-        timeout: Any,
-        version: int | None,
-        nx: bool,
-        xx: bool,
-        tags: Iterable[str],
-        missed_at: int = 0,
-    ) -> Any:
-        cache_key, ttl = self._key(key, version), self._ttl(timeout)
-        grace = self._fill_grace(key) if self._fill_graces else 0.0
+        layer, cache_key, ttl = self._layer(key), self._key(key, version), self._ttl(timeout)
         if xx:
             check_xx(nx=nx, tags=tags)
-            return layer.replace(cache_key, value, ttl, grace)
+            return layer.replace(cache_key, value, ttl, self._fill_grace(key))
         tags = checked_tags(tags)
         if nx:
             return layer.add(cache_key, value, ttl, tags)
-        return layer.set(cache_key, value, ttl, tags, missed_at, grace)
+        return layer.set(cache_key, value, ttl, tags, grace=self._fill_grace(key))
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         if version is None and self._layer(key) is self._memory:
