@@ -310,9 +310,9 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
             and (self._sets_at_once or self._layer(key) is self._memory)
             and not (nx or xx or (self._fill_graces and self._fill_grace(key)))
         ):
-            if self._scopes_with_misses:
+            if self._scopes_with_misses and self._prefix is not None:
                 # Some keys are missed and never set. They must not make all sets take the slow path.
-                self._count_computations((key,))
+                self._misses.count_computation(f"{self._prefix}{key!s}")
             is_stored = self._set_at_once(key, value, self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout)
             if is_stored is not None:
                 return is_stored
