@@ -32,7 +32,6 @@ from wheelcache.core.contract import (
     KEEP_TTL,
     MISSING,
     MORE,
-    NO_SAMPLE,
     OUTDATED,
     PRESENT,
     SAME,
@@ -190,9 +189,6 @@ class PythonCore:
             removals = dict(zip(CAUSES, self._map.removals, strict=True))
             causes = tuple(self._misses)
             return Counts(self._hit_count(), sum(causes), removals, self._puts, self._map.evicted_weight, causes)
-
-    def sample(self) -> tuple[int, ...]:
-        return NO_SAMPLE
 
     def count_hit(self, key: Hashable) -> None:
         next(self._hits)
