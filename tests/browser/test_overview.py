@@ -150,7 +150,7 @@ def test_a_line_shows_the_figures_of_the_span_and_their_course(page, site):
 def test_a_column_of_zeros_is_folded(page, site):
     page.show(site.card(figures={"hit_ratio": 1.0, "stale_ratio": 0.0, "requests_per_second": 1.0}))
     shown = {each.get_attribute("data-column") for each in page.all("#overview thead th") if each.is_displayed()}
-    assert not shown & {"stale_ratio", "evictions", "failures", "store_errors"}
+    assert not shown & {"stale_ratio", "memory", "evictions", "failures", "store_errors"}
     assert {"name", "hit_ratio", "requests", "entries"} <= shown
 
 

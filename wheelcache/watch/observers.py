@@ -42,7 +42,7 @@ class Observer:
         self.stats = stats = cache.stats
         name, directory = options.name, options.figures_dir
         self.publishes = directory is not None
-        self.keeps_history = self.publishes or options.sample_interval is not None
+        self.keeps_history = self.publishes or options.keep_history
         # Without a weigher, the core itself weighs the entries, in bytes. The weights of pages are bytes.
         self._weighs_bytes = options.max_weight is not None and options.weigher in (None, size_of)
         self.recorder = Recorder(name, stats, self.state, clock, keeps_steps=self.keeps_history)
