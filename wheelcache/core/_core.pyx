@@ -287,15 +287,6 @@ cdef class CompiledCore:
         open_rules(&self.map.groups, encoded)
         self.group_rules = encoded
 
-    def group_name(self, key):
-        cdef char text[LOOKED_AT]
-        cdef char copy[NAME_SIZE]
-        cdef GroupName name = name_of_group(&self.map.groups, <PyObject *>key, text)
-        if name.rule is NULL or name.rule.is_of_pages:
-            return ""
-        copy_name(&name, copy)
-        return copy[:length_of(&name)].decode("ascii")
-
     def groups(self):
         return [GroupCounts(*each) for each in groups_of(&self.map)]
 

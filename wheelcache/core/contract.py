@@ -450,10 +450,6 @@ class Core(Protocol):
         Its counts then belong to the group without a name, as do those of its entries.
         """
 
-    def group_name(self, key: Hashable) -> str:
-        """Return the name of the group that ``key`` belongs to by the rules, even if 64 others are distinguished; an
-        empty one for a page."""
-
     def groups(self) -> list[GroupCounts]:
         """Return the counts of the group without a name, and of the groups with any counts. The sums over the groups
         are those of ``counts``. Empty before a key is counted."""

@@ -223,9 +223,6 @@ class PythonCore:
     def group_by(self, rules: Iterable[GroupRule]) -> None:
         """Do nothing: all keys are in the group without a name."""
 
-    def group_name(self, key: Hashable) -> str:
-        return ""
-
     def groups(self) -> list[GroupCounts]:
         with self._lock:
             counts = (self._hit_count(), self._stale_hits, self._puts, self._loads, self._load_seconds)

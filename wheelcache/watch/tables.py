@@ -52,10 +52,9 @@ WORKER: Final = 2
 WORKER_RESET: Final = 3
 
 LEVELS: Final = ("entries", "memory", "started", "killed")
-"""The columns in addition to the counts. Of a step: entries and bytes (0 unless entries
-are weighed in bytes) at its end, multiplied by its seconds so that
-steps of any length can be added up; and the number of workers that started during the step. Of the total: the number
-of workers that ended abruptly."""
+"""The columns in addition to the counts. Of a step: entries and bytes at its end (0 bytes unless entries are
+weighed in bytes), multiplied by its seconds so that steps of any length can be added up; and the number of workers that
+started during the step. Of the total: the number of workers that ended abruptly."""
 
 NO_LEVELS: Final = (0,) * len(LEVELS)
 

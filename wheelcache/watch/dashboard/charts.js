@@ -328,7 +328,7 @@ class Chart {
     return {
       legend: { show: false },
       padding: [rem * 0.6, rem * 1.2, 0, 0],
-      scales: { x: { time: true, range: () => [this.from, this.until] }, y: { range: () => [this.floor, this.ceiling] } },
+      scales: { x: { range: () => [this.from, this.until] }, y: { range: () => [this.floor, this.ceiling] } },
       axes: [
         { ...looks, grid: { show: false }, size: rem * 1.5, gap: rem * 0.3, space: rem * 5,
           values: (plot, at, column, space, every) => at.map(every < 60 ? clock : minute) },
@@ -337,9 +337,8 @@ class Chart {
       ],
       series: [{}, ...series],
       bands,
-      select: { show: true },
       cursor: { y: false, points: { size: 6 }, bind: { dblclick: () => null },
-        drag: { x: true, y: false, setScale: false, dist: NEAR },
+        drag: { y: false, setScale: false, dist: NEAR },
         sync: { key: "time", filters: { pub: (kind) => !["mousedown", "mouseup"].includes(kind) } } },
       hooks: {
         setCursor: [({ cursor }) => { this.place = cursor.left < 0 ? null : cursor.idx ?? null; this.tell(); }],
