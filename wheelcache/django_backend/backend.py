@@ -181,7 +181,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         return store_for(location, params)
 
     def _make_layer(self) -> Any:
-        """Return the layer of the entries: see ``layers``."""
+        """Return the layer of the entries: see ``engine.layer``."""
         store = self.store
         make_room = None
         if store.cull_frequency is not None and store.max_entries is not None:
@@ -257,7 +257,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
                 return is_stored
         return drive(self._add(key, value, timeout, version, tags=tags))
 
-    # The methods with an underscore return the result, or steps to it: see ``layers``.
+    # The methods with an underscore return the result, or steps to it: see ``engine.layer``.
 
     def _add(
         self,

@@ -16,7 +16,7 @@
 - ``rehearsals`` and ``modes``: the results of rehearsals, and the modes of HTTP caches: see ``rehearsals``. A reset
   removes the results.
 - ``computed``: a sample of the keys that each process has computed for each of its caches: see
-  ``loading/computed_keys.py``. It leaves with the row of ``workers``.
+  ``computed_keys.py``. It leaves with the row of ``workers``.
 - ``events``: recent events. ``inquiries`` and ``answers``: see ``inquiries``.
 
 A process that opens the file parses the whole schema. A table with a column for each count takes 50 us, so there is one
