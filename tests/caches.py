@@ -2,7 +2,7 @@
 
 from wheelcache.engine.runtime.request_scope import current_scope
 
-QUIET = {"log_interval": None, "sample_interval": None}
+QUIET = {"log_interval": None, "keep_history": False}
 
 
 def is_leased(cache, key):

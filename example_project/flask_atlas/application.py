@@ -11,7 +11,7 @@ from flask import Flask, render_template, request
 from flask_atlas import served
 from flask_atlas.cities import NoCities
 from flask_atlas.pages import cache, pages
-from wheelcache.watch import flask_dashboard as dashboard
+from wheelcache.flask_backend import dashboard
 
 EXAMPLE_PROJECT: Final = Path(__file__).resolve().parent.parent
 

@@ -11,7 +11,7 @@ from django.urls import include, path
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from tests.backends.dashboard_page import FIGURES, PAGE, SENT, config_in
-from wheelcache.watch import flask_dashboard as flask_dashboard
+from wheelcache.watch import flask_dashboard
 
 urlpatterns = [path("wheelcache/", include("wheelcache.watch.urls")), path("", lambda _: HttpResponse())]
 

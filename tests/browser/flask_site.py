@@ -10,7 +10,7 @@ import flask_caching
 from tests.browser import traffic
 from tests.engines import engine, noted
 from tests.watch.often import publish_often
-from wheelcache.watch import flask_dashboard as dashboard
+from wheelcache.watch.flask_dashboard import dashboard
 
 LOGIN = """<title>Log in</title><form method="post"><input name="username"><input name="password"><button>Go</button>"""
 

@@ -111,7 +111,7 @@ def test_locks_that_end_by_themselves_leave_nothing_behind(lock, clock, table, t
         for number in range(2000):
             assert lock(f"job {number % 1000}", timeout=60).acquire(blocking=False)
             clock.advance(60)
-        assert traced("*/leases/locks.py", __file__) < 50_000
+        assert traced("*/timers/locks.py", __file__) < 50_000
     finally:
         tracemalloc.stop()
     assert len(open_files()) <= 100

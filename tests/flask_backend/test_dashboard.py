@@ -11,7 +11,7 @@ from werkzeug.wrappers import Response as WerkzeugResponse
 
 from tests.backends.dashboard_page import CLEAR, FIGURES, PAGE, READS, RESET, SENT, has_the_headers
 from tests.flask_backend.conftest import BACKEND
-from wheelcache.watch import flask_dashboard as dashboard
+from wheelcache.watch.flask_dashboard import dashboard
 
 ROOT = Path(__file__).parents[2]
 ACTIONS = [CLEAR, RESET]

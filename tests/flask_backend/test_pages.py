@@ -25,8 +25,8 @@ from wheelcache.engine.keys import NO_VIEW
 from wheelcache.flask_backend import HTTPCache
 from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.pages import ttl, without_cookies
-from wheelcache.watch import flask_dashboard as dashboard
 from wheelcache.watch.flask_commands import wheelcache
+from wheelcache.watch.flask_dashboard import dashboard
 
 numbers = count()
 

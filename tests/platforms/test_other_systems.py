@@ -51,7 +51,7 @@ urlpatterns = [path("wheelcache/", include("wheelcache.watch.urls"))]
 FLASK = """
 from flask import Flask
 from flask_caching import Cache
-from wheelcache.watch import flask_dashboard as dashboard
+from wheelcache.watch.flask_dashboard import dashboard
 
 def app(**options):
     app = Flask("shop")

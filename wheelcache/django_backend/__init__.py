@@ -15,16 +15,27 @@ if TYPE_CHECKING:
     from wheelcache.host_cache.django_host import HostCache
     from wheelcache.near_cache.django_tiered import TieredCache
     from wheelcache.near_cache.redis_cluster import RedisClusterCache
+    from wheelcache.pages.django_pages import PageMiddleware, page_cache
 
-__all__ = ["HostCache", "RedisClusterCache", "TieredCache", "WheelCache", "memoize"]
+__all__ = [
+    "HostCache",
+    "PageMiddleware",
+    "RedisClusterCache",
+    "TieredCache",
+    "WheelCache",
+    "memoize",
+    "page_cache",
+]
 
 __getattr__ = lazy_names(
     __name__,
     {
         "HostCache": "wheelcache.host_cache.django_host",
+        "PageMiddleware": "wheelcache.pages.django_pages",
         "RedisClusterCache": "wheelcache.near_cache.redis_cluster",
         "TieredCache": "wheelcache.near_cache.django_tiered",
         "WheelCache": "wheelcache.django_backend.backend",
         "memoize": "wheelcache.django_backend.memoized_functions",
+        "page_cache": "wheelcache.pages.django_pages",
     },
 )

@@ -168,7 +168,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         return store_for(location, params)
 
     def _make_layer(self) -> Any:
-        """Return the layer of the entries: see ``layers``."""
+        """Return the layer of the entries: see ``engine.layer``."""
         return InMemory(self._cache, self._codec)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -240,7 +240,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
                 return is_stored
         return drive(self._add(key, value, timeout, version, tags=tags))
 
-    # The methods with an underscore return the result, or steps to it: see ``layers``.
+    # The methods with an underscore return the result, or steps to it: see ``engine.layer``.
 
     def _add(
         self,

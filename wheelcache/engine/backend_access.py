@@ -40,7 +40,7 @@ class BackendAccess(PrefixAccess):
         _misses: the misses that may be followed by a ``set``.
         loading: computes missing values once for all callers.
         _fill_waits: the seconds that a ``get`` waits for another caller to set the key: see ``ByPrefix``.
-        _shared: the layer that all share, of the entries or of the copies: see ``layers``.
+        _shared: the layer that all share, of the entries or of the copies: see ``engine.layer``.
         has_store: whether there is a store behind.
         _memory: this layer, if it is that of the entries, so that a call may use ``_cache`` directly.
         _in_transaction: the layer of open transactions; None if the calls follow none.

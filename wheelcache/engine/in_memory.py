@@ -1,4 +1,4 @@
-"""The layer of the entries in memory: see ``layers``."""
+"""The layer of the entries in memory: see ``engine.layer``."""
 
 from __future__ import annotations
 

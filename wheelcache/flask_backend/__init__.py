@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from wheelcache.near_cache.flask_tiered import TieredCache
     from wheelcache.pages.flask_pages import HTTPCache
     from wheelcache.transactions.announced import transaction_scope
+    from wheelcache.watch.flask_dashboard import dashboard
 
-__all__ = ["Cache", "HTTPCache", "HostCache", "TieredCache", "WheelCache", "transaction_scope"]
+__all__ = ["Cache", "HTTPCache", "HostCache", "TieredCache", "WheelCache", "dashboard", "transaction_scope"]
 
 __getattr__ = lazy_names(
     __name__,
@@ -27,6 +28,7 @@ __getattr__ = lazy_names(
         "HTTPCache": "wheelcache.pages.flask_pages",
         "TieredCache": "wheelcache.near_cache.flask_tiered",
         "WheelCache": "wheelcache.flask_backend.backend",
+        "dashboard": "wheelcache.watch.flask_dashboard",
         "transaction_scope": "wheelcache.transactions.announced",
     },
 )

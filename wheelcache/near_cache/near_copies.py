@@ -1,4 +1,4 @@
-"""The layer of the copies of a store's entries: see ``layers`` and ``near_cache``."""
+"""The layer of the copies of a store's entries: see ``engine.layer`` and ``near_cache``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shared HTTP cache in the process of the site. See ``http_cache.HTTPCache``."""
+"""A shared HTTP cache in the process of the site. See ``pages.http_cache.HTTPCache``."""
 
 from wheelcache.engine.stats import PageStats
 from wheelcache.pages.http_cache import HTTPCache

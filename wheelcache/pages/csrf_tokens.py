@@ -1,4 +1,4 @@
-"""CSRF tokens of Django in pages of the HTTP cache: see ``http_cache.blanks``.
+"""CSRF tokens of Django in pages of the HTTP cache: see ``pages.blanks``.
 
 Django makes a token of a random mask and the visitor's secret, which is in a cookie. During a run, each token that
 Django issues is recorded. If the page has tokens in no other form than these, in plain text and for the visitor's own
@@ -285,7 +285,7 @@ def _cookie(secret: str) -> Any:
 
 
 class CsrfTokens:
-    """Fills blanks with tokens of Django: see ``http_cache.blanks.Tokens``."""
+    """Fills blanks with tokens of Django: see ``pages.blanks.Tokens``."""
 
     def __init__(self) -> None:
         name: str = settings.CSRF_COOKIE_NAME

@@ -99,7 +99,7 @@ def page_cache(*, csrf_tokens: bool = True, **options: Any) -> HTTPCache:
 
     >>> application = page_cache(stale_while_revalidate=30).wsgi(get_wsgi_application())
 
-    Put other WSGI or ASGI middleware around the cache: see ``http_cache.inside``.
+    Put other WSGI or ASGI middleware around the cache: see ``pages.inside``.
 
     A page depends on the cookies of the session and of CSRF protection if its ``Vary`` names ``Cookie``, and on each
     cookie that was read while it was made. Other cookies, such as those of analytics, make no variants of it.

@@ -109,7 +109,7 @@ class HTTPCache(http_cache.HTTPCache):
     def init_app(self, app: Flask) -> None:
         """Put the cache in front of ``app``. Call it before other changes of ``app.wsgi_app``.
 
-        Then the key of a page is made from the request that the app sees: see ``http_cache.inside``.
+        Then the key of a page is made from the request that the app sees: see ``pages.inside``.
 
         Raises:
             ValueError: if ``session_cookies`` does not contain the cookie of the app's session.

@@ -1,4 +1,4 @@
-"""The layer of the open transactions over another one: see ``layers``, ``transactions`` and ``transactions.followed_cache``.
+"""The layer of the open transactions over another one: see ``engine.layer`` and ``transactions.followed_cache``.
 
 Within a transaction, calls read and write its overlay. ``add``, ``add_to`` and ``touch`` act on the layer below
 immediately, unless the transaction itself has set the key: then there is nobody else to be atomic with. If the

@@ -31,7 +31,7 @@ def result_of(cache: str, outcomes: Mapping[tuple[str, str], Outcome], mode: str
     """Return the results of one cache.
 
     Args:
-        outcomes: by view and kind: see ``http_cache.rehearsing``.
+        outcomes: by view and kind: see ``pages.rehearsing``.
     """
     views: dict[str, Result] = defaultdict(lambda: {**dict.fromkeys(COUNTED, 0), "differences": [], "not_stored": []})
     for (view, kind), (number, _, example) in outcomes.items():

@@ -1,7 +1,7 @@
 """The results of rehearsals, and the modes of HTTP caches, in the database of a site.
 
 A row of ``rehearsals`` has the number of one kind of outcome for one view of a cache, the time of the first, and the
-last example as a JSON object: see ``http_cache.rehearsing``. Workers add their new counts with each publication. A row
+last example as a JSON object: see ``pages.rehearsing``. Workers add their new counts with each publication. A row
 of ``modes`` has the mode that an operator has chosen, which every worker adopts with its next publication.
 """
 

@@ -19,7 +19,7 @@ def test_no_other_module_registers_a_hook():
         for path in PACKAGE.rglob("*.py")
         if any(name in path.read_text() for name in ("register_at_fork", "import atexit", "from atexit"))
     }
-    assert registering == {"runtime/lifecycle.py"}
+    assert registering == {"engine/runtime/lifecycle.py"}
 
 
 @pytest.mark.deep

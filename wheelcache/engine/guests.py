@@ -1,0 +1,26 @@
+"""Find the guests: features in folders of their own, which plug in at the seams of the engine.
+
+A cache works without any of them, and no module above imports one. A guest is found by its name, at the moment when a
+setting or a call asks for its feature. So a process loads only the guests that it uses, and the heart can be copied
+without them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final
+
+GUESTS: Final = ("host_cache", "near_cache", "transactions", "fill_waits", "pages", "watch", "timers")
+"""The folders of the guests."""
+
+
+def module_of(guest: str, name: str) -> Any:
+    """Return the module ``name`` of a guest; None if there is no such guest, or if it has no such module.
+
+    Call it before the process forks: a child hangs if another thread was importing at the fork.
+    """
+    package = f"wheelcache.{guest}"
+    if find_spec(package) is None or find_spec(f"{package}.{name}") is None:
+        return None
+    return import_module(f"{package}.{name}")
