@@ -29,13 +29,13 @@ from wheelcache.errors import FileUnusable
 from wheelcache.timers.locks import MachineLocks, ProcessLocks
 
 GROUPS: Final = (
-    GroupRule("views.decorators.cache.cache_", "", ""),
+    GroupRule("views.decorators.cache.cache_", "pages", ""),
     GroupRule("template.cache.", "fragment ", "."),
     GroupRule("django.contrib.sessions.", "sessions", ""),
     GroupRule("", "", ":"),
 )
-"""The groups of keys: the pages, by view, the other keys that Django makes, and for all others the text up to the first
-colon."""
+"""The groups of keys: the pages of ``cache_page``, the other keys that Django makes, and for all others the text up to
+the first colon."""
 
 MOST_PREFIXES: Final = 8
 """The key prefixes of one store, of several aliases, whose keys are grouped."""
