@@ -32,8 +32,8 @@ from wheelcache.core import ASKED
 from wheelcache.core.contract import VIEW
 from wheelcache.django_backend import stores
 from wheelcache.engine.runtime.alarm import Alarm
+from wheelcache.engine.stats_log import report_core
 from wheelcache.host_cache import place
-from wheelcache.watch.stats_log import report_core
 
 # Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides
 # that a script does not flush what it prints before it forks. pytest-xdist sets COLUMNS. pytest-django has added

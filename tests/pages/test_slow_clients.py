@@ -195,7 +195,7 @@ def test_unsent_bytes_take_the_room_of_pages_and_at_most_half_of_it(run):
         assert (len(pages), pieces) == (1, len(PIECES))
         # The last piece is not kept.
         assert pages.stats().weight == of_pages // 2 + SIZE - len(PIECES[-1])
-        assert pages.observer.state().memory == pages.stats().weight
+        assert pages.engine.observed.observer.state().memory == pages.stats().weight
         second, pieces = await begun("/4")
         assert 0 < pieces < len(PIECES)
         # Its page is stored and sent nevertheless, as fast as the client reads.

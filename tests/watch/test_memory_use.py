@@ -38,7 +38,7 @@ def fill(clock):
 
 
 def memory(cache):
-    return cache.observer.memory_use()
+    return cache.engine.observed.observer.memory_use()
 
 
 choose = random.Random(1)
@@ -49,7 +49,7 @@ MIXED = [choose.choice(KINDS)() for _ in range(20_000)]
 def test_an_estimate_is_near_what_weighing_all_entries_gives(fill, clock):
     exact = memory(fill(MIXED, max_weight=2**40, weigher=size_of))
     cache = fill(MIXED)
-    assert not cache.observer.state().weighs_bytes
+    assert not cache.engine.observed.observer.state().weighs_bytes
     clock.advance(20 * PERIOD)
     assert memory(cache) == pytest.approx(exact, rel=0.2)
 

@@ -115,7 +115,7 @@ def test_marks_that_come_late_are_split_and_the_groups_still_add_up_in_each_step
         cache.get(f"city:{number % 3}")
         cache.get_or_load(f"page:{number}", lambda: clock.advance(0.0001))
     clock._now += 25
-    cache.observer.recorder.run()
+    cache.engine.observed.observer.recorder.run()
     clock.advance(20)
     site = look(path, clock)
     span = site.span(EPOCH)

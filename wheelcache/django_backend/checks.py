@@ -16,15 +16,15 @@ from django.urls import NoReverseMatch, is_valid_path, reverse
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, REPORT
 from wheelcache.django_backend.aliases import wheel_caches
 from wheelcache.django_backend.site_settings import GUARD, dashboard_guard
+from wheelcache.engine.guests import module_of
 from wheelcache.engine.option_table import DJANGO_TIERED
 from wheelcache.engine.runtime.private_files import check_private_directory
+from wheelcache.engine.stats_log import report_core
 from wheelcache.errors import FileUnusable
 from wheelcache.host_cache.django_host import HostCache
 from wheelcache.near_cache.django_tiered import TieredCache
 from wheelcache.pages.csrf_tokens import record_tokens
 from wheelcache.pages.django_pages import COMPANION
-from wheelcache.watch import shared_state
-from wheelcache.watch.stats_log import report_core
 
 READS_EVERY_SESSION: Final = "django.contrib.auth.middleware.LoginRequiredMiddleware"
 L1_TIMEOUT: Final = DJANGO_TIERED["L1_TIMEOUT"].default
@@ -69,6 +69,7 @@ def check_unnamed(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 def check_shared_state(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Report sessions, and the state of packages, in caches that the worker processes do not share."""
+    shared_state = module_of("watch", "shared_state")
     return [
         checks.Warning(
             f"{use.user} the cache {use.alias!r}, which the worker processes do not share: with more than one worker, "
@@ -76,7 +77,7 @@ def check_shared_state(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             hint=use.hint,
             id="wheelcache.W005",
         )
-        for use in shared_state.uses()
+        for use in (() if shared_state is None else shared_state.uses())
         if not use.is_right()
     ]
 

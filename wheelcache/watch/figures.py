@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from wheelcache.engine.stats import GAUGES, NOTHING, Row, Stats, added, subtracted
 from wheelcache.watch.busiest import FULL, NOT_STORED, NamedPaths
-from wheelcache.watch.computed_keys import repeated_share
-from wheelcache.watch.computed_tables import Samples
 from wheelcache.watch.key_groups import GroupMemory, Groups, changes, group_stats, merged, merged_memory
 from wheelcache.watch.page_paths import FullPage, full_pages, no_paths
 from wheelcache.watch.tables import MINUTE
@@ -126,8 +124,6 @@ class CacheFigures(Figures):
         published: the time of the last publication, in seconds since 1970; None if there was none.
         cores: the cores that the processes run.
         pids: the numbers of the processes.
-        repeated: the share of the keys that the workers computed in the last 10 to 20 minutes and another worker had
-            computed before, 0.0 to 1.0: see ``repeated_share``.
         full_pages: the pages that had too many variants since the reset, those with most of them first.
         group_memory: the estimated bytes of the groups of keys in living workers, by name.
     """
@@ -143,7 +139,6 @@ class CacheFigures(Figures):
     cores: tuple[str, ...]
     pids: tuple[int, ...]
     full_pages: tuple[FullPage, ...]
-    repeated: float
     group_memory: GroupMemory
 
     @property
@@ -164,7 +159,6 @@ class Sum:
         gauges: the combined values of ``GAUGES_OF_WORKER``, by name.
         paths: the paths of pages since the reset.
         groups, base_groups: the counts of the groups of keys, and those at the reset.
-        computed: samples of the keys that the processes have computed recently.
         group_memory: the bytes of the groups.
     """
 
@@ -183,7 +177,6 @@ class Sum:
     paths: NamedPaths = field(default_factory=no_paths)
     groups: Groups = field(default_factory=dict)
     base_groups: Groups = field(default_factory=dict)
-    computed: Samples = field(default_factory=dict)
     group_memory: GroupMemory = field(default_factory=dict)
 
     def add(self, other: Sum) -> None:
@@ -205,7 +198,6 @@ class Sum:
         self.paths.merge(other.paths)
         self.groups = merged(self.groups, other.groups)
         self.base_groups = merged(self.base_groups, other.base_groups)
-        self.computed = self.computed | other.computed
         self.group_memory = merged_memory(self.group_memory, other.group_memory)
 
     def of_cache(self, name: str) -> CacheFigures:
@@ -229,7 +221,6 @@ class Sum:
             cores=tuple(sorted(self.cores)),
             pids=tuple(sorted(self.pids)),
             full_pages=full_pages(self.paths),
-            repeated=repeated_share(self.computed.values()),
             group_memory=self.group_memory,
         )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from wheelcache.core import IMPLEMENTATION
-from wheelcache.engine.readable import StatsReader
+from wheelcache.engine.observed import StatsReader
 from wheelcache.engine.runtime import lifecycle
 from wheelcache.engine.runtime.clock import Clock, SystemClock, this_process
 from wheelcache.engine.runtime.held_file import HeldFile
@@ -28,8 +28,6 @@ from wheelcache.engine.stats import NOTHING, Row, subtracted
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.watch.busiest import Occurrences
 from wheelcache.watch.cache_events import CacheEvents
-from wheelcache.watch.computed_keys import NOTHING_COMPUTED, Computed
-from wheelcache.watch.computed_tables import put_computed
 from wheelcache.watch.event_log import EXITED, STARTED, Event, add_events
 from wheelcache.watch.figures_directory import remove_forgotten
 from wheelcache.watch.group_tables import add_groups, add_totals
@@ -81,20 +79,18 @@ LAST_PATIENCE: Final = 5.0
 
 
 class _Counted(NamedTuple):
-    """The part of a publication that belongs to one cache: its counts, steps, gauges and sample of computed keys at
-    that time, the new occurrences of paths, the memory of the groups of keys as a JSON object, and the results of a
-    rehearsal."""
+    """The part of a publication that belongs to one cache: its counts, steps and gauges at that time, the new
+    occurrences of paths, the memory of the groups of keys as a JSON object, and the results of a rehearsal."""
 
     row: Row
     steps: Steps
     gauges: tuple[Any, ...]
     paths: list[Occurrences]
     memory: str
-    computed: Computed
     rehearsed: Rehearsed
 
 
-_NOTHING: Final = _Counted(NOTHING, {}, (), [], "", NOTHING_COMPUTED, {})
+_NOTHING: Final = _Counted(NOTHING, {}, (), [], "", {})
 
 
 class _Batch(NamedTuple):
@@ -225,10 +221,9 @@ class SitePublisher:
                     pages = each.stats.pages
                     paths = [] if pages is None else pages.unpublished_paths()
                     memory = json.dumps(each.group_memory())
-                    computed = each.stats.computed.recent(recorder.time())
                     rehearsed: Rehearsed = {} if pages is None else pages.rehearsed()
                     steps = dict(recorder.steps)
-                    now = _Counted(recorder.row, steps, gauges, paths, memory, computed, rehearsed)
+                    now = _Counted(recorder.row, steps, gauges, paths, memory, rehearsed)
                     parts.append((each, now))
             self._events += each.events.take()
         return _Batch(parts, list(self._gone), list(self._events), is_listed and bool(parts))
@@ -255,7 +250,7 @@ class SitePublisher:
         settings = {each.recorder.name: counted.gauges[SETTINGS_OF_WORKER] for each, counted in batch.publications}
         ids = cache_ids(db, settings, started, time)
         counts: list[tuple[float, ...]] = []
-        workers, computed = [], []
+        workers = []
         for publication, counted in batch.publications:
             cache, before = ids[publication.recorder.name], publication.published
             add_paths(db, cache, counted.paths, time)
@@ -279,25 +274,21 @@ class SitePublisher:
                     counts.append((WORKER, self.process, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
                 if (counted.gauges, counted.memory) != (before.gauges, before.memory):
                     workers.append((self.process, publication.number, cache, *counted.gauges, counted.memory))
-                if counted.computed != before.computed:
-                    computed.append((self.process, publication.number, cache, counted.computed))
         add_rows(db, "counts", ("kind", "place", "cache"), NUMBERS, counts)
         put(db, "workers", workers)
-        put_computed(db, computed)
         events = list(batch.events)
         if batch.is_listed:
             thread = batch.publications[0][0].thread()
             put(db, "processes", [(self.process, pid, started, time, thread, IMPLEMENTATION, this_release())])
             if batch.gone:
                 rows = [(self.process, number) for number in batch.gone]
-                for table in ("workers", "computed"):
-                    db.executemany(f"DELETE FROM {table} WHERE process = ? AND number = ?", rows)
+                db.executemany("DELETE FROM workers WHERE process = ? AND number = ?", rows)
             if not self._has_started:
                 events.append(Event.of(STARTED, started, this_process()))
             gone = [(time, ids[each.recorder.name]) for each, _ in batch.publications if each.is_closed]
         else:
             gone = [(time, number) for number in ids.values()]
-            for where in ("processes WHERE id", "workers WHERE process", "computed WHERE process", OF_WORKER):
+            for where in ("processes WHERE id", "workers WHERE process", OF_WORKER):
                 db.execute(f"DELETE FROM {where} = ?", (self.process,))
         if gone:
             # Without this, the stored time would be up to a minute old: see ``tidy``.

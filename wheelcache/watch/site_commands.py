@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from wheelcache.engine.readable import CLEAR, PURGE
+from wheelcache.cache import Cache
 from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.engine.stats import REASONS, PageStats
 from wheelcache.watch import advice, comparison, documents
@@ -32,8 +32,8 @@ from wheelcache.watch.console import (
 )
 from wheelcache.watch.event_log import CLEARED, MAX_EVENTS, RESET
 from wheelcache.watch.figures import CacheFigures
-from wheelcache.watch.inquiries import ask
-from wheelcache.watch.observed import ObservedCache
+from wheelcache.watch.inquiries import CLEAR, PURGE, ask
+from wheelcache.watch.observers import observer_of
 from wheelcache.watch.problems import headline, problems_of
 from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.purge_targets import check_purgeable
@@ -72,7 +72,7 @@ LAST_FIGURES: Final = "No worker has the cache {!r} now; these are its last figu
 SHOWN_PATHS: Final = 3
 """The number of paths of each reason why pages are not stored. ``--json`` has more."""
 
-Caches = Sequence[ObservedCache]
+Caches = Sequence[Cache]
 
 
 def figures(caches: Caches) -> Report:
@@ -260,7 +260,7 @@ def clear(caches: Caches, name: str | None) -> Report:
         shared = site.shared(each)
         if shared is not None:
             size = shared.stats().size
-            shared.observer.run(CLEAR)
+            observer_of(shared).run(CLEAR)
             document.append({"cache": each, "workers": 1, "entries": size})
             view.append(f"{each!r}: removed {size:,} entries.")
             continue

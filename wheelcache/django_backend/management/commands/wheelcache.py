@@ -15,12 +15,13 @@ from django.core.signals import got_request_exception
 from django.utils.module_loading import import_string
 
 from wheelcache.cache import Cache
-from wheelcache.django_backend.aliases import engines, name_of
+from wheelcache.django_backend.aliases import engines
 from wheelcache.pages import why
 from wheelcache.pages.django_pages import cache_for_commands
 from wheelcache.pages.local_requests import ask_asgi, ask_wsgi
 from wheelcache.watch import command_line
 from wheelcache.watch.console import CommandFailed, Report
+from wheelcache.watch.django_caches import name_of
 
 HOW_TO_WRAP: Final = """\
   MIDDLEWARE = ["wheelcache.django_backend.PageMiddleware", ...]  # settings.py: the first one

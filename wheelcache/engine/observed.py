@@ -1,18 +1,14 @@
-"""The parts of a cache that its observers read, and the actions that operators request.
-
-The engine knows no observer: ``cache.py`` hands the ``Readable`` of a cache to the factory of its observer.
-"""
+"""A cache, as its observer sees it: its figures, and calls that look at the entries or delete some."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from operator import itemgetter
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from wheelcache.core.contract import Core, RemovalCause
-from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
-from wheelcache.engine.runtime.wheel_driver import WheelDriver
+from wheelcache.engine.observer import Observer
 from wheelcache.engine.stats import (
     COUNTERS,
     GROUP_COUNTS,
@@ -33,13 +29,10 @@ from wheelcache.engine.stats import (
     with_groups,
 )
 from wheelcache.watch.busiest import NamedPaths, Occurrences
-from wheelcache.watch.computed_keys import ComputedKeys
-from wheelcache.watch.computing_time import ComputingTime
-from wheelcache.watch.recent_failures import Failure, RecentFailures
+from wheelcache.watch.recent_failures import Failure
 
-CLEAR: Final = "clear"
-PURGE: Final = "purge"
-"""The actions that operators can request of the workers."""
+if TYPE_CHECKING:
+    from wheelcache.engine.cache_parts import CacheParts
 
 
 class ObservedStore(Protocol):
@@ -69,7 +62,6 @@ class StatsReader:
     """Reads the figures of a cache from its core and its loads, and from its store behind or its pages if it has them.
 
     Attributes:
-        computed: a sample of the keys that were loaded recently.
         store: the store behind, or None.
         pages: the pages of an HTTP cache, or None.
         own_part: returns the number and the weight of the entries that count among the figures of this process. Only
@@ -77,10 +69,9 @@ class StatsReader:
         is_shared: whether processes share the entries.
     """
 
-    def __init__(self, core: Core, loads: Meter, computed: ComputedKeys) -> None:
+    def __init__(self, core: Core, loads: Meter) -> None:
         self._core = core
         self._loads = loads
-        self.computed = computed
         self.store: ObservedStore | None = None
         self.pages: ObservedPages | None = None
         self.own_part: Callable[[], tuple[int, int]] = lambda: (len(core), core.weight)
@@ -145,52 +136,50 @@ class StatsReader:
         return 0 if self.pages is None else self.pages.unsent
 
 
-@dataclass(frozen=True, slots=True)
-class Readable:
-    """The parts of one cache, for its observer.
+class ObservedCache:
+    """The calls of one cache for its observer, which uses no other part of the cache. Keys are those of the callers.
 
     Attributes:
         options: the arguments of ``Cache``, checked.
-        core: the entries.
-        driver: advances the core.
-        stats: reads the figures.
-        failures: the exceptions that loaders raised.
-        computing: the time spent in loads in the last hour.
-        actions: the functions that run the requests of operators, by action.
-        delete_many: deletes keys, and returns the number of existing ones.
-        deletions: deletes the keys that a function selects from lists of the callers' keys: see ``CacheParts``.
-        delete_tags: deletes the entries of tags.
+        core: the entries, by the core's keys.
+        clock: returns seconds.
+        figures: reads the figures: see ``StatsReader``.
+        actions: the functions that run the requests of operators, by action: "clear", and for pages "purge".
+        open: does what the first use of an entry does.
         is_in_use: returns whether the cache was used and not closed since.
-        begin_use: does what the first use of an entry does.
+        delete_many: deletes keys, and returns the number of existing ones.
+        deletions, delete_tags: see ``CacheParts``.
+        observe: attaches an observer: see ``CacheParts``.
     """
 
-    options: Any
-    core: Core
-    driver: WheelDriver
-    stats: StatsReader
-    failures: RecentFailures
-    computing: ComputingTime
-    actions: Mapping[str, Callable[..., Any]]
-    delete_many: Callable[[Iterable[Any]], int]
-    deletions: Callable[[Callable[[list[Any]], Iterable[Any]]], Iterator[int]]
-    delete_tags: Callable[[Iterable[str]], object]
-    is_in_use: Callable[[], bool]
-    begin_use: Callable[[], object]
+    def __init__(self, parts: CacheParts) -> None:
+        self._parts: Final = parts
+        self.options = parts.options
+        self.core = parts.core
+        self.clock = parts.driver.clock
+        self.figures = parts.stats
+        self.actions: Mapping[str, Callable[..., Any]] = parts.actions
+        self.open = parts.gate.open
+        self.is_in_use = parts.gate.is_in_use
+        self.delete_many = parts.writer.delete_many
+        self.deletions = parts.deletions
+        self.delete_tags = parts.delete_tags
+        self.observe = parts.observe
 
+    @property
+    def observer(self) -> Observer | None:
+        """The observer of the cache."""
+        return self._parts.observer
 
-class CacheObserver(Protocol):
-    """The observer of a cache, as its parts see it.
+    @property
+    def lag(self) -> float:
+        """How late the wheel is, in seconds."""
+        return self._parts.driver.lag
 
-    Attributes:
-        jobs: its periodic jobs.
-        publishes: whether other processes must learn that the cache is used.
-    """
-
-    jobs: list[PeriodicJob]
-    publishes: bool
-
-    def note_clear(self, by: str) -> None: ...
-    def after_fork_in_child(self) -> None: ...
+    @property
+    def thread_state(self) -> str:
+        """The state of the wheel thread: see ``WheelThread.state``."""
+        return self._parts.driver.thread_state
 
 
 def _only_refused(number: int) -> Row:
