@@ -18,9 +18,9 @@ from rich.table import Table
 
 from benchmarks.policy_streams import STREAMS, Request
 from wheelcache.core import CoreClass
-from wheelcache.engine.stats import SAMPLE
 from wheelcache.watch.advice import Advice, advise
 from wheelcache.watch.figures import Sum
+from wheelcache.watch.rows import SAMPLE
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from wheelcache.engine import option_table
 from wheelcache.engine.option_table import Options
-from wheelcache.engine.stats import BYPASSING, REASONS
+from wheelcache.pages.reasons import BYPASSING, REASONS
 from wheelcache.watch.metrics import METRICS, Kind
 
 REFERENCE = Path(__file__).with_name("reference")

@@ -73,7 +73,7 @@ class Cache(CacheAccess):
         jitter: every TTL is shortened by a random fraction of at most ``jitter``, and by at most 60 seconds, so that
             entries that were set together do not expire together. ``add`` and ``touch`` keep their TTL exactly.
         interval: seconds per tick of the wheel: how soon an expired entry leaves memory. Reads are always exact.
-        log_interval: seconds between lines of the logger ``wheelcache.engine.stats``; None for no lines.
+        log_interval: seconds between lines of the logger ``wheelcache.stats``; None for no lines.
         sample_interval: seconds between estimates of the memory that the entries take, if nothing is published; None
             for no estimates, and no data points for charts.
         figures_dir: the directory in which the processes of a site publish their statistics; None not to publish.

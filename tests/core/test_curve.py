@@ -9,7 +9,7 @@ from benchmarks.policy_streams import STREAMS
 from tests.core.curve_model import CurveModel
 from tests.core.implementations import COMPILED, CORES
 from wheelcache.core.contract import LEAST_CURVE, GroupRule
-from wheelcache.engine.stats import SAMPLE
+from wheelcache.watch.rows import SAMPLE
 
 SIZE = LEAST_CURVE
 WINDOW = 19

@@ -13,7 +13,7 @@ from tests.pages.why import line_of
 from tests.ports import free_ports
 from tests.waiting import until
 from tests.watch.published import look
-from wheelcache.engine.stats import REASONS
+from wheelcache.pages.reasons import REASONS
 
 pytestmark = pytest.mark.deep
 

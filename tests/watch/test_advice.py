@@ -12,10 +12,11 @@ from benchmarks.policy_streams import STREAMS
 from tests.core.implementations import CORES
 from tests.watch.published import INTERVAL, look
 from wheelcache import Cache
-from wheelcache.engine.stats import CURVE_SIZES, MISSES, SAMPLE, TINY_LFU, Sample, Stats
+from wheelcache.engine.stats import CURVE_SIZES, MISSES, TINY_LFU, Sample, Stats
 from wheelcache.watch.advice import advise, curve, silence
 from wheelcache.watch.figures import Sum
 from wheelcache.watch.gains import steadier
+from wheelcache.watch.rows import SAMPLE, reading_of
 from wheelcache.watch.site import own_figures
 from wheelcache.watch.tables import GAUGES_OF_WORKER
 
@@ -263,7 +264,8 @@ def about_keys(groups=None, *, hits=50_000, evictions=3_050, load_seconds=0.0, g
     figures = Sum(
         gauges=dict.fromkeys(GAUGES_OF_WORKER, 0) | bounds | (gauges or {}),
         groups={name: group(**each) for name, each in (groups or {}).items()},
-        **{"processes": frozenset("ab"), "counts": stats.counts(), "since": 0.0, "published": 3600.0} | (given or {}),
+        **{"processes": frozenset("ab"), "counts": reading_of(stats).counts, "since": 0.0, "published": 3600.0}
+        | (given or {}),
     )
     found = advise([figures.of_cache("pages")])
     assert all(each.change == {} and each.promised is None for each in found)

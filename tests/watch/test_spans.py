@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from tests.watch.published import INTERVAL, Site, look
 from wheelcache import Cache
 from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.stats import MISSES, NO_GROUP, GroupStats
+from wheelcache.engine.stats import MISSES
 from wheelcache.watch.key_groups import changes, group_stats
+from wheelcache.watch.rows import NO_GROUP, group_of
 from wheelcache.watch.spans import Span
 
 EPOCH = 1_000_000_800.0
@@ -211,7 +212,7 @@ def test_whatever_groups_lose_their_places_the_changes_add_up_and_are_never_belo
         found = changes(now, before)
         assert all(min(row) >= 0 for row in found.values())
         sums.update({name: row[0] for name, row in found.items()})
-        assert sum(sums.values()) == sum(GroupStats.of(row).hits for row in now.values())
+        assert sum(sums.values()) == sum(group_of(row).hits for row in now.values())
         before = dict(now)
 
 

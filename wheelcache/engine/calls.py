@@ -15,7 +15,7 @@ from wheelcache.engine.cache_parts import CacheParts
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.loading.steps import StepsTo
-from wheelcache.engine.observed import ObservedCache, ObservedPages, ObservedStore
+from wheelcache.engine.observed import ObservedCache, Part
 from wheelcache.engine.options import seconds, whole
 from wheelcache.engine.runtime.clock import Clock
 from wheelcache.engine.runtime.request_scope import current_scope
@@ -193,9 +193,9 @@ class Engine:
 
     # For copies of values in a store behind.
 
-    def keep_copies_of(self, store: ObservedStore) -> None:
+    def keep_copies_of(self, store: Part) -> None:
         """Include the statistics of ``store``, whose copies are here. The layer in front calls ``start_jobs``."""
-        self._parts.stats.store = store
+        self._parts.stats.parts["store"] = store
         self._parts.gate.open_early()
 
     def lease_fill(self, key: Any) -> Callable[[Any, tuple[str, ...]], None]:
@@ -228,7 +228,7 @@ class Engine:
 
     def keep_pages(
         self,
-        figures: ObservedPages,
+        figures: Part,
         clock: Clock,
         *,
         purge: Callable[[str], int],
@@ -242,7 +242,7 @@ class Engine:
             before_clear: called before each clear.
         """
         parts = self._parts
-        parts.stats.pages = figures
+        parts.stats.parts["pages"] = figures
         parts.actions["purge"] = purge
         parts.before_clear = before_clear
         turns = Turns(parts.core, parts.core.watch, clock)

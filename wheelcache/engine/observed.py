@@ -4,66 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from wheelcache.core.contract import Core, RemovalCause
 from wheelcache.engine.observer import Observer
 from wheelcache.engine.stats import (
     COUNTERS,
-    GROUP_COUNTS,
     MISSES,
     MOST_GROUPS,
-    NO_GROUP,
-    NO_PAGES,
-    NO_STORE,
-    NO_STORE_GAUGES,
     REMOVALS,
     GroupStats,
     Meter,
-    Row,
+    PartStats,
+    Sample,
     Stats,
-    StoreStats,
-    added,
     whole_parts,
-    with_groups,
 )
-from wheelcache.watch.busiest import NamedPaths, Occurrences
-from wheelcache.watch.recent_failures import Failure
 
 if TYPE_CHECKING:
     from wheelcache.engine.cache_parts import CacheParts
 
 
-class ObservedStore(Protocol):
-    """The store behind a near cache, as its observers see it."""
+class Figures(NamedTuple):
+    """The figures that a guest adds to those of a cache.
 
-    def stats(self) -> StoreStats: ...
-    def take_outage(self) -> Failure | None: ...
+    Attributes:
+        stats: its statistics.
+        weight: the weight that it adds to that of the entries.
+        refused: the number of values that it refused to store, by the name of their group of keys.
+    """
+
+    stats: PartStats
+    weight: int = 0
+    refused: Mapping[str, int] = {}
+
+
+class Part(Protocol):
+    """A guest that adds figures to those of a cache, such as the store behind a near cache, or the pages."""
+
+    def figures(self) -> Figures: ...
     def after_fork_in_child(self) -> None: ...
 
 
-class ObservedPages(Protocol):
-    """The pages of an HTTP cache, as its observers see them."""
-
-    @property
-    def unsent(self) -> int: ...
-    def row(self) -> Row: ...
-    def refused_by_view(self) -> Mapping[str, int]: ...
-    def paths(self) -> NamedPaths: ...
-    def unpublished_paths(self) -> list[Occurrences]: ...
-    def published_paths(self, occurrences: list[Occurrences]) -> None: ...
-    def publish_paths_again(self) -> None: ...
-    def rehearsed(self) -> Mapping[tuple[str, str], tuple[int, dict[str, Any]]]: ...
-    def change_mode(self, mode: str) -> None: ...
-
-
 class StatsReader:
-    """Reads the figures of a cache from its core and its loads, and from its store behind or its pages if it has them.
+    """Reads the figures of a cache from its core and its loads, and from the guests that add some.
 
     Attributes:
-        store: the store behind, or None.
-        pages: the pages of an HTTP cache, or None.
+        parts: the guests that add figures, by name.
         own_part: returns the number and the weight of the entries that count among the figures of this process. Only
             some of the entries that processes share do.
         is_shared: whether processes share the entries.
@@ -72,68 +59,67 @@ class StatsReader:
     def __init__(self, core: Core, loads: Meter) -> None:
         self._core = core
         self._loads = loads
-        self.store: ObservedStore | None = None
-        self.pages: ObservedPages | None = None
+        self.parts: dict[str, Part] = {}
         self.own_part: Callable[[], tuple[int, int]] = lambda: (len(core), core.weight)
         self.is_shared = False
         # By group, at the last reading.
         self._hits: dict[str, int] = {}
 
     def __call__(self) -> Stats:
-        counts, gauges, groups = self.read()
-        stats = Stats.of(counts, gauges, has_store=self.store is not None, has_pages=self.pages is not None)
-        return replace(stats, groups={name: GroupStats.of(row) for name, row in groups.items()})
+        parts = {name: part.figures() for name, part in self.parts.items()}
+        groups = self._groups([each.refused for each in parts.values()])
+        (loads, seconds, buckets), core = self._loads.read(), self._core.counts()
+        values: dict[str, Any] = {**loads, **core._asdict(), "load_seconds": seconds}
+        values.update((name, core.removals[RemovalCause(cause)]) for cause, name in REMOVALS.items())
+        # The sums over the groups, so that these are always exact. Failed loads are loads of a group.
+        for name in ("hits", "stale_hits", "puts", "load_seconds", "misses"):
+            values[name] = sum(getattr(each, name) for each in groups.values())
+        for cause, name in MISSES.items():
+            values[name] = sum(each.misses_by_cause[cause] for each in groups.values())
+        size, weight = self.own_part()
+        return Stats(
+            **{name: values[name] for name in COUNTERS},
+            size=size,
+            weight=weight + sum(each.weight for each in parts.values()),
+            load_buckets=buckets,
+            sample=Sample(self._core.sample()),
+            groups=groups,
+            parts={name: each.stats for name, each in parts.items()},
+        )
 
     def activity(self) -> tuple[int, int, int]:
         """Return the numbers of uses, of stored values and of entries."""
         stats = self()
         return stats.uses, stats.puts, stats.size
 
-    def groups(self) -> dict[str, Row]:
-        """Return the counts of the groups of keys by name, each as in ``GroupStats.of``."""
-        refused = {} if self.pages is None else dict(self.pages.refused_by_view())
+    def _groups(self, refused: list[Mapping[str, int]]) -> dict[str, GroupStats]:
+        refusals: dict[str, int] = {}
+        for each in refused:
+            for name, number in each.items():
+                refusals[name] = refusals.get(name, 0) + number
         # A hit is taken back if its value cannot be decoded, and a reading in between may have shown it.
         groups = [each._replace(hits=max(each.hits, self._hits.get(each.name, 0))) for each in self._core.groups()]
         self._hits = {each.name: each.hits for each in groups}
-        rows: dict[str, Row] = {
-            each.name: (
+        found = {
+            each.name: GroupStats(
                 *(each.hits, each.stale_hits, each.puts, each.loads, whole_parts(each.load_seconds)),
-                refused.pop(each.name, 0),
-                *each.misses,
+                refused=refusals.pop(each.name, 0),
+                misses_by_cause=dict(zip(MISSES, each.misses, strict=True)),
             )
             for each in groups
         }
-        for view, number in refused.items():
-            # The core does not distinguish this view, or has counted nothing else for it.
-            name = view if len(rows) <= MOST_GROUPS else ""
-            rows[name] = added(rows.get(name, NO_GROUP), _only_refused(number))
-        return rows
-
-    def read(self) -> tuple[Row, Row, dict[str, Row]]:
-        """Return the counts and the gauges of the cache, and the counts of its groups of keys."""
-        groups = self.groups()
-        (loads, seconds, buckets), core = self._loads.read(), self._core.counts()
-        values: dict[str, Any] = loads | core._asdict() | {"load_seconds": seconds}
-        values.update((name, core.removals[cause]) for cause, name in _REMOVALS)
-        values.update(zip(MISSES.values(), core.causes, strict=True))
-        store = None if self.store is None else self.store.stats()
-        of_pages = NO_PAGES if self.pages is None else self.pages.row()
-        counts = (*_counters(values), *buckets, *(NO_STORE if store is None else store.counts()), *of_pages)
-        of_store = NO_STORE_GAUGES if store is None else store.gauges()
-        size, weight = self.own_part()
-        gauges = (size, weight + self.unsent, *self._core.sample(), *of_store)
-        return with_groups(counts, groups.values()), gauges, groups
+        for group, number in refusals.items():
+            # The core does not distinguish this group, or has counted nothing else for it.
+            name = group if len(found) <= MOST_GROUPS else ""
+            known = found.get(name, GroupStats())
+            found[name] = replace(known, refused=known.refused + number)
+        return found
 
     def after_fork_in_child(self) -> None:
         """Count from zero."""
         self._hits = {}
-        if self.store is not None:
-            self.store.after_fork_in_child()
-
-    @property
-    def unsent(self) -> int:
-        """The bytes of responses that are counted with the pages until their clients have received them."""
-        return 0 if self.pages is None else self.pages.unsent
+        for part in self.parts.values():
+            part.after_fork_in_child()
 
 
 class ObservedCache:
@@ -180,13 +166,3 @@ class ObservedCache:
     def thread_state(self) -> str:
         """The state of the wheel thread: see ``WheelThread.state``."""
         return self._parts.driver.thread_state
-
-
-def _only_refused(number: int) -> Row:
-    """Return the row of a group with no other counts."""
-    place = GROUP_COUNTS.index("refused")
-    return (*NO_GROUP[:place], number, *NO_GROUP[place + 1 :])
-
-
-_REMOVALS: Final = tuple((RemovalCause(cause), name) for cause, name in REMOVALS.items())
-_counters: Final = itemgetter(*COUNTERS)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
 
-from wheelcache.engine.stats import GAUGES, NOTHING, Row, Stats, added, subtracted
+from wheelcache.engine.stats import Row, Stats
 from wheelcache.watch.busiest import FULL, NOT_STORED, NamedPaths
 from wheelcache.watch.key_groups import GroupMemory, Groups, changes, group_stats, merged, merged_memory
 from wheelcache.watch.page_paths import FullPage, full_pages, no_paths
+from wheelcache.watch.rows import GAUGES, NOTHING, added, stats_of, subtracted
 from wheelcache.watch.tables import MINUTE
 
 
@@ -207,7 +208,7 @@ class Sum:
         stats = common["stats"] = replace(common["stats"], groups=groups)
         if stats.pages is not None:
             pages = replace(stats.pages, **{kind: self.paths.numbers(kind) for kind in (NOT_STORED, FULL)})
-            common["stats"] = replace(stats, pages=pages)
+            common["stats"] = replace(stats, parts={**stats.parts, "pages": pages})
         return CacheFigures(
             **common,
             name=name,
@@ -247,7 +248,7 @@ class Sum:
 
     def _stats(self, counts: Row) -> Stats:
         gauges = [self.gauges.get(name, 0) for name in GAUGES]
-        return Stats.of(counts, gauges, has_store=self._has("store"), has_pages=self._has("pages"))
+        return stats_of(counts, gauges, [name for name in ("store", "pages") if self._has(name)])
 
     def _has(self, part: str) -> bool:
         return bool((self.gauges or self.settings).get(f"has_{part}"))

@@ -18,7 +18,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from wheelcache.cache import Cache
-from wheelcache.engine.stats import REASONS, CallStats, PageStats, Stats, StoreStats
+from wheelcache.engine.stats import Stats
+from wheelcache.near_cache.store_stats import CallStats, StoreStats
+from wheelcache.pages.page_stats import PageStats
+from wheelcache.pages.reasons import REASONS
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.site import Own, Site, own_figures
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from wheelcache.cache import Cache, caches
 from wheelcache.engine.codec import size_of
@@ -16,9 +16,13 @@ from wheelcache.watch.event_log import MAX_EVENTS, Event, merged
 from wheelcache.watch.inquiries import Inquiries, Inspector
 from wheelcache.watch.memory_use import MemoryUse
 from wheelcache.watch.publisher import INTERVAL, Publication, publisher_of
-from wheelcache.watch.recent_failures import RecentFailures
+from wheelcache.watch.recent_failures import Failure, RecentFailures
 from wheelcache.watch.recorder import Recorder, State
 from wheelcache.watch.tables import encoded
+
+if TYPE_CHECKING:
+    from wheelcache.near_cache.guarded_store import GuardedStore
+    from wheelcache.pages.figures import Figures as PageFigures
 
 
 class Observer:
@@ -47,13 +51,13 @@ class Observer:
         # Without a weigher, the core itself weighs the entries, in bytes. The weights of pages are bytes.
         is_weighed = options.max_weight is not None and options.weigher in (None, size_of)
         self.memory_use = MemoryUse(
-            cache.core, stats.own_part, period, is_weighed=lambda: is_weighed or stats.pages is not None
+            cache.core, stats.own_part, period, is_weighed=lambda: is_weighed or self.pages is not None
         )
         self.recorder = Recorder(name, stats, self.state, clock, keeps_steps=self.keeps_history)
         self._computing, self._failures = ComputingTime(cache.core), RecentFailures()
         self.events = CacheEvents(name, self._failures)
         self.loaded, self.failed, self.cleared = self._computing.add, self._failures.note, self.events.note_clear
-        self.events.take_outage = lambda: None if stats.store is None else stats.store.take_outage()
+        self.events.take_outage = self._take_outage
         # Unmerged: adding an event is atomic, so no thread loses the events that another one adds.
         self.memory_log: deque[Event] = deque(maxlen=2 * MAX_EVENTS)
         self.inspector = Inspector(cache, self._computing)
@@ -66,6 +70,15 @@ class Observer:
             )
         self.jobs = list(self._all_jobs())
 
+    @property
+    def pages(self) -> PageFigures | None:
+        """The figures of the pages of an HTTP cache; None for any other cache."""
+        return cast("PageFigures | None", self.stats.parts.get("pages"))
+
+    def _take_outage(self) -> Failure | None:
+        store = cast("GuardedStore | None", self.stats.parts.get("store"))
+        return None if store is None else store.take_outage()
+
     def thread(self) -> str:
         """Return the state of the wheel thread: see ``WheelThread.state``."""
         return self._cache.thread_state
@@ -74,13 +87,13 @@ class Observer:
         """Return the state of the cache that is not part of its counts."""
         options, memory = self._cache.options, self.memory_use()
         return State(
-            memory=None if memory is None else memory + self.stats.unsent,
+            memory=None if memory is None else memory + (0 if self.pages is None else self.pages.unsent),
             lag=self._cache.lag,
             max_entries=options.max_entries,
             max_weight=options.max_weight,
             weighs_bytes=self.memory_use.is_weighed(),
-            has_store=self.stats.store is not None,
-            has_pages=self.stats.pages is not None,
+            has_store="store" in self.stats.parts,
+            has_pages=self.pages is not None,
             is_adaptive=options.policy == "adaptive",
             is_shared=self.stats.is_shared,
         )
@@ -117,4 +130,4 @@ def observer_of(cache: Cache) -> Observer:
 
 def page_caches() -> list[Cache]:
     """Return the caches of the pages of HTTP caches in this process, oldest first."""
-    return [cache for cache in caches() if cache.engine.observed.figures.pages is not None]
+    return [cache for cache in caches() if "pages" in cache.engine.observed.figures.parts]

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.engine.observed import StatsReader
@@ -24,7 +24,7 @@ from wheelcache.engine.runtime.held_file import HeldFile
 from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
 from wheelcache.engine.runtime.private_files import FileLocked, is_in_ours
 from wheelcache.engine.runtime.shared_objects import WeakRegistry
-from wheelcache.engine.stats import NOTHING, Row, subtracted
+from wheelcache.engine.stats import Row
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.watch.busiest import Occurrences
 from wheelcache.watch.cache_events import CacheEvents
@@ -37,6 +37,7 @@ from wheelcache.watch.page_paths import add_paths
 from wheelcache.watch.recorder import Recorder, Steps
 from wheelcache.watch.rehearsals import Rehearsed, add_rehearsed, modes_in
 from wheelcache.watch.releases import this_release
+from wheelcache.watch.rows import NOTHING, subtracted
 from wheelcache.watch.site_file import PATIENCE, USE, SiteFile
 from wheelcache.watch.tables import (
     NO_LEVELS,
@@ -55,6 +56,8 @@ from wheelcache.watch.tidying import tidy
 
 if TYPE_CHECKING:
     import sqlite3
+
+    from wheelcache.pages.figures import Figures as PageFigures
 
 logger = logging.getLogger("wheelcache")
 
@@ -218,7 +221,7 @@ class SitePublisher:
                     recorder = each.recorder
                     recorder.mark()
                     gauges = tuple(map(storable, recorder.now))
-                    pages = each.stats.pages
+                    pages = each.pages
                     paths = [] if pages is None else pages.unpublished_paths()
                     memory = json.dumps(each.group_memory())
                     rehearsed: Rehearsed = {} if pages is None else pages.rehearsed()
@@ -233,8 +236,8 @@ class SitePublisher:
         for publication, counted in batch.publications:
             publication.published = counted
             publication.recorder.published(counted.steps)
-            if publication.stats.pages is not None:
-                publication.stats.pages.published_paths(counted.paths)
+            if publication.pages is not None:
+                publication.pages.published_paths(counted.paths)
         for number in batch.gone:
             with suppress(ValueError):
                 self._gone.remove(number)
@@ -324,7 +327,7 @@ class Publication(PeriodicJob):
         recorder: records the counts of the cache.
         inquiries: the inquiries and requests of operators to the cache.
         events: the events of the cache.
-        stats: reads the figures, of which the paths of pages are published.
+        stats: reads the figures; the paths of pages are published, too.
         group_memory: returns the memory of the groups of keys.
         thread: returns the state of the wheel thread.
         is_in_use: returns whether the cache was used and not closed since.
@@ -338,7 +341,7 @@ class Publication(PeriodicJob):
     recorder: Recorder
     inquiries: Inquiries
     events: CacheEvents
-    stats: StatsReader
+    _stats: StatsReader
     group_memory: Callable[[], GroupMemory]
     thread: Callable[[], str]
     _is_in_use: Callable[[], bool]
@@ -356,6 +359,11 @@ class Publication(PeriodicJob):
         self._finalizer.atexit = False
         publisher.add(self)
 
+    @property
+    def pages(self) -> PageFigures | None:
+        """The figures of the pages of an HTTP cache; None for any other cache."""
+        return cast("PageFigures | None", self._stats.parts.get("pages"))
+
     def start_over(self) -> None:
         """Set the initial state, also in the child of a fork."""
         self.published = _NOTHING
@@ -368,8 +376,8 @@ class Publication(PeriodicJob):
     def publish_again(self) -> None:
         """Publish all figures with the next publication, as if none had been published, but for those of steps."""
         self.published = _NOTHING._replace(steps=self.published.steps)
-        if self.stats.pages is not None:
-            self.stats.pages.publish_paths_again()
+        if self.pages is not None:
+            self.pages.publish_paths_again()
 
     def is_used(self) -> bool:
         """Return whether there is anything to publish."""
@@ -382,15 +390,15 @@ class Publication(PeriodicJob):
     def begin(self) -> None:
         self.has_begun = True
         self.inquiries.begin()
-        if self.stats.pages is not None and not _is_silent:
+        if self.pages is not None and not _is_silent:
             # Before the first page is served: an operator may have switched the cache off.
             with suppress(FileUnusable, OSError):
                 self.adopt_mode(self.publisher.file.read(modes_in, dict))
 
     def adopt_mode(self, modes: Mapping[str, str]) -> None:
         """Adopt the mode that an operator has chosen for the pages of this cache."""
-        if self.stats.pages is not None and self.recorder.name in modes:
-            self.stats.pages.change_mode(modes[self.recorder.name])
+        if self.pages is not None and self.recorder.name in modes:
+            self.pages.change_mode(modes[self.recorder.name])
 
     def next_run(self, due: float, now: float) -> float:
         return due + (INTERVAL if self.publisher.is_known else FIRST)

@@ -16,9 +16,10 @@ from weakref import WeakKeyDictionary
 from wheelcache.engine.observed import StatsReader
 from wheelcache.engine.runtime.clock import Clock, ManualClock, SystemClock
 from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
-from wheelcache.engine.stats import COUNTS, GAUGES, NOTHING, SAMPLE, Row, Sample, added, subtracted, with_groups
+from wheelcache.engine.stats import Row, Sample
 from wheelcache.watch.gains import steadier
 from wheelcache.watch.key_groups import Groups, GroupSteps, changes, merged
+from wheelcache.watch.rows import COUNTS, GAUGES, NOTHING, SAMPLE, added, reading_of, subtracted, with_groups
 from wheelcache.watch.site_file import USE
 from wheelcache.watch.tables import DAY, HOUR, KEPT, LONG_STEP, LOOKUPS, NUMBERS, STEP
 
@@ -134,7 +135,7 @@ class Recorder(PeriodicJob):
     def mark(self) -> None:
         """Assign the counts since the last mark to the steps since then."""
         now, time = self._clock(), self.time()
-        (row, gauges, groups), state = self._stats.read(), self._state()
+        (row, gauges, groups), state = reading_of(self._stats()), self._state()
         # Not by the wall clock, which may be set. Steps of ten seconds are kept for an hour.
         seconds = min(max(now - self._at, 0.0), float(HOUR))
         if self._is_new or (row, groups) != (self.row, self.groups) or time // STEP != (time - seconds) // STEP:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from wheelcache.cache import Cache
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.engine.runtime.clock import SystemClock, this_process
-from wheelcache.engine.stats import COUNTS, NO_BUCKETS, NOTHING, Row
+from wheelcache.engine.stats import NO_BUCKETS, Row
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.watch.event_log import Event, add_events, events_in
 from wheelcache.watch.figures import COMBINERS, CacheFigures, Sum, WorkerFigures
@@ -34,6 +34,7 @@ from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.recorder import Recorder
 from wheelcache.watch.rehearsals import Outcome, modes_in, put_mode, rehearsed_in
 from wheelcache.watch.releases import TOGETHER, Release, releases_in
+from wheelcache.watch.rows import COUNTS, NOTHING, reading_of
 from wheelcache.watch.site_file import USE, SiteFile, lives
 from wheelcache.watch.spans import Span, Within
 from wheelcache.watch.tables import (
@@ -569,11 +570,11 @@ def _own_process(cache: Cache) -> Sum:
         raise CacheClosed(f"the cache {cache.name!r} was closed")
     observer = observer_of(cache)
     pid, started = this_process()
-    counts, own_gauges, groups = observer.stats.read()
+    counts, own_gauges, groups = reading_of(observer.stats())
     with USE.lock:
         values = observer.recorder.row_of_worker(own_gauges, observer.state())
     gauges = dict(zip(GAUGES_OF_WORKER, values, strict=True))
-    pages = observer.stats.pages
+    pages = observer.pages
     return Sum(
         groups=groups,
         group_memory=observer.memory_use.by_group(),

@@ -18,7 +18,8 @@ from typing import Final
 
 from wheelcache.cache import Cache
 from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.stats import REASONS, PageStats
+from wheelcache.pages.page_stats import PageStats
+from wheelcache.pages.reasons import REASONS
 from wheelcache.watch import advice, comparison, documents
 from wheelcache.watch.console import (
     CommandFailed,

@@ -28,7 +28,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from wheelcache.engine.stats import COUNTS, GAUGES, GROUP_COUNTS, MISSES
+from wheelcache.engine.stats import MISSES
+from wheelcache.watch.rows import COUNTS, GAUGES, GROUP_COUNTS
 
 if TYPE_CHECKING:
     import sqlite3

@@ -17,7 +17,8 @@ from typing import Any, Final
 from wheelcache.cache import Cache
 from wheelcache.core import HOW_TO_CHANGE, REPORT
 from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.engine.stats import REASONS, StoreStats
+from wheelcache.near_cache.store_stats import StoreStats
+from wheelcache.pages.reasons import REASONS
 from wheelcache.watch import documents
 from wheelcache.watch.advice import advise
 from wheelcache.watch.dashboard.inspection import Target, answers, ask
@@ -37,6 +38,7 @@ from wheelcache.watch.observers import observer_of
 from wheelcache.watch.problems import headline, problems_of
 from wheelcache.watch.publisher import INTERVAL
 from wheelcache.watch.purge_targets import check_purgeable
+from wheelcache.watch.rows import reading_of
 from wheelcache.watch.site import OVERVIEW, OverviewStep, Own, Site
 from wheelcache.watch.spans import Span
 
@@ -343,7 +345,7 @@ def _card(figures: CacheFigures, site: Site) -> dict[str, Any]:
     return {
         "name": figures.name,
         "is_shared": site.is_shared(figures.name),
-        "is_used": any(figures.counted.counts()) or figures.stats.size > 0,
+        "is_used": any(reading_of(figures.counted).counts) or figures.stats.size > 0,
         "clear_effect": _effect(figures, site),
         "since": figures.since,
         "reset_at": figures.reset_at,
