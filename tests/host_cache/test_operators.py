@@ -129,18 +129,6 @@ def test_the_bounds_apply_to_all_workers_together(worker, tmp_path, cache):
     assert read().fullness == cache.stats().weight / SIZE
 
 
-def test_a_value_that_another_worker_had_computed_is_not_one_that_a_common_cache_could_have_saved(worker, cache):
-    cache.get_or_load("gone", lambda: 1)
-
-    def repeated():
-        cache.engine.observed.observer.publication.run_now()
-        (figures,) = Site([cache], Own.NONE).caches
-        return figures.workers, figures.stats.loads, figures.repeated
-
-    assert until(lambda: repeated()[:2] == (2, 2), note=repeated)
-    assert repeated() == (2, 2, 0)
-
-
 def test_reading_alone_makes_a_process_one_of_the_workers(worker, cache, tmp_path):
     assert cache.get("user:1") == "one"
     assert until(lambda: next(iter(Site([make(tmp_path)], Own.NONE).caches)).workers == 2)

@@ -15,11 +15,11 @@ from tests.waiting import THREADS, until
 from wheelcache import Cache, RemovalCause, caches
 from wheelcache.core.contract import MissCause
 from wheelcache.core.tally import Tally
-from wheelcache.engine.stats import COUNTERS, LOAD_BOUNDS, MISSES, Meter, Sample, Stats, whole_parts
+from wheelcache.engine.stats import COUNTERS, LOAD_BOUNDS, MISSES, Meter, Stats, whole_parts
 from wheelcache.near_cache.store_stats import CallStats, StoreStats
 from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.reasons import REASONS
-from wheelcache.watch.rows import COUNTS, NOTHING, SAMPLE, added, reading_of, stats_of, subtracted
+from wheelcache.watch.rows import COUNTS, NOTHING, added, reading_of, stats_of, subtracted
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
@@ -34,7 +34,6 @@ STATS = st.builds(
     Stats,
     **dict.fromkeys((*COUNTERS, "size", "weight"), NUMBERS),
     load_buckets=BUCKETS,
-    sample=st.builds(Sample, st.tuples(*[NUMBERS] * len(SAMPLE))),
     parts=st.fixed_dictionaries({}, optional={"store": STORES, "pages": PAGES}),
 )
 
@@ -45,7 +44,7 @@ def counts(stats):
 
 def test_counters_and_gauges_and_buckets_are_all_there_is():
     names = {each.name for each in fields(Stats)}
-    assert names == {*COUNTERS, "size", "weight", "load_buckets", "sample", "groups", "parts"}
+    assert names == {*COUNTERS, "size", "weight", "load_buckets", "groups", "parts"}
     assert len(Stats().load_buckets) == len(LOAD_BOUNDS) + 1
     assert len(set(COUNTS)) == len(counts(Stats())) == len(NOTHING)
 
@@ -78,7 +77,7 @@ def test_rows_add_up_and_stats_come_back_from_them(one, other):
 def test_gauges_come_back_from_their_row(stats):
     reading = reading_of(stats)
     found = stats_of(reading.counts, reading.gauges, stats.parts)
-    assert (found.size, found.weight, found.sample) == (stats.size, stats.weight, stats.sample)
+    assert (found.size, found.weight) == (stats.size, stats.weight)
     assert found.parts.keys() == stats.parts.keys()
     assert found.store == stats.store
 
@@ -130,7 +129,7 @@ def test_many_keys_that_are_loaded_at_once_are_one_load(clock):
 
 
 def test_a_stale_value_that_is_served_is_never_taken_for_a_fresh_one(clock, together):
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, keep_history=False)
     cache.get_or_load("k", lambda: "old", grace=100)
     clock.advance(11)
     over = threading.Event()

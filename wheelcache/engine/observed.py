@@ -16,7 +16,6 @@ from wheelcache.engine.stats import (
     GroupStats,
     Meter,
     PartStats,
-    Sample,
     Stats,
     whole_parts,
 )
@@ -82,7 +81,6 @@ class StatsReader:
             size=size,
             weight=weight + sum(each.weight for each in parts.values()),
             load_buckets=buckets,
-            sample=Sample(self._core.sample()),
             groups=groups,
             parts={name: each.stats for name, each in parts.items()},
         )

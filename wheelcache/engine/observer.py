@@ -64,7 +64,7 @@ def observer_for(cache: ObservedCache) -> Observer | None:
         FileUnusable: if the figures cannot be published in ``figures_dir``.
     """
     options = cache.options
-    if options.figures_dir is None and options.sample_interval is None:
+    if options.figures_dir is None and not options.keep_history:
         return None
     watch = module_of("watch", "observers")
     return None if watch is None else watch.Observer(cache)

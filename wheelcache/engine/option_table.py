@@ -146,7 +146,7 @@ TABLE: Final = (
         OWN_ENTRIES,
         options.as_django_reads(options.whole),
         None,
-        "a full cache removes 1/n of its entries",
+        "has no effect, since a full cache evicts entries one at a time",
     ),
     Option("default_timeout", OWN_ENTRIES, options.timeout, 300, "seconds or a `timedelta`; `0` for never"),
     Option(
@@ -163,7 +163,7 @@ TABLE: Final = (
     Option("jitter", ALL, options.fraction, 0.05, "every timeout is shortened by a random fraction of at most this"),
     Option("interval", ALL, options.interval, 1.0, "seconds per tick of the wheel"),
     Option("log_interval", ALL, options.interval_or_none, 60.0, "seconds between lines of logger `wheelcache.stats`"),
-    Option("sample_interval", ENGINE_ONLY, options.interval_or_none, 10.0),
+    Option("keep_history", ENGINE_ONLY, options.flag, True),
     Option("name", ALL, options.text, "default", "the name of the cache in log lines"),
     Option(
         "serializer",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import weakref
@@ -32,7 +31,7 @@ from wheelcache.watch.event_log import EXITED, STARTED, Event, add_events
 from wheelcache.watch.figures_directory import remove_forgotten
 from wheelcache.watch.group_tables import add_groups, add_totals
 from wheelcache.watch.inquiries import Inquiries, inquiries_in
-from wheelcache.watch.key_groups import GroupMemory, changes, sum_of_steps
+from wheelcache.watch.key_groups import changes, sum_of_steps
 from wheelcache.watch.page_paths import add_paths
 from wheelcache.watch.recorder import Recorder, Steps
 from wheelcache.watch.rehearsals import Rehearsed, add_rehearsed, modes_in
@@ -83,17 +82,16 @@ LAST_PATIENCE: Final = 5.0
 
 class _Counted(NamedTuple):
     """The part of a publication that belongs to one cache: its counts, steps and gauges at that time, the new
-    occurrences of paths, the memory of the groups of keys as a JSON object, and the results of a rehearsal."""
+    occurrences of paths, and the results of a rehearsal."""
 
     row: Row
     steps: Steps
     gauges: tuple[Any, ...]
     paths: list[Occurrences]
-    memory: str
     rehearsed: Rehearsed
 
 
-_NOTHING: Final = _Counted(NOTHING, {}, (), [], "", {})
+_NOTHING: Final = _Counted(NOTHING, {}, (), [], {})
 
 
 class _Batch(NamedTuple):
@@ -223,10 +221,9 @@ class SitePublisher:
                     gauges = tuple(map(storable, recorder.now))
                     pages = each.pages
                     paths = [] if pages is None else pages.unpublished_paths()
-                    memory = json.dumps(each.group_memory())
                     rehearsed: Rehearsed = {} if pages is None else pages.rehearsed()
                     steps = dict(recorder.steps)
-                    now = _Counted(recorder.row, steps, gauges, paths, memory, rehearsed)
+                    now = _Counted(recorder.row, steps, gauges, paths, rehearsed)
                     parts.append((each, now))
             self._events += each.events.take()
         return _Batch(parts, list(self._gone), list(self._events), is_listed and bool(parts))
@@ -275,8 +272,8 @@ class SitePublisher:
                     before = _NOTHING
                 if counted.row != before.row:
                     counts.append((WORKER, self.process, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
-                if (counted.gauges, counted.memory) != (before.gauges, before.memory):
-                    workers.append((self.process, publication.number, cache, *counted.gauges, counted.memory))
+                if counted.gauges != before.gauges:
+                    workers.append((self.process, publication.number, cache, *counted.gauges))
         add_rows(db, "counts", ("kind", "place", "cache"), NUMBERS, counts)
         put(db, "workers", workers)
         events = list(batch.events)
@@ -328,7 +325,6 @@ class Publication(PeriodicJob):
         inquiries: the inquiries and requests of operators to the cache.
         events: the events of the cache.
         stats: reads the figures; the paths of pages are published, too.
-        group_memory: returns the memory of the groups of keys.
         thread: returns the state of the wheel thread.
         is_in_use: returns whether the cache was used and not closed since.
 
@@ -342,7 +338,6 @@ class Publication(PeriodicJob):
     inquiries: Inquiries
     events: CacheEvents
     _stats: StatsReader
-    group_memory: Callable[[], GroupMemory]
     thread: Callable[[], str]
     _is_in_use: Callable[[], bool]
     _clock: Clock

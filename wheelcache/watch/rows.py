@@ -10,16 +10,13 @@ from collections.abc import Collection, Iterable, Sequence
 from operator import add, attrgetter, sub
 from typing import Any, Final, NamedTuple
 
-from wheelcache.engine.stats import COUNTERS, MISSES, NO_BUCKETS, GroupStats, PartStats, Row, Sample, Stats
+from wheelcache.engine.stats import COUNTERS, MISSES, NO_BUCKETS, GroupStats, PartStats, Row, Stats
 from wheelcache.near_cache import store_stats
 from wheelcache.near_cache.store_stats import STORE_GAUGES, StoreStats
 from wheelcache.pages import page_stats
 from wheelcache.pages.page_stats import PageStats
 
-SAMPLE: Final = tuple(f"sample_{place}" for place in range(len(Stats().sample.numbers)))
-"""The numbers of ``Sample``."""
-
-GAUGES: Final = ("size", "weight", *SAMPLE, *STORE_GAUGES)
+GAUGES: Final = ("size", "weight", *STORE_GAUGES)
 """The names of the numbers that go up and down."""
 
 _BUCKETS: Final = tuple(f"load_{place}" for place in range(len(NO_BUCKETS)))
@@ -41,7 +38,6 @@ _OF_BUCKETS: Final = slice(len(COUNTERS), len(COUNTERS) + len(_BUCKETS))
 _OF_STORE: Final = slice(_OF_BUCKETS.stop, _OF_BUCKETS.stop + len(store_stats.COUNTS))
 _OF_PAGES: Final = slice(_OF_STORE.stop, None)
 _STORE_GAUGES: Final = slice(-len(STORE_GAUGES), None)
-_OF_SAMPLE: Final = slice(2, _STORE_GAUGES.start)
 
 
 class Reading(NamedTuple):
@@ -60,7 +56,7 @@ def reading_of(stats: Stats) -> Reading:
     store_gauges = (0,) * len(STORE_GAUGES) if store is None else store.gauges()
     return Reading(
         (*_counters(stats), *stats.load_buckets, *of_store, *of_pages),
-        (stats.size, stats.weight, *stats.sample.numbers, *store_gauges),
+        (stats.size, stats.weight, *store_gauges),
         {name: (*_group_counts(each), *each.misses_by_cause.values()) for name, each in stats.groups.items()},
     )
 
@@ -82,7 +78,6 @@ def stats_of(
         size=gauges[0],
         weight=gauges[1],
         load_buckets=tuple(counts[_OF_BUCKETS]),
-        sample=Sample(tuple(gauges[_OF_SAMPLE])),
         parts={name: part for name, part in found.items() if name in parts},
     )
 

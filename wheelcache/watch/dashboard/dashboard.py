@@ -20,7 +20,6 @@ from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.near_cache.store_stats import StoreStats
 from wheelcache.pages.reasons import REASONS
 from wheelcache.watch import documents
-from wheelcache.watch.advice import advise
 from wheelcache.watch.dashboard.inspection import Target, answers, ask
 from wheelcache.watch.dashboard.one_cache import Wanted, details, rehearsal
 from wheelcache.watch.dashboard.permissions import Permission, Permissions
@@ -34,6 +33,7 @@ from wheelcache.watch.dashboard.refusals import (
 from wheelcache.watch.event_log import CLEARED, MAX_EVENTS, RESET, Event
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.inquiries import CLEAR, PURGE, inquiry_of
+from wheelcache.watch.key_advice import on_keys
 from wheelcache.watch.observers import observer_of
 from wheelcache.watch.problems import headline, problems_of
 from wheelcache.watch.publisher import INTERVAL
@@ -140,7 +140,7 @@ class Dashboard:
             "can_reset": bool(site.files),
             "headline": headline(found, [each.name for each in figures]),
             "problems": [{"cache": each.cache, "text": each.text, "sentence": str(each)} for each in found],
-            "advice": [str(each) for each in advise(site.caches)],
+            "advice": [f"Cache {each.name!r}: {text}" for each in site.caches for text in on_keys(each)],
             "events": [_event(each) for each in events[:LATEST_EVENTS]],
             "span": {
                 "from": span.since,
