@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from wheelcache.engine.cache_parts import CacheParts
 
 
+_OF_GROUPS: Final = ("hits", "stale_hits", "puts", "load_seconds", *MISSES.values())
+"""The counters that are sums over the groups of keys."""
+
+
 class Figures(NamedTuple):
     """The figures that a guest adds to those of a cache.
 
@@ -71,10 +75,13 @@ class StatsReader:
         values: dict[str, Any] = {**loads, **core._asdict(), "load_seconds": seconds}
         values.update((name, core.removals[RemovalCause(cause)]) for cause, name in REMOVALS.items())
         # The sums over the groups, so that these are always exact. Failed loads are loads of a group.
-        for name in ("hits", "stale_hits", "puts", "load_seconds", "misses"):
-            values[name] = sum(getattr(each, name) for each in groups.values())
-        for cause, name in MISSES.items():
-            values[name] = sum(each.misses_by_cause[cause] for each in groups.values())
+        rows: list[tuple[float, ...]] = [(0,) * len(_OF_GROUPS)]
+        rows += [
+            (each.hits, each.stale_hits, each.puts, each.load_seconds, *each.misses_by_cause.values())
+            for each in groups.values()
+        ]
+        sums = dict(zip(_OF_GROUPS, map(sum, zip(*rows, strict=True)), strict=True))
+        values |= sums | {"misses": sum(map(sums.__getitem__, MISSES.values()))}
         size, weight = self.own_part()
         return Stats(
             **{name: values[name] for name in COUNTERS},
