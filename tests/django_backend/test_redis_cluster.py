@@ -10,7 +10,7 @@ from django.test import override_settings
 
 from tests.engine.runtime.forks import fork
 from tests.waiting import join, start
-from wheelcache.django_backend.checks import check_reports
+from wheelcache.near_cache.django_checks import check_reports
 
 pytestmark = pytest.mark.servers
 

@@ -8,7 +8,8 @@ import pytest
 from tests.engine import invariants
 from tests.engine.runtime.forks import SILENT, fork
 from tests.waiting import PATIENCE, join, start, until
-from wheelcache import Cache, CacheClosed, Timers
+from wheelcache import Cache, CacheClosed
+from wheelcache.timers import Timers
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from wheelcache.core.access import NO_TAGS, Serialized, is_printable
 from wheelcache.core.contract import HIDDEN, MISSING
 from wheelcache.django_backend.direct_access import follow_setting
 from wheelcache.django_backend.page_views import page_views
-from wheelcache.django_backend.redis_calls import RedisCalls, check_xx
+from wheelcache.django_backend.redis_calls import RedisCalls
 from wheelcache.django_backend.request_context import (
     act_for_request,
     headers_held_for,
@@ -378,7 +378,8 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         cache_key, ttl = self._key(key, version), self._ttl(timeout)
         grace = self._fill_grace(key) if self._fill_graces else 0.0
         if xx:
-            check_xx(nx=nx, tags=tags)
+            if nx or tags is not NO_TAGS:
+                raise ValueError(f"xx must be False with {'nx' if nx else 'tags'}, not True")
             return layer.replace(cache_key, value, ttl, grace)
         since = missed_at
         if tags is not NO_TAGS:
@@ -560,7 +561,10 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
     def _has_key(self, key: Any, version: int | None = None) -> Any:
         cache_key = self._key(key, version)
         found = self._layer(key).has(cache_key)
-        return found or (self._memory is not None and self.store.locks.holder(str(cache_key)) is not None)
+        return found or (
+            self._memory is not None
+            and any(locks.holder(str(cache_key)) is not None for locks in self.store.locks.all())
+        )
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None, *, ignore_key_check: bool = False) -> int:
         """Do the same as Django's ``incr``. With ``ignore_key_check``, a missing key is set to ``delta``."""

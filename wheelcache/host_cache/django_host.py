@@ -41,6 +41,8 @@ class HostStore(Store):
         self._max_size = checked["max_size"]
         super().__init__(name, checked)
         self.keeps_atoms = False
+        # Another process may hold a lock, for which ``has_key`` returns True here.
+        self.locks.get()
 
     def _make_cache(self, arguments: dict[str, Any]) -> Cache:
         return HostedCache(lambda: Place(self.find_folder()), self._max_size, **arguments)

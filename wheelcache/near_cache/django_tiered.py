@@ -17,8 +17,9 @@ from django.utils.module_loading import import_string
 
 from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
+from wheelcache.django_backend.awaited import Awaited
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.django_backend.redis_calls import Awaited, selection
+from wheelcache.django_backend.redis_calls import selection
 from wheelcache.django_backend.request_context import held_back_of
 from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, store_for
@@ -315,6 +316,9 @@ class TieredCache(WheelCache):
             await drive_async(headers.store())
         super().close(**kwargs)
         await self._l2.aclose(**kwargs)
+
+
+TieredStore.sender = TieredCache
 
 
 def _token_key(key_func: KeyFunction, prefix: str, key: str) -> str:

@@ -7,7 +7,8 @@ from tests import scripts
 PRELUDE = """
 import logging, os, signal, sys, threading, time, warnings
 from tests.waiting import PATIENCE, until
-from wheelcache import Cache, Timers
+from wheelcache import Cache
+from wheelcache.timers import Timers
 
 SILENT = {"log_interval": None, "sample_interval": None}
 

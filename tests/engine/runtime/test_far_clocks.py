@@ -4,8 +4,9 @@ import threading
 
 import pytest
 
-from wheelcache import Cache, Timers
+from wheelcache import Cache
 from wheelcache.engine.runtime.clock import LATEST, ManualClock
+from wheelcache.timers import Timers
 
 
 @pytest.mark.parametrize("seconds", [1e17, 1e300, 2 * LATEST])

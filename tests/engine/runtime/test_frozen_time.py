@@ -19,11 +19,12 @@ from tests.fill_waits.callers import aget_or_lease, get_or_lease
 from tests.scripts import run
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
 from tests.waiting import PATIENCE, until, until_waiting
-from wheelcache import Cache, LoadTimeout, ManualClock, RemovalCause, Timers
+from wheelcache import Cache, LoadTimeout, ManualClock, RemovalCause
 from wheelcache.engine import machine_clock
 from wheelcache.engine.runtime.frozen_time import follow
 from wheelcache.engine.runtime.wheel_driver import WheelDriver
 from wheelcache.engine.runtime.wheel_thread import WheelThread
+from wheelcache.timers import Timers
 from wheelcache.watch.site import Site
 
 ROOT = Path(__file__).parents[3]

@@ -35,7 +35,8 @@ print("destroyed")
 USE = """
 import atexit, logging, sys, threading
 logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.WARNING)
-from wheelcache import Cache, Timers
+from wheelcache import Cache
+from wheelcache.timers import Timers
 
 cache = Cache(max_entries=3)
 for number in range(10):

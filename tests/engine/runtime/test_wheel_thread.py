@@ -10,8 +10,9 @@ import pytest
 
 from tests.scripts import FORKING, run
 from tests.waiting import PATIENCE, until
-from wheelcache import Cache, ManualClock, RemovalCause, Timers
+from wheelcache import Cache, ManualClock, RemovalCause
 from wheelcache.engine.runtime.wheel_thread import WheelThread
+from wheelcache.timers import Timers
 
 SILENT = {"log_interval": None, "sample_interval": None}
 
@@ -39,6 +40,7 @@ def test_the_thread_starts_with_the_first_timer_and_not_before():
     assert in_python(
         """
 import threading, wheelcache
+from wheelcache.timers import Timers
 cache = wheelcache.Cache(log_interval=None, sample_interval=None)
 cache.set("for ever", 1)
 cache.get("for ever")
@@ -46,7 +48,7 @@ print(threading.active_count())
 cache.set("a", 1, ttl=5)
 print(threading.active_count())
 wheelcache.Cache(log_interval=None, sample_interval=None).set("b", 1, ttl=5)
-wheelcache.Timers(1, print).after(5)
+Timers(1, print).after(5)
 print(*(thread.name for thread in threading.enumerate()))
 """
     ) == ["1", "2", "MainThread", "wheelcache-wheel"]
@@ -87,8 +89,9 @@ def test_the_interpreter_exits_cleanly_with_timers_pending_and_work_in_progress(
     assert in_python(
         """
 import sys, wheelcache
+from wheelcache.timers import Timers
 cache = wheelcache.Cache(interval=0.001)
-timers = wheelcache.Timers(0.001, lambda key, value: None)
+timers = Timers(0.001, lambda key, value: None)
 timers.every(0.001, lambda: None)
 for i in range(20_000 if sys.argv[1] == "True" else 10):
     cache.set(i, i, ttl=0.001 + i / 1e5)

@@ -20,8 +20,8 @@ from atlas.management.visiting import positive
 from atlas.models import City
 from atlas.views import MOST_SUMMARIES
 from wheelcache import Cache
-from wheelcache.django_backend.aliases import engines
 from wheelcache.watch.advice import Advice, advise, silence
+from wheelcache.watch.django_caches import engines
 from wheelcache.watch.site import own_figures
 
 LEARNING: Final = 60
