@@ -12,7 +12,9 @@ from tests.backends.tiers import LOCMEM as LOCMEM_BACKEND
 from tests.django_backend.conftest import BACKEND
 from tests.scripts import run_python
 from wheelcache.django_backend import WheelCache
-from wheelcache.engine.option_table import DJANGO, DJANGO_HOST, DJANGO_TIERED
+from wheelcache.engine.option_table import DJANGO
+from wheelcache.host_cache.options import DJANGO_HOST
+from wheelcache.near_cache.options import DJANGO_TIERED
 
 LOCMEM = {"BACKEND": LOCMEM_BACKEND}
 REDIS = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"}

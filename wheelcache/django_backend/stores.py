@@ -24,7 +24,7 @@ from wheelcache.engine.backend_access import ByPrefix
 from wheelcache.engine.codec import Codec, Pickle, is_bare, is_immutable
 from wheelcache.engine.guests import module_of
 from wheelcache.engine.option_table import DJANGO as OPTIONS
-from wheelcache.engine.option_table import OF_THE_SITE, Options
+from wheelcache.engine.option_table import OF_THE_SITE, Options, Setting
 from wheelcache.engine.options import SERIALIZER_TAKES
 from wheelcache.engine.runtime.shared_objects import Lazy
 from wheelcache.errors import FileUnusable
@@ -50,7 +50,6 @@ class Store:
     Attributes:
         fill_waits, fill_graces: see ``BackendAccess``.
         keeps_atoms: whether immutable values are stored as they are.
-        settings: the options, for operators.
         sender: the class of backends that sends the signals of this store, if it is not ``WheelCache``.
         locks: the table of the locks of the entries, made by the first ``lock``.
         followed: the cache under the overlays of transactions, with TRANSACTIONS.
@@ -58,18 +57,18 @@ class Store:
     """
 
     __slots__ = (
-        *("_prefixes", "cache", "codec", "cull_frequency", "fill_graces", "fill_waits"),
-        *("followed", "keeps_atoms", "locks", "max_entries", "settings"),
+        *("_checked", "_prefixes", "cache", "codec", "cull_frequency", "fill_graces", "fill_waits"),
+        *("followed", "keeps_atoms", "locks", "max_entries"),
     )
 
     options: ClassVar[Options] = OPTIONS
     sender: ClassVar[type | None] = None
 
     def __init__(self, name: str, checked: Mapping[str, Any], trust: array[int] | None = None) -> None:
-        self.settings = self.options.settings(checked)
+        self._checked = checked
         self.max_entries: int | None = checked["max_entries"]
         self.cull_frequency: int | None = checked.get("cull_frequency")
-        self.fill_waits: ByPrefix = checked["fill_wait"]
+        self.fill_waits: ByPrefix = checked.get("fill_wait", ())
         self.fill_graces: ByPrefix = checked.get("fill_grace", ())
         self.codec = self._make_codec(checked["serializer"])
         self.keeps_atoms = checked["serializer"] in ("pickle", "reference")
@@ -91,6 +90,11 @@ class Store:
         # before a colon.
         self.cache.engine.group_by(())
 
+    @property
+    def settings(self) -> list[Setting]:
+        """The options, for operators."""
+        return self.options.settings(self._checked)
+
     def _make_cache(self, arguments: dict[str, Any]) -> Cache:
         return Cache(**arguments)
 
@@ -108,7 +112,7 @@ class Store:
             self.cache.engine.group_by([each._replace(prefix=p + each.prefix) for p in prefixes for each in GROUPS])
 
     def _followed(self, checked: Mapping[str, Any]) -> FollowedCache | None:
-        databases = checked["transactions"]
+        databases = checked.get("transactions")
         if not databases:
             return None
         known = tuple(django_settings.DATABASES)

@@ -15,10 +15,10 @@ from wheelcache.django_backend.request_context import is_of_page
 from wheelcache.django_backend.site_settings import aliases_of, site_identity
 from wheelcache.django_backend.stores import Store, codec_of, store_for
 from wheelcache.engine.codec import Codec
-from wheelcache.engine.option_table import DJANGO_HOST as OPTIONS
 from wheelcache.engine.option_table import Options
 from wheelcache.host_cache.host_core import is_storable
 from wheelcache.host_cache.hosted_cache import HostedCache, PythonAccess
+from wheelcache.host_cache.options import DJANGO_HOST as OPTIONS
 from wheelcache.host_cache.place import Place, check_location, folder_of, test_process
 from wheelcache.timers.locks import MachineLocks
 

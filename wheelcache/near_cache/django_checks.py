@@ -9,8 +9,8 @@ from django.core import checks
 from django.core.checks import CheckMessage
 
 from wheelcache.django_backend.aliases import wheel_caches
-from wheelcache.engine.option_table import DJANGO_TIERED
 from wheelcache.near_cache.django_tiered import TieredCache
+from wheelcache.near_cache.options import DJANGO_TIERED
 
 L1_TIMEOUT: Final = DJANGO_TIERED["L1_TIMEOUT"].default
 

@@ -37,7 +37,6 @@ from wheelcache.engine.loading.steps import (
     run_async,
     twins,
 )
-from wheelcache.engine.option_table import DJANGO_TIERED as OPTIONS
 from wheelcache.engine.option_table import Options
 from wheelcache.near_cache.django_second_level import (
     SERVE_ALL_THREADS,
@@ -50,6 +49,7 @@ from wheelcache.near_cache.django_second_level import (
 )
 from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.near_copies import NearCopies, name_of
+from wheelcache.near_cache.options import DJANGO_TIERED as OPTIONS
 from wheelcache.near_cache.store_tags import StoreTags
 from wheelcache.near_cache.tokens import MARK
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from wheelcache.cache import Cache
 from wheelcache.django_backend.aliases import wheel_caches
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.engine.option_table import Setting, is_inspectable
+from wheelcache.engine.option_table import Setting
 from wheelcache.watch.observed import ObservedCache, page_caches
+from wheelcache.watch.options import is_inspectable
 
 
 def settings_of(name: str) -> list[Setting]:
