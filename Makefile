@@ -16,7 +16,7 @@ $(PYTEST) $(1) -m "alone$(2)"
 endef
 
 # The tests of code that meets the core directly. tests/core are over both in each run.
-ON_BOTH_CORES := $(addprefix tests/,engine timing backends django_backend flask_backend)
+ON_BOTH_CORES := $(addprefix tests/,engine timers fill_waits backends django_backend flask_backend)
 
 # What is compiled, where there is a compiler.
 CORE := setup.py $(wildcard wheelcache/core/*.pyx wheelcache/core/*.pxi)

@@ -13,7 +13,7 @@ from django.core.cache import caches
 from django.test import override_settings
 
 from tests.backends.adapter import QUIET, names
-from tests.backends.tiers import LOCMEM
+from tests.near_cache.tiers import LOCMEM
 from tests.waiting import PATIENCE, THREADS, auntil_waiting, until_waiting
 from wheelcache import flask_backend
 from wheelcache.django_backend import memoize

@@ -15,7 +15,7 @@ from django.core.cache.backends.base import BaseCache
 from django.core.cache.backends.locmem import LocMemCache
 from django.test import override_settings
 
-from tests.backends.tiers import LOCMEM
+from tests.near_cache.tiers import LOCMEM
 from tests.waiting import PATIENCE, auntil_waiting
 from wheelcache.django_backend import TieredCache, WheelCache
 

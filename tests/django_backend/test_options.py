@@ -15,10 +15,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 import wheelcache
-from tests.backends.tiers import LOCMEM
 from tests.django_backend import serializers
 from tests.django_backend.conftest import BACKEND
 from tests.engines import engine
+from tests.near_cache.tiers import LOCMEM
 from tests.watch.published import look
 from wheelcache.django_backend import WheelCache, site_settings, stores
 from wheelcache.engine.runtime import private_files

@@ -11,7 +11,7 @@ from django.test import AsyncClient, Client
 from django.urls import path
 from django.views.decorators.cache import cache_page
 
-from tests.django_backend.pages.sites import DjangoOnWsgi
+from tests.pages.on_django.sites import DjangoOnWsgi
 
 pytestmark = pytest.mark.pairs(full="cache", of="cache")
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import pytest
 from django.core.cache import caches
 
-from tests.backends.tiers import LOCMEM
 from tests.engines import engine
+from tests.near_cache.tiers import LOCMEM
 from wheelcache import RemovalCause
 from wheelcache.django_backend import TieredCache, WheelCache, stores
 from wheelcache.django_backend.signals import entry_removed
