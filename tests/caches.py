@@ -1,3 +1,3 @@
 """Caches for tests."""
 
-QUIET = {"log_interval": None, "sample_interval": None}
+QUIET = {"log_interval": None, "keep_history": False}

@@ -367,7 +367,7 @@ def _main(number, folder, setting, count, seed):
         caller, cache = TaggedCaller, None
         _configure_django(setting)
     else:
-        caller, cache = Caller, Cache(log_interval=None, sample_interval=None)
+        caller, cache = Caller, Cache(log_interval=None, keep_history=False)
     database = Database(folder / "database")
     first = int(number) * THREADS
     callers = [caller(cache, database, setting, each, f"{seed} {each}") for each in range(first, first + THREADS)]

@@ -176,7 +176,7 @@ TABLE: Final = (
     Option(
         "log_interval", ALL, options.interval_or_none, 60.0, "seconds between lines of logger `wheelcache.engine.stats`"
     ),
-    Option("sample_interval", ENGINE_ONLY, options.interval_or_none, 10.0),
+    Option("keep_history", ENGINE_ONLY, options.flag, True),
     Option("name", ALL, options.text, "default", "the name of the cache in log lines", django=NO_OPTION),
     Option(
         "serializer",

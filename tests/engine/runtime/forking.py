@@ -10,7 +10,7 @@ from tests.waiting import PATIENCE, until
 from wheelcache import Cache
 from wheelcache.timers import Timers
 
-SILENT = {"log_interval": None, "sample_interval": None}
+SILENT = {"log_interval": None, "keep_history": False}
 
 def in_child(work):
     pid = os.fork()
