@@ -309,9 +309,9 @@ wheel = {"BACKEND": "wheelcache.django_backend.WheelCache", "OPTIONS": {"FIGURES
 settings.configure(INSTALLED_APPS=APPS, CACHES={"default": wheel})
 before = set(sys.modules)
 django.setup()
-from django.core.cache import caches
+from django.core.cache import cache, caches
 from wheelcache.django_backend import memoize
-assert caches["default"].get("key") is memoize()(lambda: None)() is None
+assert caches["default"].get("key") is cache.get("key") is memoize()(lambda: None)() is None
 """
 IN_FLASK = """
 import flask, flask_caching, wheelcache.flask_backend

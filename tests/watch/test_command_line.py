@@ -31,7 +31,6 @@ from wheelcache.watch.tables import STEP
         (["load"], "invalid choice: 'load'"),
         (["why", "/", "--limit", "3"], "unrecognized arguments: --limit 3"),
         (["--watch", "nan"], "must be a number of seconds above 0, not 'nan'"),
-        (["warm", "http://example.com/sitemap.xml", "--limit", "0"], "must be an integer above 0, not '0'"),
     ],
 )
 def test_an_invalid_command_line_is_a_usage_error(command, capsys, arguments, complaint):

@@ -150,7 +150,7 @@ TABLE: Final = (
         BACKENDS,
         options.as_django_reads(options.whole),
         None,
-        "a full cache removes 1/n of its entries",
+        "has no effect, since a full cache evicts entries one at a time",
         flask=NO_OPTION,
     ),
     Option(
