@@ -7,7 +7,6 @@ import pytest
 from tests.backends.adapters import ADAPTERS, use_clock
 from tests.backends.on_django import OnDjangoAsync
 from tests.flask_backend.conftest import BEFORE_2_5
-from tests.near_cache.tiers import made_tiers
 from wheelcache import ManualClock
 from wheelcache.engine.runtime.request_scope import end_request
 
@@ -38,6 +37,8 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def over(trackings):
+    from tests.near_cache.tiers import made_tiers
+
     with made_tiers(trackings) as over:
         yield over
 

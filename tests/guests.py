@@ -1,0 +1,11 @@
+"""Tests that need a guest, where the heart is alone: see ``make heart``."""
+
+from importlib.util import find_spec
+
+import pytest
+
+
+def needs(*guests):
+    """Return a mark for a test, or a case of one, that is left out where one of these guests is missing."""
+    missing = [guest for guest in guests if find_spec(f"wheelcache.{guest}") is None]
+    return pytest.mark.skipif(bool(missing), reason=f"needs wheelcache.{' and '.join(missing)}")
