@@ -28,7 +28,7 @@ OF_FLASK_CACHING_2_5 = pytest.mark.skipif(
 )
 # ``wheelcache.flask_backend.Cache``, which these tests import, needs Flask-Caching 2.5.
 OF_OUR_CACHE = [
-    *("test_cached_views.py", "test_caching.py", "test_page_views.py", "test_previous.py"),
+    *("test_cached_views.py", "test_caching.py", "test_page_views.py"),
 ]
 collect_ignore = OF_OUR_CACHE if BEFORE_2_5 else []
 

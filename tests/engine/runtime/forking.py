@@ -8,7 +8,6 @@ PRELUDE = """
 import logging, os, signal, sys, threading, time, warnings
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache
-from wheelcache.timers import Timers
 
 SILENT = {"log_interval": None, "keep_history": False}
 
