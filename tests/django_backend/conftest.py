@@ -19,6 +19,7 @@ __all__ = [
 ]
 
 BACKEND = "wheelcache.django_backend.WheelCache"
+LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
 
 
 def finish_request():
