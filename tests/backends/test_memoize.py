@@ -14,7 +14,7 @@ from django.test import override_settings
 
 from tests.backends.adapter import QUIET, names
 from tests.django_backend.conftest import LOCMEM
-from tests.guests import has
+from tests.guests import has, needs
 from tests.waiting import PATIENCE, THREADS, auntil_waiting, until_waiting
 from wheelcache import flask_backend
 from wheelcache.django_backend import memoize
@@ -220,7 +220,7 @@ class Named:
         return "named"
 
 
-@on(["flask tiered"])
+@on([pytest.param("flask tiered", marks=needs("near_cache"))])
 @pytest.mark.parametrize("argument", [WithAddress(), lambda: 1, Named().__repr__, partial(lambda: 1)])
 def test_flask_refuses_an_address_where_processes_share_values(site, argument):
     class Shop:
