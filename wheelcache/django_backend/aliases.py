@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from django.conf import settings
 from django.core.cache import caches
 
-from wheelcache.cache import Cache
 from wheelcache.django_backend.backend import WheelCache
 
 
@@ -17,8 +16,3 @@ def wheel_caches() -> Iterator[tuple[str, WheelCache]]:
         cache = caches[alias]
         if isinstance(cache, WheelCache):
             yield alias, cache
-
-
-def engines() -> list[Cache]:
-    """Return the caches, each of them once, since aliases may share a store."""
-    return list(dict.fromkeys(cache.store.cache for _, cache in wheel_caches()))

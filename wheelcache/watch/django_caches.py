@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from wheelcache.cache import Cache
-from wheelcache.django_backend.aliases import engines, wheel_caches
+from wheelcache.django_backend.aliases import wheel_caches
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.engine.option_table import Setting, is_inspectable
+from wheelcache.engine.option_table import Setting
 from wheelcache.watch.observers import page_caches
+from wheelcache.watch.options import is_inspectable
 
 
 def settings_of(name: str) -> list[Setting]:
@@ -48,3 +49,8 @@ def name_of(given: str | None) -> str | None:
 def caches_of_site() -> list[Cache]:
     """Return the caches of ``CACHES``, and those of the pages in this process."""
     return [*engines(), *page_caches()]
+
+
+def engines() -> list[Cache]:
+    """Return the caches, each of them once, since aliases may share a store."""
+    return list(dict.fromkeys(cache.store.cache for _, cache in wheel_caches()))
