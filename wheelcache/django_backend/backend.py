@@ -19,7 +19,7 @@ from wheelcache.core import VersionedAccess
 from wheelcache.core.access import DEFAULT_TTL, NO_TAGS, Serialized, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.direct_access import follow_setting
-from wheelcache.django_backend.redis_calls import RedisCalls, check_xx
+from wheelcache.django_backend.redis_calls import RedisCalls
 from wheelcache.django_backend.request_context import act_for_request, shares_its_thread
 from wheelcache.django_backend.stores import Store, check_timeout, store_for
 from wheelcache.engine import options
@@ -271,7 +271,8 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
     ) -> Any:
         cache_key, ttl = self._key(key, version), self._ttl(timeout)
         if xx:
-            check_xx(nx=nx, tags=tags)
+            if nx or tags is not NO_TAGS:
+                raise ValueError(f"xx must be False with {'nx' if nx else 'tags'}, not True")
             return self._chain.replace(cache_key, value, ttl, self._fill_grace(key))
         if nx:
             return self._chain.add(cache_key, value, ttl, checked_tags(tags))
@@ -371,7 +372,9 @@ class WheelCache(VersionedAccess, BackendAccess, BaseCache, RedisCalls):  # type
     def _has_key(self, key: Any, version: int | None = None) -> Any:
         cache_key = self._key(key, version)
         found = self._chain.has(cache_key)
-        return found or (not self.has_store and self.store.locks.holder(str(cache_key)) is not None)
+        return found or (
+            not self.has_store and any(locks.holder(str(cache_key)) is not None for locks in self.store.locks.all())
+        )
 
     def _incr(self, key: Any, delta: int = 1, version: int | None = None, *, ignore_key_check: bool = False) -> Any:
         total = self._chain.add_to(self._key(key, version), delta, 0 if ignore_key_check else MISSING)
