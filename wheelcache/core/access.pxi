@@ -5,7 +5,7 @@ from cpython.set cimport PySet_GET_SIZE
 from asyncio import _get_running_loop as get_running_loop
 from itertools import islice
 
-from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, MAX_MISSES, PLAIN_LENGTH, Serialized
+from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, Serialized
 from wheelcache.core.reusable import check_reusable
 from wheelcache.errors import Unused
 
@@ -13,8 +13,9 @@ cdef object SERIALIZED = Serialized
 cdef object HIDDEN = contract.HIDDEN
 cdef object LAYERED = object()
 cdef object OWN_TTL = DEFAULT_TTL
-cdef Py_ssize_t MOST_PLAIN = PLAIN_LENGTH
-cdef Py_ssize_t MOST_NOTED = MAX_MISSES
+cdef enum:
+    MOST_PLAIN = 250  # PLAIN_LENGTH of misses.py
+    MOST_NOTED = 1024  # MAX_MISSES of request_scope.py
 cdef object UNTAGGED = ()  # a literal as the default costs a set 3 ns less than this name
 cdef double MOST_FAST_TTL = MAX_FAST_TTL
 

@@ -38,14 +38,6 @@ MAX_FAST_TTL: Final = 1 << 40
 """In seconds. Only longer TTLs need a check, for example for ints that no float can hold."""
 
 
-PLAIN_LENGTH: Final = 250
-"""Characters. The miss of a longer key, or of a key that is not a string, is noted by its 16-byte digest: such keys are
-rare, and could occupy any number of bytes."""
-
-MAX_MISSES: Final = 1024
-"""The largest number of missed keys of one cache that a scope notes. Beyond it, all are forgotten, including keys that
-are never set. The computation of a forgotten key is not counted."""
-
 SECONDS: Final = (int, float)
 
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Hashable
 from hashlib import blake2b
 from typing import Any, Final, Protocol
 
-from wheelcache.core.access import PLAIN_LENGTH
 from wheelcache.core.contract import Core
 from wheelcache.engine.keys import KeyProxies
 from wheelcache.engine.machine_clock import moment
@@ -23,6 +22,11 @@ from wheelcache.engine.runtime.request_scope import NotedMisses, running_scope
 
 LONGEST_COMPUTATION: Final = 60.0
 """Seconds. A ``set`` that comes later after a miss is not attributed to it."""
+
+
+PLAIN_LENGTH: Final = 250
+"""Characters. A longer key, or a key that is not a string, is noted by its 16-byte digest: such keys are rare, and
+could occupy any number of bytes."""
 
 
 class LoadCounts(Protocol):

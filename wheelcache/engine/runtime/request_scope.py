@@ -14,8 +14,11 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 from weakref import WeakSet, ref
 
-from wheelcache.core.access import MAX_MISSES
 from wheelcache.engine.runtime import threads
+
+MAX_MISSES: Final = 1024
+"""The largest number of missed keys of one cache that a scope notes. Beyond it, all are forgotten, including keys that
+are never set. The computation of a forgotten key is not counted."""
 
 NO_MISSES: Final[Mapping[Hashable, int]] = MappingProxyType({})
 
