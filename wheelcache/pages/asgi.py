@@ -22,7 +22,6 @@ from wheelcache.pages.local_requests import ask_asgi, receive_of_nobody
 from wheelcache.pages.notes import NOTES_KEY
 from wheelcache.pages.page import Page, status_line
 from wheelcache.pages.pages import Decision, Pages, Selected, Wait
-from wheelcache.pages.query import QueryRules
 from wheelcache.pages.reads import WHY, Reads
 from wheelcache.pages.recorded_client import Message, RecordedClient, Send
 from wheelcache.pages.rehearsed import Begin, Rehearsed
@@ -92,10 +91,7 @@ class AsgiRequest:
         self.host = by_name.get(b"host", b"").decode("latin-1")
         self.path = _whole_path(scope)
         self.query = _query(scope)
-
-    @property
-    def traces(self) -> Reads | None:
-        return self.scope.get(WHY)
+        self.traces: Reads | None = scope.get(WHY)
 
     def value(self, name: bytes) -> bytes | None:
         return self._values.get(name)
@@ -120,18 +116,19 @@ class AsgiRequest:
 class AsgiCache:
     """An ASGI application that caches the pages of another one."""
 
-    def __init__(self, app: App, pages: Pages, query: QueryRules | None) -> None:
+    def __init__(self, app: App, pages: Pages) -> None:
         self._app = app
         self._pages = pages
-        self._query = query
+        options = pages.options
+        self._query = options.query
         self._find = pages.find
         self._clock = pages.clock
         self._served = pages.figures.served
-        self._sessions = pages.storing.settings.sessions
+        self._sessions = options.sessions
         self._find_session = self._sessions.find_in_bytes
         self._mode = pages.mode
-        self._tokens = pages.storing.settings.tokens
-        self._lost = pages.storing.settings.lost_cookies
+        self._tokens = options.tokens
+        self._lost = options.lost
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

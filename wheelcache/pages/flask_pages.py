@@ -31,10 +31,11 @@ from werkzeug.utils import cached_property
 from werkzeug.wrappers import Request
 
 from wheelcache import pages as http_cache
-from wheelcache.engine import options
+from wheelcache.engine import options as checks
 from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.pages.inside import compare, noting_wsgi
 from wheelcache.pages.notes import NOTES_KEY, PageNotes
+from wheelcache.pages.options import Options, options_of_init
 from wheelcache.pages.reasons import refusal
 from wheelcache.pages.watched import (
     Watch,
@@ -83,25 +84,27 @@ class HTTPCache(http_cache.HTTPCache):
     A view may also set ``response.cache_control`` itself.
 
     Args:
-        options: those of ``wheelcache.pages.HTTPCache``. Pages with ``Vary: Cookie`` depend on the session and on
-            the cookies that were read, unless ``cookies`` says otherwise. The default of ``figures_dir`` is the
-            directory of the app, so the cache cannot be used before ``init_app``.
+        options: see ``wheelcache.pages.options.Options``. Pages with ``Vary: Cookie`` depend on the session and on the
+            cookies that were read, unless ``cookies`` says otherwise. The default of ``figures_dir`` is the directory
+            of the app, so the cache cannot be used before ``init_app``.
     """
 
+    @options_of_init(Options)
     def __init__(
         self,
         name: str = "pages",
         *,
         cookies: Iterable[str] | None = (SESSION,),
         session_cookies: Iterable[str] = (SESSION,),
+        companion: bool = True,
         **options: Any,
     ) -> None:
         self._sessions = frozenset(session_cookies)
-        self._options = {
+        self._given = {
             "name": name,
             "cookies": cookies,
             "session_cookies": self._sessions,
-            "companion": True,
+            "companion": companion,
             **options,
         }
         self._is_ready = False
@@ -122,13 +125,13 @@ class HTTPCache(http_cache.HTTPCache):
                 f"{sorted(self._sessions)!r}"
             )
         if not self._is_ready:
-            super().__init__(**{"figures_dir": figures_directory(app), **self._options})
+            super().__init__(**{"figures_dir": figures_directory(app), **self._given})
             self._is_ready = True
         app.extensions.setdefault(PAGES, []).append(self)
         opens_session = unwrap(type(app.session_interface).open_session)
         own = {f"cookie {session}": opens_session.__globals__, **dict.fromkeys(READ_BY_ROUTING, vars(routing))}
         attributes: dict[str, Any] = {"_own": own}
-        if self._options.get("ignore_reads_by"):
+        if self._given.get("ignore_reads_by"):
             # Werkzeug caches them. A view would not read what code whose reads do not count has read before.
             found = [(name, getattr_static(app.request_class, name)) for name in ("access_route", "user_agent")]
             attributes |= {name: property(each.fget) for name, each in found if isinstance(each, cached_property)}
@@ -142,7 +145,7 @@ class HTTPCache(http_cache.HTTPCache):
 
         A response that sets its own ``Cache-Control`` keeps it.
         """
-        max_age = int(options.seconds("seconds", seconds))
+        max_age = int(checks.seconds("seconds", seconds))
 
         def decorate(view: View) -> View:
             @wraps(view)

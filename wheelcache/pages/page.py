@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from http import HTTPStatus
+from itertools import chain
 from typing import Final
 
 from wheelcache.pages.blanks import Blanks
-from wheelcache.pages.cache_status import CacheStatus
 from wheelcache.pages.headers import Headers, WsgiHeaders, as_text
+from wheelcache.pages.reasons import CacheStatus
 from wheelcache.pages.rules import Freshness
 
 BODILESS: Final = frozenset([204, 205, 304])
@@ -45,6 +46,8 @@ class Page:
         tags: the tags that the site has given it: see ``HTTPCache.delete_tags``.
         purge_tags: see ``keys.page_tags``.
         since: the moment at which the run that made it began.
+        length: its Content-Length, if the application gave one; otherwise None.
+        targeted: the headers that governed it instead of Cache-Control, for its validation by a 304 without them.
         blanks: the body, if it has blanks for the tokens of visitors; None if it is the same for all.
         is_outdated: whether a soft purge has made it stale.
         asgi_headers, wsgi_headers: the prepared headers of a hit.
@@ -54,8 +57,8 @@ class Page:
 
     __slots__ = (
         *("asgi_headers", "blanks", "body", "born", "cache_status", "fields", "freshness", "headers", "headers_of_304"),
-        *("is_outdated", "purge_tags", "reason", "sent_until", "since", "size", "status", "tags", "view"),
-        *("weight", "wsgi_headers"),
+        *("is_outdated", "length", "purge_tags", "reason", "sent_until", "since", "size", "status", "tags"),
+        *("targeted", "view", "weight", "wsgi_headers"),
     )
 
     def __init__(
@@ -80,6 +83,8 @@ class Page:
         self.tags: Iterable[str] = ()
         self.purge_tags: tuple[str, ...] = ()
         self.since = 0
+        self.length: int | None = None
+        self.targeted: Headers = []
         self.blanks: Blanks | None = None
         self.view: str | None = None
         self.is_outdated = False
@@ -94,7 +99,7 @@ class Page:
         self.body = body
         self.size = len(body)
         blanks = 0 if self.blanks is None else self.blanks.weight
-        self.weight = OVERHEAD + blanks + len(body) + 3 * sum([len(name) + len(value) for name, value in self.headers])
+        self.weight = OVERHEAD + blanks + len(body) + 3 * sum(map(len, chain.from_iterable(self.headers)))
 
     def age(self, now: float) -> float:
         return now - self.born
@@ -102,8 +107,9 @@ class Page:
     def prepare(self, now: float) -> None:
         """Prepare the headers of hits. They are valid until the next full second of the page's age."""
         age, freshness = max(0, int(now - self.born)), self.freshness
+        status = self.cache_status.hit(int((freshness.lifetime or 0) - age))
         # The lists come first: other threads send them as soon as ``sent_until`` allows it.
-        self.asgi_headers = self.with_age(self.headers, now)
+        self.asgi_headers = [*self.headers, (b"age", b"%d" % age), *status]
         self.wsgi_headers = as_text(self.asgi_headers)
         if not (freshness.always_validate or self.is_outdated):
             self.sent_until = self.born + min(age + 1, freshness.lifetime or 0.0)

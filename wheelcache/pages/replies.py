@@ -7,9 +7,9 @@ from typing import Final
 
 from wheelcache.pages import rules
 from wheelcache.pages.blanks import Filled
-from wheelcache.pages.cache_status import CacheStatus
 from wheelcache.pages.headers import Headers, as_bytes
 from wheelcache.pages.page import Page, status_line
+from wheelcache.pages.reasons import CacheStatus
 from wheelcache.pages.request import Request
 
 COMPLETE: Final = 200

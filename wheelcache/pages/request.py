@@ -71,18 +71,24 @@ class LostCookies:
     """The cookies that some pages lose: see ``page_rules.without_cookies``.
 
     Attributes:
+        names: the cookies that any page loses.
         find_in_bytes, find_in_text: functions that return None if a Cookie header surely has none of them.
     """
 
     def __init__(self, rules: PageRules) -> None:
         self._rules = rules
-        pattern = b"|".join(map(re.escape, rules.lost_cookies()))
+        self.names = rules.lost_cookies()
+        pattern = b"|".join(map(re.escape, self.names))
         self.find_in_bytes = re.compile(pattern).search
         self.find_in_text = re.compile(pattern.decode("latin-1")).search
 
+    def of(self, host: str, path: str) -> frozenset[bytes]:
+        """Return the cookies that a page loses: see ``PageRules.of``."""
+        return self._rules.of(host, path).lost_cookies or frozenset()
+
     def removed(self, method: str, host: str, path: str, header: bytes) -> bytes:
         """Return the Cookie header of a request to a page without the cookies that the page loses."""
-        lost = self._rules.lost_by(host, path) if method in ("GET", "HEAD") else None
+        lost = self.of(host, path) if method in ("GET", "HEAD") else None
         return without_cookies(header, lost) if lost else header
 
 
@@ -110,13 +116,12 @@ class Request(Protocol):
     is_plain: bool
     has_session: bool
     loses_cookies: bool
+    traces: Reads | None
 
     @property
     def is_safe(self) -> bool: ...
     @property
     def blocks(self) -> bool: ...
-    @property
-    def traces(self) -> Reads | None: ...
 
     def value(self, name: bytes) -> bytes | None:
         """Return the value of a header, or None."""
@@ -128,24 +133,20 @@ class Request(Protocol):
         """Return a request for the same page that contains nothing of the client: see ``named_headers``."""
 
 
-def why_malformed(request: Request) -> str | None:
-    """Return why the cache must not look at a request at all; None if it may."""
+def why_bypassing(request: Request) -> str | None:
+    """Return why a request bypasses the cache, whatever its method; None if it does not."""
     if not request.host or "," in request.host:
         return "no valid Host"
     if not request.method.isupper():
         return "method in lower case"
-    if len(request.path) + len(request.query) > LONGEST_URL:
-        return "long URL"
-    return None
+    return "long URL" if len(request.path) + len(request.query) > LONGEST_URL else None
 
 
-def why_bypassing(request: Request) -> str | None:
-    """Return why a GET or a HEAD bypasses the cache; None if it does not.
+def header_that_bypasses(request: Request) -> str | None:
+    """Return the header with which a GET or a HEAD bypasses the cache, or None.
 
     Applications read parameters from a body, and no key contains a body.
     """
-    if request.is_plain:
-        return None
     for name in BYPASSING:
         if request.value(name) is not None:
             return name.decode()
