@@ -92,6 +92,7 @@ class AsgiRequest:
         self.path = _whole_path(scope)
         self.query = _query(scope)
         self.traces: Reads | None = scope.get(WHY)
+        self.cookie = by_name.get(COOKIE)
 
     def value(self, name: bytes) -> bytes | None:
         return self._values.get(name)

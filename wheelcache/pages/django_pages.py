@@ -56,7 +56,7 @@ from wheelcache.pages.django_reruns import save_no_session
 from wheelcache.pages.inside import compare, noting_asgi, noting_wsgi
 from wheelcache.pages.notes import NOTES_KEY, PageNotes
 from wheelcache.pages.options import Options, options_of_function
-from wheelcache.pages.reads import Reads, caller
+from wheelcache.pages.reads import Reads
 from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.watched import (
     Copy,
@@ -66,6 +66,7 @@ from wheelcache.pages.watched import (
     WatchedEnviron,
     WatchedParameters,
     WatchedPart,
+    caller,
 )
 from wheelcache.pages.writes import record_writes, stop_recording
 from wheelcache.pages.wsgi import App as WsgiApp
@@ -255,7 +256,8 @@ class _Watched(_Tagged):
 
     def __init__(self, request: HttpRequest, notes: PageNotes) -> None:
         super().__init__(request, notes.tags)
-        notes.ignored.load()
+        if not notes.ignored.is_loaded:
+            notes.ignored.load()
         self._notes = notes
         # A thread keeps the language and the time zone of an earlier request if nothing deactivates them.
         self._language, self._zone = get_language(), timezone.get_current_timezone()

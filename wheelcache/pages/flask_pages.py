@@ -242,18 +242,20 @@ class _Watched(Request):
         notes = environ.get(NOTES_KEY)
         if notes is None:
             return
-        notes.ignored.load()
+        if not notes.ignored.is_loaded:
+            notes.ignored.load()
         watch = _Watch(notes, ENDS, self._own, PASSING)
         if notes.given is not None:
             compare(watch, notes.given, environ)
-        cookies = WatchedCookies(self.cookies, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
+        cookies = WatchedCookies(super().cookies, environ.get("HTTP_COOKIE", "").encode("latin-1"), watch)
         whole = WatchedEnviron(environ, watch)
         if notes.traces is not None:
             # Otherwise, the app gets the same exception if it reads them.
             with suppress(UnicodeDecodeError):
                 self.args = WatchedParameters(self.args, notes.traces, watch).data
-        self.cookies, self.environ = cookies.copy(), whole.copy()
-        self.headers = _Headers(vars(self)["environ"])
+        # Without the attributes of the class, which are for the app.
+        vars(self).update(cookies=cookies.copy(), environ=(copy := whole.copy()))
+        self.headers = _Headers(copy)
         self._notes, self._environ = notes, whole
 
 

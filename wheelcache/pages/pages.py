@@ -20,6 +20,7 @@ from wheelcache.engine.keys import NO_VIEW
 from wheelcache.engine.runtime.alarm import Alarm
 from wheelcache.engine.turns import End, Is, Turn, Turns
 from wheelcache.pages.blanks import AMBIGUOUS, Secret, secret_of
+from wheelcache.pages.keys import LONGEST_URL
 from wheelcache.pages.marks import new_mark
 from wheelcache.pages.mode import OFF, REHEARSE
 from wheelcache.pages.page import Page
@@ -27,7 +28,7 @@ from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.rehearsed import Rehearsed
 from wheelcache.pages.rehearsing import REHEARSAL, STORED
 from wheelcache.pages.replies import Renewal, Reply, not_cached
-from wheelcache.pages.request import Request, header_that_bypasses, is_conditional, why_bypassing
+from wheelcache.pages.request import BYPASSING, Request, is_conditional
 from wheelcache.pages.rules import Use, request_directives
 from wheelcache.pages.run import Forward, Run
 from wheelcache.pages.stored_pages import UNSAFE, UNUSUAL_COOKIES
@@ -308,11 +309,11 @@ class Pages:
         """
         storing = self.storing
         options, is_plain = self.options, request.is_plain
-        bypassing = why_bypassing(request)
+        bypassing = _why_bypassing(request)
         if bypassing is None and request.method not in ("GET", "HEAD"):
             return self._forward(request, "method", METHOD)
         if bypassing is None and not is_plain:
-            bypassing = header_that_bypasses(request)
+            bypassing = _header_that_bypasses(request)
         if bypassing is None and options.page_rules is not None:
             bypassing = BY_RULE if options.page_rules.of(request.host, request.path).bypasses else None
         if bypassing is not None:
@@ -330,7 +331,7 @@ class Pages:
         hit = None if page is None else self._hit(key, page, now)
         if hit is not None and hit.page.blanks is None:
             return hit
-        secret = None if options.tokens is None else secret_of(options.tokens, request.value(b"cookie"))
+        secret = None if options.tokens is None else secret_of(options.tokens, request.cookie)
         if secret is Secret.AMBIGUOUS and (page is None or page.blanks is not None):
             return self._forward(request, "bypass", AMBIGUOUS)
         if hit is not None:
@@ -365,7 +366,7 @@ class Pages:
             return Run(storing, request, key, selected.why, page, None)
         if not request.is_safe:
             return self._forward(request, "bypass", UNSAFE)
-        header = request.value(b"cookie") if options.companion else None
+        header = request.cookie if options.companion else None
         if header and not are_usual(header):
             return self._forward(request, "bypass", UNUSUAL_COOKIES)
         return _Miss(key, selected.why, page)
@@ -374,7 +375,7 @@ class Pages:
         """Answer a request for a page that could not be stored before. Return None if it is like any other miss."""
         key = selected.key
         mark = None if key is None else self._marks.find(key)
-        if key is None or mark is None or now >= mark.until or not mark.concerns(request.value(b"cookie")):
+        if key is None or mark is None or now >= mark.until or not mark.concerns(request.cookie):
             return None
         # The order of these conditions matters: a conditional request must not use up the turn of another one.
         is_due = (request.is_plain or not is_conditional(request)) and mark.is_due(now)
@@ -413,3 +414,25 @@ class Pages:
         if use is Use.VALIDATED or (is_stale and not self.mode.serves):
             return None
         return _Hit(key, page, is_stale)
+
+
+def _why_bypassing(request: Request) -> str | None:
+    """Return why a request bypasses the cache, whatever its method; None if it does not."""
+    if not request.host or "," in request.host:
+        return "no valid Host"
+    if not request.method.isupper():
+        return "method in lower case"
+    return "long URL" if len(request.path) + len(request.query) > LONGEST_URL else None
+
+
+def _header_that_bypasses(request: Request) -> str | None:
+    """Return the header with which a GET or a HEAD bypasses the cache, or None.
+
+    Applications read parameters from a body, and no key contains a body.
+    """
+    for name in BYPASSING:
+        if request.value(name) is not None:
+            return name.decode()
+    if request.value(b"content-length") not in (None, b"", b"0") or request.value(b"transfer-encoding") is not None:
+        return "request with a body"
+    return None

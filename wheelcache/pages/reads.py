@@ -25,21 +25,10 @@ WHY: Final = "wheelcache.why"
 """The key of a ``Reads`` in the environ and in the scope, which makes the run record its reads."""
 
 LIBRARIES: Final = sys.stdlib_module_names | {"asgiref", "django", "flask", "jinja2", "werkzeug", "wheelcache"}
-CONTAINERS: Final = ("wheelcache.", "collections.abc", "werkzeug.datastructures.", "django.utils.datastructures")
-"""The modules of containers, whose methods read on behalf of their callers."""
 
 GENERATOR: Final = CO_GENERATOR | CO_ASYNC_GENERATOR
 KEEPERS: Final = ("cached_property.__get__", "SimpleLazyObject._setup")
 """Functions that keep a result for later code, which then does not read."""
-
-
-def caller() -> FrameType:
-    """Return the frame of the code that reads."""
-    frame = sys._getframe(1)
-    # Not by ``_module``: each read passes four frames of a container.
-    while str(frame.f_globals.get("__name__")).startswith(CONTAINERS) and frame.f_back is not None:
-        frame = frame.f_back
-    return frame
 
 
 def _module(frame: FrameType) -> str:
@@ -65,6 +54,9 @@ class IgnoredReads:
         by: the dotted paths of middleware and functions that read for other purposes than the page, such as logging.
             ``load`` imports them. A value that such code keeps on the request must not be used for the page.
 
+    Attributes:
+        is_loaded: whether ``load`` has nothing left to import.
+
     Raises:
         TypeError, ValueError: if ``ignore_reads`` or ``ignore_reads_by``, as the options are called, is invalid.
     """
@@ -74,7 +66,8 @@ class IgnoredReads:
         self._names = frozenset(map(_entry, checked_names("ignore_reads", names, accepted, _is_name)))
         accepted = "a list of dotted paths of middleware and functions, such as 'site.middleware.AccessLog'"
         self._paths = checked_names("ignore_reads_by", by, accepted, _is_path)
-        self._code: frozenset[CodeType] | None = None if self._paths else frozenset()
+        self._code: frozenset[CodeType] = frozenset()
+        self.is_loaded = not self._paths
 
     def load(self) -> None:
         """Import the code whose reads are ignored.
@@ -82,8 +75,9 @@ class IgnoredReads:
         Raises:
             ValueError: if a path cannot be imported, or is not a class or a function in Python.
         """
-        if self._code is None:
+        if not self.is_loaded:
             self._code = frozenset(code for path in self._paths for code in _code_at(path))
+            self.is_loaded = True
 
     def contain(self, name: str, reader: FrameType, ends: Collection[CodeType]) -> bool:
         """Return whether a read is ignored.

@@ -184,7 +184,7 @@ class Rehearsal:
         rule = NO_RULE if rules is None else rules.of(request.host, request.path)
         reruns = _Reruns(self, request, reduced, page, begin, is_new=is_new)
         # A page that depends on a cookie, but is for visitors without it, is one for all of them.
-        sent = cookies(reduced.value(b"cookie") or b"") or {}
+        sent = cookies(reduced.cookie or b"") or {}
         is_keyed = not sent.keys() <= rule.value_cookies
         return Comparison(
             stored, is_keyed=is_keyed, is_new=is_new, rerun=reruns.begin, report=reruns.report, end=reruns.end

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from wheelcache.pages.headers import Headers
-from wheelcache.pages.keys import LONGEST_URL, SEPARATOR
+from wheelcache.pages.keys import SEPARATOR
 from wheelcache.pages.page_rules import PageRules
 from wheelcache.pages.reads import Reads
 from wheelcache.pages.rules import CONDITIONS
@@ -98,6 +98,7 @@ class Request(Protocol):
     Attributes:
         method: the method in upper case. Requests with a method in lower case bypass the cache.
         key: the key of the page.
+        cookie: the header Cookie, or None.
         host, path, query: as ``keys.page_key`` receives them, the path with the script name.
         is_plain: whether it is a GET without ``SPECIAL_HEADERS``, except ``KEYED_HEADERS``.
         has_session: whether it may have a session.
@@ -110,6 +111,7 @@ class Request(Protocol):
 
     method: str
     key: str
+    cookie: bytes | None
     host: str
     path: str
     query: str
@@ -131,28 +133,6 @@ class Request(Protocol):
 
     def without_client(self, fields: frozenset[bytes]) -> Request:
         """Return a request for the same page that contains nothing of the client: see ``named_headers``."""
-
-
-def why_bypassing(request: Request) -> str | None:
-    """Return why a request bypasses the cache, whatever its method; None if it does not."""
-    if not request.host or "," in request.host:
-        return "no valid Host"
-    if not request.method.isupper():
-        return "method in lower case"
-    return "long URL" if len(request.path) + len(request.query) > LONGEST_URL else None
-
-
-def header_that_bypasses(request: Request) -> str | None:
-    """Return the header with which a GET or a HEAD bypasses the cache, or None.
-
-    Applications read parameters from a body, and no key contains a body.
-    """
-    for name in BYPASSING:
-        if request.value(name) is not None:
-            return name.decode()
-    if request.value(b"content-length") not in (None, b"", b"0") or request.value(b"transfer-encoding") is not None:
-        return "request with a body"
-    return None
 
 
 def is_conditional(request: Request) -> bool:
@@ -178,7 +158,7 @@ def named_headers(request: Request, fields: frozenset[bytes]) -> Headers:
     names = {b"host"} | {field for field in fields if b" " not in field}
     found = [(name, value) for name in sorted(names | KEYED_HEADERS) if (value := request.value(name)) is not None]
     if b"cookie" not in names:
-        sent = cookies(request.value(b"cookie") or b"") or {}
+        sent = cookies(request.cookie or b"") or {}
         kept = [name + b"=" + value for name, value in sent.items() if cookie_field(name) in fields]
         if SOME_COOKIE in fields and sent and not kept:
             kept = [b"some=cookie"]

@@ -97,7 +97,7 @@ class Storing:
         tokens = self.options.tokens
         if page.blanks is None or tokens is None:
             return None
-        secret = tokens.secret((request.value(b"cookie") or b"").decode("latin-1"))
+        secret = tokens.secret((request.cookie or b"").decode("latin-1"))
         # Requests with an ambiguous cookie bypass pages with blanks.
         return tokens.fill(page.blanks, secret or "")
 
@@ -232,7 +232,9 @@ class Storing:
             None, or the reason if it is not stored.
         """
         notes.settle()
-        why = self._refusal(page, notes, request) or shown_cookie(page, request)
+        why = self._refusal(page, notes, request)
+        if why is None and request.cookie:
+            why = shown_cookie(page, request.cookie, request)
         if why is None and (page.tags or notes.tags):
             why = _add_tags(page, notes)
         if why is not None:
@@ -309,7 +311,7 @@ def _of_visitor(page: Page, request: Request) -> Refusal | None:
 
     The author of such a page did not say that it may be used again: it may show the visitor's basket.
     """
-    values, header = page.freshness.value_cookies or (), request.value(b"cookie")
+    values, header = page.freshness.value_cookies or (), request.cookie
     if header is None:
         return None
     # A header that frameworks may read differently is refused elsewhere, if the page depends on a single cookie.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 from types import CodeType
 from typing import Any, Final
 
@@ -24,6 +24,8 @@ WRITES: Final = (
 
 _traces: Final[ContextVar[Reads | None]] = ContextVar("traces", default=None)
 _recorded: Final[set[type]] = set()
+
+stop_recording: Final[Callable[[], object]] = partial(_traces.set, None)
 
 
 def record_writes(traces: Reads, session_class: type | None, response_class: type, ends: Collection[CodeType]) -> None:
@@ -40,10 +42,6 @@ def record_writes(traces: Reads, session_class: type | None, response_class: typ
                 if hasattr(each, name):
                     setattr(each, name, _recording(getattr(each, name), what, ends))
     _traces.set(traces)
-
-
-def stop_recording() -> None:
-    _traces.set(None)
 
 
 def _recording(method: Callable[..., Any], what: str, ends: Collection[CodeType]) -> Callable[..., Any]:

@@ -79,6 +79,7 @@ class WsgiRequest:
         self.path: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
         self.query: str = environ.get("QUERY_STRING", "")
         self.traces: Reads | None = environ.get(WHY)
+        self.cookie = environ["HTTP_COOKIE"].encode("latin-1") if "HTTP_COOKIE" in environ else None
 
     def value(self, name: bytes) -> bytes | None:
         value = self.environ.get(environ_name(name))
