@@ -20,12 +20,11 @@ from wheelcache.pages.headers import FOR_THE_CACHE, Headers, as_bytes, without
 from wheelcache.pages.keys import encoded_slashes, page_key
 from wheelcache.pages.local_requests import ask_asgi, receive_of_nobody
 from wheelcache.pages.notes import NOTES_KEY
-from wheelcache.pages.page import Page, status_line
+from wheelcache.pages.page import Page, Renewal, Reply, status_line
 from wheelcache.pages.pages import Decision, Pages, Selected, Wait
 from wheelcache.pages.reads import WHY, Reads
 from wheelcache.pages.recorded_client import Message, RecordedClient, Send
 from wheelcache.pages.rehearsed import Begin, Rehearsed
-from wheelcache.pages.replies import Renewal, Reply
 from wheelcache.pages.request import (
     KEYED_HEADERS,
     NOBODY,

@@ -8,7 +8,6 @@ of its visitor in their place. So no stored page contains a secret, and nobody g
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
@@ -122,21 +121,6 @@ class Tokens(Protocol):
 
     def fill(self, blanks: Blanks, secret: str) -> Filled:
         """Fill the blanks with a fresh token of a secret, or of a new one. The headers send it in the cookie."""
-
-
-class Secret(Enum):
-    """The kinds of secrets of visitors that need a decision."""
-
-    AMBIGUOUS = "the framework may find another secret than the cache"
-    ODD = "the cookie has no valid secret, so that the framework makes a new one, and the response cannot be stored"
-
-
-def secret_of(tokens: Tokens, header: bytes | None) -> Secret | None:
-    """Return the kind of the secret in a Cookie header; None if it is valid or missing."""
-    secret = "" if header is None else tokens.secret(header.decode("latin-1"))
-    if secret is None:
-        return Secret.AMBIGUOUS
-    return Secret.ODD if not secret and header is not None and tokens.cookie in header else None
 
 
 def content_coding(headers: Headers) -> bytes:

@@ -56,7 +56,7 @@ from wheelcache.pages.django_reruns import save_no_session
 from wheelcache.pages.inside import compare, noting_asgi, noting_wsgi
 from wheelcache.pages.notes import NOTES_KEY, PageNotes
 from wheelcache.pages.options import Options, options_of_function
-from wheelcache.pages.reads import Reads
+from wheelcache.pages.reads import Reads, record_writes, stop_recording
 from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.watched import (
     Copy,
@@ -68,7 +68,6 @@ from wheelcache.pages.watched import (
     WatchedPart,
     caller,
 )
-from wheelcache.pages.writes import record_writes, stop_recording
 from wheelcache.pages.wsgi import App as WsgiApp
 from wheelcache.pages.wsgi import WsgiCache
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import wraps
 from inspect import getattr_static, unwrap
+from itertools import product
 from types import FrameType
 from typing import Any, Final, TypeVar, cast
 
@@ -36,6 +37,7 @@ from wheelcache.flask_backend.app_contexts import figures_directory
 from wheelcache.pages.inside import compare, noting_wsgi
 from wheelcache.pages.notes import NOTES_KEY, PageNotes
 from wheelcache.pages.options import Options, options_of_init
+from wheelcache.pages.reads import record_writes, stop_recording
 from wheelcache.pages.reasons import refusal
 from wheelcache.pages.watched import (
     Watch,
@@ -44,7 +46,6 @@ from wheelcache.pages.watched import (
     WatchedEnviron,
     WatchedParameters,
 )
-from wheelcache.pages.writes import record_writes, stop_recording
 
 IN_SESSION: Final = refusal("csrf", "CSRF token of Flask-WTF in the session")
 """A page without it can be shared if a script fetches the token from a URL of its own."""
@@ -58,10 +59,11 @@ ENDS: Final = frozenset([Flask.wsgi_app.__code__, Flask.dispatch_request.__code_
 READ_BY_ROUTING: Final = ("HTTP_CONNECTION", "QUERY_STRING")
 """Entries of the environ that Werkzeug reads to find the view of a URL."""
 
-SERVER: Final = ("SERVER_NAME", "SERVER_PORT")
-"""The entries of the environ with the address of the server."""
-READ_SERVER: Final = frozenset([wsgi.get_host.__module__, sansio_request.__name__])
-"""The modules of Werkzeug that read it for requests that name no host."""
+LOOKS_FOR_HOST: Final = frozenset(
+    product(("SERVER_NAME", "SERVER_PORT"), (wsgi.get_host.__module__, sansio_request.__name__))
+)
+"""The entries of the environ with the address of the server, and the modules of Werkzeug that read it for requests that
+name no host."""
 
 PASSING: Final = ("flask.app", "flask.ctx", "flask.helpers")
 """The modules of Flask that pass on the environ to functions of Werkzeug, and to functions that do not use it."""
@@ -192,19 +194,16 @@ def _collect_tags(response: Response) -> Response:
 
 
 class _Watch(Watch):
-    def is_own(self, what: str, reader: FrameType) -> bool:
-        looks_for_host = what in SERVER and reader.f_globals.get("__name__") in READ_SERVER
-        return looks_for_host or super().is_own(what, reader) or _makes_error(reader)
+    harmless = LOOKS_FOR_HOST
 
+    def is_exempt(self, reader: FrameType) -> bool:
+        """Return whether Flask makes the response of an exception of Werkzeug, as a 404 or the redirect to a slash.
 
-def _makes_error(reader: FrameType) -> bool:
-    """Return whether Flask makes the response of an exception of Werkzeug, such as a 404 or the redirect to a slash.
-
-    It passes on the whole environ, of which these exceptions use nothing that is not in the key.
-    """
-    error = reader.f_locals.get("app") if reader.f_code is run_wsgi_app.__code__ else None
-    is_of_werkzeug = type(error).__module__.startswith("werkzeug.")
-    return isinstance(error, HTTPException) and error.response is None and is_of_werkzeug
+        It passes on the whole environ, of which these exceptions use nothing that is not in the key.
+        """
+        error = reader.f_locals.get("app") if reader.f_code is run_wsgi_app.__code__ else None
+        is_of_werkzeug = type(error).__module__.startswith("werkzeug.")
+        return isinstance(error, HTTPException) and error.response is None and is_of_werkzeug
 
 
 class _FromEnviron:

@@ -76,13 +76,8 @@ def values(headers: Headers, name: bytes) -> list[bytes]:
 
 def single(headers: Headers, name: bytes) -> bytes | None:
     """Return the value of the field if it has exactly one line."""
-    found = None
-    for each, value in headers:
-        if each == name:
-            if found is not None:
-                return None
-            found = value
-    return None if found is None else found.strip()
+    found = values(headers, name)
+    return found[0].strip() if len(found) == 1 else None
 
 
 def members(lines: Iterable[bytes]) -> list[bytes]:

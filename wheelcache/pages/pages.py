@@ -19,15 +19,14 @@ from typing import Final, NamedTuple
 from wheelcache.engine.keys import NO_VIEW
 from wheelcache.engine.runtime.alarm import Alarm
 from wheelcache.engine.turns import End, Is, Turn, Turns
-from wheelcache.pages.blanks import AMBIGUOUS, Secret, secret_of
+from wheelcache.pages.blanks import AMBIGUOUS
 from wheelcache.pages.keys import LONGEST_URL
 from wheelcache.pages.marks import new_mark
 from wheelcache.pages.mode import OFF, REHEARSE
-from wheelcache.pages.page import Page
+from wheelcache.pages.page import Page, Renewal, Reply, not_cached
 from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.rehearsed import Rehearsed
 from wheelcache.pages.rehearsing import REHEARSAL, STORED
-from wheelcache.pages.replies import Renewal, Reply, not_cached
 from wheelcache.pages.request import BYPASSING, Request, is_conditional
 from wheelcache.pages.rules import Use, request_directives
 from wheelcache.pages.run import Forward, Run
@@ -331,9 +330,13 @@ class Pages:
         hit = None if page is None else self._hit(key, page, now)
         if hit is not None and hit.page.blanks is None:
             return hit
-        secret = None if options.tokens is None else secret_of(options.tokens, request.cookie)
-        if secret is Secret.AMBIGUOUS and (page is None or page.blanks is not None):
-            return self._forward(request, "bypass", AMBIGUOUS)
+        tokens, cookie, has_odd_secret = options.tokens, request.cookie, False
+        if tokens is not None and cookie is not None:
+            secret = tokens.secret(cookie.decode("latin-1"))
+            if secret is None and (page is None or page.blanks is not None):
+                return self._forward(request, "bypass", AMBIGUOUS)
+            # The framework makes a new secret, so that the response cannot be stored.
+            has_odd_secret = secret == "" and tokens.cookie in cookie
         if hit is not None:
             return hit
         if page is not None and not self.mode.serves:
@@ -342,7 +345,7 @@ class Pages:
         asked = {} if is_plain else request_directives(request.value(b"cache-control"))
         if b"only-if-cached" in asked:
             return not_cached(storing.status)
-        is_alone = authorized or b"no-store" in asked or secret is Secret.ODD
+        is_alone = authorized or b"no-store" in asked or has_odd_secret
         if request.loses_cookies and (
             is_alone or request.has_session or (page is None and storing.shared_pages.find(request.key) is None)
         ):
@@ -366,8 +369,7 @@ class Pages:
             return Run(storing, request, key, selected.why, page, None)
         if not request.is_safe:
             return self._forward(request, "bypass", UNSAFE)
-        header = request.cookie if options.companion else None
-        if header and not are_usual(header):
+        if options.companion and cookie and not are_usual(cookie):
             return self._forward(request, "bypass", UNUSUAL_COOKIES)
         return _Miss(key, selected.why, page)
 

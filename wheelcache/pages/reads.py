@@ -2,29 +2,43 @@
 
 The stack shows it. The frames of a middleware are also below those of the views, so a walk up the stack ends where the
 framework calls the next layer: another middleware or the view.
+
+For developers who ask why a page is not stored, writes of the session and of cookies are recorded, too. Frameworks keep
+no record of this, and a response shows only the names of its cookies. So the methods of the classes of sessions and
+responses are wrapped at the first request whose reads are recorded; other requests only check a context variable.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextvars import ContextVar
+from functools import partial, wraps
 from importlib import import_module
 from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR
 from types import CodeType, FrameType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from wheelcache.engine.options import names as checked_names
 from wheelcache.engine.options import shown
-from wheelcache.pages.figures import Figures
-from wheelcache.pages.page import Page
-from wheelcache.pages.reasons import Refusal
 from wheelcache.pages.variants import environ_name
+
+if TYPE_CHECKING:
+    from wheelcache.pages.figures import Figures
+    from wheelcache.pages.page import Page
+    from wheelcache.pages.reasons import Refusal
 
 WHY: Final = "wheelcache.why"
 """The key of a ``Reads`` in the environ and in the scope, which makes the run record its reads."""
 
 LIBRARIES: Final = sys.stdlib_module_names | {"asgiref", "django", "flask", "jinja2", "werkzeug", "wheelcache"}
+
+WRITES: Final = (
+    *("__setitem__", "__delitem__", "pop", "popitem", "setdefault", "update", "clear", "set_expiry", "cycle_key"),
+    *("flush", "aset", "apop", "asetdefault", "aupdate", "aset_expiry", "acycle_key", "aflush"),
+)
+"""The methods that change a session."""
 
 GENERATOR: Final = CO_GENERATOR | CO_ASYNC_GENERATOR
 KEEPERS: Final = ("cached_property.__get__", "SimpleLazyObject._setup")
@@ -221,3 +235,38 @@ def _place(reader: FrameType, ends: Collection[CodeType]) -> tuple[str, int, str
         if ".middleware" in module:
             chosen = frame
     return chosen.f_code.co_filename, chosen.f_lineno, chosen.f_code.co_qualname
+
+
+_traces: Final[ContextVar[Reads | None]] = ContextVar("traces", default=None)
+_recorded: Final[set[type]] = set()
+
+stop_recording: Final[Callable[[], object]] = partial(_traces.set, None)
+
+
+def record_writes(traces: Reads, session_class: type | None, response_class: type, ends: Collection[CodeType]) -> None:
+    """Record the writes of this request from now on.
+
+    Args:
+        session_class: the class of its session; None if it is unknown.
+        ends: the code that calls the next layer.
+    """
+    for each, names, what in ((session_class, WRITES, "session"), (response_class, ("set_cookie",), "cookie")):
+        if each is not None and each not in _recorded:
+            _recorded.add(each)
+            for name in names:
+                if hasattr(each, name):
+                    setattr(each, name, _recording(getattr(each, name), what, ends))
+    _traces.set(traces)
+
+
+def _recording(method: Callable[..., Any], what: str, ends: Collection[CodeType]) -> Callable[..., Any]:
+    @wraps(method)
+    def recording(self: Any, *args: Any, **kwargs: Any) -> Any:
+        traces = _traces.get()
+        if traces is not None:
+            # The key; none of a method that changes the whole session.
+            key = next((each for each in (*args, kwargs.get("key")) if isinstance(each, str)), None)
+            traces.add_write(what if key is None else f"{what} {key}", sys._getframe(1), ends)
+        return method(self, *args, **kwargs)
+
+    return recording

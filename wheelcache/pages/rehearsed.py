@@ -12,9 +12,9 @@ from wheelcache.pages.comparison import Heard
 from wheelcache.pages.headers import Headers
 from wheelcache.pages.notes import PageNotes
 from wheelcache.pages.options import Options
+from wheelcache.pages.page import Reply
 from wheelcache.pages.reasons import NO_ANNOUNCEMENT, Announcement, Refusal
 from wheelcache.pages.rehearsal import Answer, answer_of
-from wheelcache.pages.replies import Reply
 from wheelcache.pages.request import Request
 
 Begin = Callable[["Rehearsed"], object]

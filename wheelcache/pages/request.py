@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import AnyStr, Final, Protocol
 
 from wheelcache.pages.headers import Headers
 from wheelcache.pages.keys import SEPARATOR
@@ -44,6 +44,15 @@ NOBODY: Final = "192.0.2.0"
 (RFC 5737)."""
 
 
+Finder = Callable[[AnyStr], re.Match[AnyStr] | None]
+
+
+def _finders(names: Iterable[bytes]) -> tuple[Finder[bytes], Finder[str]]:
+    """Return functions that return None if a Cookie header surely has none of these cookies."""
+    pattern = b"|".join(map(re.escape, names)) or MATCHES_NOTHING
+    return re.compile(pattern).search, re.compile(pattern.decode("latin-1")).search
+
+
 class Sessions:
     """The cookies of sessions.
 
@@ -55,11 +64,9 @@ class Sessions:
     """
 
     def __init__(self, names: frozenset[bytes]) -> None:
-        pattern = b"|".join(map(re.escape, names)) or MATCHES_NOTHING
         self.names = names
         self.fields = frozenset(map(cookie_field, names))
-        self.find_in_bytes = re.compile(pattern).search
-        self.find_in_text = re.compile(pattern.decode("latin-1")).search
+        self.find_in_bytes, self.find_in_text = _finders(names)
 
     def are_in(self, header: bytes) -> bool:
         """Return whether a Cookie header has a session, or may have one in the eyes of the application."""
@@ -78,9 +85,7 @@ class LostCookies:
     def __init__(self, rules: PageRules) -> None:
         self._rules = rules
         self.names = rules.lost_cookies()
-        pattern = b"|".join(map(re.escape, self.names))
-        self.find_in_bytes = re.compile(pattern).search
-        self.find_in_text = re.compile(pattern.decode("latin-1")).search
+        self.find_in_bytes, self.find_in_text = _finders(self.names)
 
     def of(self, host: str, path: str) -> frozenset[bytes]:
         """Return the cookies that a page loses: see ``PageRules.of``."""

@@ -251,11 +251,9 @@ def freshness(
     if not NEVER_STALE.isdisjoint(given):
         while_revalidate = if_error = 0.0
     else:
-        if rule.grace is not None:
-            while_revalidate = if_error = rule.grace
-        elif b"s-maxage" in given:
+        if rule.grace is not None or b"s-maxage" in given:
             # RFC 9111, 5.2.2.10: s-maxage alone forbids it. RFC 5861 allows what the response itself specifies.
-            while_revalidate = if_error = 0.0
+            while_revalidate = if_error = rule.grace or 0.0
         if b"stale-while-revalidate" in given:
             while_revalidate = _seconds_of(given[b"stale-while-revalidate"], while_revalidate)
         if b"stale-if-error" in given:

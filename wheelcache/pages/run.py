@@ -19,10 +19,9 @@ from wheelcache.pages.headers import Headers
 from wheelcache.pages.marks import new_mark
 from wheelcache.pages.mode import REHEARSE
 from wheelcache.pages.notes import PageNotes
-from wheelcache.pages.page import Page
+from wheelcache.pages.page import Page, Reply, not_modified
 from wheelcache.pages.reasons import NO_ANNOUNCEMENT, Refusal, refusal
 from wheelcache.pages.rehearsed import Begin
-from wheelcache.pages.replies import Reply
 from wheelcache.pages.request import Request
 from wheelcache.pages.rules import Response
 from wheelcache.pages.stored_pages import PURGED
@@ -169,7 +168,7 @@ class Run:
         if page.blanks is not None and not self.is_rehearsed:
             self.headers = for_one_visitor(kept.headers)
         if self.conditions is not None and not self.request.is_plain:
-            unchanged = storing.unchanged(page, self.request)
+            unchanged = not_modified(page, self.request, storing.wall())
             if unchanged is not None:
                 return Reply(304, unchanged.reason, unchanged.headers + self.announcement.headers, b"")
         return None

@@ -89,12 +89,11 @@ class StoredPages:
             if self._figures.unsent:
                 self._make_room()
         # After it was stored: a soft purge marks the pages that it finds.
-        if self._softened >= page.since and self._is_softened(page):
-            self._outdate(page)
+        if self._softened >= page.since:
+            names = tuple([SOFT + tag for tag in page.purge_tags])
+            if self._engine.dropped_since(names, page.since):
+                self._outdate(page)
         return why
-
-    def _is_softened(self, page: Page) -> bool:
-        return self._engine.dropped_since(tuple([SOFT + tag for tag in page.purge_tags]), page.since)
 
     def _put(self, request: Request, page: Page) -> Refusal | None:
         key, own = request.key, page_tags(request.host, request.path, request.query)

@@ -19,11 +19,10 @@ from wheelcache.pages.marks import Facts
 from wheelcache.pages.mode import Mode
 from wheelcache.pages.notes import WRONG_TAGS, PageNotes
 from wheelcache.pages.options import Options
-from wheelcache.pages.page import BODILESS, Page
+from wheelcache.pages.page import BODILESS, Page, Reply, stored_reply
 from wheelcache.pages.page_rules import NO_RULE
 from wheelcache.pages.reasons import CacheStatus, Refusal, refusal
 from wheelcache.pages.rehearsing import Rehearsal
-from wheelcache.pages.replies import Reply, not_modified, stored_reply
 from wheelcache.pages.request import Request
 from wheelcache.pages.rules import Response
 from wheelcache.pages.stored_pages import UNSAFE, StoredPages
@@ -60,10 +59,10 @@ class Storing:
         shared_pages: the pages that may lose cookies: those that are not for one visitor, as far as the Cache-Control
             of their last response says. The first visitor of any other page gets it with all cookies, since it may turn
             out to be private.
-        clock: returns seconds, on a steady clock.
+        clock, wall: return seconds: on a steady clock, and since 1970.
     """
 
-    __slots__ = ("_wall", "clock", "figures", "mode", "options", "rehearsal", "shared_pages", "status", "stored")
+    __slots__ = ("clock", "figures", "mode", "options", "rehearsal", "shared_pages", "status", "stored", "wall")
 
     def __init__(
         self, options: Options, stored: StoredPages, mode: Mode, figures: Figures, rehearsal: Rehearsal
@@ -75,7 +74,7 @@ class Storing:
         self.rehearsal = rehearsal
         self.status = CacheStatus(options.cache_status)
         self.shared_pages = Facts[bool]()
-        self.clock, self._wall = options.clock, options.wall_clock
+        self.clock, self.wall = options.clock, options.wall_clock
 
     # Replies.
 
@@ -88,7 +87,7 @@ class Storing:
             counted_as: the field of ``PageStats``; None if no client receives the answer.
             status: the header Cache-Status; None for that of a hit.
         """
-        answer = stored_reply(page, request, now, self._wall(), status, self._filled(page, request))
+        answer = stored_reply(page, request, now, self.wall(), status, self._filled(page, request))
         if counted_as is not None:
             self.figures.count(counted_as, len(answer.body))
         return answer
@@ -100,10 +99,6 @@ class Storing:
         secret = tokens.secret((request.cookie or b"").decode("latin-1"))
         # Requests with an ambiguous cookie bypass pages with blanks.
         return tokens.fill(page.blanks, secret or "")
-
-    def unchanged(self, page: Page, request: Request) -> Reply | None:
-        """Return a 304 if the client has the page already, otherwise None."""
-        return not_modified(page, request, self._wall())
 
     # Storing.
 
@@ -183,7 +178,7 @@ class Storing:
         options = self.options
         return rules.freshness(
             response,
-            wall=self._wall(),
+            wall=self.wall(),
             seconds=seconds,
             rule=NO_RULE if options.page_rules is None else options.page_rules.of(request.host, request.path),
             while_revalidate=options.stale_while_revalidate,

@@ -94,8 +94,11 @@ class Watch:
         passing: the modules of the framework that pass parts on without reading them.
 
     Attributes:
+        harmless: parts and names of modules of the framework, whose reads of these parts do not count either.
         changed: the parts that middleware inside the cache has changed: see ``inside``.
     """
+
+    harmless: frozenset[tuple[str, Any]] = frozenset()
 
     def __init__(
         self,
@@ -132,7 +135,12 @@ class Watch:
 
     def is_own(self, what: str, reader: FrameType) -> bool:
         """Return whether the framework reads a part that it reads for every page."""
-        return self.own.get(what) is reader.f_globals
+        is_own = self.own.get(what) is reader.f_globals or (what, reader.f_globals.get("__name__")) in self.harmless
+        return is_own or self.is_exempt(reader)
+
+    def is_exempt(self, reader: FrameType) -> bool:
+        """Return whether the framework reads the request for another purpose than the page."""
+        return False
 
     def refuse(self, reason: str, what: str) -> None:
         """Keep the page from being stored because of a read, if the read counts."""

@@ -19,11 +19,11 @@ from wheelcache.pages.headers import FOR_THE_CACHE, WsgiHeaders, as_bytes, as_te
 from wheelcache.pages.keys import encoded_slashes, page_key
 from wheelcache.pages.local_requests import ask_wsgi, drain
 from wheelcache.pages.notes import NOTES_KEY, UNREADABLE
+from wheelcache.pages.page import Renewal, Reply
 from wheelcache.pages.pages import Decision, Pages, Selected, Wait
 from wheelcache.pages.reads import WHY, Reads
 from wheelcache.pages.reasons import Announcement
 from wheelcache.pages.rehearsed import Rehearsed
-from wheelcache.pages.replies import Renewal, Reply
 from wheelcache.pages.request import (
     KEYED_HEADERS,
     NOBODY,
