@@ -4,6 +4,7 @@ import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context
 
+from tests.caches import is_leased
 from tests.waiting import PATIENCE
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.loading.steps import drive, drive_async
@@ -107,7 +108,7 @@ def is_free(cache, *keys):
         for key in keys:
             get_or_lease(cache, key, wait=LONG, may_wait=False)
         try:
-            return all(map(cache.engine.is_leased, keys))
+            return all(is_leased(cache, key) for key in keys)
         finally:
             end_request()
 

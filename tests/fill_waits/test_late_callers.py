@@ -10,13 +10,14 @@ from contextvars import Context
 
 import pytest
 
+from tests.caches import is_leased
 from tests.fill_waits.callers import MISS, ThreadCaller
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.engine.runtime.request_scope import end_request
 
-QUIET = {"jitter": 0, "log_interval": None, "sample_interval": None}
+QUIET = {"jitter": 0, "log_interval": None, "keep_history": False}
 
 
 class Stop:
@@ -116,7 +117,7 @@ def test_a_caller_that_comes_after_a_write_gets_no_value_that_was_stored_before_
     cache = Cache(max_weight=1, weigher=weigher, clock=clock, **QUIET)
     late = outdated_fill(cache, caller_of, stop, FILLS[fill], lambda: Context().run(write, cache, clock))
     # It has the lease, and the next caller waits for its value.
-    assert late.does(cache.engine.is_leased, "k")
+    assert late.does(is_leased, cache, "k")
     asked_again = caller_of(cache).asks("k")
     until_waiting()
     late.does(cache.set, "k", "newer")
@@ -169,4 +170,4 @@ def test_a_value_that_the_holder_finds_is_not_for_a_caller_that_comes_after_its_
     cache._parts.leased_reads._core = finding = Finding()
     assert finder.gets("k") == "old"
     assert finding.asked.result(PATIENCE) == MISS
-    assert late.does(cache.engine.is_leased, "k")
+    assert late.does(is_leased, cache, "k")

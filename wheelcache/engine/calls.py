@@ -18,7 +18,6 @@ from wheelcache.engine.loading.steps import StepsTo
 from wheelcache.engine.options import seconds, whole
 from wheelcache.engine.readable import PURGE, ObservedPages, ObservedStore
 from wheelcache.engine.runtime.clock import Clock
-from wheelcache.engine.runtime.request_scope import current_scope
 from wheelcache.engine.turns import Turns
 from wheelcache.engine.writing.write_moments import WritesSince
 
@@ -123,9 +122,7 @@ class Engine:
         write, and counts their computations. The layer notes the misses of its look-ups."""
         return self._parts.misses
 
-    def look_up_leased(
-        self, key: Any, wait: float, may_wait: bool = True, grace: float = 0.0, leader: Any = None
-    ) -> StepsTo[Any]:
+    def look_up_leased(self, key: Any, wait: float, may_wait: bool = True, grace: float = 0.0) -> StepsTo[Any]:
         """Return the steps of a look-up by a caller that will compute and set the value if it is missing.
 
         The steps return the value, or MISSING if the caller must compute it. Of several callers that miss a key at the
@@ -138,14 +135,10 @@ class Engine:
             may_wait: False if the holder of the lease may need the same thread that would wait.
             grace: for so many seconds past the TTL of a value, which must be stored with that grace, the others receive
                 the old value and do not wait.
-            leader: a key whose lease stands for that of ``key``, too, since both values are computed together. While
-                another caller has that lease, this one receives the old value of ``key``, if there is one.
         """
         parts = self._parts
         parts.gate.open()
-        key = parts.keys.adapt(key)
-        leader = key if leader is None else parts.keys.adapt(leader)
-        return parts.leased_reads.get(key, seconds("wait", wait), may_wait, grace, leader)
+        return parts.leased_reads.get(parts.keys.adapt(key), seconds("wait", wait), may_wait, grace)
 
     @property
     def has_leases(self) -> bool:
@@ -159,10 +152,6 @@ class Engine:
     def is_outdated(self, watch: Watch) -> bool:
         """Return whether any caller has written the key since ``watch`` began, or trust has begun or ended."""
         return watch.broken or self._parts.core.trust != watch.trust
-
-    def is_leased(self, key: Any) -> bool:
-        """Return whether the running thread or task has a lease on ``key``."""
-        return self._parts.leases.is_of(self._parts.keys.adapt(key), current_scope())
 
     # For transactions.
 

@@ -232,7 +232,7 @@ class LeasedReads:
     _writes: WriteState
     _counts: Meter
 
-    def get(self, key: Any, wait: float, may_wait: bool, grace: float, leader: Any) -> StepsTo[Any]:
+    def get(self, key: Any, wait: float, may_wait: bool, grace: float) -> StepsTo[Any]:
         """Return the value, or MISSING if the caller must compute it, with or without the lease. See
         ``Engine.look_up_leased``."""
         found = self._core.find(key, MISSING)
@@ -240,7 +240,7 @@ class LeasedReads:
             return found
         scope = current_scope()
         if grace:
-            found = self._stale(key, grace, leader, scope)
+            found = self._stale(key, grace, scope)
             if found is not MISSING:
                 return found
         now = self._leases.clock()
@@ -320,16 +320,16 @@ class LeasedReads:
         """Look up a key once more, since it may have been set before the lease began to watch it."""
         found = self._core.find(key, MISSING)
         if found is MISSING and grace:
-            found = self._stale(key, grace, key, scope)
+            found = self._stale(key, grace, scope)
         if found is not MISSING:
             # It may be written again before the waiters receive it, so they look it up themselves.
             self._leases.found(key, scope)
             self._misses.pop_miss(key)
         return found
 
-    def _stale(self, key: Any, grace: float, leader: Any, scope: RequestScope) -> Any:
-        """Return the value within its grace if another scope has the lease on ``leader``; otherwise MISSING."""
-        if not self._leases.is_of_another(leader, scope):
+    def _stale(self, key: Any, grace: float, scope: RequestScope) -> Any:
+        """Return the value within its grace if another scope has the lease on it; otherwise MISSING."""
+        if not self._leases.is_of_another(key, scope):
             return MISSING
         record = stale_record(self._core, key, grace)
         if record is None:
