@@ -18,16 +18,11 @@ from functools import partial, wraps
 from importlib import import_module
 from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from wheelcache.engine.options import names as checked_names
 from wheelcache.engine.options import shown
 from wheelcache.pages.variants import environ_name
-
-if TYPE_CHECKING:
-    from wheelcache.pages.figures import Figures
-    from wheelcache.pages.page import Page
-    from wheelcache.pages.reasons import Refusal
 
 WHY: Final = "wheelcache.why"
 """The key of a ``Reads`` in the environ and in the scope, which makes the run record its reads."""
@@ -183,17 +178,17 @@ class Reads:
         found: the reads in their order, each once.
         written: the writes of the session and of cookies, as far as the companion records them.
         unread: the parameters of the query that the application has not read.
-        outcome: the page, if the response was stored, or the reason why it was not. None if the application has not
-            run, or raised an exception.
+        outcome: the ``Page``, if the response was stored, or the ``Refusal`` if it was not. None if the application has
+            not run, or raised an exception.
         sessions: the fields of pages that depend on the session.
-        figures: the counts of the cache that received the request.
+        figures: the ``Figures`` of the cache that received the request.
         is_comparing: whether the response is still to be compared with a stored page: see ``rehearsal``.
     """
 
     def __init__(self) -> None:
-        self.figures: Figures | None = None
+        self.figures: Any = None
         self.is_comparing = False
-        self.outcome: Page | Refusal | None = None
+        self.outcome: Any = None
         self.sessions: frozenset[bytes] = frozenset()
         self.found: list[Read] = []
         self.written: list[Read] = []
