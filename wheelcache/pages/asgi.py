@@ -110,7 +110,8 @@ class AsgiRequest:
 
     @cached_property
     def is_safe(self) -> bool:
-        return all(name.isascii() and b"_" not in name and is_safe(value) for name, value in self.scope["headers"])
+        headers = self.scope["headers"]
+        return not [name for name, value in headers if not name.isascii() or b"_" in name or is_safe(value) is None]
 
 
 class AsgiCache:

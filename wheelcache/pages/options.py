@@ -20,6 +20,7 @@ from wheelcache.pages.blanks import Tokens
 from wheelcache.pages.page_rules import PageRule, PageRules
 from wheelcache.pages.query import QueryRules
 from wheelcache.pages.reads import IgnoredReads
+from wheelcache.pages.reasons import CacheStatus
 from wheelcache.pages.request import LostCookies, Sessions
 from wheelcache.pages.variants import Normalization
 
@@ -83,6 +84,7 @@ class Options:
         sessions: the cookies of sessions.
         query: normalizes queries; None if they stay as they are.
         ignored: the reads that do not count.
+        status: writes the header Cache-Status.
     """
 
     name: str = "pages"
@@ -119,6 +121,7 @@ class Options:
     sessions: Sessions = field(init=False)
     query: QueryRules | None = field(init=False)
     ignored: IgnoredReads = field(init=False)
+    status: CacheStatus = field(init=False)
 
     def __post_init__(self) -> None:
         for name, check in _checks(cast(Any, type(self))):
@@ -146,6 +149,7 @@ class Options:
             "sessions": Sessions(sessions or frozenset()),
             "query": query if self.ignore_query or self.sort_query else None,
             "ignored": IgnoredReads(self.ignore_reads, self.ignore_reads_by),
+            "status": CacheStatus(self.cache_status),
         }
 
 

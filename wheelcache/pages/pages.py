@@ -344,7 +344,7 @@ class Pages:
             page, selected = None, selected._replace(page=None)
         asked = {} if is_plain else request_directives(request.value(b"cache-control"))
         if b"only-if-cached" in asked:
-            return not_cached(storing.status)
+            return not_cached(options.status)
         is_alone = authorized or b"no-store" in asked or has_odd_secret
         if request.loses_cookies and (
             is_alone or request.has_session or (page is None and storing.shared_pages.find(request.key) is None)

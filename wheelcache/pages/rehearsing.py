@@ -18,7 +18,7 @@ from wheelcache.pages.options import Options
 from wheelcache.pages.page import Page
 from wheelcache.pages.page_rules import NO_RULE
 from wheelcache.pages.reads import Reads
-from wheelcache.pages.reasons import CacheStatus, Refusal, refusal
+from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.rehearsal import Answer, Difference, Kind, answer_of, unclear
 from wheelcache.pages.rehearsed import Begin, Rehearsed
 from wheelcache.pages.request import Request, is_conditional
@@ -86,7 +86,6 @@ class Rehearsal:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._share = options.rehearse or DEFAULT_SHARE
-        self._status = CacheStatus(options.cache_status)
         self._lock = lazy_lock()
         # Made for the first difference.
         self._timers = Lazy(partial(Timers, TICK, _call, clock=options.clock))
@@ -155,7 +154,7 @@ class Rehearsal:
             self.count(page.view, Kind.UNCLEAR.value, _example(_url(request), unclear("a rule removes its cookies")))
         if not is_chosen or not _is_comparable(request):
             return None
-        announcement = self._status.forwarded("bypass", REHEARSAL)
+        announcement = self._options.status.forwarded("bypass", REHEARSAL)
         run = Rehearsed(request, self._options, announcement)
         if request.traces is not None:
             request.traces.is_comparing = True

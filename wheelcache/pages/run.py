@@ -63,7 +63,7 @@ class Forward:
         self._storing = storing
         self._request = request
         self.is_watched = why == "method" or request.loses_cookies
-        self.announcement = storing.status.forwarded(why, why_not)
+        self.announcement = storing.options.status.forwarded(why, why_not)
         if request.traces is not None:
             storing.report(request, why_not)
 
@@ -163,7 +163,7 @@ class Run:
             else:
                 self._refuse(page)
             return None
-        self.announcement = storing.status.forwarded(self._why)
+        self.announcement = storing.options.status.forwarded(self._why)
         self.page = page
         if page.blanks is not None and not self.is_rehearsed:
             self.headers = for_one_visitor(kept.headers)
@@ -275,7 +275,7 @@ class Run:
             why = self._store(page)
         else:
             self._refuse(why)
-        status = storing.status.forwarded(self._why, why, 304)
+        status = storing.options.status.forwarded(self._why, why, 304)
         counted_as = "fresh" if self.has_client else None
         return storing.reply(page, self.request, storing.clock(), counted_as, status.headers)
 
@@ -289,7 +289,7 @@ class Run:
     def _stale(self, stored: Page, now: float, failed: int | None = None, *, has_failed: bool = False) -> Reply:
         self._end(None, has_failed=has_failed)
         storing, counted_as = self._storing, "stale" if self.has_client else None
-        status = storing.status.forwarded(self._why, ERROR_REPLACED, failed)
+        status = storing.options.status.forwarded(self._why, ERROR_REPLACED, failed)
         return storing.reply(stored, self.request, now, counted_as, status.headers)
 
     @property
@@ -323,7 +323,7 @@ class Run:
             self._count(seconds, has_failed=has_failed)
         self._chunks = []
         if why is not None:
-            self.announcement = storing.status.forwarded(self._why, why)
+            self.announcement = storing.options.status.forwarded(self._why, why)
             storing.refused(why, self.request, self.view)
         if self.is_rehearsed:
             if why is None:

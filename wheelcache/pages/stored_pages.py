@@ -63,7 +63,7 @@ class StoredPages:
         self._shared = None
         if options.shared_purges:
             self._shared = SharedPurges(f"pages {options.name}", self._purge, partial(self._purge, ALL, False))
-        self.find: Callable[[str], Any] = cache.find if self._shared is None else self._find_shared
+        self.find: Callable[[str], Any] = cache.find if self._shared is None else self._shared.before(cache.find)
         misses, self.start_jobs = cache.engine.misses(), cache.engine.start_jobs
         self.miss_cause, self.count_miss, self.count_load = misses.cause, misses.count, cache.engine.loads().count
         self._cache = cache
@@ -74,11 +74,6 @@ class StoredPages:
         self._lock = lazy_lock()
         # The moment of the last soft purge.
         self._softened = 0
-
-    def _find_shared(self, key: str) -> Any:
-        if self._shared is not None:
-            self._shared.catch_up()
-        return self._cache.find(key)
 
     def put(self, request: Request, page: Page) -> Refusal | None:
         """Store a page that a run has made since ``page.since``. Return None if it was stored, otherwise the reason."""

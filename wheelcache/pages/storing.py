@@ -21,7 +21,7 @@ from wheelcache.pages.notes import WRONG_TAGS, PageNotes
 from wheelcache.pages.options import Options
 from wheelcache.pages.page import BODILESS, Page, Reply, stored_reply
 from wheelcache.pages.page_rules import NO_RULE
-from wheelcache.pages.reasons import CacheStatus, Refusal, refusal
+from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.rehearsing import Rehearsal
 from wheelcache.pages.request import Request
 from wheelcache.pages.rules import Response
@@ -55,14 +55,13 @@ class Storing:
 
     Attributes:
         options, stored, mode, figures, rehearsal: as given.
-        status: writes the header Cache-Status.
         shared_pages: the pages that may lose cookies: those that are not for one visitor, as far as the Cache-Control
             of their last response says. The first visitor of any other page gets it with all cookies, since it may turn
             out to be private.
         clock, wall: return seconds: on a steady clock, and since 1970.
     """
 
-    __slots__ = ("clock", "figures", "mode", "options", "rehearsal", "shared_pages", "status", "stored", "wall")
+    __slots__ = ("clock", "figures", "mode", "options", "rehearsal", "shared_pages", "stored", "wall")
 
     def __init__(
         self, options: Options, stored: StoredPages, mode: Mode, figures: Figures, rehearsal: Rehearsal
@@ -72,7 +71,6 @@ class Storing:
         self.mode = mode
         self.figures = figures
         self.rehearsal = rehearsal
-        self.status = CacheStatus(options.cache_status)
         self.shared_pages = Facts[bool]()
         self.clock, self.wall = options.clock, options.wall_clock
 
@@ -189,7 +187,7 @@ class Storing:
         self, response: Response, reason: str, headers: Headers, freshness: rules.Freshness, view: str | None
     ) -> Page:
         fields = self.options.normalization.fields(response.vary) if response.vary else NO_FIELDS
-        page = Page(response.status, reason, headers, freshness, fields, self.clock(), cache_status=self.status)
+        page = Page(response.status, reason, headers, freshness, fields, self.clock(), cache_status=self.options.status)
         page.view = view
         if not rules.TARGETED.isdisjoint(response.lines):
             page.targeted = rules.targeted_headers(response.headers)
