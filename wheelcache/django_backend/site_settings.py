@@ -1,26 +1,21 @@
-"""The settings of the site that the backends and the dashboard need, beyond the OPTIONS of a cache."""
+"""The settings of the site that the backends need, beyond the OPTIONS of a cache."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import salted_hmac
-from django.utils.module_loading import import_string
 
 from wheelcache.engine.options import shown
 from wheelcache.watch.figures_directory import directory_of
 from wheelcache.watch.releases import MOST_CHARACTERS, name_release
 
-if TYPE_CHECKING:
-    from django.http import HttpRequest
-
-GUARD: Final = "WHEELCACHE_DASHBOARD_GUARD"
 DIRECT_ACCESS: Final = "WHEELCACHE_DIRECT_ACCESS"
 RELEASE: Final = "WHEELCACHE_RELEASE"
 
@@ -83,27 +78,6 @@ def _has_settings(entry: Mapping[str, Any], location: Any, params: Mapping[str, 
     others = {name: value for name, value in entry.items() if name not in ("BACKEND", "LOCATION")}
     is_foreign = str(entry.get("BACKEND")).startswith("django.")
     return not is_foreign and entry.get("LOCATION", "") == location and others == dict(params)
-
-
-def dashboard_guard() -> Callable[[HttpRequest], Any] | None:
-    """Return the function of ``WHEELCACHE_DASHBOARD_GUARD``, for sites whose users have no Django permissions.
-
-    Without the setting, return None: the permissions of Django's users decide.
-
-    Raises:
-        ImproperlyConfigured: if the setting is neither a function nor the dotted path of one.
-    """
-    given = guard = getattr(settings, GUARD, None)
-    if isinstance(given, str):
-        try:
-            guard = import_string(given)
-        except ImportError as error:
-            raise ImproperlyConfigured(f"{GUARD} is {shown(given)}, which cannot be imported: {error}") from error
-    if guard is not None and not callable(guard):
-        raise ImproperlyConfigured(
-            f"{GUARD} must be a function that receives the request, the dotted path of one, or None, not {shown(given)}"
-        )
-    return guard
 
 
 def use_release() -> None:

@@ -16,10 +16,11 @@ import pytest
 import time_machine
 
 from tests.fill_waits.callers import aget_or_lease, get_or_lease
+from tests.guests import Timers, needs
 from tests.scripts import run
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
 from tests.waiting import PATIENCE, until, until_waiting
-from wheelcache import Cache, LoadTimeout, ManualClock, RemovalCause, Timers
+from wheelcache import Cache, LoadTimeout, ManualClock, RemovalCause
 from wheelcache.engine import machine_clock
 from wheelcache.engine.runtime.frozen_time import follow
 from wheelcache.engine.runtime.wheel_driver import WheelDriver
@@ -255,6 +256,7 @@ def test_a_failed_refresh_is_tried_again_when_the_time_was_moved_back(cache, lib
         assert until(lambda: cache.get_or_load("a", lambda: "new", 10, grace=10**9) == "new")
 
 
+@needs("timers")
 @pytest.mark.alone
 @pytest.mark.parametrize("clock", [{}, {"clock": time.monotonic}], ids=["their own clock", "the caches'"])
 def test_timers_go_on_in_real_time(library, clock):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.guests import needs
+
 ROOT = Path(__file__).parents[3]
 
 IN_INTERPRETERS = """
@@ -35,7 +37,8 @@ print("destroyed")
 USE = """
 import atexit, logging, sys, threading
 logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.WARNING)
-from wheelcache import Cache, Timers
+from wheelcache import Cache
+from wheelcache.timers import Timers
 
 cache = Cache(max_entries=3)
 for number in range(10):
@@ -79,11 +82,13 @@ isolated = pytest.mark.skipif(
 )
 
 
+@needs("timers")
 def test_all_threads_end_with_their_interpreter():
     """An interpreter that ends before its threads aborts the process."""
     assert in_interpreters("legacy", USE) == ["3 9 running", "value", "True", "MainThread", "destroyed"]
 
 
+@needs("timers")
 @isolated
 def test_where_no_daemon_thread_is_allowed_writes_do_the_work():
     *said, end = [line for line in in_interpreters("isolated", USE) if not line.startswith("The compiled core")]
