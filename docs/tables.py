@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 from wheelcache.engine import option_table
-from wheelcache.engine.stats import BYPASSING, REASONS
 from wheelcache.host_cache import options as host
 from wheelcache.near_cache import options as near
+from wheelcache.pages.reasons import BYPASSING, REASONS
 from wheelcache.watch.metrics import METRICS, Kind
 
 REFERENCE = Path(__file__).with_name("reference")

@@ -40,13 +40,13 @@ def test_the_snippets_of_a_page_run(page, tmp_path, python):
 
 NAMES_OF_CACHES = """
 from django.core.cache import caches
-from wheelcache.watch.observed import observed_caches
+from wheelcache import caches as caches_of_process
 caches["default"]
 try:
     import shop
 except ModuleNotFoundError:
     pass
-print("NAMES", *(each.name for each in observed_caches()))
+print("NAMES", *(each.name for each in caches_of_process()))
 """
 
 

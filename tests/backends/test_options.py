@@ -62,7 +62,7 @@ def test_a_right_option_makes_a_cache_that_works(make, options):
 
 
 def test_log_interval_is_the_time_between_lines_of_figures_which_name_the_cache(make, clock, caplog):
-    caplog.set_level("INFO", "wheelcache.engine.stats")
+    caplog.set_level("INFO", "wheelcache.stats")
     cache = make("figures of its own", log_interval=10)
     cache.set("key", 1, None)
     cache.get("key")

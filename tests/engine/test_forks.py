@@ -143,7 +143,7 @@ def test_the_line_a_minute_goes_on_in_the_child_with_its_own_figures(make):
         cache.get("a")
 
     def child():
-        logger = logging.getLogger("wheelcache.engine.stats")
+        logger = logging.getLogger("wheelcache.stats")
         logger.addHandler(Lines())
         logger.setLevel(logging.INFO)
         cache.get("a")

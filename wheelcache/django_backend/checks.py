@@ -17,7 +17,7 @@ from django.core.checks import CheckMessage
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, REPORT
 from wheelcache.django_backend.aliases import wheel_caches
 from wheelcache.engine.guests import modules_named
-from wheelcache.watch.stats_log import report_core
+from wheelcache.engine.stats_log import report_core
 
 Check = Callable[..., list[CheckMessage]]
 

@@ -12,9 +12,9 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import salted_hmac
 
+from wheelcache.engine import observer
+from wheelcache.engine.guests import module_of
 from wheelcache.engine.options import shown
-from wheelcache.watch.figures_directory import directory_of
-from wheelcache.watch.releases import MOST_CHARACTERS, name_release
 
 DIRECT_ACCESS: Final = "WHEELCACHE_DIRECT_ACCESS"
 RELEASE: Final = "WHEELCACHE_RELEASE"
@@ -32,7 +32,7 @@ def figures_directory() -> Path | None:
     of a project on one host may differ only in the last. After a deploy into another base directory, the site has
     another directory for figures.
     """
-    return directory_of(site_identity("figures"))
+    return observer.figures_directory(site_identity("figures"))
 
 
 def site_identity(purpose: str) -> str:
@@ -86,12 +86,14 @@ def use_release() -> None:
     Raises:
         ImproperlyConfigured: if the setting is not a string.
     """
+    releases = module_of("watch", "releases")
+    if releases is None:
+        return
     given = getattr(settings, RELEASE, "") if settings.configured else ""
-    if not isinstance(given, str) or len(given) > MOST_CHARACTERS:
-        raise ImproperlyConfigured(
-            f"{RELEASE} must be a string of at most {MOST_CHARACTERS} characters, not {shown(given)}"
-        )
-    name_release(given)
+    most = releases.MOST_CHARACTERS
+    if not isinstance(given, str) or len(given) > most:
+        raise ImproperlyConfigured(f"{RELEASE} must be a string of at most {most} characters, not {shown(given)}")
+    releases.name_release(given)
 
 
 def direct_access() -> bool:

@@ -8,13 +8,13 @@ from typing import Any
 from wheelcache.cache import Cache
 from wheelcache.engine import options as checks
 from wheelcache.engine.runtime import lifecycle
-from wheelcache.engine.stats import PageStats
 from wheelcache.pages import asgi as asgi_driver
 from wheelcache.pages import wsgi as wsgi_driver
 from wheelcache.pages.figures import Figures
 from wheelcache.pages.keys import ALL, host_tag, prefix_tag
 from wheelcache.pages.mode import ON, REHEARSE, Mode
 from wheelcache.pages.options import Options, options_of_init
+from wheelcache.pages.page_stats import PageStats
 from wheelcache.pages.pages import Pages
 from wheelcache.pages.rehearsing import Rehearsal
 from wheelcache.pages.stored_pages import StoredPages, weigh
@@ -57,7 +57,7 @@ class HTTPCache:
         )
         storing = Storing(self.options, stored, mode, figures, rehearsal)
         self.pages = Pages(storing, turns)
-        self._renewed = (stored, storing.shared_pages, figures, rehearsal, turns)
+        self._renewed = (stored, storing.shared_pages, rehearsal, turns)
         lifecycle.HELD.add_weakly(self)
 
     def wsgi(self, app: wsgi_driver.App) -> wsgi_driver.WsgiCache:

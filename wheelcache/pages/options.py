@@ -17,10 +17,10 @@ from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, cast, get_ty
 from wheelcache.engine import options as checks
 from wheelcache.engine.runtime.clock import Clock, SystemClock
 from wheelcache.pages.blanks import Tokens
+from wheelcache.pages.cache_status import CacheStatus
 from wheelcache.pages.page_rules import PageRule, PageRules
 from wheelcache.pages.query import QueryRules
 from wheelcache.pages.reads import IgnoredReads
-from wheelcache.pages.reasons import CacheStatus
 from wheelcache.pages.request import LostCookies, Sessions
 from wheelcache.pages.variants import Normalization
 

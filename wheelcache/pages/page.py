@@ -15,8 +15,8 @@ from typing import Final
 
 from wheelcache.pages import rules
 from wheelcache.pages.blanks import Blanks, Filled
+from wheelcache.pages.cache_status import CacheStatus
 from wheelcache.pages.headers import Headers, WsgiHeaders, as_bytes, as_text
-from wheelcache.pages.reasons import CacheStatus
 from wheelcache.pages.request import Request
 from wheelcache.pages.rules import Freshness
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from wheelcache.pages.cache_status import NO_ANNOUNCEMENT, Announcement
 from wheelcache.pages.comparison import Heard
 from wheelcache.pages.headers import Headers
 from wheelcache.pages.notes import PageNotes
 from wheelcache.pages.options import Options
 from wheelcache.pages.page import Reply
-from wheelcache.pages.reasons import NO_ANNOUNCEMENT, Announcement, Refusal
+from wheelcache.pages.reasons import Refusal
 from wheelcache.pages.rehearsal import Answer, answer_of
 from wheelcache.pages.request import Request
 

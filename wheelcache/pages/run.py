@@ -15,12 +15,13 @@ from wheelcache.engine.machine_clock import moment
 from wheelcache.engine.turns import End, Turn
 from wheelcache.pages import rules
 from wheelcache.pages.blanks import GZIP, content_coding, for_one_visitor
+from wheelcache.pages.cache_status import NO_ANNOUNCEMENT
 from wheelcache.pages.headers import Headers
 from wheelcache.pages.marks import new_mark
 from wheelcache.pages.mode import REHEARSE
 from wheelcache.pages.notes import PageNotes
 from wheelcache.pages.page import Page, Reply, not_modified
-from wheelcache.pages.reasons import NO_ANNOUNCEMENT, Refusal, refusal
+from wheelcache.pages.reasons import Refusal, refusal
 from wheelcache.pages.rehearsed import Begin
 from wheelcache.pages.request import Request
 from wheelcache.pages.rules import Response

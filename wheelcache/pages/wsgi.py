@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 from wheelcache.engine.runtime.worker_pool import WorkerPool
 from wheelcache.engine.turns import End, Turn
+from wheelcache.pages.cache_status import Announcement
 from wheelcache.pages.headers import FOR_THE_CACHE, WsgiHeaders, as_bytes, as_text
 from wheelcache.pages.keys import encoded_slashes, page_key
 from wheelcache.pages.local_requests import ask_wsgi, drain
@@ -22,7 +23,6 @@ from wheelcache.pages.notes import NOTES_KEY, UNREADABLE
 from wheelcache.pages.page import Renewal, Reply
 from wheelcache.pages.pages import Decision, Pages, Selected, Wait
 from wheelcache.pages.reads import WHY, Reads
-from wheelcache.pages.reasons import Announcement
 from wheelcache.pages.rehearsed import Rehearsed
 from wheelcache.pages.request import (
     KEYED_HEADERS,

@@ -6,7 +6,7 @@ from wheelcache.cache import Cache
 from wheelcache.django_backend.aliases import wheel_caches
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.engine.option_table import Setting
-from wheelcache.watch.observed import ObservedCache, page_caches
+from wheelcache.watch.observers import page_caches
 from wheelcache.watch.options import is_inspectable
 
 
@@ -46,7 +46,7 @@ def name_of(given: str | None) -> str | None:
     return given if given is None or given in names.values() else names.get(given, given)
 
 
-def caches_of_site() -> list[ObservedCache]:
+def caches_of_site() -> list[Cache]:
     """Return the caches of ``CACHES``, and those of the pages in this process."""
     return [*engines(), *page_caches()]
 

@@ -33,7 +33,7 @@ def test_a_parked_wheel_thread_starts_again_with_the_next_timer_only():
     assert run_noting("""
         cache = Cache(**SILENT, interval=0.01)
         cache.set("short", 1, ttl=0.02)
-        until(lambda: cache.observer.thread() == "parked")
+        until(lambda: cache.engine.observed.thread_state == "parked")
         print(in_child(lambda: None), *seen_by_forks, *threads())
         cache.set("short", 1, ttl=0.02)
         print(*threads())

@@ -43,12 +43,12 @@ from wheelcache.timers import Timers
 cache = Cache(max_entries=3)
 for number in range(10):
     cache.set(number, number, 5)
-print(len(cache), cache.get(9), cache.observer.thread())
+print(len(cache), cache.get(9), cache.engine.observed.thread_state)
 print(cache.get_or_load("loaded", lambda: "value", 5, timeout=60))
 fired = threading.Event()
 timers = Timers(0.01, lambda key, value: fired.set())
 timers.set_timer("timer", 1, 0.01)
-print(fired.wait(20 if cache.observer.thread() == "running" else 0))
+print(fired.wait(20 if cache.engine.observed.thread_state == "running" else 0))
 # As the end of an interpreter does. Python 3.11 refuses to destroy one that has more than one thread.
 atexit._run_exitfuncs()
 print(*sorted(thread.name for thread in threading.enumerate()))

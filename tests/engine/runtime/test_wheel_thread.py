@@ -81,7 +81,7 @@ def noted(condition, timeout=None):
 threading.Condition.wait = noted
 cache.set("a", 1, ttl=0.03)
 assert parked.wait(60)
-print(len(cache), cache.observer.thread(), max(timeout for timeout in waits if timeout) <= 0.05)
+print(len(cache), cache.engine.observed.thread_state, max(timeout for timeout in waits if timeout) <= 0.05)
 """
     ) == ["0", "parked", "True"]
 
@@ -269,7 +269,7 @@ def test_a_listener_that_exits_does_not_end_the_thread(caplog):
     assert until(lambda: "SystemExit" in caplog.text)
     other.set("b", 1, ttl=0.02)
     assert left.wait(PATIENCE)
-    assert other.observer.thread() in ("running", "parked")
+    assert other.engine.observed.thread_state in ("running", "parked")
 
 
 @needs("timers")
@@ -300,7 +300,7 @@ def test_a_write_after_hours_of_idleness_is_not_taken_for_lag(clock, caplog):
     for hours in (0, 12, 40):
         clock.advance(hours * 3600.0)
         cache.set_many(dict.fromkeys(range(1500), hours), ttl=600)
-        assert cache.observer.state().lag == 0
+        assert cache.engine.observed.lag == 0
         clock.advance(700)
         assert len(cache) == 0
     assert "behind" not in caplog.text

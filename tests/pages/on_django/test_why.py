@@ -6,7 +6,7 @@ import pytest
 
 from tests.pages.why import line_of
 from tests.watch.published import look
-from wheelcache.engine.stats import REASONS
+from wheelcache.pages.reasons import REASONS
 
 pytestmark = pytest.mark.deep
 

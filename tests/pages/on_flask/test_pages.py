@@ -190,7 +190,7 @@ def test_the_figures_are_published_where_the_app_publishes_those_of_its_caches(c
     app = flask.Flask("app", instance_path=str(tmp_path))
     pages = HTTPCache(clock=clock)
     pages.init_app(app)
-    assert pages.cache.observer.publication.publisher.file.directory == figures_directory(app)
+    assert pages.cache.engine.observed.observer.publication.publisher.file.directory == figures_directory(app)
     pages.cache.close()
 
 

@@ -162,7 +162,7 @@ def pages(site, tmp_path, clock, closed):
 def test_pages_are_purged_and_the_event_names_the_user(site, pages):
     for target in ("/a", "/b", "/a", "/b"):
         pages.get(target)
-    pages.cache.cache.observer.publication.run_now()
+    pages.cache.cache.engine.observed.observer.publication.run_now()
     (card,) = (each for each in figures(site, "?details=pages")["caches"] if each["name"] == "pages")
     assert (card["pages"]["stored"], card["pages"]["fresh"]) == (2, 2)
     status, answer = press(site, PURGE, {"cache": "pages", "target": " https://example.com/a "})

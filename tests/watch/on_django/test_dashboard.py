@@ -300,7 +300,7 @@ def test_every_cache_of_the_settings_is_shown_also_those_that_were_not_used():
     cache.set("k", "v")
     cache.get("k")
     caches["again"].get("k")
-    engine(caches["default"]).observer.publication.run_now()
+    engine(caches["default"]).engine.observed.observer.publication.run_now()
     total = client("operator").get(READS[1]).json()["caches"][0]["total"]
     assert (total["hits"], total["misses"], total["entries"]) == (1, 1, 1)
 

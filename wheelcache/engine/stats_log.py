@@ -16,7 +16,7 @@ from wheelcache.engine.runtime.shared_objects import WeakRegistry
 from wheelcache.engine.stats import Stats
 from wheelcache.errors import CacheClosed
 
-logger = logging.getLogger("wheelcache.engine.stats")
+logger = logging.getLogger("wheelcache.stats")
 
 _UNREPORTED: Final = iter((f"{REPORT}. {HOW_TO_CHANGE}",))
 """An iterator with one item, so that only one thread receives it."""
@@ -57,19 +57,21 @@ class StatsLog(PeriodicJob):
 
     def run(self) -> None:
         stats, now = self._stats(), self._clock()
-        since_last, seconds = stats - self._last, now - self._then
+        last, seconds = self._last, now - self._then
         self._last, self._then = stats, now
-        if since_last.requests and seconds:
-            both = since_last.answered_ratio
+        hits, misses, stale = stats.hits - last.hits, stats.misses - last.misses, stats.stale_hits - last.stale_hits
+        requests = hits + misses + stale
+        if requests and seconds:
+            both = None if stats.answered is None else (stats.answered - (last.answered or 0)) / requests
             figures = {
                 "cache": self._name,
-                "qpm": round(since_last.requests * 60 / seconds),
+                "qpm": round(requests * 60 / seconds),
                 **({} if both is None else {"both_tiers": round(100 * both, 1)}),
-                "hit_ratio": round(100 * since_last.hit_ratio, 1),
+                "hit_ratio": round(100 * hits / requests, 1),
                 "elements": stats.size,
-                "hit": since_last.hits,
-                "miss": since_last.misses,
-                "stale": since_last.stale_hits,
+                "hit": hits,
+                "miss": misses,
+                "stale": stale,
             }
             line = (
                 "cache(%(cache)s) - qpm: %(qpm)d, "
@@ -77,7 +79,7 @@ class StatsLog(PeriodicJob):
                 + "hit_ratio: %(hit_ratio).1f%%, elements: %(elements)d, "
                 "hit: %(hit)d, miss: %(miss)d"
             )
-            logger.info(line + (", stale: %(stale)d" if since_last.stale_hits else ""), figures, extra=figures)
+            logger.info(line + (", stale: %(stale)d" if stale else ""), figures, extra=figures)
 
     def run_last(self) -> None:
         """Log the figures since the last line, if there could be one."""

@@ -8,7 +8,7 @@ from weakref import ref
 import pytest
 
 from tests.waiting import THREADS
-from wheelcache import ManualClock
+from wheelcache import Cache, ManualClock
 from wheelcache.core import CoreClass
 from wheelcache.core.contract import GroupRule
 from wheelcache.engine.keys import KeyProxies
@@ -87,6 +87,13 @@ def test_the_objects_in_a_key_are_not_kept(load, computing):
     gc.collect()
     assert [each() for each in gone] == [None, None]
     assert computing.by_key() == {}
+
+
+@pytest.mark.parametrize("key", [10**5000, ("f", 10**5000)], ids=["int", "in a tuple"])
+def test_a_value_is_loaded_even_if_python_refuses_to_write_the_int_in_its_key(key, load, computing):
+    load(key, 1.0)
+    assert computing.by_key() == {}
+    assert Cache(log_interval=None).get_or_load(key, lambda: "value") == "value"
 
 
 def test_threads_record_at_the_same_time(load, computing, together):
