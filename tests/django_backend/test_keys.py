@@ -1,6 +1,7 @@
 """Keys: those that Django's make_key makes, with its warnings, whatever prefix, version and function they are of."""
 
 import enum
+import sys
 import warnings
 from functools import partial
 
@@ -269,3 +270,43 @@ def test_a_key_whose_str_raises_leaves_the_cache_as_it_was(make, clock, call):
     with pytest.raises(KeyError, match="str"):
         call(cache, Broken())
     assert len(engine(cache)) == 0
+
+
+def python_calls(function):
+    """Return the names of the Python functions that ``function()`` calls."""
+    called = []
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_qualname) if event == "call" else None)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return called
+
+
+@pytest.mark.compiled
+def test_plain_calls_are_those_of_the_core(make):
+    cache = make()
+    cache.set_many({"key": 1, "pickled": [1]})
+    # The first miss makes the notes of the thread. Nothing below is due before these entries, so no thread is woken.
+    cache.get("missing")
+    calls = (
+        partial(cache.get, "key"),
+        partial(cache.get, "never-set"),
+        partial(cache.set, "key", 2),
+        partial(cache.set, "key", "text", timeout=600),
+        partial(cache.add, "added", 1),
+        partial(cache.touch, "key", None),
+        partial(cache.delete, "key"),
+        partial(cache.incr, "added"),
+    )
+    assert [python_calls(call) for call in calls] == [[]] * len(calls)
+
+
+def test_a_default_timeout_that_changes_is_that_of_the_next_calls(make):
+    cache = make(TIMEOUT=60)
+    cache.set("before", 1)
+    cache.default_timeout = None
+    cache.set("set", 1)
+    cache.add("added", 1)
+    cache.touch("before")
+    assert [cache.ttl(key) for key in ("set", "added", "before")] == [None] * 3

@@ -10,7 +10,7 @@ Attributes:
     REPORT: a sentence that names the core in use.
     HOW_TO_CHANGE: the reason for this choice, and how to get the other core.
     CoreClass: the class of the cores.
-    CacheAccess, PrefixAccess, WriteState: the classes that belong to this core.
+    CacheAccess, PrefixAccess, VersionedAccess, WriteState: the classes that belong to this core.
     ContextMemo, KeptAttribute: see ``context_memo``; compiled along with the core.
     exchange_word: see ``words``; compiled along with the core.
 """
@@ -22,7 +22,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from wheelcache.core.access import CacheAccess, PrefixAccess, WriteState
+from wheelcache.core.access import CacheAccess, PrefixAccess, VersionedAccess, WriteState
 from wheelcache.core.context_memo import ContextMemo, KeptAttribute
 from wheelcache.core.gil import has_gil
 from wheelcache.core.python_core import PythonCore as CoreClass
@@ -37,6 +37,7 @@ __all__ = [
     "CoreClass",
     "KeptAttribute",
     "PrefixAccess",
+    "VersionedAccess",
     "WriteState",
     "exchange_word",
 ]
@@ -57,6 +58,7 @@ if ASKED != "python" and not TYPE_CHECKING:
             ContextMemo,
             KeptAttribute,
             PrefixAccess,
+            VersionedAccess,
             WriteState,
             exchange_word,
         )

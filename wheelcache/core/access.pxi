@@ -2,9 +2,10 @@
 
 from cpython.set cimport PySet_GET_SIZE
 
+from asyncio import _get_running_loop as get_running_loop
 from itertools import islice
 
-from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, Serialized
+from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, MAX_MISSES, PLAIN_LENGTH, Serialized
 from wheelcache.core.reusable import check_reusable
 from wheelcache.errors import Unused
 
@@ -12,6 +13,8 @@ cdef object SERIALIZED = Serialized
 cdef object HIDDEN = contract.HIDDEN
 cdef object LAYERED = object()
 cdef object OWN_TTL = DEFAULT_TTL
+cdef Py_ssize_t MOST_PLAIN = PLAIN_LENGTH
+cdef Py_ssize_t MOST_NOTED = MAX_MISSES
 cdef object UNTAGGED = ()  # a literal as the default costs a set 3 ns less than this name
 cdef double MOST_FAST_TTL = MAX_FAST_TTL
 
@@ -389,21 +392,66 @@ cdef class PrefixAccess:
     cdef public Py_ssize_t _max_key_length
     cdef public set _overlays
     cdef public object _of_thread
+    cdef public set _scopes_with_misses
+    cdef public object _noted
+    cdef public object _running_scope
+    cdef public object _count_computation
+    cdef bint notes
 
     def _look_up_in(self, CacheAccess cache not None):
         self.core = cache._core
+
+    def _write_to(self, CacheAccess cache, notes):
         self.cache = cache
+        self.notes = notes
 
     def get(self, key, default=None, version=None):
         """Return the value of ``key``, or ``default`` if it is missing or expired."""
         if self._overlays is not None and PySet_GET_SIZE(self._overlays):
             found = self.in_overlay(key, version)
-            if found is HIDDEN or found is LAYERED:
-                return self._get_in_transaction(key, default, version)
             if found is not MISSING:
-                found = self.restored(key, found) if type(found) is SERIALIZED else found
-                return self._get_in_transaction(key, default, version) if found is MISSING else found
-        return self.shared(key, default, version)
+                if type(found) is SERIALIZED:
+                    found = self.restored(key, found)
+                elif found is HIDDEN or found is LAYERED:
+                    found = MISSING
+                return self._get_missed(key, default, version) if found is MISSING else found
+        if version is None and self.core is not None and self._prefix is not None:
+            stored = self.core.lookup_prefixed(self._prefix, key)
+            if type(stored) is SERIALIZED:
+                stored = self.restored(key, stored)
+            if stored is not MISSING:
+                return stored
+            if default is None and self.notes and self.count_and_note(key):
+                return None
+        return self._get_missed(key, default, version)
+
+    cdef bint count_and_note(self, object key) except -1:
+        """Count a miss, and note it as ``Misses.note`` does. Return False, without any effect, if that is not usual."""
+        if not self.cache.reads_at_once():
+            return False
+        key = self._usual_key(key)
+        scope = self._running_scope()
+        if key is None or len(<str>key) > MOST_PLAIN or scope is None or scope._task is not None:
+            return False
+        misses = scope.misses.get(self._noted)
+        if misses is None or len(<dict>misses) >= MOST_NOTED or get_running_loop() is not None:
+            return False
+        self.core.miss(key)
+        (<dict>misses)[key] = nanoseconds()
+        self._scopes_with_misses.add(id(scope))
+        return True
+
+    cdef bint may_be_noted(self, str key) except -1:
+        """Return whether the running code may have missed a key, so that a write ends a computation."""
+        if not PySet_GET_SIZE(self._scopes_with_misses):
+            return False
+        scope = self._running_scope()
+        if scope is None:
+            return False
+        if scope.parent is not None or len(key) > MOST_PLAIN:
+            return True
+        misses = scope.misses.get(self._noted)
+        return misses is not None and key in <dict>misses
 
     cdef inline object restored(self, object key, object stored):
         """Return the value of a serialized one that was found under the caller's key; MISSING if it was deleted, since
@@ -445,36 +493,40 @@ cdef class PrefixAccess:
             return fill
         return fill.value if fill.expires_at > self.core.read_clock() else HIDDEN
 
-    def _get_shared(self, key, default, version):
-        return self.shared(key, default, version)
-
-    cdef inline object shared(self, object key, object default, object version):
-        if version is None and self.core is not None and self._prefix is not None:
-            stored = self.core.lookup_prefixed(self._prefix, key)
-            if type(stored) is SERIALIZED:
-                stored = self.restored(key, stored)
-            if stored is not MISSING:
-                return stored
-        return self._get_missed(key, default, version)
-
     def _get_at_once(self, key):
-        if self.core is None or self._prefix is None:
+        if self.core is None or self._prefix is None or (self._overlays is not None and PySet_GET_SIZE(self._overlays)):
             return MISSING
         stored = self.core.lookup_prefixed(self._prefix, key)
         return self.restored(key, stored) if type(stored) is SERIALIZED else stored
 
-    def _set_at_once(self, key, value, ttl):
-        cdef double seconds
-        if self.cache is None or self.cache._core is None:
+    cdef inline object key_to_write(self, object key):
+        """Return the core's key, if the core alone handles writes of it; otherwise None."""
+        if self.cache is None:
+            return None
+        if self.cache._core is None:
             raise unbound(self)
-        if type(key) is not str or self._prefix is None or not (is_usual(ttl, &seconds) and self.cache.writes.is_plain):
+        if type(key) is not str or self._prefix is None:
             return None
         key = prefixed(self._prefix, key)
         if self._max_key_length and not is_printable(key, self._max_key_length):
             return None
-        return self.store_encoded(key, value, seconds, ttl, ANY)
+        return key
 
-    cdef inline object store_encoded(self, str key, object value, double seconds, object ttl, int mode):
+    def _set_at_once(self, key, value, ttl):
+        return self.set_at_once(key, value, ttl, ANY)
+
+    def _add_at_once(self, key, value, ttl):
+        return self.set_at_once(key, value, ttl, ABSENT)
+
+    cdef object set_at_once(self, object key, object value, object ttl, int mode):
+        cdef double seconds
+        if not is_usual(ttl, &seconds):
+            return None
+        key = self.key_to_write(key)
+        if key is None or not self.cache.writes.is_plain:
+            return None
+        if self.may_be_noted(key):
+            self._count_computation(key)
         if type(value) not in self._atoms:
             # The serializer may be Python code that gives the cache a listener.
             value = self._encode(value)
@@ -482,26 +534,21 @@ cdef class PrefixAccess:
                 return None
         return self.cache.store(key, value, seconds, ttl, mode)
 
-    def _add_at_once(self, key, value, ttl):
-        cdef double seconds
-        if not is_usual(ttl, &seconds):
-            return None
-        key = self._usual_key(key)
-        if key is None or not self.cache.writes.is_plain:
-            return None
-        return self.store_encoded(key, value, seconds, ttl, ABSENT)
-
     def _touch_at_once(self, key, ttl):
         cdef double seconds
         if not is_usual(ttl, &seconds):
             return None
-        key = self._usual_key(key)
+        key = self.key_to_write(key)
         if key is None or not self.cache.reads_at_once():
             return None
         return self.cache.touch_entry(key, seconds)
 
+    def _delete_at_once(self, key):
+        key = self.key_to_write(key)
+        return None if key is None else self.cache.delete(key)
+
     def _incr_at_once(self, key, delta):
-        key = self._usual_key(key)
+        key = self.key_to_write(key)
         if key is None or type(delta) is not int or not self.cache.writes_at_once():
             return None
         return self.cache.add_to_int(key, delta)
@@ -511,7 +558,7 @@ cdef class PrefixAccess:
         cdef Py_ssize_t place
         cdef CompiledCore core = self.core
         cdef str prefix = self._prefix
-        if core is None or prefix is None or len(keys) > BATCH or not self.cache.reads_at_once():
+        if self.cache is None or prefix is None or len(keys) > BATCH or not self.cache.reads_at_once():
             return None
         for key in keys:
             if type(key) is not str or not self.is_storable(key):
@@ -535,7 +582,7 @@ cdef class PrefixAccess:
         cdef Py_ssize_t place
         if type(data) is not dict or len(data) > BATCH or not is_usual(ttl, &seconds):
             return False
-        if self.core is None or self._prefix is None:
+        if self.cache is None or self._prefix is None:
             return False
         # Copied before serialization: the serializer may be Python code, and another thread may then change the dict.
         keys, values = items_of(data)
@@ -544,6 +591,8 @@ cdef class PrefixAccess:
                 return False
         for place in range(len(keys)):
             keys[place] = PyUnicode_Concat(self._prefix, keys[place])
+            if self.may_be_noted(keys[place]):
+                self._count_computation(keys[place], len(keys))
         for place in range(len(values)):
             if type(values[place]) not in self._atoms:
                 values[place] = self._encode(values[place])
@@ -565,3 +614,71 @@ cdef class PrefixAccess:
         if type(key) is not str or self.core is None or self._prefix is None or not self.is_storable(key):
             return None
         return PyUnicode_Concat(self._prefix, key)
+
+
+@cython.auto_pickle(False)
+cdef class VersionedAccess(PrefixAccess):
+    cdef public object _own_timeout
+    cdef public object _default_mark
+
+    cdef inline object ttl_of(self, object timeout):
+        return self._own_timeout if timeout is OWN_TTL or timeout is self._default_mark else timeout
+
+    @cython.binding(True)
+    def add(self, key, value, timeout=OWN_TTL, version=None, *, tags=()):
+        """Store a value unless the key exists. Return whether it was stored."""
+        if version is None and tags is UNTAGGED:
+            done = self.set_at_once(key, value, self.ttl_of(timeout), ABSENT)
+            if done is not None:
+                return done
+        return self._drive(self._add(key, value, timeout, version, tags=tags))
+
+    @cython.binding(True)
+    def set(self, key, value, timeout=OWN_TTL, version=None, *, nx=False, xx=False, tags=()):
+        """Store a value. Return whether it was stored, as django-redis does; if ``timeout`` is 0 or less, whether the
+        key existed.
+
+        Args:
+            nx: store it only if the key does not exist, as ``add`` does.
+            xx: store it only if the key exists. The entry keeps its tags.
+            tags: at most 64 non-empty strings. ``delete_tags`` with any of them removes the entry.
+
+        Raises:
+            ValueError: if ``xx`` is given with ``nx`` or ``tags``.
+        """
+        if version is None and tags is UNTAGGED and nx is False and xx is False:
+            done = self.set_at_once(key, value, self.ttl_of(timeout), ANY)
+            if done is not None:
+                return done
+        return self._drive(self._set(key, value, timeout, version, nx=nx, xx=xx, tags=tags))
+
+    @cython.binding(True)
+    def touch(self, key, timeout=OWN_TTL, version=None):
+        """Give an entry a new timeout. Return whether the key exists."""
+        if version is None:
+            done = self._touch_at_once(key, self.ttl_of(timeout))
+            if done is not None:
+                return done
+        return self._drive(self._touch(key, timeout, version))
+
+    @cython.binding(True)
+    def delete(self, key, version=None):
+        """Delete a key. Return whether it existed."""
+        if version is None:
+            done = self._delete_at_once(key)
+            if done is not None:
+                return done
+        return self._drive(self._delete(key, version))
+
+    @cython.binding(True)
+    def incr(self, key, delta=1, version=None, *, ignore_key_check=False):
+        """Add to a number, and return the sum. With ``ignore_key_check``, a missing key is set to ``delta``.
+
+        Raises:
+            ValueError: if the key is missing.
+        """
+        if version is None:
+            total = self._incr_at_once(key, delta)
+            if total is not None:
+                return total
+        return self._drive(self._incr(key, delta, version, ignore_key_check=ignore_key_check))

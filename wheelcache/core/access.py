@@ -38,6 +38,14 @@ MAX_FAST_TTL: Final = 1 << 40
 """In seconds. Only longer TTLs need a check, for example for ints that no float can hold."""
 
 
+PLAIN_LENGTH: Final = 250
+"""Characters. The miss of a longer key, or of a key that is not a string, is noted by its 16-byte digest: such keys are
+rare, and could occupy any number of bytes."""
+
+MAX_MISSES: Final = 1024
+"""The largest number of missed keys of one cache that a scope notes. Beyond it, all are forgotten, including keys that
+are never set. The computation of a forgotten key is not counted."""
+
 SECONDS: Final = (int, float)
 
 
@@ -318,6 +326,9 @@ class PrefixAccess:
             replaces them. 0 if the backend stores every key as it is.
         _overlays: the overlays of open transactions; None if the backend follows no transactions.
         _of_thread: has those of the running thread, in its attribute ``overlays``, where ``get`` looks first.
+        _scopes_with_misses, _noted: the noted misses, whose scopes these are: see ``NotedMisses``.
+        _running_scope: returns the scope of the running code, or None.
+        _count_computation: counts the computation that a write of a noted key ends.
     """
 
     _prefix: str | None
@@ -327,17 +338,30 @@ class PrefixAccess:
     _max_key_length: int
     _overlays: set[Any] | None = None
     _of_thread: Any = None
+    _scopes_with_misses: set[int]
+    _noted: Any
+    _running_scope: Any
+    _count_computation: Any
     _find: Callable[[Any, Any], Any] = staticmethod(_not_found)
+    _written: CacheAccess | None = None
 
     def _look_up_in(self, cache: CacheAccess) -> None:
-        """Use ``cache`` for all calls. Before this, every ``get`` is a miss."""
+        """Look for values in ``cache`` first. Before this, every ``get`` is a miss."""
         self._find = cache._core_find
-        self._set_in_cache = cache.set
+
+    def _write_to(self, cache: CacheAccess | None, notes: bool) -> None:
+        """Let the calls with a fast path act on ``cache`` itself; None if there are other layers, so that they have
+        none.
+
+        Args:
+            notes: whether a ``get`` that misses only counts and notes the miss.
+        """
+        self._written = cache
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
         """Return the value of ``key``, or ``default`` if it is missing or expired."""
         if self._overlays and self._of_thread.overlays:
-            return self._get_in_transaction(key, default, version)
+            return self._get_missed(key, default, version)
         if version is None and self._prefix is not None:
             try:
                 find = self._find
@@ -355,14 +379,9 @@ class PrefixAccess:
                         raise
         return self._get_missed(key, default, version)
 
-    def _get_shared(self, key: Any, default: Any, version: int | None) -> Any:
-        """Do a ``get`` that ignores the entries of transactions."""
-        value = MISSING if version is not None else self._get_at_once(key)
-        return self._get_missed(key, default, version) if value is MISSING else value
-
     def _get_at_once(self, key: Any) -> Any:
         """Return the value by the fast path of ``get`` alone; MISSING if this finds no value. No miss is counted."""
-        if self._prefix is None:
+        if self._prefix is None or self._overlays:
             return MISSING
         try:
             stored = self._find(f"{self._prefix}{key!s}", MISSING)
@@ -381,19 +400,18 @@ class PrefixAccess:
             """Handle an exception of the deserializer. Return False if it must be raised. Otherwise, the value was
             deleted and does not count as a hit, and the look-up goes on as after a miss."""
 
-        def _get_in_transaction(self, key: Any, default: Any, version: int | None) -> Any:
-            """Do a ``get`` in a thread with a transaction that has entries of its own."""
-
         def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
             """Continue a ``get`` for which the fast path found no value."""
 
     def _set_at_once(self, key: Any, value: Any, ttl: Any) -> bool | None:
         """Store a value if the key and the TTL are usual, and return whether it was stored. Return None, without any
         effect, if they are not."""
-        cache_key = self._usual_key(key)
+        cache_key = None if self._written is None else self._usual_key(key)
         if cache_key is None or not (ttl is None or (type(ttl) in SECONDS and 0 < ttl < MAX_FAST_TTL)):
             return None
-        store = self._set_in_cache
+        if self._scopes_with_misses:
+            self._count_computation(cache_key)
+        store = self._written.set  # type: ignore[union-attr]
         return store(cache_key, value if type(value) in self._atoms else self._encode(value), ttl)
 
     def _usual_key(self, key: Any) -> str | None:
@@ -413,6 +431,10 @@ class PrefixAccess:
         """Give an entry a new TTL, as ``touch`` does. Return whether the key exists."""
         return None
 
+    def _delete_at_once(self, key: Any) -> bool | None:
+        """Delete a key. Return whether it existed."""
+        return None
+
     def _incr_at_once(self, key: Any, delta: Any) -> Any:
         """Add an int to a value that is an int, as ``incr`` does, and return the sum."""
         return None
@@ -424,6 +446,86 @@ class PrefixAccess:
     def _set_many_at_once(self, data: Mapping[Any, Any], ttl: Any) -> bool:
         """Store values, as ``set_many`` does. Return whether all were stored."""
         return False
+
+
+class VersionedAccess(PrefixAccess):
+    """The calls of a backend whose keys have versions, as Django's: each is the core's own, if the key is a plain one
+    of the usual version, and no other layer handles writes. Otherwise, it drives the steps of ``_<call>``.
+
+    The backend sets these attributes:
+        _own_timeout: the timeout of entries whose caller gives none.
+        _default_mark: the framework's argument for that.
+    """
+
+    _own_timeout: Any
+    _default_mark: Any
+    _drive: Any
+
+    def _ttl_of(self, timeout: Any) -> Any:
+        return self._own_timeout if timeout is DEFAULT_TTL or timeout is self._default_mark else timeout
+
+    def add(
+        self,
+        key: Any,
+        value: Any,
+        timeout: Any = DEFAULT_TTL,
+        version: int | None = None,
+        *,
+        tags: Iterable[str] = NO_TAGS,
+    ) -> bool:
+        """Store a value unless the key exists. Return whether it was stored."""
+        return self._drive(self._add(key, value, timeout, version, tags=tags))  # type: ignore[no-any-return]
+
+    def set(
+        self,
+        key: Any,
+        value: Any,
+        timeout: Any = DEFAULT_TTL,
+        version: int | None = None,
+        *,
+        nx: bool = False,
+        xx: bool = False,
+        tags: Iterable[str] = NO_TAGS,
+    ) -> bool:
+        """Store a value. Return whether it was stored, as django-redis does; if ``timeout`` is 0 or less, whether the
+        key existed.
+
+        Args:
+            nx: store it only if the key does not exist, as ``add`` does.
+            xx: store it only if the key exists. The entry keeps its tags.
+            tags: at most 64 non-empty strings. ``delete_tags`` with any of them removes the entry.
+
+        Raises:
+            ValueError: if ``xx`` is given with ``nx`` or ``tags``.
+        """
+        if version is None and tags is NO_TAGS and not (nx or xx):
+            is_stored = self._set_at_once(key, value, self._ttl_of(timeout))
+            if is_stored is not None:
+                return is_stored
+        return self._drive(self._set(key, value, timeout, version, nx=nx, xx=xx, tags=tags))  # type: ignore[no-any-return]
+
+    def touch(self, key: Any, timeout: Any = DEFAULT_TTL, version: int | None = None) -> bool:
+        """Give an entry a new timeout. Return whether the key exists."""
+        return self._drive(self._touch(key, timeout, version))  # type: ignore[no-any-return]
+
+    def delete(self, key: Any, version: int | None = None) -> bool:
+        """Delete a key. Return whether it existed."""
+        return self._drive(self._delete(key, version))  # type: ignore[no-any-return]
+
+    def incr(self, key: Any, delta: int = 1, version: int | None = None, *, ignore_key_check: bool = False) -> int:
+        """Add to a number, and return the sum. With ``ignore_key_check``, a missing key is set to ``delta``.
+
+        Raises:
+            ValueError: if the key is missing.
+        """
+        return self._drive(self._incr(key, delta, version, ignore_key_check=ignore_key_check))  # type: ignore[no-any-return]
+
+    if TYPE_CHECKING:
+        _add: Callable[..., Any]
+        _set: Callable[..., Any]
+        _touch: Callable[..., Any]
+        _delete: Callable[..., Any]
+        _incr: Callable[..., Any]
 
 
 def is_printable(key: Any, max_length: int) -> bool:

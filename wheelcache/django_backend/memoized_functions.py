@@ -29,7 +29,6 @@ from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.memo_arguments import check_parameters, key_part, text_of
 from wheelcache.engine import options
 from wheelcache.engine.codec import NOT_DECODED, UndecodedLog
-from wheelcache.engine.keys import group_of
 from wheelcache.engine.loading.adaptive import seconds_for
 from wheelcache.engine.loading.memoize import (
     Arguments,
@@ -47,11 +46,9 @@ from wheelcache.engine.loading.memoize import (
     receives_previous,
 )
 from wheelcache.engine.loading.policy import PLAIN, LoadPolicy, load_policy
-from wheelcache.engine.loading.request import LoadRequest
 from wheelcache.engine.loading.steps import Call, Outcome, PerDriver, Steps, StepsTo, drive, result
 from wheelcache.engine.loading.undecoded_values import read_or_delete
 from wheelcache.engine.runtime.clock import SystemClock
-from wheelcache.transactions.in_transaction import InTransaction
 
 
 def memoize(
@@ -181,7 +178,7 @@ class _InMemory:
 
     def __init__(self, backend: WheelCache, name: str, shown: str, settings: _Settings, has_previous: bool) -> None:
         store = backend.store
-        self._in_transaction = backend._in_transaction
+        self._chain = backend._chain
         self._cache, self._codec = store.cache, store.codec
         self._name, self._shown = name, shown
         self._has_previous = has_previous
@@ -192,13 +189,10 @@ class _InMemory:
         version = backend.version if settings.version is None else settings.version
         self._group = self._named_group(f"{backend.key_prefix}:{version}:{name}")
         self.group = self._group.name
-        self._find: Callable[[Any, Any], Any] = (
-            self._cache.find if self._in_transaction is None else self._in_transaction.find_value
-        )
-        self.find = self._find
+        self.find = self._find = self._chain.find
         self.restore: Callable[[Any], Any] = self._codec.loads
         self._loads = self._cache.engine.loads()
-        self.get, self.aget = self._loads.get, self._loads.aget
+        self.get, self.aget = self._chain.load, self._chain.aload
 
     def _named_group(self, name: str) -> Group:
         return self._cache.engine.add_group(name)
@@ -217,54 +211,28 @@ class _InMemory:
         if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
             return found, None
         tags = () if self._tags_of is None else self._tags_of(*call[0], **call[1])
-        layer = None if found is not MISSING else self._open_layer()
-        request = loads.request(
-            *(key, loader, ttl, policy, () if layer is not None or not tags else self._tag_names(tags)),
+        return found, loads.request(
+            *(key, loader, ttl, policy, self._tag_names(tags) if tags else ()),
             # A value that is not kept is that of the function itself.
             encode=None if is_alone else self._codec.encode,
             decode=self._codec.decode,
             passes_previous=self._has_previous,
-            is_alone=is_alone or layer is not None,
+            is_alone=is_alone,
         )
-        if layer is None:
-            return found, request
-        count(False)
-        layer.missed(key)
-        return found, self._compute(layer, request, options.tags("tags", tags))
-
-    def _compute(self, layer: InTransaction, request: LoadRequest, tags: tuple[str, ...]) -> Steps:
-        """Compute a value within a transaction, which keeps it."""
-        stored, error = yield from layer.compute(request, tags, self._policy.stale.seconds)
-        return (None, error) if error is not None else (request.decoded(stored), None)
 
     def _value(self, key: Any, stored: Any) -> Any:
         """Return the value of a stored object; MISSING if it was deleted, since it cannot be decoded."""
         try:
             return self._codec.decode(stored)
         except NOT_DECODED as error:
-            layer = self._in_transaction
-            if layer is None or not layer.remove_undecoded(key, stored, error):
-                self._cache.engine.remove_undecoded(key, stored, error, was_hit=True)
+            self._chain.remove_undecoded(key, stored, error)
         return MISSING
 
-    def _open_layer(self) -> InTransaction | None:
-        """Return the layer of the open transaction, if there is one."""
-        layer = self._in_transaction
-        return layer if layer is not None and layer.is_open() else None
-
     def delete(self, key: Any) -> bool:
-        layer = self._open_layer()
-        return self._cache.delete(key) if layer is None else layer.delete(key)
+        return self._chain.delete(key)  # type: ignore[no-any-return]
 
     def clear(self) -> int:
-        layer = self._open_layer()
-        if layer is None:
-            return self._group.delete()
-        return layer.delete_where(lambda keys: [key for key in keys if group_of(key) == self.group], self)
-
-    def delete_pattern(self, select: Callable[[list[Any]], list[Any]]) -> None:
-        """Delete the values of all. The end of a transaction calls this."""
-        self._group.delete()
+        return self._chain.delete_group(self._group)
 
 
 class _OnMachine(_InMemory):
@@ -362,7 +330,7 @@ class _Elsewhere:
         if made is not MISSING:
             return made, None
         new = secrets.token_hex(8)
-        if isinstance(backend, WheelCache) and backend._is_deleted_by_transaction(start, version):
+        if isinstance(backend, WheelCache) and backend._chain.hides(backend._key(start, version)):
             own: Outcome = yield Call(lambda: here.get_or_set(start, new, None, version=version))
             return own
         if result((yield Call(lambda: here.add(start, new, None, version=version)))):

@@ -20,6 +20,7 @@ from wheelcache.engine import options
 from wheelcache.engine.glob_pattern import escaped, matcher
 from wheelcache.engine.guests import module_of
 from wheelcache.engine.keys import matching, text_of
+from wheelcache.engine.layer import Layer
 from wheelcache.engine.loading.steps import Call, Outcome, PerDriver, Steps, after, drive, drive_async, result, twins
 
 if TYPE_CHECKING:
@@ -38,15 +39,13 @@ class RedisCalls:
 
     if TYPE_CHECKING:
         _cache: Cache
-        _shared: Any
-        _memory: Any
+        _chain: Layer
         key_func: Callable[..., str]
         store: Store
         version: int
 
         def make_key(self, key: Any, version: int | None = None) -> str: ...
         def _key(self, key: Any, version: int | None) -> Any: ...
-        def _layer(self, key: Any = None) -> Any: ...
 
     # The remaining time.
 
@@ -66,7 +65,7 @@ class RedisCalls:
 
     def _left(self, key: Any, version: int | None, per_second: int) -> Any:
         rounded = lambda left: None if left is None else int(left * per_second + 0.5)  # noqa: E731
-        return after(rounded, self._layer(key).seconds_left(self._key(key, version)))
+        return after(rounded, self._chain.seconds_left(self._key(key, version)))
 
     # Steps, from each of which two methods are made.
 
@@ -147,34 +146,26 @@ class RedisCalls:
 
     def _delete_pattern(self, pattern: str, version: int | None, prefix: str | None, itersize: int | None) -> Any:
         made = self._pattern(pattern, *self._around(version, prefix))
-        return self._layer().delete_pattern(selection(made, itersize), made, itersize)
+        return self._chain.delete_pattern(selection(made, itersize), made, itersize)
 
     async def adelete_pattern(
         self, pattern: str, version: int | None = None, prefix: str | None = None, itersize: int | None = None
     ) -> int:
-        if self._layer() is self._memory:
-            made, count = self._pattern(pattern, *self._around(version, prefix)), 0
-            for deleted in self._layer().deletions(selection(made, itersize)):
-                count += deleted
-                await asyncio.sleep(0)
-        else:
-            count = await drive_async(self._delete_pattern(pattern, version, prefix, itersize))
-        return count
+        return await drive_async(self._delete_pattern(pattern, version, prefix, itersize))
 
     def _key_batches(self, search: str, itersize: int | None, version: int | None) -> Iterator[list[str]]:
         before, after = self._around(version, None)
         select = selection(self._pattern(search, before, after), itersize)
-        layer = self._layer()
-        is_shared = layer is self._shared
 
         def shown(keys: Iterable[Any]) -> list[str]:
             return [text_of(key).removeprefix(before).removesuffix(after) for key in keys]
 
-        shared = (
-            shown(key for key in select(keys) if key in self._cache and (is_shared or layer.shows(key)))
+        seen = self._chain.seen
+        of_all = (
+            shown(seen([key for key in select(keys) if key in self._cache]))
             for keys in self._cache.engine.key_batches()
         )
-        return shared if is_shared else chain(shared, [shown(select(layer.own_keys()))])
+        return chain(of_all, [shown(select([*self._chain.own_keys()]))])
 
     def _pattern(self, pattern: str, before: str, after: str) -> str:
         """Return the pattern of made keys for one of keys between two literals."""

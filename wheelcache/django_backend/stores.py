@@ -9,10 +9,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
-from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
@@ -23,13 +21,12 @@ from wheelcache.engine import options
 from wheelcache.engine.backend_access import ByPrefix
 from wheelcache.engine.codec import Codec, Pickle, is_bare, is_immutable
 from wheelcache.engine.guests import module_of
+from wheelcache.engine.layer import Above
 from wheelcache.engine.option_table import DJANGO as OPTIONS
 from wheelcache.engine.option_table import OF_THE_SITE, Options, Setting
 from wheelcache.engine.options import SERIALIZER_TAKES
 from wheelcache.engine.runtime.shared_objects import Lazy
 from wheelcache.errors import FileUnusable
-from wheelcache.transactions.django_connections import follow, open_transactions
-from wheelcache.transactions.followed_cache import FollowedCache
 
 GROUPS: Final = (
     GroupRule("views.decorators.cache.cache_", "pages", ""),
@@ -52,11 +49,11 @@ class Store:
         keeps_atoms: whether immutable values are stored as they are.
         sender: the class of backends that sends the signals of this store, if it is not ``WheelCache``.
         locks: the table of the locks of the entries, made by the first ``lock``.
-        followed: the cache under the overlays of transactions, with TRANSACTIONS.
+        above: with TRANSACTIONS, makes the layer of the open transactions; otherwise None.
     """
 
     __slots__ = (
-        *("_checked", "_prefixes", "cache", "codec", "fill_graces", "fill_waits", "followed", "keeps_atoms", "locks"),
+        *("_checked", "_prefixes", "above", "cache", "codec", "fill_graces", "fill_waits", "keeps_atoms", "locks"),
     )
 
     options: ClassVar[Options] = OPTIONS
@@ -79,7 +76,10 @@ class Store:
         use_release()
         with self.options.in_errors():
             self.cache = self._make_cache(arguments)
-        self.followed = self._followed(checked)
+        self.above: Above | None = None
+        if checked.get("transactions"):
+            guest = module_of("transactions", "django_connections")
+            self.above = guest.above(self.cache, checked, has_store="l2" in checked)
         self.locks = Lazy(self._make_locks)
         self._prefixes: tuple[str, ...] = ()
         # A key of another form, such as one of KEY_FUNCTION, is in no group: it may have the secret key of a session
@@ -106,28 +106,6 @@ class Store:
         if prefix not in prefixes and prefix.isascii() and len(prefixes) < MOST_PREFIXES:
             self._prefixes = prefixes = (*prefixes, prefix)
             self.cache.engine.group_by([each._replace(prefix=p + each.prefix) for p in prefixes for each in GROUPS])
-
-    def _followed(self, checked: Mapping[str, Any]) -> FollowedCache | None:
-        databases = checked.get("transactions")
-        if not databases:
-            return None
-        known = tuple(django_settings.DATABASES)
-        unknown = () if databases is True else [alias for alias in databases if alias not in known]
-        if unknown:
-            raise ValueError(
-                f"TRANSACTIONS must be True, False or a list of aliases of DATABASES ({', '.join(known)}), not "
-                f"{options.shown(list(databases))}: there is no {unknown[0]!r}"
-            )
-        followed = known if databases is True else databases
-        follow(followed)
-        return FollowedCache(
-            self.cache,
-            partial(open_transactions, followed),
-            checked["max_entries"],
-            checked.get("max_weight", checked.get("max_size")),
-            outlives_process="l2" in checked or "max_size" in checked,
-            has_store="l2" in checked,
-        )
 
 
 def make_store(location: str, checked: Mapping[str, Any]) -> Store:

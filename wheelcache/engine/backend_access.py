@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from wheelcache.cache import Cache
 from wheelcache.core import PrefixAccess
 from wheelcache.core.access import NO_TAGS
-from wheelcache.core.contract import HIDDEN, MISSING
+from wheelcache.core.contract import MISSING
 from wheelcache.engine import options
 from wheelcache.engine.codec import ATOMS, NOT_DECODED, Codec
 from wheelcache.engine.in_memory import InMemory
-from wheelcache.engine.layer import Layer
+from wheelcache.engine.layer import Above, Layer, SharedLayer
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.loading.policy import LoadPolicy
 from wheelcache.engine.loading.request import LoadRequest
 from wheelcache.engine.loading.steps import drive
 from wheelcache.engine.options import expires_now
-from wheelcache.transactions.followed_cache import FollowedCache
-from wheelcache.transactions.in_transaction import InTransaction
-from wheelcache.transactions.overlay import Fill
+from wheelcache.engine.runtime.request_scope import running_scope
 
 NOTHING: Final = object()
 """The default of a look-up that finds nothing."""
@@ -37,61 +35,46 @@ class BackendAccess(PrefixAccess):
 
     Attributes:
         _cache: the cache of the entries, or of the copies of entries of another cache.
-        _misses: the misses that may be followed by a ``set``.
-        loading: computes missing values once for all callers.
-        _fill_waits: the seconds that a ``get`` waits for another caller to set the key: see ``ByPrefix``.
-        _shared: the layer that all share, of the entries or of the copies: see ``engine.layer``.
+        _chain: the first layer, on which all calls act that are not the core's own: see ``engine.layer``.
+        _shared: the last one, of the entries or of the copies.
         has_store: whether there is a store behind.
-        _memory: this layer, if it is that of the entries, so that a call may use ``_cache`` directly.
-        _in_transaction: the layer of open transactions; None if the calls follow none.
-        _immediate: the beginnings of keys that follow no transaction.
+        loading: computes missing values once for all callers.
+        _misses: the misses that may be followed by a ``set``.
+        _fill_waits: the seconds that a ``get`` waits for another caller to set the key: see ``ByPrefix``.
         _fill_graces: the seconds after the timeout of a value for which a ``get`` returns it instead of waiting.
     """
 
     _cache: Cache
-    _misses: Misses
+    _chain: Layer
+    _shared: Any
+    has_store: bool
     loading: Loads
+    _misses: Misses
     _fill_waits: ByPrefix
     _fill_graces: ByPrefix
-    _shared: Layer
-    has_store: bool
-    _memory: InMemory | None = None
-    _in_transaction: Any
-    _immediate: tuple[str, ...] = ()
+    _drive = staticmethod(drive)
 
     def _use_cache(self, cache: Cache, fill_waits: ByPrefix, fill_graces: ByPrefix = ()) -> None:
         self._cache = cache
         self._fill_waits = fill_waits
         self._fill_graces = fill_graces
-        self._misses = cache.engine.misses()
+        self._misses = misses = cache.engine.misses()
         self.loading = cache.engine.loads()
-        self._scopes_with_misses = self._misses.scopes
+        self._scopes_with_misses, self._noted, self._running_scope = misses.scopes, misses.noted, running_scope
+        self._count_computation = misses.count_computation
 
-    def _use_layer(self, layer: Layer, followed: FollowedCache | None = None) -> None:
-        """Use a layer for the calls without a fast path.
-
-        Args:
-            followed: finds the transactions that the calls follow; None if they follow none.
-        """
-        self._shared = layer
-        self.has_store = layer.has_store
-        self._memory = layer if isinstance(layer, InMemory) else None
-        # An attribute of the object: reading one of the class takes 40 ns more.
-        self._in_transaction = None if followed is None else InTransaction(layer, followed)
-        if followed is not None:
-            self._overlays, self._of_thread = followed.overlays, followed.of_thread
-
-    def _layer(self, key: Any = None) -> Any:
-        """Return the layer on which a call acts: that of the open transaction, or the one that all share.
+    def _use_layers(self, shared: SharedLayer, above: Above | None) -> None:
+        """Choose the calls: those of the core itself, if its entries are the only layer, or those of the first layer.
 
         Args:
-            key: the caller's key, if the call has a single one.
+            above: makes the layer of a guest; None if there is none.
         """
-        inner = self._in_transaction
-        return self._shared if inner is None or not inner.is_open() or self._is_immediate(key) else inner
-
-    def _is_immediate(self, key: Any) -> bool:
-        return type(key) is str and key.startswith(self._immediate)
+        self._shared, self.has_store = shared, shared.has_store
+        self._chain = chain = shared if above is None else above(shared)
+        # Only open transactions have values that others do not see.
+        self._overlays, self._of_thread = getattr(chain, "overlays", None), getattr(chain, "of_thread", None)
+        is_plain = isinstance(chain, InMemory) and not self._fill_graces
+        self._write_to(self._cache if is_plain else None, is_plain and not self._fill_waits)
 
     def _use_codec(self, codec: Codec, *, keeps_atoms: bool) -> None:
         """Encode values with ``codec``.
@@ -111,39 +94,17 @@ class BackendAccess(PrefixAccess):
         """Return the seconds after its timeout that the value of ``key`` is kept for callers that would wait."""
         return _seconds_of(key, self._fill_graces) if self._fill_graces and self._fill_wait(key) else 0.0
 
-    def _found_or(self, default: Any, key: Any, cache_key: Any, stored: Any) -> Any:
-        """Return the value of an entry that was looked up in the shared layer; ``default`` after a miss."""
+    def _found_or(self, default: Any, cache_key: Any, stored: Any) -> Any:
+        """Return the value of an entry that was looked up; ``default`` after a miss."""
         if stored is not MISSING:
-            value = self._value_or_miss(cache_key, stored)
+            value = self._value(cache_key, stored)
             if value is not MISSING:
                 return value
+            if not self.has_store:
+                self._misses.count(cache_key)
         # A caller that passes MISSING goes on, and counts the look-up.
         if default is not MISSING:
             self._misses.note(cache_key)
-        if self._in_transaction is not None:
-            layer = self._layer(key)
-            if layer is not self._shared:
-                layer.missed(cache_key)
-        return default
-
-    def _get_in_transaction(self, key: Any, default: Any, version: int | None) -> Any:
-        if self._is_immediate(key):
-            return self._get_shared(key, default, version)
-        cache_key, layer = self._key(key, version), self._in_transaction
-        found = layer.find(cache_key)
-        if type(found) is Fill:
-            value = self._value(cache_key, found.value)
-            if value is not MISSING:
-                return value
-        elif found is not HIDDEN:
-            # A miss with MISSING is not noted: see ``_found_or``.
-            missing = MISSING if default is MISSING else NOTHING
-            value = self._get_shared(key, missing, version)
-            if value is missing:
-                return default
-            if not layer.hides(cache_key):
-                return value
-        self._misses.note(cache_key)
         return default
 
     # Values that cannot be decoded: see ``codec.NOT_DECODED``.
@@ -154,45 +115,18 @@ class BackendAccess(PrefixAccess):
         try:
             return self._decode(stored)
         except NOT_DECODED as error:
-            return self._removed(cache_key, stored, error)
-
-    def _value_or_miss(self, cache_key: Any, stored: Any) -> Any:
-        """Do the same for a look-up that ends here, and count and note the miss."""
-        value = self._value(cache_key, stored)
-        if value is MISSING:
-            if self._memory is not None:
-                self._misses.count(cache_key)
-            self._misses.note(cache_key)
-        return value
+            self._chain.remove_undecoded(cache_key, stored, error)
+        return MISSING
 
     def _undecoded(self, key: Any, stored: Any, error: Exception) -> bool:
         if not isinstance(error, NOT_DECODED):
             return False
-        self._removed(f"{self._prefix}{key!s}", stored, error)
+        self._chain.remove_undecoded(f"{self._prefix}{key!s}", stored, error)
         return True
-
-    def _removed(self, cache_key: Any, stored: Any, error: Exception) -> Any:
-        """Delete a value that cannot be decoded, and return MISSING."""
-        layer = self._in_transaction
-        if layer is None or not layer.remove_undecoded(cache_key, stored, error):
-            # With a store, it is not known whether the look-up has found a copy or has read the value.
-            self._cache.engine.remove_undecoded(cache_key, stored, error, was_hit=self._memory is not None)
-        return MISSING
 
     def _key(self, key: Any, version: int | None) -> Any:
         """Return the final key of a caller's key."""
         raise NotImplementedError
-
-    def _note_misses(self, keys: Iterable[Any]) -> None:
-        """Note the misses of many keys of the cache."""
-        for cache_key in keys:
-            self._misses.note(cache_key)
-
-    def _count_computations(self, keys: Collection[Any]) -> None:
-        """Count the computations that end with a write of the caller's ``keys``, if these have the usual prefix."""
-        if self._scopes_with_misses and self._prefix is not None:
-            for key in keys:
-                self._misses.count_computation(f"{self._prefix}{key!s}", len(keys))
 
     def delete_tags(self, *tags: str) -> None:
         """Delete every entry that was stored with one of the tags and has the key prefix of this object, in O(1) per
@@ -209,7 +143,7 @@ class BackendAccess(PrefixAccess):
         drive(self._delete_tags(*tags))
 
     def _delete_tags(self, *tags: str) -> Any:
-        return self._layer().delete_tags(tags)
+        return self._chain.delete_tags(tags)
 
     def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
         """Check the tags of an entry, and return the cache's names for them."""

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from wheelcache.cache import Cache
 from wheelcache.core.contract import ABSENT, MISSING, STORED
 from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.keys import callers_tags
-from wheelcache.engine.layer import NO_GRACES
-from wheelcache.engine.loading.steps import StepsTo
+from wheelcache.engine.layer import NO_GRACES, Select, Shared
+from wheelcache.engine.loading.memoize import Group
+from wheelcache.engine.loading.steps import PAUSE, StepsTo
 from wheelcache.engine.options import expires_now
 from wheelcache.engine.writing.write_moments import WritesSince
 from wheelcache.errors import MissingKey, note_key
-from wheelcache.transactions.overlay import Fill, Select
 
 MOST_ADDS: Final = 1000
 """The attempts to begin a counter, between which others have begun and deleted it. A host cache without a file refuses
 all of them."""
 
 
-class InMemory:
+class InMemory(Shared):
     """Entries of a ``Cache``.
 
     Args:
@@ -31,15 +31,13 @@ class InMemory:
 
     has_store = False
 
-    __slots__ = ("_engine", "_max_weight", "_misses", "cache", "codec", "tag_prefix")
+    __slots__ = ("_engine", "_max_weight", "_misses", "aload", "cache", "codec", "find", "load", "tag_prefix")
 
     def __init__(self, cache: Cache, codec: Codec, max_weight: int | None = None) -> None:
-        self.cache = cache
-        self.codec = codec
-        self.tag_prefix = ""
-        self._engine = cache.engine
-        self._misses = cache.engine.misses()
-        self._max_weight = max_weight
+        self.cache, self.codec, self.tag_prefix = cache, codec, ""
+        self._engine, self._misses, self._max_weight = cache.engine, cache.engine.misses(), max_weight
+        loads = cache.engine.loads()
+        self.find, self.load, self.aload = cache.find, loads.get, loads.aget
 
     def fits(self, key: Any, stored: Any) -> bool:
         return self._max_weight is None or self._engine.weigh(key, stored) <= self._max_weight
@@ -49,17 +47,14 @@ class InMemory:
         return tuple([prefix + tag for tag in tags])
 
     def look_up(
-        self,
-        key: Any,
-        wait: float = 0.0,
-        may_wait: bool = True,
-        grace: float = 0.0,
-        *,
-        is_sure: bool = False,
+        self, key: Any, wait: float = 0.0, may_wait: bool = True, grace: float = 0.0, *, goes_on: bool = False
     ) -> Any | StepsTo[Any]:
         if wait:
             return self._engine.look_up_leased(key, wait, may_wait, grace)
-        return self.cache.get(key, MISSING)
+        return (self.cache.find if goes_on else self.cache.get)(key, MISSING)
+
+    def remove_undecoded(self, key: Any, stored: Any, error: Exception) -> None:
+        self._engine.remove_undecoded(key, stored, error, was_hit=True)
 
     def get_many(self, keys: list[Any]) -> dict[Any, Any]:
         found = self.cache.get_many(keys)
@@ -86,21 +81,22 @@ class InMemory:
         counted_since = self._counted_since(key)
         if ttl is not None and ttl <= 0:
             return self.cache.delete(key)
-        since = since or counted_since
-        return self._store(key, self._encoded(key, value), ttl, self.names(tags) if tags else (), since, grace)
+        return self._store(key, self._encoded(key, value), ttl, tags, since or counted_since, grace)
 
     def _store(
         self,
         key: Any,
         stored: Any,
         ttl: float | None,
-        names: tuple[str, ...],
+        tags: tuple[str, ...],
         since: int,
         grace: float,
         *,
         is_exact: bool = False,
     ) -> bool:
-        store = self._engine.set
+        if not (tags or grace or is_exact):
+            return self.cache.set(key, stored, ttl)
+        store, names = self._engine.set, self.names(tags)
         return bool(store(key, stored, ttl, grace=grace, exact=is_exact, tags=names, since=since) & STORED)
 
     def _encoded(self, key: Any, value: Any) -> Any:
@@ -146,11 +142,10 @@ class InMemory:
             return []
         if not (tags or graces):
             return self.cache.set_many(stored, ttl, jitter=not is_exact)
-        names = self.names(tags)
         return [
             key
             for key, value in stored.items()
-            if not self._store(key, value, ttl, names, since[key], graces.get(key, 0.0), is_exact=is_exact)
+            if not self._store(key, value, ttl, tags, since[key], graces.get(key, 0.0), is_exact=is_exact)
         ]
 
     def touch(self, key: Any, ttl: float | None) -> bool:
@@ -195,13 +190,16 @@ class InMemory:
     def delete_tags(self, tags: Iterable[str]) -> None:
         self._engine.delete_tags(tags, self.tag_prefix)
 
-    def delete_pattern(self, select: Select, pattern: str = "", itersize: int | None = None) -> int:
-        """Delete the keys that ``select`` returns, given known ones. Return their number."""
-        return sum(self.deletions(select))
+    def delete_pattern(self, select: Select, pattern: str = "", itersize: int | None = None) -> StepsTo[int]:
+        """Delete the keys that ``select`` returns, given known ones, in batches. Return their number."""
+        count = 0
+        for deleted in self._engine.deletions(select):
+            count += deleted
+            yield PAUSE
+        return count
 
-    def deletions(self, select: Select) -> Iterator[int]:
-        """Do a ``delete_pattern`` in batches. Yield the number of keys of each."""
-        return self._engine.deletions(select)
+    def delete_group(self, group: Group) -> int:
+        return group.delete()
 
     def clear(self) -> None:
         self.cache.clear()
@@ -213,13 +211,14 @@ class InMemory:
     def store_committed(
         self,
         key: Any,
-        fill: Fill,
+        stored: Any,
         ttl: float | None,
         grace: float,
         tags: tuple[str, ...],
+        names: tuple[str, ...],
         others: WritesSince,
     ) -> None:
-        self._engine.store_committed(key, fill.value, ttl, grace, fill.tags, others)
+        self._engine.store_committed(key, stored, ttl, grace, names, others)
 
     def _counted_since(self, key: Any, together: int = 1) -> int:
         """Count the computation that ends with a write of a key, unless it was counted. Return its moment; 0 if it is

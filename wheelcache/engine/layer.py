@@ -5,27 +5,34 @@ the entry, the copy and the value in the store are known; a tuple of it if the f
 copy is kept; or a tuple ``(group, *arguments)`` of a memoized function. Values go down raw and come up encoded: the
 store has a serializer of its own, and each caller decodes a copy of its own.
 
+The layers are a chain: an adapter calls the first one, and a guest's layer, such as that of open transactions, answers
+a call itself or passes it on to the layer below. The last one, which all callers share, has the entries or the copies.
+
 An operation returns its result, or *steps* to it if it may wait for a store or for another caller: ``drive`` and
 ``drive_async`` take both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from wheelcache.cache import Cache
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.codec import Codec
+from wheelcache.engine.loading.memoize import Group
+from wheelcache.engine.loading.request import LoadRequest
 from wheelcache.engine.writing.write_moments import WritesSince
-from wheelcache.transactions.overlay import Fill, Select
 
 NO_GRACES: Final[Mapping[Any, float]] = MappingProxyType({})
 
+Select = Callable[[list[Any]], list[Any]]
+"""Returns the keys that match a pattern."""
 
-class Operations(Protocol):
-    """What an adapter calls: on a layer that all callers share, or on ``InTransaction``.
+
+class Layer(Protocol):
+    """A link of the chain under an adapter.
 
     Each operation returns its result, or steps to it. ``ttl`` is in seconds, None for no expiry; at 0 or less, the
     entry expires immediately. ``tags`` are as the caller spells them, and checked.
@@ -35,6 +42,34 @@ class Operations(Protocol):
     """
 
     has_store: bool
+
+    def use_keys(self, make_key: Callable[[str], str]) -> None:
+        """Be notified of the function that makes the final keys of callers' keys, when it changes."""
+
+    def shares(self) -> bool:
+        """Return whether the values of the running code are those of all."""
+
+    def find(self, key: Any, default: Any) -> Any:
+        """Return the encoded value in memory, or ``default``. The caller counts a miss."""
+
+    def look_up(
+        self, key: Any, wait: float = 0.0, may_wait: bool = True, grace: float = 0.0, *, goes_on: bool = False
+    ) -> Any:
+        """Return the encoded value, or MISSING, which is counted.
+
+        Args:
+            wait, may_wait, grace: see ``Engine.look_up_leased``; ``wait`` of 0 for no lease.
+            goes_on: whether the caller computes a missing value, and counts the miss. It must be sure that a None is no
+                miss, which takes some stores a second question.
+        """
+
+    def load(self, request: LoadRequest, found: Any = MISSING) -> Any:
+        """Return the value of a request after a ``find`` that has found nothing, or ``found``: see ``Loads.get``."""
+
+    async def aload(self, request: LoadRequest, found: Any = MISSING) -> Any: ...
+
+    def remove_undecoded(self, key: Any, stored: Any, error: Exception) -> None:
+        """Delete a value that was found and cannot be decoded. The look-up does not count as a hit."""
 
     def get_many(self, keys: list[Any]) -> Any:
         """Return a dict of the encoded values that were found, and note the misses for later writes."""
@@ -103,11 +138,44 @@ class Operations(Protocol):
         """Delete the keys that ``select`` returns, given known ones, and those that match ``pattern`` in a store.
         Return their number."""
 
+    def delete_group(self, group: Group) -> int:
+        """Delete the values of a memoized function. Return the number of those in memory."""
+
     def clear(self) -> Any: ...
 
+    def seen(self, keys: Iterable[Any]) -> Iterable[Any]:
+        """Return those of the existing ``keys`` that the running code sees."""
 
-class Layer(Operations, Protocol):
-    """A layer that all callers share.
+    def own_keys(self) -> Iterable[Any]:
+        """Return the other keys that the running code sees."""
+
+    def hides(self, key: Any) -> bool:
+        """Return whether the running code has deleted ``key``, which others still see."""
+
+
+class Shared:
+    """Some answers of a layer that all callers share: nobody sees anything else there."""
+
+    __slots__ = ()
+
+    def use_keys(self, make_key: Callable[[str], str]) -> None:
+        pass
+
+    def shares(self) -> bool:
+        return True
+
+    def seen(self, keys: Iterable[Any]) -> Iterable[Any]:
+        return keys
+
+    def own_keys(self) -> Iterable[Any]:
+        return ()
+
+    def hides(self, key: Any) -> bool:
+        return False
+
+
+class SharedLayer(Layer, Protocol):
+    """The last layer, which all callers share.
 
     Attributes:
         cache: the entries, or the copies.
@@ -125,22 +193,6 @@ class Layer(Operations, Protocol):
     def fits(self, key: Any, stored: Any) -> bool:
         """Return whether an encoded value alone does not exceed the bound of the entries."""
 
-    def look_up(
-        self,
-        key: Any,
-        wait: float = 0.0,
-        may_wait: bool = True,
-        grace: float = 0.0,
-        *,
-        is_sure: bool = False,
-    ) -> Any:
-        """Return the encoded value, or MISSING.
-
-        Args:
-            wait, may_wait, grace: see ``Engine.look_up_leased``; ``wait`` of 0 for no lease.
-            is_sure: whether None must be told from a miss, which takes some stores a second question.
-        """
-
     # For transactions.
 
     def tags_of(self, key: Any) -> Any:
@@ -149,10 +201,20 @@ class Layer(Operations, Protocol):
     def store_committed(
         self,
         key: Any,
-        fill: Fill,
+        stored: Any,
         ttl: float | None,
         grace: float,
         tags: tuple[str, ...],
+        names: tuple[str, ...],
         others: WritesSince,
     ) -> None:
-        """Share a value of a transaction that was committed, unless it is outdated: see ``Engine.store_committed``."""
+        """Share a value of a transaction that was committed, unless it is outdated: see ``Engine.store_committed``.
+
+        Args:
+            stored: the encoded value.
+            names: the names in ``cache`` of ``tags``.
+        """
+
+
+Above = Callable[[SharedLayer], Any]
+"""Makes the layer of a guest above the shared one."""

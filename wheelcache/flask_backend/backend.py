@@ -12,7 +12,6 @@ from wheelcache.cache import Cache
 from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING
 from wheelcache.engine import options
-from wheelcache.engine.backend_access import checked_tags
 from wheelcache.engine.in_memory import InMemory
 from wheelcache.engine.loading.policy import PLAIN, load_policy
 from wheelcache.engine.loading.request import Kept, LoadRequest, Unstored
@@ -23,9 +22,9 @@ from wheelcache.flask_backend.engine_backend import (
     Begun,
     EngineBackend,
     Timeout,
+    above,
     check_known,
     checked_options,
-    followed_cache,
     naming,
     warn_of_sessions,
 )
@@ -79,7 +78,7 @@ class WheelCache(EngineBackend):
         self._look_up_in(engine)
         layer = InMemory(engine, self._codec, checked.get("max_weight"))
         layer.tag_prefix = self._prefix
-        self._use_layer(layer, followed_cache(engine, checked))
+        self._use_layers(layer, above(engine, checked))
 
     @classmethod
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> WheelCache:
@@ -131,12 +130,10 @@ class WheelCache(EngineBackend):
         """
         ttl = timeout if callable(timeout) else self._ttl(timeout)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout=load_timeout)
-        if self.is_in_transaction():
-            return self._load_alone(key, loader, ttl, policy, checked_tags(tags))  # type: ignore[no-any-return]
         cache_key = self._cache_key(key)
-        value = self._value(cache_key, self._cache.find(cache_key, MISSING))
+        value = self._value(cache_key, self._chain.find(cache_key, MISSING))
         if value is MISSING or self._needs_refresh(cache_key, value, ttl, policy):
-            value = self.loading.get(self._request(key, cache_key, loader, ttl, policy, tags), value)
+            value = self._chain.load(self._request(key, cache_key, loader, ttl, policy, tags), value)
         return value  # type: ignore[no-any-return]
 
     def request_shared(self, key: str, load: Callable[[], Any], begun: Begun) -> LoadRequest:

@@ -18,19 +18,19 @@ from wheelcache.cache import Cache
 from wheelcache.core.access import MAX_FAST_TTL, NO_TAGS
 from wheelcache.core.contract import MISSING, GroupRule, Record
 from wheelcache.engine import options
-from wheelcache.engine.backend_access import NOTHING, BackendAccess, checked_tags
+from wheelcache.engine.backend_access import BackendAccess, checked_tags
 from wheelcache.engine.codec import Codec, Pickle, Serializer, is_bare, is_immutable
+from wheelcache.engine.guests import module_of
+from wheelcache.engine.layer import Above
 from wheelcache.engine.loading.adaptive import seconds_for
-from wheelcache.engine.loading.policy import PLAIN, LoadPolicy
+from wheelcache.engine.loading.policy import PLAIN
 from wheelcache.engine.loading.request import Kept, LoadRequest, Unstored
-from wheelcache.engine.loading.steps import drive, run
+from wheelcache.engine.loading.steps import drive
 from wheelcache.engine.machine_clock import moment
 from wheelcache.engine.option_table import Options, Setting
 from wheelcache.engine.runtime.request_scope import forget_misses
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import count_views, end_leases, note_held_leases
-from wheelcache.transactions.announced import transaction_scope
-from wheelcache.transactions.followed_cache import FollowedCache
 
 logger = logging.getLogger("wheelcache")
 
@@ -137,36 +137,31 @@ class EngineBackend(BackendAccess, BaseCache):
     # The calls of cachelib, in its order. Without a store, some have fast paths.
 
     def _get_missed(self, key: str, default: Any, version: int | None) -> Any:
-        is_sure = default is TO_BE_COMPUTED
-        if is_sure and self._memory is not None and self._in_transaction is None:
-            return default
-        cache_key, found = self._cache_key(key), MISSING
-        wait = 0.0 if is_sure else self._fill_wait(key)
+        cache_key, goes_on = self._cache_key(key), default is TO_BE_COMPUTED
+        wait = 0.0 if goes_on else self._fill_wait(key)
         if wait:
             note_held_leases()
-            found = drive(self._shared.look_up(cache_key, wait, grace=self._fill_grace(key)))
-        elif not is_sure or self._memory is None:
-            found = drive(self._shared.look_up(cache_key, is_sure=is_sure))
-        value = self._found_or(MISSING if is_sure else default, key, cache_key, found)
+        found = drive(self._chain.look_up(cache_key, wait, grace=self._fill_grace(key), goes_on=goes_on))
+        value = self._found_or(MISSING if goes_on else default, cache_key, found)
         return default if value is MISSING else value
 
     def delete(self, key: str) -> bool:
         """Delete a key. Return whether it existed."""
-        return drive(self._layer().delete(self._cache_key(key)))  # type: ignore[no-any-return]
+        return drive(self._chain.delete(self._cache_key(key)))  # type: ignore[no-any-return]
 
     def get_many(self, *keys: str) -> list[Any]:
         """Return the values of all ``keys``, None for missing ones. A store is asked at most once."""
         if self._waits_for_versions(keys):
             return [self.get(key) for key in keys]
-        layer = self._shared if self._in_transaction is None else self._layer()
-        values = self._get_many_at_once(keys) if layer is self._memory else None
-        if values is not None:
-            self._note_misses(self._cache_key(key) for key, value in zip(keys, values, strict=True) if value is MISSING)
-            return [None if value is MISSING else value for value in values]
-        cache_keys = [self._cache_key(key) for key in keys]
-        found = drive(layer.get_many(cache_keys))
-        decoded = [self._value_or_miss(each, found[each]) if each in found else None for each in cache_keys]
-        return [None if value is MISSING else value for value in decoded]
+        values = self._get_many_at_once(keys)
+        if values is None:
+            cache_keys = [self._cache_key(key) for key in keys]
+            found = drive(self._chain.get_many(cache_keys))
+            return [self._found_or(None, each, found[each]) if each in found else None for each in cache_keys]
+        for key, value in zip(keys, values, strict=True):
+            if value is MISSING:
+                self._misses.note(self._cache_key(key))
+        return [None if value is MISSING else value for value in values]
 
     def set(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
         """Store a value. Return whether it was stored: False if it alone exceeds ``max_bytes``, or if one of its tags
@@ -175,31 +170,26 @@ class EngineBackend(BackendAccess, BaseCache):
         Args:
             tags: at most 64 non-empty strings, with each of which ``delete_tags`` removes the entry.
         """
-        ttl, layer = self._ttl(timeout), self._layer()
-        grace = self._fill_grace(key) if self._fill_graces else 0.0
-        if tags is NO_TAGS and not grace and layer is self._memory:
-            if self._scopes_with_misses:
-                self._misses.count_computation(f"{self._prefix}{key}")
-            is_stored = self._set_at_once(key, value, ttl)
-            if is_stored is not None:
-                return is_stored
-        found = drive(layer.set(self._cache_key(key), value, ttl, checked_tags(tags), grace=grace))
-        # Without a store, and in a transaction, the result is whether the key existed.
-        return found or (options.expires_now(ttl) and (self._memory is not None or layer is not self._shared))
+        ttl = self._ttl(timeout)
+        is_stored = self._set_at_once(key, value, ttl) if tags is NO_TAGS else None
+        if is_stored is not None:
+            return is_stored
+        found = drive(
+            self._chain.set(self._cache_key(key), value, ttl, checked_tags(tags), grace=self._fill_grace(key))
+        )
+        # Without a store, the result is whether the key existed.
+        return found or (not self.has_store and options.expires_now(ttl))
 
     def add(self, key: str, value: Any, timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS) -> bool:
         """Store a value unless the key exists. Return whether it was stored.
 
         The timeout is used exactly, without jitter. ``tags`` is as for ``set``.
         """
-        ttl, layer = self._ttl(timeout), self._layer()
-        if tags is NO_TAGS and layer is self._memory:
-            if self._scopes_with_misses:
-                self._count_computations((key,))
-            is_stored = self._add_at_once(key, value, ttl)
-            if is_stored is not None:
-                return is_stored
-        return drive(layer.add(self._cache_key(key), value, ttl, checked_tags(tags)))  # type: ignore[no-any-return]
+        ttl = self._ttl(timeout)
+        is_stored = self._add_at_once(key, value, ttl) if tags is NO_TAGS else None
+        if is_stored is not None:
+            return is_stored
+        return drive(self._chain.add(self._cache_key(key), value, ttl, checked_tags(tags)))  # type: ignore[no-any-return]
 
     def set_many(
         self, mapping: Mapping[str, Any], timeout: Timeout = None, *, tags: Iterable[str] = NO_TAGS
@@ -208,37 +198,33 @@ class EngineBackend(BackendAccess, BaseCache):
         ttl = self._ttl(timeout)
         # The values of a memoized function are found only as long as its version exists, so a version has no jitter.
         versions = [*filter(is_memoize_version, mapping)]
-        layer = self._layer()
-        if layer is self._memory and tags is NO_TAGS and not (versions or self._fill_graces):
-            self._count_computations(mapping)
-            if self._set_many_at_once(mapping, ttl):
-                return list(mapping)
+        if tags is NO_TAGS and not versions and self._set_many_at_once(mapping, ttl):
+            return list(mapping)
         checked = checked_tags(tags)
         originals = {self._cache_key(key): key for key in mapping}
         values = {cache_key: mapping[key] for cache_key, key in originals.items()}
         if versions:
             ttl = self._version_ttl(versions[0], ttl)
         graces = {each: self._fill_grace(originals[each]) for each in values} if self._fill_graces else {}
-        refused = {*drive(layer.set_many(values, ttl, checked, graces, is_exact=bool(versions)))}
+        refused = {*drive(self._chain.set_many(values, ttl, checked, graces, is_exact=bool(versions)))}
         return [key for cache_key, key in originals.items() if cache_key not in refused]
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Delete many keys. Return the keys that no longer exist."""
-        layer = self._layer()
-        found = drive(layer.delete_many([*map(self._cache_key, keys)]))
-        if found is None and layer is self._shared:
+        found = drive(self._chain.delete_many([*map(self._cache_key, keys)]))
+        if found is None and self._chain.shares():
             # The store is down.
             return []
         return found if isinstance(found, list) else [*keys]
 
     def has(self, key: str) -> bool:
         """Return whether the key exists."""
-        return drive(self._layer().has(self._cache_key(key)))  # type: ignore[no-any-return]
+        return drive(self._chain.has(self._cache_key(key)))  # type: ignore[no-any-return]
 
     def clear(self) -> bool:
         """Remove all entries. Return whether that was done, as a store reports it."""
-        found = drive(self._layer().clear())
-        return bool(found) or self._memory is not None
+        found = drive(self._chain.clear())
+        return bool(found) or not self.has_store
 
     def inc(self, key: str, delta: int = 1) -> Any:
         """Add ``delta`` to a value, and return the sum. A missing key starts at 0; an existing one keeps its expiry.
@@ -249,12 +235,11 @@ class EngineBackend(BackendAccess, BaseCache):
         Raises:
             TagsUnsupported: if the value has tags and is in a store.
         """
-        layer = self._layer()
-        total = self._incr_at_once(key, delta) if layer is self._memory else None
+        total = self._incr_at_once(key, delta)
         if total is not None:
             return total
         cache_key = self._cache_key(key)
-        total = drive(layer.add_to(cache_key, delta, 0, self._ttl(None), or_none=True))
+        total = drive(self._chain.add_to(cache_key, delta, 0, self._ttl(None), or_none=True))
         return total if self._shared.fits(cache_key, self._encode(total)) else None
 
     def dec(self, key: str, delta: int = 1) -> Any:
@@ -269,7 +254,7 @@ class EngineBackend(BackendAccess, BaseCache):
 
     def is_in_transaction(self) -> bool:
         """Return whether the caller is in a transaction, so that it computes values by itself, and keeps them."""
-        return self._layer() is not self._shared
+        return not self._chain.shares()
 
     def begin(self, tags: tuple[str, ...]) -> Begun:
         """Return the beginning of the computation of a value with ``tags``, for ``request_shared`` and ``keep``."""
@@ -301,25 +286,11 @@ class EngineBackend(BackendAccess, BaseCache):
             self.set(key, value, timeout)
             return
         ttl, grace = self._ttl(timeout), self._fill_grace(key)
-        drive(self._layer().set(self._cache_key(key), value, ttl, begun.tags, begun.since, grace))
+        drive(self._chain.set(self._cache_key(key), value, ttl, begun.tags, begun.since, grace))
 
     def previous(self, key: str) -> Record | None:
         """Return the entry of ``key`` with the value that a computed one will replace, if there is one in memory."""
         return self._cache.engine.peek(self._cache_key(key))
-
-    def _load_alone(
-        self, key: str, loader: Callable[..., Any], ttl: Any, policy: LoadPolicy, tags: tuple[str, ...]
-    ) -> Any:
-        """Do a ``get_or_load`` within a transaction, where the caller computes the value by itself, and keeps it."""
-        value = self.get(key, NOTHING)
-        if value is not NOTHING:
-            return value
-        request = self.loading.request(
-            *(self._cache_key(key), loader, ttl, policy), encode=self._encode, decode=self._decode, is_alone=True
-        )
-        # The ``get`` has counted the look-up.
-        request.is_counted = True
-        return request.decoded(run(self._layer().compute(request, tags, self._fill_grace(key))))
 
     def get_or_load(self, key: str, loader: Callable[..., R], timeout: Timeout = None) -> R:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored."""
@@ -347,7 +318,7 @@ class EngineBackend(BackendAccess, BaseCache):
         if ttl is None or ttl <= 0 or not self._fill_graces:
             return ttl
         # Redis takes whole seconds only.
-        return ttl + self._fill_grace(key) if self._memory is not None else ceil(ttl + self._fill_grace(key))
+        return ceil(ttl + self._fill_grace(key)) if self.has_store else ttl + self._fill_grace(key)
 
     def _ttl(self, timeout: Timeout) -> float | None:
         """Return the TTL in seconds: None for no expiry, below zero for immediate expiry."""
@@ -388,18 +359,11 @@ class EngineBackend(BackendAccess, BaseCache):
             self._shared.codec = self._codec
 
 
-def followed_cache(cache: Cache, checked: Mapping[str, Any], *, has_store: bool = False) -> FollowedCache | None:
-    """Return what finds the announced transactions, with the option ``transactions``."""
+def above(cache: Cache, checked: Mapping[str, Any], *, has_store: bool = False) -> Above | None:
+    """Return what makes the layer of the announced transactions, with the option ``transactions``; otherwise None."""
     if not checked.get("transactions"):
         return None
-    return FollowedCache(
-        cache,
-        transaction_scope.open_transactions,
-        checked["max_entries"],
-        checked.get("max_weight", checked.get("max_size")),
-        outlives_process=has_store or "max_size" in checked,
-        has_store=has_store,
-    )
+    return module_of("transactions", "announced").above(cache, checked, has_store=has_store)  # type: ignore[no-any-return]
 
 
 def timeout_for(timeout: Any, value: Any) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from wheelcache.cache import Cache
+from wheelcache.core.access import VersionedAccess
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.site_settings import aliases_of, site_identity
 from wheelcache.django_backend.stores import Store, codec_of, store_for
@@ -67,6 +68,9 @@ class HostCache(PythonAccess, WheelCache):
     """
 
     store: HostStore
+    # The calls in Python, as those of ``PythonAccess``.
+    _ttl_of, add, set = VersionedAccess._ttl_of, VersionedAccess.add, VersionedAccess.set  # type: ignore[assignment]
+    touch, delete, incr = VersionedAccess.touch, VersionedAccess.delete, VersionedAccess.incr
 
     def _find_store(self, location: str, params: dict[str, Any]) -> HostStore:
         alias = next(iter(aliases_of(location, params)), "default")

@@ -156,8 +156,8 @@ class TieredCache(WheelCache):
         )
         self._l2_keys: KeyFunction = take_final_keys(l2)
         if isinstance(l2, WheelCache):
-            # It looks at the beginnings of the keys that it gets.
-            l2._immediate = tuple([self._l2_keys(each, l2.key_prefix, l2.version) for each in l2._immediate])
+            # It gets final keys, and looks at their beginnings.
+            l2._chain.use_keys(lambda key: self._l2_keys(key, l2.key_prefix, l2.version))
         return store
 
     def _make_layer(self) -> NearCopies:
@@ -175,8 +175,9 @@ class TieredCache(WheelCache):
             # A key setting was changed at run time.
             self._keeps = (self.key_prefix, self.key_func) == self._reported
 
-    def _find_names_of_tags(self) -> None:
+    def _use_keys(self) -> None:
         if hasattr(self, "key_func"):
+            self._chain.use_keys(self.make_key)
             self._shared.tags.key_of = partial(_token_key, self.key_func, self.key_prefix)
 
     def _key(self, key: Any, version: int | None) -> Any:
@@ -198,7 +199,7 @@ class TieredCache(WheelCache):
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
         ``default``."""
         tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
-        found = self._find_at_once(key, version)
+        found = self._get_at_once(key) if version is None else MISSING
         return run(self._compute(key, default, ttl, version, tags)) if found is MISSING else found
 
     async def aget_or_set(  # type: ignore[override]
@@ -206,13 +207,8 @@ class TieredCache(WheelCache):
     ) -> Any:
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
         tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
-        found = self._find_at_once(key, version)
+        found = self._get_at_once(key) if version is None else MISSING
         return await run_async(self._compute(key, default, ttl, version, tags)) if found is MISSING else found
-
-    def _find_at_once(self, key: Any, version: int | None) -> Any:
-        """Return the value of the copy of ``key``, unless a transaction may have another one; otherwise MISSING."""
-        is_shared = self._in_transaction is None or self._layer(key) is self._shared
-        return self._get_at_once(key) if version is None and is_shared else MISSING
 
     def load_missed(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
@@ -237,10 +233,8 @@ class TieredCache(WheelCache):
         *,
         is_missing: bool = False,
     ) -> Steps:
-        if self._layer(key) is not self._shared:
-            return self._compute_alone(key, default, ttl, version, tags=tags, is_missing=is_missing)
         is_computed = callable(default)
-        return self._shared.compute(  # type: ignore[no-any-return]
+        return self._chain.compute(  # type: ignore[no-any-return, attr-defined]
             *(self._key(key, version), default if is_computed else lambda: default, ttl, tags),
             is_computed=is_computed,
             is_missing=is_missing,
@@ -283,11 +277,8 @@ class TieredCache(WheelCache):
 
     def _shown(self, found: Iterable[str], pattern: str, before: str, after: str) -> Iterator[str]:
         """Return callers' keys, given final ones in the store: those that the transaction sees, and its own."""
-        layer = self._layer()
-        if layer is not self._shared:
-            seen = (key for key in found if layer.shows(self._of_copy(key)))
-            found = chain(seen, selection(pattern, None)(layer.own_keys()))
-        return (text_of(key).removeprefix(before).removesuffix(after) for key in found)
+        keys = chain(self._chain.seen(map(self._of_copy, found)), selection(pattern, None)([*self._chain.own_keys()]))
+        return (text_of(key).removeprefix(before).removesuffix(after) for key in keys)
 
     async def aiter_keys(
         self, search: str, itersize: int | None = None, version: int | None = None

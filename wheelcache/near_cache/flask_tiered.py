@@ -18,7 +18,6 @@ from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import MISSING, Record
 from wheelcache.engine import options
 from wheelcache.engine.backend_access import checked_tags
-from wheelcache.engine.loading.policy import PLAIN
 from wheelcache.engine.loading.request import LoadRequest
 from wheelcache.engine.loading.steps import PerDriver, drive, run
 from wheelcache.flask_backend.app_contexts import figures_directory
@@ -27,9 +26,9 @@ from wheelcache.flask_backend.engine_backend import (
     Begun,
     EngineBackend,
     Timeout,
+    above,
     check_known,
     checked_options,
-    followed_cache,
     naming,
     warn_of_sessions,
 )
@@ -104,7 +103,7 @@ class TieredCache(EngineBackend):
         # Flask's calls are synchronous.
         stores = PerDriver(CachelibStore(l2, level.note_undecoded), None)
         layer = NearCopies(level, stores, tags, self._codec, has_leases=bool(self._fill_waits))
-        self._use_layer(layer, followed_cache(engine, checked, has_store=True))
+        self._use_layers(layer, above(engine, checked, has_store=True))
         # The thread refers to the copies, not to the backend, which would otherwise outlive an app that is replaced.
         weakref.finalize(self, level.stop_tracking)
         if not invalidations.is_notified:
@@ -160,12 +159,10 @@ class TieredCache(EngineBackend):
         its exception. None is a value like any other.
         """
         tags, ttl = checked_tags(tags), timeout if callable(timeout) else self._ttl(timeout)
-        if self._in_transaction is not None and self.is_in_transaction():
-            return self._load_alone(key, loader, ttl, PLAIN, tags)  # type: ignore[no-any-return]
         found = self._get_at_once(key)
         if found is not MISSING:
             return found  # type: ignore[no-any-return]
-        return run(self._shared.compute(self._cache_key(key), loader, ttl, tags))  # type: ignore[no-any-return]
+        return run(self._chain.compute(self._cache_key(key), loader, ttl, tags))  # type: ignore[no-any-return, attr-defined]
 
     def request_shared(self, key: str, load: Callable[[], Any], begun: Begun) -> LoadRequest:
         if not begun.is_fill:
@@ -186,7 +183,7 @@ class TieredCache(EngineBackend):
         ttl = self._version_ttl(key, self._ttl(timeout))
         # The second level cannot do this atomically.
         if not options.expires_now(ttl) and self.get(key) == version:
-            drive(self._layer().set(self._cache_key(key), version, ttl))
+            drive(self._chain.set(self._cache_key(key), version, ttl))
 
     def _cache_key(self, key: str) -> str:
         """Return the key in the second level, under which writes are reported."""

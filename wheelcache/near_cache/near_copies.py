@@ -11,8 +11,9 @@ from typing import Any, Protocol
 from wheelcache.core.contract import MISSING
 from wheelcache.engine import options
 from wheelcache.engine.codec import NOT_DECODED, Codec
-from wheelcache.engine.layer import NO_GRACES
+from wheelcache.engine.layer import NO_GRACES, Select, Shared
 from wheelcache.engine.loading.adaptive import seconds_for
+from wheelcache.engine.loading.memoize import Group
 from wheelcache.engine.loading.policy import PLAIN
 from wheelcache.engine.loading.request import LoadRequest, Tagged, Unstored, untagged
 from wheelcache.engine.loading.steps import PerDriver, Steps, StepsTo, drive, then
@@ -22,7 +23,6 @@ from wheelcache.near_cache.near_cache import NO_FILLS, Fills, GetOrAdd, NearCach
 from wheelcache.near_cache.store_commits import MARKED, marks_of
 from wheelcache.near_cache.store_tags import UNTAGGED, StoreTags, TaggedWrite
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
-from wheelcache.transactions.overlay import Fill, Select
 
 
 class Store(Protocol):
@@ -156,7 +156,7 @@ class _Write:
         return self._copies.for_waiters(value, self.ttl, stored is not False and self.begun.is_current)
 
 
-class NearCopies:
+class NearCopies(Shared):
     """Copies of the entries of a store. The operations are steps.
 
     Args:
@@ -174,7 +174,7 @@ class NearCopies:
     has_store = True
     tag_prefix = ""
 
-    __slots__ = ("_has_leases", "_store", "cache", "codec", "level", "tags")
+    __slots__ = ("_has_leases", "_store", "aload", "cache", "codec", "find", "level", "load", "tags")
 
     def __init__(self, level: NearCache, store: PerDriver, tags: StoreTags, codec: Codec, *, has_leases: bool) -> None:
         self.cache = level.cache
@@ -183,6 +183,8 @@ class NearCopies:
         self.level = level
         self._store = store
         self._has_leases = has_leases
+        loads = level.cache.engine.loads()
+        self.find, self.load, self.aload = level.cache.find, loads.get, loads.aget
 
     def names(self, tags: Iterable[str]) -> tuple[str, ...]:
         return self.tags.names(tags)
@@ -190,22 +192,20 @@ class NearCopies:
     # Reading.
 
     def look_up(
-        self,
-        key: Any,
-        wait: float = 0.0,
-        may_wait: bool = True,
-        grace: float = 0.0,
-        *,
-        is_sure: bool = False,
+        self, key: Any, wait: float = 0.0, may_wait: bool = True, grace: float = 0.0, *, goes_on: bool = False
     ) -> StepsTo[Any]:
         level = self.level
-        read = partial(self._read, key, is_sure or wait > 0)
+        read = partial(self._read, key, goes_on or wait > 0)
         if type(key) is tuple:
             return (yield from level.read(read, self._store))
         stored = yield from level.get(key, read, self._store, leaves_miss=wait > 0)
         if stored is MISSING and wait:
             stored = yield from level.lease(key, read, self._store, wait=wait, may_wait=may_wait)
         return stored
+
+    def remove_undecoded(self, key: Any, stored: Any, error: Exception) -> None:
+        # It is not known whether the look-up has found a copy or has read the value.
+        self.cache.engine.remove_undecoded(key, stored, error)
 
     def _read(self, key: Any, is_sure: bool, store: Store) -> Any:
         found = store.get(key if type(key) is str else name_of(key), is_sure)
@@ -396,6 +396,9 @@ class NearCopies:
         finally:
             sum(self.cache.engine.deletions(select))
 
+    def delete_group(self, group: Group) -> int:
+        return group.delete()
+
     def clear(self) -> StepsTo[Any]:
         return self.level.clear(lambda store: store.clear(), self._store)
 
@@ -491,10 +494,11 @@ class NearCopies:
     def store_committed(
         self,
         key: Any,
-        fill: Fill,
+        stored: Any,
         ttl: float | None,
         grace: float,
         tags: tuple[str, ...],
+        names: tuple[str, ...],
         others: WritesSince,
     ) -> None:
         if self.level.is_in_transaction():
@@ -508,7 +512,7 @@ class NearCopies:
                 self.cache.engine.refuse_fill(key)
                 return
         try:
-            value = self.codec.decode(fill.value)
+            value = self.codec.decode(stored)
         except NOT_DECODED as error:
             self.cache.engine.remove_undecoded(key, MISSING, error)
             self.cache.engine.refuse_fill(key)

@@ -5,11 +5,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from threading import local
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
+from wheelcache.cache import Cache
+from wheelcache.engine.layer import Above
 from wheelcache.engine.machine_clock import moment
+from wheelcache.transactions.followed_cache import FollowedCache
+from wheelcache.transactions.following import Following
 from wheelcache.transactions.transaction import Transaction
 
 
@@ -115,3 +121,14 @@ def _open(of_thread: list[ref[Transaction]]) -> list[Transaction]:
 
 transaction_scope: Final = TransactionScope()
 """The transactions that all caches with the option ``transactions`` follow."""
+
+
+def above(cache: Cache, checked: Mapping[str, Any], *, has_store: bool) -> Above:
+    """Return a function that makes the layer of the announced transactions over another one.
+
+    Args:
+        cache: the entries, or the copies of those of a store.
+        checked: the options of the cache.
+    """
+    followed = FollowedCache(cache, transaction_scope.open_transactions, checked, has_store=has_store)
+    return partial(Following, followed=followed)

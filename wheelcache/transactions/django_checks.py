@@ -25,7 +25,7 @@ def check_transactions(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             id="wheelcache.I002",
         )
         for alias, cache in wheel_caches()
-        if cache.store.followed is None and "TRANSACTIONS" not in settings.CACHES[alias].get("OPTIONS", {})
+        if cache.store.above is None and "TRANSACTIONS" not in settings.CACHES[alias].get("OPTIONS", {})
     ]
 
 

@@ -9,15 +9,22 @@ Wrapped methods also show the beginning of a transaction, before which every val
 from __future__ import annotations
 
 from asyncio import _get_running_loop
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 from weakref import ref
 
+from django.conf import settings
+from django.contrib.sessions.backends.cache import KEY_PREFIX as SESSIONS
 from django.db import connections
 from django.db.backends.signals import connection_created
 
+from wheelcache.cache import Cache
+from wheelcache.engine import options
+from wheelcache.engine.layer import Above
 from wheelcache.engine.machine_clock import moment
+from wheelcache.transactions.followed_cache import FollowedCache
+from wheelcache.transactions.following import Following
 from wheelcache.transactions.transaction import Transaction
 
 TRANSACTION: Final = "_wheelcache_transaction"
@@ -25,6 +32,11 @@ TRANSACTION: Final = "_wheelcache_transaction"
 
 FINISH: Final = "_wheelcache_finish"
 """The attribute of a wrapped connection with a function that ends the last transaction for the caches, or None."""
+
+IMMEDIATE: Final = (SESSIONS, "throttle_", "allauth", "axes-")
+"""The beginnings of the keys of sessions that are only in a cache, and of the counters of Django REST framework,
+django-allauth and django-axes, which follow no transaction. They use ``get`` and ``set``, and a rollback would reset
+the count of failed logins."""
 
 followed: Final[set[str]] = set()
 """The aliases of the databases that caches follow."""
@@ -264,3 +276,26 @@ def follow(aliases: Iterable[str]) -> None:
 def _connected(*, connection: Any, **kwargs: Any) -> None:
     if connection.alias in followed:
         _wrap(connection)
+
+
+def above(cache: Cache, checked: Mapping[str, Any], *, has_store: bool) -> Above:
+    """Return a function that makes the layer of the transactions of Django's databases over another one.
+
+    Args:
+        cache: the entries, or the copies of those of a store.
+        checked: the options of the cache. ``transactions`` is True for all databases, or a list of aliases.
+
+    Raises:
+        ValueError: if there is no such database.
+    """
+    given, known = checked["transactions"], tuple(settings.DATABASES)
+    aliases = known if given is True else given
+    unknown = [alias for alias in aliases if alias not in known]
+    if unknown:
+        raise ValueError(
+            f"TRANSACTIONS must be True, False or a list of aliases of DATABASES ({', '.join(known)}), not "
+            f"{options.shown(list(aliases))}: there is no {unknown[0]!r}"
+        )
+    follow(aliases)
+    followed_cache = FollowedCache(cache, partial(open_transactions, aliases), checked, has_store=has_store)
+    return partial(Following, followed=followed_cache, immediate=IMMEDIATE)

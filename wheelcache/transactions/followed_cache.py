@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from wheelcache.cache import Cache
 from wheelcache.engine import options
@@ -20,8 +21,7 @@ class FollowedCache:
     Args:
         cache: the entries, or the copies of entries of another cache.
         open_transactions: returns the open transactions of the running code that the cache follows, oldest first.
-        max_entries, max_weight: the bounds of the cache.
-        outlives_process: whether the entries outlive this process.
+        checked: the options of the cache.
         has_store: whether there is a store behind, which all machines share.
     """
 
@@ -29,20 +29,19 @@ class FollowedCache:
         self,
         cache: Cache,
         open_transactions: Callable[[], list[Transaction]],
-        max_entries: int | None,
-        max_weight: int | None,
+        checked: Mapping[str, Any],
         *,
-        outlives_process: bool,
-        has_store: bool = False,
+        has_store: bool,
     ) -> None:
         self.overlays: set[Overlay] = set()
         self.of_thread = OfThread()
         self.open_transactions = open_transactions
-        self.outlives_process = outlives_process
+        # The entries of a host cache have a ``max_size``.
+        self.outlives_process = has_store or "max_size" in checked
         self._engine = cache.engine
         self._moments = cache.engine.record_writes()
         self.has_store = has_store
-        self._bounds = max_entries, max_weight
+        self._bounds = checked["max_entries"], checked.get("max_weight", checked.get("max_size"))
 
     def new_overlay(self, since: int) -> Overlay:
         return Overlay(WritesSince(self._moments, since), self._engine.now, *self._bounds)
@@ -84,7 +83,8 @@ class FollowedCache:
         for key, fill in reversed(overlay.changes().fills.items()):
             seconds = fill.seconds_left(overlay.now())
             if not options.expires_now(seconds):
-                overlay.origin.store_committed(key, fill, seconds, *fill.origin, overlay.writes_by_others)
+                others = overlay.writes_by_others
+                overlay.origin.store_committed(key, fill.value, seconds, *fill.origin, fill.tags, others)
 
     def withdraw(self, overlay: Overlay) -> None:
         for key in overlay.changes().fills:

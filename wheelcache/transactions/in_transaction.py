@@ -1,4 +1,4 @@
-"""The layer of the open transactions over another one: see ``engine.layer`` and ``transactions.followed_cache``.
+"""The calls within a transaction: see ``transactions.following`` and ``transactions.followed_cache``.
 
 Within a transaction, calls read and write its overlay. ``add``, ``add_to`` and ``touch`` act on the layer below
 immediately, unless the transaction itself has set the key: then there is nobody else to be atomic with. If the
@@ -8,22 +8,24 @@ before they make another entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from wheelcache.core.contract import HIDDEN, MISSING
 from wheelcache.core.reusable import USUAL, check_reusable
 from wheelcache.engine import options
 from wheelcache.engine.codec import NOT_DECODED
-from wheelcache.engine.keys import callers_tags
-from wheelcache.engine.layer import NO_GRACES, Layer
+from wheelcache.engine.keys import callers_tags, group_of
+from wheelcache.engine.layer import NO_GRACES, Select, SharedLayer
+from wheelcache.engine.loading.memoize import Group
+from wheelcache.engine.loading.policy import PLAIN
 from wheelcache.engine.loading.request import LoadRequest
-from wheelcache.engine.loading.steps import Steps, drive
+from wheelcache.engine.loading.steps import Steps, StepsTo, drive, in_steps
 from wheelcache.engine.options import expires_now
 from wheelcache.transactions.followed_cache import FollowedCache
-from wheelcache.transactions.overlay import Fill, Overlay, Select
+from wheelcache.transactions.overlay import Fill, Overlay
 
 
 class InTransaction:
@@ -39,16 +41,12 @@ class InTransaction:
 
     __slots__ = ("_below", "_engine", "_followed", "_misses", "has_store")
 
-    def __init__(self, below: Layer, followed: FollowedCache) -> None:
+    def __init__(self, below: SharedLayer, followed: FollowedCache) -> None:
         self._below = below
         self._followed = followed
         self._engine = below.cache.engine
         self._misses = below.cache.engine.misses()
         self.has_store: bool = below.has_store
-
-    def is_open(self) -> bool:
-        """Return whether the running code is in a transaction."""
-        return bool(self._followed.open_transactions())
 
     def _overlay(self) -> Overlay:
         """Return the overlay of the open transaction, which the first call makes."""
@@ -75,8 +73,22 @@ class InTransaction:
         found = self.find(key)
         if found is not None:
             return default if found is HIDDEN else found.value
-        stored = self._below.cache.find(key, default)
+        stored = self._below.find(key, default)
         return default if self._followed.overlays and stored is not default and self.hides(key) else stored
+
+    def look_up(self, key: Any, *args: Any, **given: Any) -> StepsTo[Any]:
+        found = self.find(key)
+        if type(found) is Fill:
+            return found.value
+        stored = MISSING
+        if found is None:
+            stored = yield from in_steps(self._below.look_up(key, *args, **given))
+            if stored is MISSING:
+                self._overlay().missed(key)
+            elif self.hides(key):
+                # The set that may follow is no fill: other callers have another value.
+                stored = MISSING
+        return stored
 
     def hides(self, key: Any) -> bool:
         """Return whether a transaction has dropped a tag of the entry that was found below."""
@@ -107,10 +119,6 @@ class InTransaction:
         self._engine.remove_undecoded(key, MISSING, error)
         self._overlay().delete(key)
         return True
-
-    def missed(self, key: Any) -> None:
-        """Note that the transaction missed ``key``, so that its next ``set`` is a fill."""
-        self._overlay().missed(key)
 
     def get_many(self, keys: list[Any]) -> dict[Any, Any]:
         overlay, seen = self._overlay(), {key: self.find(key) for key in keys}
@@ -211,8 +219,7 @@ class InTransaction:
             # A store keeps no tags of a value that is replaced.
             record = None if self.has_store else self._engine.peek(key)
             names = () if record is None else callers_tags(record.tags)
-            prefix = "" if record is None else self._below.tag_prefix
-            tags = tuple([name.removeprefix(prefix) for name in names])
+            tags = self._given(names)
         return self._replace(key, self._below.codec.encode(value), ttl, (grace, tags), names)
 
     def set_many(
@@ -287,10 +294,9 @@ class InTransaction:
         matching = [key for key in select(list(known)) if self.shows(key)]
         return self._overlay().delete_pattern(select, (self._below, pattern, itersize)) + len(matching)
 
-    def delete_where(self, select: Select, by: Any) -> int:
-        """Delete the keys that ``select`` returns, at the commit by ``by.delete_pattern(select)``. Return the number of
-        those that the transaction has set."""
-        return self._overlay().delete_pattern(select, (by,))
+    def delete_group(self, group: Group) -> int:
+        select = lambda keys: [key for key in keys if group_of(key) == group.name]  # noqa: E731
+        return self._overlay().delete_pattern(select, (_Values(group),))
 
     def clear(self) -> bool:
         self._overlay().clear()
@@ -298,18 +304,52 @@ class InTransaction:
 
     # Computing.
 
-    def compute(self, request: LoadRequest, tags: tuple[str, ...] = (), grace: float = 0.0) -> Steps:
-        """Return the steps to the encoded value of a request that is alone. The transaction keeps it, unless the loader
-        has ended it."""
-        overlay = self._overlay()
+    def load(self, request: LoadRequest, found: Any = MISSING) -> Steps:
+        """Return the steps to the value of a request, which the caller computes for itself. The transaction keeps it,
+        unless the loader has ended it."""
+        if found is not MISSING:
+            return found, None
+        request.stay_alone()
+        key, overlay = request.caller_key, self._overlay()
+        overlay.missed(key)
         stored, error = yield from self._engine.loads().compute(request)
         if error is not None:
             return None, error
-        ttl, _ = request.lifetime(stored)
+        ttl, grace = request.lifetime(stored)
         if not expires_now(ttl):
-            names = self._below.names(tags) if tags else ()
-            self._put(request.key, stored, ttl, (grace, tags), names, overlay)
-        return stored, None
+            names = callers_tags(request.names)
+            self._put(key, stored, ttl, (grace, self._given(names)), names, overlay)
+        return request.decoded(stored), None
+
+    def compute(
+        self,
+        key: Any,
+        loader: Callable[..., Any],
+        ttl: Any,
+        tags: tuple[str, ...],
+        *,
+        is_computed: bool = True,
+        is_missing: bool = False,
+    ) -> Steps:
+        """Do the same as ``NearCopies.compute``."""
+        codec = self._below.codec
+        stored = MISSING if is_missing else (yield from self.look_up(key))
+        if stored is not MISSING:
+            try:
+                return codec.decode(stored), None
+            except NOT_DECODED as error:
+                if not self.remove_undecoded(key, stored, error):
+                    self._below.remove_undecoded(key, stored, error)
+        request = self._engine.loads().request(
+            key, loader, ttl, PLAIN, self._below.names(tags), encode=codec.encode, decode=codec.decode, is_alone=True
+        )
+        # The look-up was counted.
+        request.is_counted, request.is_computed = True, is_computed
+        return (yield from self.load(request))
+
+    def _given(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return tags as the caller spells them. A store needs these, and its names are the same."""
+        return tuple([name.removeprefix(self._below.tag_prefix) for name in names])
 
     # Calls that act on the layer below.
 
@@ -336,6 +376,15 @@ class InTransaction:
         if self.find(key) is HIDDEN:
             for overlay in self._overlays():
                 overlay.reveal(key)
+
+
+class _Values(NamedTuple):
+    """Deletes the values of a memoized function at the commit."""
+
+    group: Group
+
+    def delete_pattern(self, select: Select) -> None:
+        self.group.delete()
 
 
 def _find(overlays: list[Overlay], key: Any) -> Any:

@@ -16,13 +16,11 @@ from math import inf
 from typing import Any, Final
 
 from wheelcache.core.contract import HIDDEN
+from wheelcache.engine.layer import Select
 from wheelcache.engine.writing.write_moments import WritesSince
 
 MAX_MISSED: Final = 1024
 """The largest number of missed keys that an overlay notes. Later sets of a forgotten key count as writes, not fills."""
-
-Select = Callable[[list[Any]], list[Any]]
-"""Returns the keys that match a pattern."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,10 +28,10 @@ class Fill:
     """A value that a transaction has set.
 
     Attributes:
-        origin: what the target of the overlay needs to store it.
+        origin: its grace and its tags, as the caller spells them.
         value: the encoded value.
         expires_at: on the clock of the cache; ``inf`` for never.
-        tags: the names of the tags.
+        tags: the names of the tags in the cache.
         weight: the weight of the entry.
     """
 

@@ -109,6 +109,10 @@ class WithPrevious:
             self._record = None
         return self._loader(previous=previous)
 
+    def pass_nothing(self) -> None:
+        """Let the loader receive None: its value replaces none."""
+        self._previous = lambda key: None
+
     def renewed(self) -> Any:
         """Return the previous value, which the last call has passed on, for the result KEEP."""
         if self._record is None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable
 from hashlib import blake2b
 from typing import Any, Final, Protocol
 
+from wheelcache.core.access import PLAIN_LENGTH
 from wheelcache.core.contract import Core
 from wheelcache.engine.keys import KeyProxies
 from wheelcache.engine.machine_clock import moment
@@ -22,27 +23,6 @@ from wheelcache.engine.runtime.request_scope import NotedMisses, running_scope
 
 LONGEST_COMPUTATION: Final = 60.0
 """Seconds. A ``set`` that comes later after a miss is not attributed to it."""
-
-PLAIN_LENGTH: Final = 250
-"""Characters. A longer key, or a key that is not a string, is noted by its 16-byte digest: such keys are rare, and
-could occupy any number of bytes."""
-
-
-class Miss:
-    """The note of one miss.
-
-    Attributes:
-        began: the moment of the miss.
-        since: the moment of the miss; 0 after it was outdated.
-    """
-
-    __slots__ = ("began", "since")
-
-    def __init__(self) -> None:
-        self.began = self.since = moment()
-
-    def outdate(self) -> None:
-        self.since = 0
 
 
 class LoadCounts(Protocol):
@@ -64,10 +44,11 @@ class Misses:
 
     Attributes:
         loads: counts the computations.
+        noted: the notes.
         scopes: while it is empty, no caller has missed a key, so ``count_computation`` need not be called.
     """
 
-    __slots__ = ("_core", "_keys", "_noted", "_start_jobs", "loads", "scopes")
+    __slots__ = ("_core", "_keys", "_start_jobs", "loads", "noted", "scopes")
 
     loads: LoadCounts
 
@@ -80,8 +61,8 @@ class Misses:
         self._core = core
         self._keys = keys
         self._start_jobs = start_jobs
-        self._noted = NotedMisses()
-        self.scopes = self._noted.scopes
+        self.noted = NotedMisses()
+        self.scopes = self.noted.scopes
 
     def cause(self, key: Any) -> int:
         """Return why there is no fresh entry of ``key``, for a later ``count``."""
@@ -99,17 +80,15 @@ class Misses:
 
     def note(self, key: Any) -> None:
         """Note that the running thread or task missed ``key``, and may set it soon."""
-        self._noted.add(_noted_key(key), Miss())
+        self.noted.add(_noted_key(key), moment())
 
     def since(self, key: Any) -> int:
         """Return the moment at which the running thread or task missed ``key``; 0 if it did not, or long ago."""
-        miss = self._find(key, self._noted.get)
-        return 0 if miss is None else _recent(miss.since)
+        return _recent(self._find(key, self.noted.get))
 
     def pop_miss(self, key: Any) -> int:
         """Remove the miss of ``key`` that a write answers. Return its moment; 0 if there is none, or long ago."""
-        miss = self._find(key, self._noted.pop)
-        return 0 if miss is None else _recent(miss.since)
+        return _recent(self._find(key, self.noted.pop))
 
     def count_computation(self, key: Any, together: int = 1) -> int:
         """Count the computation of ``key`` by the running thread or task, which ends with a write of a value. Return
@@ -120,41 +99,39 @@ class Misses:
         Args:
             together: the number of values that were computed in the same time, which they share.
         """
-        miss = self._find(key, self._noted.pop)
-        if miss is None:
+        missed = self._find(key, self.noted.pop)
+        if not missed:
             return 0
-        if _recent(miss.began):
-            self.loads.count(self._keys.adapt(key), (moment() - miss.began) / 1e9 / together)
-        return _recent(miss.since)
+        if began := _recent(abs(missed)):
+            self.loads.count(self._keys.adapt(key), (moment() - began) / 1e9 / together)
+        return _recent(missed)
 
     def outdate(self, key: Any) -> None:
         """Let the next write of ``key`` by the running thread or task, which deletes or changes an entry, not answer an
         earlier miss. It still ends the computation."""
-        miss = self._find(key, self._noted.get)
-        if miss is not None:
-            miss.outdate()
+        self._find(key, self.noted.outdate)
 
     def outdate_all(self) -> None:
         """Do the same for all keys, after the cache was cleared or a tag was dropped."""
-        self._noted.outdate()
+        self.noted.outdate_all()
 
-    def _find(self, key: Any, find: Callable[[Hashable], Any]) -> Miss | None:
-        """Return the result of ``find``, or None without a call if the running scope has not missed ``key``: most calls
+    def _find(self, key: Any, find: Callable[[Hashable], int]) -> int:
+        """Return the result of ``find``, or 0 without a call if the running scope has not missed ``key``: most calls
         are for other keys than those that were missed."""
         scope = running_scope() if self.scopes else None
         if scope is None:
-            return None
+            return 0
         is_plain = type(key) is str and len(key) <= PLAIN_LENGTH
         if scope.parent is None:
-            misses = scope.misses.get(self._noted)
+            misses = scope.misses.get(self.noted)
             if not misses or (is_plain and key not in misses):
-                return None
-        return find(key if is_plain else _noted_key(key))  # type: ignore[no-any-return]
+                return 0
+        return find(key if is_plain else _noted_key(key))
 
 
 def _recent(since: int) -> int:
-    """Return a moment; 0 if it is long ago."""
-    return since if moment() - since <= LONGEST_COMPUTATION * 1e9 else 0
+    """Return the moment of a miss; 0 if it is long ago, or outdated."""
+    return since if since > 0 and moment() - since <= LONGEST_COMPUTATION * 1e9 else 0
 
 
 def canonical(key: Any) -> Any:

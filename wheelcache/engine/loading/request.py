@@ -98,6 +98,12 @@ class LoadRequest:
         else:
             self.ttl = ttl
 
+    def stay_alone(self) -> None:
+        """Let the caller compute the value for itself."""
+        self.is_alone, self.is_at_once = True, False
+        if isinstance(self.loader, WithPrevious):
+            self.loader.pass_nothing()
+
     def complete(self, value: Any) -> Any:
         """Return the stored form of the result of ``loader()``, and find its TTL.
 

@@ -210,6 +210,11 @@ def after(function: Callable[[Any], T], found: Any) -> T | StepsTo[T]:
     return _after(function, found) if type(found) is GeneratorType else function(found)
 
 
+def in_steps(found: StepsTo[T] | T) -> StepsTo[T]:
+    """Return the result of steps, and anything else as it is, as steps."""
+    return (yield from found) if type(found) is GeneratorType else found  # type: ignore[return-value]
+
+
 def _after(function: Callable[[Any], T], steps: StepsTo[Any]) -> StepsTo[T]:
     return function((yield from steps))
 
@@ -298,6 +303,9 @@ def then(function: Callable[[Any], T], value: Any) -> T | Later[T]:
 
 
 BLOCKS: Final = PerDriver(True, False)
+
+PAUSE: Final = Call(lambda pause: pause(0), PerDriver(as_it_is, asyncio.sleep))
+"""Lets other tasks run."""
 
 
 def seconds_until(deadline: float | None) -> float | None:

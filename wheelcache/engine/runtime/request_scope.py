@@ -14,13 +14,10 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 from weakref import WeakSet, ref
 
+from wheelcache.core.access import MAX_MISSES
 from wheelcache.engine.runtime import threads
 
-MAX_MISSES: Final = 1024
-"""The largest number of missed keys of one cache that a scope notes. Beyond it, all are forgotten, including keys that
-are never set. The computation of a forgotten key is not counted."""
-
-NO_MISSES: Final[Mapping[Hashable, Any]] = MappingProxyType({})
+NO_MISSES: Final[Mapping[Hashable, int]] = MappingProxyType({})
 
 
 class Lease(Protocol):
@@ -35,15 +32,11 @@ class Lease(Protocol):
         """Do the same in a finalizer."""
 
 
-class Note(Protocol):
-    """The note of a miss."""
-
-    def outdate(self) -> None:
-        """Let a later write only end the computation, and not answer the miss."""
-
-
 class NotedMisses:
     """The misses of one cache, in the scopes that missed. It refers to no cache: the scope of a thread may live long.
+
+    The note of a miss is its moment, below zero after it was outdated: a later write then only ends the computation,
+    and does not answer the miss. ``core/access.pxi`` adds notes, too.
 
     Attributes:
         scopes: the ids of the scopes with misses.
@@ -54,7 +47,7 @@ class NotedMisses:
     def __init__(self) -> None:
         self.scopes: set[int] = set()
 
-    def add(self, key: Hashable, note: Note) -> None:
+    def add(self, key: Hashable, note: int) -> None:
         """Note that the running scope missed ``key``, unless that is None."""
         if key is None:
             return
@@ -72,35 +65,47 @@ class NotedMisses:
         # After the note, since another thread of the task may be removing the last one.
         self.scopes.add(id(scope))
 
-    def get(self, key: Hashable) -> Any:
-        """Return the note of a miss of ``key`` in the running scope or one that it acts for; otherwise None."""
+    def get(self, key: Hashable) -> int:
+        """Return the note of a miss of ``key`` in the running scope or one that it acts for; 0 if there is none."""
         scope = _running.get()
         while scope is not None:
             note = scope.misses.get(self, NO_MISSES).get(key)
             if note is not None:
                 return note
             scope = scope.parent
-        return None
+        return 0
 
-    def pop(self, key: Hashable) -> Any:
+    def outdate(self, key: Hashable) -> int:
+        """Outdate the miss of ``key`` that ``get`` returns."""
+        scope = _running.get()
+        while scope is not None:
+            misses = scope.misses.get(self, {})
+            note = misses.get(key)
+            if note is not None:
+                misses[key] = -abs(note)
+                break
+            scope = scope.parent
+        return 0
+
+    def pop(self, key: Hashable) -> int:
         """Do the same, and remove the note."""
         scope = _running.get()
         while scope is not None:
             misses = scope.misses.get(self)
-            note = misses.pop(key, None) if misses else None
+            note: int | None = misses.pop(key, None) if misses else None
             if note is not None:
                 if not misses:
                     self._is_empty(scope, misses)
                 return note
             scope = scope.parent
-        return None
+        return 0
 
-    def outdate(self) -> None:
+    def outdate_all(self) -> None:
         """Outdate the misses of this cache by the running scope and by those that it acts for."""
         scope = _running.get()
         while scope is not None:
-            for note in list(scope.misses.get(self, {}).values()):
-                note.outdate()
+            misses = scope.misses.get(self, {})
+            misses.update([(key, -abs(note)) for key, note in list(misses.items())])
             scope = scope.parent
 
     def _is_empty(self, scope: RequestScope, misses: Any) -> None:
@@ -124,7 +129,7 @@ class RequestScope:
     def __init__(self, task: asyncio.Task[Any] | None = None, parent: RequestScope | None = None) -> None:
         self.leases: dict[Any, None] = {}
         self.parent = parent
-        self.misses: dict[NotedMisses, dict[Hashable, Any]] = {}
+        self.misses: dict[NotedMisses, dict[Hashable, int]] = {}
         self._task = None if task is None else ref(task)
         if task is not None:
             task.add_done_callback(lambda _: self.end())
