@@ -1,3 +1,10 @@
 """Caches for tests."""
 
+from wheelcache.fill_waits.leased_reads import LeasedReads
+
 QUIET = {"log_interval": None, "sample_interval": None}
+
+
+def is_leased(cache, key):
+    """Return whether the running thread or task has the lease on ``key``."""
+    return LeasedReads(cache.engine).is_held(key)

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from tests.backends.adapters import ADAPTERS
+from tests.caches import is_leased
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache.engine.runtime.request_scope import end_request
 
@@ -101,7 +102,7 @@ def test_the_first_get_after_the_end_misses_and_the_others_get_the_old_value_unt
     assert cache.get("key") == OLD
     clock.advance(TTL)
     assert cache.get("key") is None
-    assert cache.engine.engine.is_leased(cache.key("key"))
+    assert is_leased(cache.engine, cache.key("key"))
     found = [in_thread(cache.get, "key").result(PATIENCE) for _ in range(3)]
     assert found == [OLD] * 3
     # Each caller gets a copy of its own.
@@ -171,7 +172,7 @@ def test_after_the_fill_wait_the_next_caller_computes(make, clock, in_thread):
     expired(cache, clock)
     cache.get("key")
     clock.advance(5)
-    assert in_thread(lambda: (cache.get("key"), cache.engine.engine.is_leased(cache.key("key")))).result(PATIENCE) == (
+    assert in_thread(lambda: (cache.get("key"), is_leased(cache.engine, cache.key("key")))).result(PATIENCE) == (
         None,
         True,
     )

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.caches import is_leased
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache.engine.runtime.request_scope import end_request
 
@@ -39,7 +40,7 @@ def test_a_wrong_fill_wait_is_an_error_that_names_it_and_what_it_takes_and_got(a
 def test_without_fill_wait_no_caller_has_a_lease(make, off):
     cache = make(**off)
     assert cache.get("key") is None
-    assert not cache.engine.engine.is_leased(cache.key("key"))
+    assert not is_leased(cache.engine, cache.key("key"))
 
 
 def test_of_the_prefixes_of_a_key_the_longest_says_how_long_is_waited(make, in_thread, clock):
@@ -82,14 +83,14 @@ def test_all_waiters_get_what_is_set_each_its_own(cache, in_thread, fill, by_ano
     values = [waiter.result(PATIENCE) for waiter in waiters]
     assert values == [[1], [1]]
     assert values[0] is not values[1]
-    assert not cache.engine.engine.is_leased(cache.key("key"))
+    assert not is_leased(cache.engine, cache.key("key"))
 
 
 @pytest.mark.parametrize("value", [None, [], "x" * 3000], ids=["none", "empty", "too big"])
 def test_a_none_and_a_value_that_is_too_big_are_values_for_waiters(make, in_thread, value):
     cache = make(fill_wait=LONG, max_bytes=2000)
     cache.get("key")
-    waiter = in_thread(lambda: (cache.get("key"), cache.engine.engine.is_leased(cache.key("key"))))
+    waiter = in_thread(lambda: (cache.get("key"), is_leased(cache.engine, cache.key("key"))))
     until_waiting()
     cache.set("key", value)
     assert waiter.result(PATIENCE) == (value, False)
@@ -97,7 +98,7 @@ def test_a_none_and_a_value_that_is_too_big_are_values_for_waiters(make, in_thre
         # A hit takes no lease.
         assert cache.get("key") == value
         assert cache.has("key")
-        assert not cache.engine.engine.is_leased(cache.key("key"))
+        assert not is_leased(cache.engine, cache.key("key"))
 
 
 def check_that_one_waiter_goes_on(cache, give_up, in_thread):
@@ -149,20 +150,20 @@ def test_a_value_that_is_outdated_when_it_is_set_ends_the_lease(make, in_thread)
     until_waiting()
     in_thread(cache.backend.delete_tags, "a").result(PATIENCE)
     cache.backend.set("k", "outdated", tags=["a"])
-    is_leased = cache.engine.engine.is_leased(cache.key("k"))
+    has_lease = is_leased(cache.engine, cache.key("k"))
     # If the lease had not ended, the waiter would wait for its end.
     end_request()
     assert waiter.result(PATIENCE) == "computes it now"
-    assert not is_leased
+    assert not has_lease
 
 
 @pytest.mark.pairs(full="adapter", of="adapter")
 @pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS)
 def test_only_get_takes_a_lease_and_only_get_waits_for_one(cache, in_thread, ask):
     ask(cache)
-    assert not cache.engine.engine.is_leased(cache.key("key"))
+    assert not is_leased(cache.engine, cache.key("key"))
     cache.delete("key")
     cache.get("key")
-    assert cache.engine.engine.is_leased(cache.key("key"))
+    assert is_leased(cache.engine, cache.key("key"))
     in_thread(ask, cache).result(PATIENCE)
     assert cache.engine.stats().coalesced == 0

@@ -4,10 +4,12 @@ import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context
 
+from tests.caches import is_leased
 from tests.waiting import PATIENCE
 from wheelcache.core.contract import MISSING
 from wheelcache.engine.loading.steps import drive, drive_async
 from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.fill_waits.leased_reads import LeasedReads
 
 LONG = 100.0
 """Seconds of a wait whose end no test sees."""
@@ -20,12 +22,12 @@ MISS = "a miss"
 
 def get_or_lease(cache, key, default=None, *, wait, **options):
     """Look a key up as the backends do. Return ``default`` if the caller must compute the value."""
-    found = drive(cache.engine.look_up_leased(key, wait, **options))
+    found = drive(LeasedReads(cache.engine).get(key, wait, **options))
     return default if found is MISSING else found
 
 
 async def aget_or_lease(cache, key, default=None, *, wait, **options):
-    found = await drive_async(cache.engine.look_up_leased(key, wait, **options))
+    found = await drive_async(LeasedReads(cache.engine).get(key, wait, **options))
     return default if found is MISSING else found
 
 
@@ -107,7 +109,7 @@ def is_free(cache, *keys):
         for key in keys:
             get_or_lease(cache, key, wait=LONG, may_wait=False)
         try:
-            return all(map(cache.engine.is_leased, keys))
+            return all(is_leased(cache, key) for key in keys)
         finally:
             end_request()
 

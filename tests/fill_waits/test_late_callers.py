@@ -10,6 +10,7 @@ from contextvars import Context
 
 import pytest
 
+from tests.caches import is_leased
 from tests.fill_waits.callers import MISS, ThreadCaller
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache
@@ -116,7 +117,7 @@ def test_a_caller_that_comes_after_a_write_gets_no_value_that_was_stored_before_
     cache = Cache(max_weight=1, weigher=weigher, clock=clock, **QUIET)
     late = outdated_fill(cache, caller_of, stop, FILLS[fill], lambda: Context().run(write, cache, clock))
     # It has the lease, and the next caller waits for its value.
-    assert late.does(cache.engine.is_leased, "k")
+    assert late.does(is_leased, cache, "k")
     asked_again = caller_of(cache).asks("k")
     until_waiting()
     late.does(cache.set, "k", "newer")
@@ -166,7 +167,7 @@ def test_a_value_that_the_holder_finds_is_not_for_a_caller_that_comes_after_its_
             self.asked = late.asks("k")
             assert until(lambda: self.asked.done() or waiting() == 1)
 
-    cache._parts.leased_reads._core = finding = Finding()
+    cache.engine.core = finding = Finding()
     assert finder.gets("k") == "old"
     assert finding.asked.result(PATIENCE) == MISS
-    assert late.does(cache.engine.is_leased, "k")
+    assert late.does(is_leased, cache, "k")

@@ -12,6 +12,7 @@ from collections import Counter
 
 import pytest
 
+from tests.caches import is_leased
 from tests.fill_waits.callers import LONG, MISS, SHORT, ThreadCaller, aget_or_lease, get_or_lease, in_a_thread, is_free
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import CacheClosed
@@ -83,7 +84,7 @@ class Odd:
 def test_keys_of_every_kind_can_be_leased(cache, callers, make_key):
     holder, other, *_ = callers
     holder.gets(make_key())
-    assert holder.does(cache.engine.is_leased, make_key())
+    assert holder.does(is_leased, cache, make_key())
     asked = other.asks(make_key())
     until_waiting()
     holder.does(cache.set, make_key(), "it")
@@ -137,10 +138,10 @@ def test_when_the_holder_gives_up_exactly_one_waiter_gets_the_lease_and_the_rest
     assert until(lambda: any(each.done() for each in asked))
     assert [each.result() for each in asked if each.done()] == [MISS]
     heir = others[[each.done() for each in asked].index(True)]
-    assert heir.does(cache.engine.is_leased, "k")
+    assert heir.does(is_leased, cache, "k")
     # A holder like any.
     assert heir.gets("theirs") == MISS
-    assert not heir.does(cache.engine.is_leased, "theirs")
+    assert not heir.does(is_leased, cache, "theirs")
     heir.does(cache.set, "k", "it")
     assert Counter(each.result(PATIENCE) for each in asked) == {MISS: 1, "it": 4}
     assert is_free(cache, "k")
@@ -205,9 +206,9 @@ def test_a_clear_gives_up_the_leases_that_its_caller_has_in_that_cache(make, cac
     holder.gets("k", cache=elsewhere)
     third.gets("of the third")
     holder.does(cache.clear)
-    assert not holder.does(cache.engine.is_leased, "k")
-    assert holder.does(elsewhere.engine.is_leased, "k")
-    assert third.does(cache.engine.is_leased, "of the third")
+    assert not holder.does(is_leased, cache, "k")
+    assert holder.does(is_leased, elsewhere, "k")
+    assert third.does(is_leased, cache, "of the third")
     assert other.gets("k") == MISS
 
 
@@ -238,7 +239,7 @@ def test_a_holder_never_waits_for_another_key_or_in_another_cache(make, cache, c
     assert second.gets("a") == first.gets("b") == second.gets("b") == MISS
     get_or_lease(elsewhere, "k", wait=LONG)
     assert first.gets("k", cache=elsewhere) == MISS
-    assert not first.does(elsewhere.engine.is_leased, "k")
+    assert not first.does(is_leased, elsewhere, "k")
 
 
 LOADERS = {
@@ -271,9 +272,9 @@ def test_a_refresh_in_the_background_acts_for_no_caller(make, clock):
     cache.get_or_load("stale", lambda: "old", 1, grace=LONG)
     clock.advance(2)
     get_or_lease(cache, "k", wait=LONG)
-    assert cache.get_or_load("stale", lambda: held.append(cache.engine.is_leased("k")), 1, grace=LONG) == "old"
+    assert cache.get_or_load("stale", lambda: held.append(is_leased(cache, "k")), 1, grace=LONG) == "old"
     assert until(lambda: held == [False])
-    assert cache.engine.is_leased("k")
+    assert is_leased(cache, "k")
 
 
 # Reads that take no lease, and counts.
@@ -291,15 +292,15 @@ def test_calls_that_fill_nothing_and_hits_take_no_lease_and_wait_for_none(cache,
         for method in (cache.expires_in, cache.incr):
             with pytest.raises(KeyError):
                 method("k")
-        assert not cache.engine.is_leased("k")
+        assert not is_leased(cache, "k")
 
     looker.does(look)
     holder.gets("k")
     looker.does(look)
-    assert holder.does(cache.engine.is_leased, "k")
+    assert holder.does(is_leased, cache, "k")
     cache.set("hit", 1)
     assert looker.gets("hit") == 1
-    assert not looker.does(cache.engine.is_leased, "hit")
+    assert not looker.does(is_leased, cache, "hit")
 
 
 def test_hits_misses_and_coalesced_are_exact(cache, callers):
@@ -432,7 +433,7 @@ def test_a_task_that_is_cancelled_before_it_ran_with_what_it_waited_for(
     go_on()
     assert isinstance(asked[0].exception(PATIENCE), asyncio.CancelledError)
     assert asked[1].result(PATIENCE) == expected
-    assert heir.does(cache.engine.is_leased, "k") is (outcome == "next lease")
+    assert heir.does(is_leased, cache, "k") is (outcome == "next lease")
     for caller in (task_callers[1], heir):
         caller.does(end_request)
     assert is_free(cache, "k")

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from tests import scripts
+from tests.caches import is_leased
 from tests.engine.runtime.forks import fork
 from tests.fill_waits.callers import LONG, MISS, get_or_lease
 from tests.waiting import PATIENCE, start, until_waiting
@@ -41,7 +42,7 @@ def test_a_waiter_that_is_interrupted_by_a_signal_leaves_and_is_handed_no_lease(
     until_waiting()
     holder.does(end_request)
     assert asked.result(PATIENCE) == MISS
-    assert not cache.engine.is_leased("k")
+    assert not is_leased(cache, "k")
 
 
 def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, thread_callers):
@@ -52,9 +53,9 @@ def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, threa
     get_or_lease(cache, "mine", wait=LONG)
 
     def child():
-        assert not cache.engine.is_leased("mine")
+        assert not is_leased(cache, "mine")
         assert get_or_lease(cache, "theirs", MISS, wait=LONG) == MISS
-        assert cache.engine.is_leased("theirs")
+        assert is_leased(cache, "theirs")
         got = []
         waiting = start(lambda: got.append(get_or_lease(cache, "theirs", wait=LONG)))
         until_waiting()
@@ -63,7 +64,7 @@ def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, threa
         assert got == [1]
 
     assert fork(child)
-    assert cache.engine.is_leased("mine")
+    assert is_leased(cache, "mine")
     assert not asked.done()
 
 
@@ -82,7 +83,7 @@ def test_children_forked_while_leases_come_and_go_find_the_cache_usable(cache, t
         for _ in range(2):
             for key in range(20):
                 if get_or_lease(cache, key, wait=LONG) is None:
-                    assert cache.engine.is_leased(key)
+                    assert is_leased(cache, key)
                     cache.set(key, 1)
                 cache.delete(key)
             end_request()

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from tests.caches import is_leased
 from tests.fill_waits.callers import LONG, MISS, aget_or_lease, get_or_lease, in_a_thread, is_free
 from tests.waiting import PATIENCE, auntil_waiting, until_waiting
 from wheelcache.engine.runtime.request_scope import RequestScope
@@ -59,7 +60,7 @@ def test_sibling_tasks_have_leases_of_their_own_though_their_parent_had_one_befo
         holder = await hold(cache, then=done)
         other = ask(cache)
         await auntil_waiting()
-        assert not cache.engine.is_leased("k")
+        assert not is_leased(cache, "k")
         done.set()
         assert await other == MISS
         await holder
@@ -75,11 +76,11 @@ def test_a_child_task_acts_for_the_tasks_that_started_it(cache, thread_callers):
         await auntil_waiting()
 
         async def child():
-            assert cache.engine.is_leased("k")
+            assert is_leased(cache, "k")
             assert await aget_or_lease(cache, "k", MISS, wait=LONG) == MISS
             # Another caller may be waiting for its parent.
             assert await aget_or_lease(cache, "theirs", MISS, wait=LONG) == MISS
-            assert not cache.engine.is_leased("theirs")
+            assert not is_leased(cache, "theirs")
             await asyncio.create_task(grandchild())
 
         async def grandchild():
@@ -89,7 +90,7 @@ def test_a_child_task_acts_for_the_tasks_that_started_it(cache, thread_callers):
 
         thread_callers[1].gets("theirs")
         await asyncio.create_task(child())
-        assert not cache.engine.is_leased("k")
+        assert not is_leased(cache, "k")
         assert await asyncio.wrap_future(asked) == "it"
 
     run(main)
@@ -102,11 +103,11 @@ def test_a_task_does_not_act_for_its_child(cache):
         cache.set("first", 1)
         done = asyncio.Event()
         child = await hold(cache, then=done)
-        assert not cache.engine.is_leased("k")
+        assert not is_leased(cache, "k")
         cache.delete("k")
         done.set()
         assert await aget_or_lease(cache, "k", MISS, wait=LONG) == MISS
-        assert cache.engine.is_leased("k")
+        assert is_leased(cache, "k")
         await child
 
     run(main)
@@ -227,7 +228,7 @@ def test_a_sync_get_in_a_task_takes_the_lease_for_the_task(cache):
     async def main():
         async def request():
             assert get_or_lease(cache, "k", MISS, wait=LONG) == MISS
-            assert cache.engine.is_leased("k")
+            assert is_leased(cache, "k")
 
         await asyncio.create_task(request())
         await soon(lambda: is_free(cache, "k"))
@@ -240,11 +241,11 @@ def test_what_a_task_hands_to_a_thread_acts_for_the_task(cache, thread_callers):
 
     async def main():
         await aget_or_lease(cache, "k", wait=LONG)
-        assert await asyncio.to_thread(cache.engine.is_leased, "k")
+        assert await asyncio.to_thread(is_leased, cache, "k")
         other.gets("theirs")
         for key in ("k", "theirs", "taken there"):
             assert await asyncio.to_thread(get_or_lease, cache, key, MISS, wait=LONG) == MISS
-        assert cache.engine.is_leased("taken there")
+        assert is_leased(cache, "taken there")
         asked = another.asks("k")
         await auntil_waiting()
         await asyncio.to_thread(cache.set, "k", "it")
@@ -293,7 +294,7 @@ def test_a_thread_that_got_its_context_back_from_a_task_that_is_over_never_waits
             variable.set(value)
         assert get_or_lease(cache, "k", MISS, wait=LONG) == MISS
         assert asyncio.run(aget_or_lease(cache, "k", MISS, wait=LONG)) == MISS
-        return cache.engine.is_leased("k")
+        return is_leased(cache, "k")
 
     async def request():
         await aget_or_lease(cache, "first", wait=LONG)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.caches import is_leased
 from tests.fill_waits.callers import LONG, MISS, aget_or_lease, get_or_lease, in_a_thread, is_free
 from tests.waiting import PATIENCE, THREADS, waiting
 from wheelcache import Cache
@@ -148,13 +149,13 @@ def test_a_caller_has_a_bounded_number_of_leases_and_gets_others_when_they_have_
     def probe():
         for key in keys:
             get_or_lease(cache, key, wait=10, may_wait=False)
-        return [key for key in keys if cache.engine.is_leased(key)]
+        return [key for key in keys if is_leased(cache, key)]
 
     assert greedy.does(probe) == list(range(LEASES_AT_MOST))
     assert other.gets("one more", cache=cache) == MISS
     clock.advance(10)
     assert greedy.gets("another", cache=cache) == MISS
-    assert greedy.does(cache.engine.is_leased, "another")
+    assert greedy.does(is_leased, cache, "another")
     greedy.does(end_request)
     assert is_free(cache, *range(LEASES_AT_MOST))
 

@@ -7,6 +7,7 @@ import flask
 import flask_caching
 import pytest
 
+from tests.caches import is_leased
 from tests.engines import engine, noted
 from tests.waiting import PATIENCE, THREADS, until, until_waiting, waiting
 from wheelcache.flask_backend.app_contexts import end_leases
@@ -32,7 +33,7 @@ def make_waiting_app(make_app):
 
 def held(backend, *keys):
     """Return the keys that the running thread or task must fill."""
-    return [key for key in keys if engine(backend).engine.is_leased(key)]
+    return [key for key in keys if is_leased(engine(backend), key)]
 
 
 @pytest.fixture

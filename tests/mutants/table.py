@@ -218,7 +218,7 @@ MUTANTS = [
     Mutant(
         "no waiter receives a value from before a clear",
         "engine/writing/entry_writer.py",
-        "            self.leases.cleared()\n",
+        "                each.cleared()\n",
         "",
         ("tests/fill_waits", *WRITING),
     ),

@@ -35,6 +35,7 @@ from django.views.decorators.cache import cache_page
 from tests.fill_waits.callers import get_or_lease
 from wheelcache import Cache
 from wheelcache.engine.runtime.request_scope import end_request
+from wheelcache.fill_waits.leased_reads import LeasedReads
 from wheelcache.pages.django_pages import PageMiddleware
 
 KEYS = [f"key-{number}" for number in range(3)]
@@ -142,7 +143,7 @@ class Caller:
 
     def fill_waiters(self, key):
         """Give the callers that wait a version that is not stored, as a TieredCache does."""
-        fill = self.cache.engine.lease_fill(KEYS[key])
+        fill = LeasedReads(self.cache.engine).fill(KEYS[key])
         fill(self.database.versions[key], tags_of(key))
 
     def fill(self, key):

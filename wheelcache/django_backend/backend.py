@@ -397,7 +397,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
 
     def _set_held(self, key: Any, cache_key: Any, version: int | None, store: Callable[[], Any]) -> StepsTo[Any]:
         """Store a value after the list of headers that was held back for it, or hold it back if it is such a list."""
-        if is_held_back(self._cache, key, cache_key, store):
+        if is_held_back(self._cache, self._shared.leases, key, cache_key, store):
             return True
         is_stored = yield from in_steps(store())
         for held in headers_held_for(self._cache, key, lambda headers: self._key(headers, version)):

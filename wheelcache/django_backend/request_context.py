@@ -122,10 +122,10 @@ def held_back_of(cache: Cache) -> Iterator[Held]:
             yield held_back.pop(place)  # type: ignore[misc]
 
 
-def is_held_back(cache: Cache, key: Any, cache_key: Any, store: Callable[[], Any]) -> bool:
+def is_held_back(cache: Cache, leases: Any, key: Any, cache_key: Any, store: Callable[[], Any]) -> bool:
     """Return whether ``key`` is the key of a list of headers on which the running code has a lease. If so, ``store()``
     is called when the page is stored or the request ends."""
-    if type(key) is not str or not key.startswith(HEADERS) or not cache.engine.is_leased(cache_key):
+    if type(key) is not str or not key.startswith(HEADERS) or not leases.is_held(cache_key):
         return False
     current_scope().held_back[cache, cache_key] = Held(store)
     return True

@@ -11,6 +11,7 @@ from wheelcache.core.access import NO_TAGS
 from wheelcache.core.contract import HIDDEN, MISSING
 from wheelcache.engine import options
 from wheelcache.engine.codec import ATOMS, NOT_DECODED, Codec
+from wheelcache.engine.guests import module_of
 from wheelcache.engine.in_memory import InMemory
 from wheelcache.engine.layer import Layer
 from wheelcache.engine.loading.loads import Loads
@@ -78,6 +79,8 @@ class BackendAccess(PrefixAccess):
         self._shared = layer
         self.has_store = layer.has_store
         self._memory = layer if isinstance(layer, InMemory) else None
+        if self._fill_waits:
+            layer.leases = module_of("fill_waits", "leased_reads").LeasedReads(layer.cache.engine)
         # An attribute of the object: reading one of the class takes 40 ns more.
         self._in_transaction = None if followed is None else InTransaction(layer, followed)
         if followed is not None:

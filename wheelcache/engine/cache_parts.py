@@ -30,7 +30,6 @@ from wheelcache.engine.writing.gate import Gate
 from wheelcache.engine.writing.removal_listener import RemovalListener
 from wheelcache.engine.writing.write_moments import WriteMoments
 from wheelcache.errors import DirectoryUnusable, FileUnusable
-from wheelcache.fill_waits.fill_turns import FillTurns, LeasedReads
 from wheelcache.watch.computed_keys import ComputedKeys
 
 logger = logging.getLogger("wheelcache")
@@ -59,14 +58,14 @@ class CacheParts:
     Args:
         options: the arguments of ``Cache``, checked.
         core: the entries.
-        moments, claims, own_part: if processes share the entries: see ``EntryWriter``, ``Turns`` and ``StatsReader``.
+        moments, claims, own_part: if processes share the entries: see ``WriteMoments``, ``Turns`` and ``StatsReader``.
 
     Attributes:
         options: the arguments of ``Cache``, checked.
         core: the entries.
         keys: adapts the callers' keys to the core.
         driver: advances the core.
-        leases, leased_reads: the rights to fill missing keys, and the look-ups that wait for a value.
+        claims: see above.
         writer: the path of a write.
         loads: the loads, by the callers' keys.
         groups: the groups of keys of memoized functions.
@@ -104,8 +103,7 @@ class CacheParts:
         listener = RemovalListener(name, self.core, options.on_removal)
         self.keys = KeyProxies()
         self.driver = WheelDriver(listener, options.interval, options.clock)
-        self.leases = FillTurns(self.core, self.driver.clock)
-        self.leases.claims = claims
+        self.claims = claims
         self.gate = Gate(name, self.core)
 
         def start_jobs() -> None:
@@ -117,7 +115,6 @@ class CacheParts:
             name,
             self.core,
             self.driver,
-            self.leases,
             listener,
             weigher,
             self.misses,
@@ -126,7 +123,8 @@ class CacheParts:
             gate=self.gate,
             start_jobs=start_jobs,
         )
-        self.writer.moments = moments
+        if moments is not None:
+            self.writer.watcher(WriteMoments, lambda: moments)
         self.loads = Loads(
             self.core,
             self.writer,
@@ -137,9 +135,6 @@ class CacheParts:
         self.loads.turns.claims = claims
         self.misses.loads = self.loads
         self.groups = Groups()
-        self.leased_reads = LeasedReads(
-            self.core, self.gate.check, self.leases, self.misses, self.writer, self.loads.counts
-        )
         self.stats = StatsReader(self.core, self.loads.counts, self.loads.computed)
         if own_part is not None:
             # What one process has computed, the others find: the sample stays empty.
@@ -213,7 +208,7 @@ class CacheParts:
         The value of a load of such a key that began before the first item is not stored. Nor is any value that a
         transaction has computed since an earlier moment: its key may match.
         """
-        self.writer.any_will_be_written()
+        self.writer.writing_any()
         yield self.writer.delete_many(wanted(self.keys.unwrapped(self.loads.keys_in_progress())))
         for keys in self.key_batches():
             yield self.writer.delete_many(wanted(keys))
@@ -237,7 +232,8 @@ class CacheParts:
             self.jobs.close()
             self.loads.close()
             self.gate.close()
-            self.leases.close()
+            for watcher in self.writer.watchers:
+                watcher.close()
             self.writer.clear(invalidate=False)
             # This comes last, so that the next close finishes an interrupted one.
             self.is_closed = True
@@ -258,7 +254,6 @@ class CacheParts:
             trust[0] = (trust[0] | 1) + 1
         self.keys.forget_locks()
         self.driver.after_fork_in_child()
-        self.leases.after_fork_in_child()
         self.loads.after_fork_in_child()
         self.observer.after_fork_in_child()
         self.stats.after_fork_in_child()

@@ -14,11 +14,9 @@ from wheelcache.core.contract import STORED, Watch
 from wheelcache.engine.cache_parts import CacheParts
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.misses import Misses
-from wheelcache.engine.loading.steps import StepsTo
-from wheelcache.engine.options import seconds, whole
+from wheelcache.engine.options import whole
 from wheelcache.engine.readable import PURGE, ObservedPages, ObservedStore
 from wheelcache.engine.runtime.clock import Clock
-from wheelcache.engine.runtime.request_scope import current_scope
 from wheelcache.engine.turns import Turns
 from wheelcache.engine.writing.write_moments import WritesSince
 
@@ -33,7 +31,10 @@ class Engine:
         delete: removes an entry, and counts this among the writes of a transaction that is being committed: see
             ``EntryWriter.delete``.
         replace: stores a value if there is an entry: see ``EntryWriter.replace``.
-        record_writes: returns the moments of all later writes: see ``EntryWriter.record_writes``.
+        watcher: returns the watcher of the writes of a kind: see ``EntryWriter.watcher``.
+        missed: removes an entry that was found expired in frozen time: see ``EntryWriter.missed``.
+        core, claims, adapt: the entries, the claims on computations (see ``Turns``), and the function that returns the
+            core's key of a caller's key.
         renew: gives an entry a new TTL: see ``EntryWriter.renew``.
         peek: returns the entry that a loader would replace: see ``Loads.previous``.
         key_batches, deletions, delete_tags, add_group, drop_group: see ``CacheParts``.
@@ -52,7 +53,8 @@ class Engine:
         self.set = writer.set
         self.delete = writer.delete
         self.replace = writer.replace
-        self.record_writes = writer.record_writes
+        self.watcher, self.missed = writer.watcher, writer.missed
+        self.core, self.claims, self.adapt = parts.core, parts.claims, parts.keys.adapt
         self.renew = writer.renew
         self.key_batches = parts.key_batches
         self.deletions = parts.deletions
@@ -123,35 +125,6 @@ class Engine:
         write, and counts their computations. The layer notes the misses of its look-ups."""
         return self._parts.misses
 
-    def look_up_leased(
-        self, key: Any, wait: float, may_wait: bool = True, grace: float = 0.0, leader: Any = None
-    ) -> StepsTo[Any]:
-        """Return the steps of a look-up by a caller that will compute and set the value if it is missing.
-
-        The steps return the value, or MISSING if the caller must compute it. Of several callers that miss a key at the
-        same time, one receives MISSING and a lease, and the others wait for the value that it sets. If the holder of
-        the lease deletes the key, its request ends, or ``wait`` is over, one waiter receives MISSING and the lease. A
-        caller that holds a lease, runs a loader, or runs under an event loop never waits. See ``fill_turns``.
-
-        Args:
-            wait: the maximum seconds to wait, > 0.
-            may_wait: False if the holder of the lease may need the same thread that would wait.
-            grace: for so many seconds past the TTL of a value, which must be stored with that grace, the others receive
-                the old value and do not wait.
-            leader: a key whose lease stands for that of ``key``, too, since both values are computed together. While
-                another caller has that lease, this one receives the old value of ``key``, if there is one.
-        """
-        parts = self._parts
-        parts.gate.open()
-        key = parts.keys.adapt(key)
-        leader = key if leader is None else parts.keys.adapt(leader)
-        return parts.leased_reads.get(key, seconds("wait", wait), may_wait, grace, leader)
-
-    @property
-    def has_leases(self) -> bool:
-        """Whether any caller has a lease."""
-        return bool(self._parts.leases.open)
-
     def watch(self, key: Any) -> Watch:
         """Watch ``key`` from now on, until ``close``: see ``is_outdated``."""
         return self._parts.core.watch(self._parts.keys.adapt(key))
@@ -160,9 +133,9 @@ class Engine:
         """Return whether any caller has written the key since ``watch`` began, or trust has begun or ended."""
         return watch.broken or self._parts.core.trust != watch.trust
 
-    def is_leased(self, key: Any) -> bool:
-        """Return whether the running thread or task has a lease on ``key``."""
-        return self._parts.leases.is_of(self._parts.keys.adapt(key), current_scope())
+    def refuse_fill(self, key: Any) -> None:
+        """Let the callers that wait for the value of ``key`` look again, since the computed one may be outdated."""
+        self._parts.writer.refused(self._parts.keys.adapt(key))
 
     # For transactions.
 
@@ -180,11 +153,11 @@ class Engine:
         names = parts.writer.tag_names(key, tags)
         # After the watch began, which shows later writes: those are recorded before they happen.
         if others.contain([key, *names]):
-            parts.leases.refuse(key)
+            parts.writer.refused(key)
             return False
         outcome, removed = parts.writer.store(key, value, ttl, grace, watch, names)
         if not outcome & STORED:
-            parts.leases.refuse(key)
+            parts.writer.refused(key)
         parts.misses.pop_miss(key)
         parts.writer.announce(outcome, removed)
         return bool(outcome & STORED)
@@ -196,26 +169,14 @@ class Engine:
         self._parts.stats.store = store
         self._parts.gate.open_early()
 
-    def lease_fill(self, key: Any) -> Callable[[Any, tuple[str, ...]], None]:
-        """Return a function that passes a value, with its tags, to the callers that wait for a lease on ``key``.
-
-        The value must be read or written in the store behind after this call: see ``LeasedReads.fill``.
-        """
-        fill = self._parts.leased_reads.fill(self._parts.keys.adapt(key))
-        return lambda value, tags: fill(value, self._parts.writer.tag_names("", tags))
-
-    def refuse_fill(self, key: Any) -> None:
-        """Pass on the lease on ``key``, since the value that was computed may be outdated."""
-        self._parts.leases.refuse(self._parts.keys.adapt(key))
-
     def begin_store_write(self, key: Any) -> None:
         """Record the write of ``key`` in the store behind, which follows."""
-        self._parts.writer.will_be_written(self._parts.keys.adapt(key))
+        self._parts.writer.writing(self._parts.keys.adapt(key))
 
     def invalidate(self, key: Any) -> None:
-        """Delete ``key``, which was written in the store behind. A caller that waits for a lease reads it there."""
+        """Delete ``key``, which was written in the store behind. A caller that waits for its value reads it there."""
         self._parts.writer.delete(key)
-        # After the delete, which must not make the ``lease_fill`` of the next holder outdated.
+        # After the delete, which breaks the watch of the next caller that computes the value.
         self.refuse_fill(key)
 
     def discard_stale(self, key: Any) -> None:

@@ -31,17 +31,21 @@ class InMemory:
         cache: the entries.
         max_weight: the bound of the cache; None for no bound.
         make_room: drops entries of a full cache; None if the cache evicts one by one.
+
+    Attributes:
+        leases: see ``Layer``.
     """
 
     has_store = False
 
-    __slots__ = ("_engine", "_make_room", "_max_weight", "_misses", "cache", "codec", "tag_prefix")
+    __slots__ = ("_engine", "_make_room", "_max_weight", "_misses", "cache", "codec", "leases", "tag_prefix")
 
     def __init__(
         self, cache: Cache, codec: Codec, max_weight: int | None = None, make_room: MakeRoom | None = None
     ) -> None:
         self.cache = cache
         self.codec = codec
+        self.leases: Any = None
         self.tag_prefix = ""
         self._engine = cache.engine
         self._misses = cache.engine.misses()
@@ -66,7 +70,7 @@ class InMemory:
         is_sure: bool = False,
     ) -> Any | StepsTo[Any]:
         if wait:
-            return self._engine.look_up_leased(key, wait, may_wait, grace, leader)
+            return self.leases.get(key, wait, may_wait, grace, leader)
         return self.cache.get(key, MISSING)
 
     def get_many(self, keys: list[Any]) -> dict[Any, Any]:

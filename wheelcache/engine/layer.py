@@ -112,11 +112,13 @@ class Layer(Operations, Protocol):
     Attributes:
         cache: the entries, or the copies.
         codec: encodes the values.
+        leases: the look-ups that wait for other callers: see ``fill_waits.leased_reads``. None if there are none.
         tag_prefix: the beginning of the names of all tags; empty with a store.
     """
 
     cache: Cache
     codec: Codec
+    leases: Any
     tag_prefix: str
 
     def names(self, tags: Iterable[str]) -> tuple[str, ...]:
@@ -138,7 +140,7 @@ class Layer(Operations, Protocol):
         """Return the encoded value, or MISSING.
 
         Args:
-            wait, may_wait, grace, leader: see ``Engine.look_up_leased``; ``wait`` of 0 for no lease.
+            wait, may_wait, grace, leader: see ``LeasedReads.get``; ``wait`` of 0 for no lease.
             is_sure: whether None must be told from a miss, which takes some stores a second question.
         """
 

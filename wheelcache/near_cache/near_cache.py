@@ -147,6 +147,7 @@ class NearCache:
         computations: the computations of values for the store.
         token_mark: a part of the keys of all tokens of tags.
         tokens: the tokens of tags that this process has read.
+        leases: see ``Layer``.
         marks_commits: whether transactions mark their commits in the store: see ``store_commits``.
         is_tracked: whether there is an epoch.
         trusted: whether copies may be used. With an epoch, ``trust`` sets it.
@@ -176,6 +177,7 @@ class NearCache:
         self.drop_writes = drop_writes
         self.token_mark = MARK
         self.tokens = TokensRead()
+        self.leases: Any = None
         self.marks_commits = False
         self.is_tracked = epoch is not None
         self.trusted = epoch is None
@@ -347,12 +349,12 @@ class NearCache:
         MISSING if this caller must compute it.
 
         Args:
-            leader: see ``Engine.look_up_leased``.
+            leader: see ``LeasedReads.get``.
         """
-        stored = yield from self._engine.look_up_leased(key, wait, may_wait, leader=leader)
+        stored = yield from self.leases.get(key, wait, may_wait, leader=leader)
         if stored is MISSING:
             # This caller may hold the lease now. Another process, or an earlier holder, may have set the key meanwhile.
-            fill = self._engine.lease_fill(key)
+            fill = self.leases.fill(key)
             stored = yield from self._read_now(read, here, key)
             self._store.answered(int(stored is not MISSING), 1)
             if stored is not MISSING:
@@ -518,8 +520,8 @@ class NearCache:
             return result_if_dropped  # type: ignore[no-any-return]
         self._begin_write([key for key in keys if key not in fills] if fills else keys)
         lease_fills = (
-            [self._engine.lease_fill(key) for key in keys]
-            if value_of is not _no_value and self._engine.has_leases
+            [self.leases.fill(key) for key in keys]
+            if value_of is not _no_value and self.leases is not None and self.leases.are_any
             else ()
         )
         try:

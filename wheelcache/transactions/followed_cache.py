@@ -9,7 +9,7 @@ from wheelcache.cache import Cache
 from wheelcache.engine import options
 from wheelcache.engine.keys import CALLERS
 from wheelcache.engine.loading.steps import drive
-from wheelcache.engine.writing.write_moments import WritesSince
+from wheelcache.engine.writing.write_moments import WriteMoments, WritesSince
 from wheelcache.transactions.overlay import Overlay
 from wheelcache.transactions.transaction import OfThread, Transaction
 
@@ -40,7 +40,7 @@ class FollowedCache:
         self.open_transactions = open_transactions
         self.outlives_process = outlives_process
         self._engine = cache.engine
-        self._moments = cache.engine.record_writes()
+        self._moments = cache.engine.watcher(WriteMoments, WriteMoments)
         self.has_store = has_store
         self._bounds = max_entries, max_weight
 

@@ -6,9 +6,10 @@ and every TTL through ``EntryWriter.seconds``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Hashable, Iterable
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from wheelcache.core import WriteState
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
@@ -36,10 +37,11 @@ from wheelcache.engine.codec import UndecodedLog
 from wheelcache.engine.keys import CALLERS, GROUP, KeyProxies, group_of, unwrap
 from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.runtime.wheel_driver import WheelDriver
+from wheelcache.engine.write_watcher import WriteWatcher
 from wheelcache.engine.writing.gate import Gate
 from wheelcache.engine.writing.removal_listener import RemovalListener
-from wheelcache.engine.writing.write_moments import WriteMoments
-from wheelcache.fill_waits.fill_turns import FillTurns
+
+W = TypeVar("W", bound=WriteWatcher)
 
 Weigher = Callable[[Any, Any], int]
 
@@ -58,17 +60,16 @@ class EntryWriter(WriteState):
 
     Attributes:
         name: the name of the cache.
-        leases: the leases, whose waiters receive the values.
         has_weigher: whether entries have weights.
         listener: notified of removals.
-        moments: the moments of the writes, once ``record_writes`` was called; otherwise None.
+        watchers: notified of writes. Their order does not matter.
         usual_outcome: the outcome of a ``set`` that needs no further work. It equals no outcome if the next write must
             start the wheel thread (after a fork) or the periodic jobs.
     """
 
     __slots__ = (
-        *("_start_jobs", "_core", "_driver", "_keys", "_gate", "_ttl", "_undecoded", "_weigher"),
-        *("has_weigher", "listener", "misses", "name"),
+        *("_attaching", "_start_jobs", "_core", "_driver", "_keys", "_gate", "_ttl", "_undecoded", "_weigher"),
+        *("has_weigher", "listener", "misses", "name", "watchers"),
     )
 
     def __init__(
@@ -76,7 +77,6 @@ class EntryWriter(WriteState):
         name: str,
         core: Core,
         driver: WheelDriver,
-        leases: FillTurns,
         listener: RemovalListener,
         weigher: Weigher | None,
         misses: Misses,
@@ -89,7 +89,6 @@ class EntryWriter(WriteState):
         self.name = name
         self._core = core
         self._driver = driver
-        self.leases = leases
         self.listener = listener
         self._weigher = weigher
         self.has_weigher = weigher is not None
@@ -99,7 +98,9 @@ class EntryWriter(WriteState):
         self._gate = gate
         self._start_jobs = start_jobs
         self._undecoded = UndecodedLog(name, driver.clock)
-        self.moments: WriteMoments | None = None
+        self.watchers: tuple[WriteWatcher, ...] = ()
+        self.is_watched = False
+        self._attaching: Any = threading.RLock()
         self.usual_outcome = NOTHING_YET
         self.listen(listener.function)
 
@@ -108,21 +109,37 @@ class EntryWriter(WriteState):
         self.listener.set(function)
         self.is_plain = self.listener.function is None and self._weigher is None
 
-    def record_writes(self) -> WriteMoments:
-        """Record the moments of all writes from now on, and return them."""
-        if self.moments is None:
-            self.moments = WriteMoments()
-        return self.moments
+    # Watchers.
 
-    def will_be_written(self, key: Any) -> None:
-        """Record the write of a key that follows."""
-        if self.moments is not None:
-            self.moments.written(key)
+    def watcher(self, kind: type[W], make: Callable[[], W]) -> W:
+        """Return the watcher of a kind. The first call makes and attaches it."""
+        with self._attaching:
+            for each in self.watchers:
+                if isinstance(each, kind):
+                    return each
+            made = make()
+            if made.words is None:
+                self.is_watched = True
+            else:
+                self.record_in(made.words)
+            self.watchers = (*self.watchers, made)
+        return made
 
-    def any_will_be_written(self) -> None:
-        """Record writes of an unknown set of keys, which follow."""
-        if self.moments is not None:
-            self.moments.cleared()
+    def writing(self, name: Hashable) -> None:
+        for each in self.watchers:
+            each.writing(name)
+
+    def writing_any(self) -> None:
+        for each in self.watchers:
+            each.writing_any()
+
+    def refused(self, key: Hashable) -> None:
+        for each in self.watchers:
+            each.refused(key)
+
+    def deleted(self, key: Hashable) -> None:
+        for each in self.watchers:
+            each.deleted(key)
 
     @property
     def records_misses(self) -> bool:
@@ -270,7 +287,8 @@ class EntryWriter(WriteState):
         """Give a fresh and current entry a new TTL from now, without jitter. Return False if there is no such entry."""
         seconds = self.seconds(ttl)
         key = self.adapt_and_outdate_miss(key)
-        self.will_be_written(key)
+        if self.watchers:
+            self.writing(key)
         outcome = self._core.touch(key, seconds)
         self.announce(outcome, None)
         if not outcome:
@@ -305,16 +323,16 @@ class EntryWriter(WriteState):
         return len([key for key in begun if self._delete(key) is not MISSING])
 
     def _delete(self, key: Any) -> Any:
-        if self.moments is not None:
-            self.moments.written(key)
+        if self.watchers:
+            self.writing(key)
         if self.is_plain:
             value = self._core.delete(key, MISSING)
         else:
             removed = self.listener.list()
             value = self._core.delete(key, MISSING, removed=removed)
             self.listener.notify(removed)
-        if self.leases.open:
-            self.leases.deleted(key)
+        if self.watchers:
+            self.deleted(key)
         return value
 
     # Other writes, with keys of the core.
@@ -359,7 +377,7 @@ class EntryWriter(WriteState):
         if self.is_plain:
             outcome = self._core.set(key, value, ttl, grace, False, 0, ANY, MISSING, watch, None, names, group=group)
             if outcome == OUTDATED:
-                self.leases.refuse(key)
+                self.refused(key)
             return outcome, None
         removed = self.listener.list()
         return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, 0, removed, names, group=group), removed
@@ -380,8 +398,8 @@ class EntryWriter(WriteState):
         group: str | None = None,
     ) -> int:
         weight = 0 if self._weigher is None else self.weigh(key, value)
-        if self.moments is not None and watch is None:
-            self.moments.written(key)
+        if self.watchers and watch is None:
+            self.writing(key)
         written = key, value, ttl, grace, exact, weight, mode, expected, watch, removed, names, since, group
         outcome = self._core.set(*written)
         if outcome == OUTDATED:
@@ -389,7 +407,7 @@ class EntryWriter(WriteState):
                 # Readers must not receive the older value after this call. A waiter may then set a newer one.
                 self._core.delete(key, removed=removed)
             # The value may be outdated, so no waiter receives it.
-            self.leases.refuse(key)
+            self.refused(key)
         return outcome
 
     def drop_tag(self, name: str) -> int:
@@ -397,7 +415,8 @@ class EntryWriter(WriteState):
 
         The wheel thread removes the entries and notifies the listener, within a second.
         """
-        self.will_be_written(name)
+        if self.watchers:
+            self.writing(name)
         try:
             return self._core.drop_tag(name)
         finally:
@@ -436,8 +455,9 @@ class EntryWriter(WriteState):
             invalidate: False if the cache closes: entries that processes share stay.
         """
         if invalidate:
-            self.any_will_be_written()
-            self.leases.cleared()
+            for each in self.watchers:
+                each.writing_any()
+                each.cleared()
             if self.misses.scopes:
                 self.misses.outdate_all()
         self._drain(self._core.clear(invalidate=invalidate))
@@ -478,7 +498,8 @@ class EntryWriter(WriteState):
             if self._core.evict(BATCH, removed):
                 outcome |= MORE
         if outcome & COMPLETED:
-            self.leases.completed()
+            for each in self.watchers:
+                each.completed()
         if outcome & WAKE or driver.calls_for_thread:
             driver.written(count)
         if removed:
@@ -489,4 +510,7 @@ class EntryWriter(WriteState):
         self.usual_outcome = NOTHING_YET
 
     def after_fork_in_child(self) -> None:
+        self._attaching = threading.RLock()
+        for each in self.watchers:
+            each.after_fork_in_child()
         self.expect_first_write()
