@@ -4,7 +4,7 @@ Exact: with the same seed, a core has the same numbers.
 """
 
 from tests.core.adaptive_model import ModelMiniature, spread
-from wheelcache.core.contract import ABSENT, ANY, CURVE_KEYS, CURVE_SHARE, NO_SAMPLE, RemovalCause
+from wheelcache.core.contract import CURVE_KEYS, CURVE_SHARE, NO_SAMPLE, RemovalCause
 
 
 class CurveModel:
@@ -46,7 +46,8 @@ class CurveModel:
     def set(self, key, value, ttl, weight, is_uncontested):
         times = self.core.times(key)
         was_fresh = times is not None and times.fresh_until > self.core.now()
-        self.core.set(key, value, ttl, weight=weight, mode=ABSENT if is_uncontested else ANY)
+        store = self.core.add if is_uncontested else self.core.set
+        store(key, value, ttl, weight=weight)
         self.request(key, self.core.times(key).fresh_until, weight, is_uncontested, was_fresh)
 
     def delete(self, key):

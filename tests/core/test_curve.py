@@ -8,6 +8,7 @@ import pytest
 from benchmarks.policy_streams import STREAMS
 from tests.core.curve_model import CurveModel
 from tests.core.implementations import COMPILED, CORES
+from tests.core.labels import labels
 from wheelcache.core.contract import LEAST_CURVE, GroupRule
 from wheelcache.engine.stats import SAMPLE
 
@@ -106,7 +107,7 @@ def test_entries_that_are_deleted_or_lose_a_tag_are_counted(make_core, clock):
         for key in range(SIZE):
             if core.find(key) is None:
                 core.count_miss(key)
-                core.set(key, 1, None, tags=("tag",) if key % 4 == 0 else ())
+                core.set(key, 1, None, labels=labels(("tag",) if key % 4 == 0 else ()))
         core.delete(number)
         core.drop_tag("tag")
         if number % 2:

@@ -6,18 +6,16 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Final
 
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, CoreClass
 from wheelcache.core.contract import BATCH, Core, GroupRule
-from wheelcache.engine.codec import size_of
 from wheelcache.engine.keys import CALLERS, GROUP, KeyProxies
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.memoize import Group, Groups
 from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.machine_clock import now
-from wheelcache.engine.options import MAX_JITTER, tag
+from wheelcache.engine.options import tag
 from wheelcache.engine.readable import CLEAR, CacheObserver, Readable, StatsReader
 from wheelcache.engine.runtime import lifecycle
 from wheelcache.engine.runtime.clock import unfrozen
@@ -44,7 +42,6 @@ def core_in_memory(options: Any) -> Core:
         max_entries=options.max_entries,
         max_weight=options.max_weight,
         jitter=options.jitter,
-        max_jitter=MAX_JITTER,
         interval=options.interval,
         clock=unfrozen(options.clock),
         trust=options.trust,
@@ -96,10 +93,6 @@ class CacheParts:
         if options.policy == "adaptive" and IMPLEMENTATION == "python":
             logger.warning("Cache %r evicts by LRU: only the compiled core is adaptive. %s", name, HOW_TO_CHANGE)
         self.core.group_by(UP_TO_COLON)
-        # A weight in bytes includes the entry itself, whose size only the core knows.
-        weigher = options.weigher
-        if weigher is size_of:
-            weigher = partial(size_of, entry_bytes=self.core.entry_bytes)
         listener = RemovalListener(name, self.core, options.on_removal)
         self.keys = KeyProxies()
         self.driver = WheelDriver(listener, options.interval, options.clock)
@@ -112,16 +105,7 @@ class CacheParts:
 
         self.misses = Misses(self.core, self.keys, start_jobs)
         self.writer = EntryWriter(
-            name,
-            self.core,
-            self.driver,
-            listener,
-            weigher,
-            self.misses,
-            keys=self.keys,
-            ttl=options.ttl,
-            gate=self.gate,
-            start_jobs=start_jobs,
+            options, self.core, self.driver, listener, self.misses, self.keys, self.gate, start_jobs
         )
         if moments is not None:
             self.writer.watcher(WriteMoments, lambda: moments)

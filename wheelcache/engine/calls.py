@@ -27,7 +27,7 @@ class Engine:
 
     Attributes:
         now, clock: return seconds. Frozen time affects ``now`` only.
-        set: stores a value, and returns the core's outcome: see ``EntryWriter.set``.
+        set, add: store a value, and return the core's outcome: see ``EntryWriter``.
         delete: removes an entry, and counts this among the writes of a transaction that is being committed: see
             ``EntryWriter.delete``.
         replace: stores a value if there is an entry: see ``EntryWriter.replace``.
@@ -50,7 +50,7 @@ class Engine:
         self.now = parts.core.now
         self.clock = parts.driver.clock
         self.open = parts.gate.open
-        self.set = writer.set
+        self.set, self.add = writer.set, writer.add
         self.delete = writer.delete
         self.replace = writer.replace
         self.watcher, self.missed = writer.watcher, writer.missed

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from wheelcache.cache import Cache
-from wheelcache.core.contract import ABSENT, MISSING, STORED
+from wheelcache.core.contract import MISSING, STORED
 from wheelcache.engine.codec import NOT_DECODED, Codec
 from wheelcache.engine.keys import callers_tags
 from wheelcache.engine.layer import NO_GRACES
@@ -150,8 +150,7 @@ class InMemory:
             self._make_room((key,))
         if not tags:
             return self.cache.add(key, stored, ttl)
-        store = self._engine.set
-        return bool(store(key, stored, ttl, exact=True, mode=ABSENT, tags=self.names(tags), since=since) & STORED)
+        return bool(self._engine.add(key, stored, ttl, self.names(tags), since) & STORED)
 
     def replace(self, key: Any, value: Any, ttl: float | None, grace: float = 0.0) -> bool:
         self._counted_since(key)
