@@ -31,6 +31,7 @@ joined before that step receive its value; a caller that comes later gets a leas
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable
 from contextlib import suppress
 from functools import partial
@@ -40,7 +41,8 @@ from weakref import ref
 from wheelcache.core.contract import MISSING, Watch
 from wheelcache.engine.calls import Engine
 from wheelcache.engine.runtime.request_scope import RequestScope, running_scope
-from wheelcache.engine.turns import End, Turn, Turns
+from wheelcache.engine.runtime.shared_objects import acquiring
+from wheelcache.engine.turns import End, Is, Turn, Turns
 from wheelcache.engine.write_watcher import WriteWatcher
 
 MAX_LEASES: Final = 1024
@@ -78,14 +80,37 @@ class Unfilled:
 
 
 class Lease(Turn):
-    """The turn of a scope to fill a key until a certain time. Its owner is a weak reference to the scope, which has
-    ended if only its leases refer to it."""
+    """The turn of a scope to fill a key until a certain time.
 
-    __slots__ = ()
+    Attributes:
+        owner: a weak reference to the scope, which has ended if only its leases refer to it.
+    """
+
+    is_of_code = False
 
     turns: FillTurns
-    owner: ref[RequestScope]
     watch: Watch
+
+    def __init__(self, turns: FillTurns, key: Hashable, owner: ref[RequestScope], until: float) -> None:
+        super().__init__(turns, key, until=until)
+        self.owner = owner
+
+    def enter_scope(self) -> None:
+        scope = self.owner()
+        if scope is not None:
+            scope.leases[self] = None
+            if self.ended is not None:
+                # Another thread has ended the turn meanwhile.
+                scope.leases.pop(self, None)
+
+    def leave_scope(self) -> None:
+        scope = self.owner()
+        if scope is not None:
+            scope.leases.pop(self, None)
+
+    def is_late_to_join(self) -> bool:
+        # Any write by this process ends the lease, or is followed by the write of the scope.
+        return self.watch is not None and self.turns.trust_has_changed(self.watch)
 
     def is_of(self, scope: RequestScope | None) -> bool:
         """Return whether ``scope`` has the lease, or acts for the scope that has it."""
@@ -109,9 +134,18 @@ class Lease(Turn):
                 self.turns.unfilled.add(self.key)
             super().end(End.AGAIN)
 
+    def abandon(self) -> None:
+        """Do the same in a finalizer, which must not wait for the lock."""
+        self.turns.abandoned.append(self)
+        self.turns.end_abandoned()
+
 
 class FillTurns(Turns, WriteWatcher):
-    """The leases on the keys of one cache. Keys are those of its core, which reports the values that were set."""
+    """The leases on the keys of one cache. Keys are those of its core, which reports the values that were set.
+
+    Attributes:
+        abandoned: the leases whose scopes were freed, and which have not ended.
+    """
 
     open: dict[Hashable, Any]
 
@@ -122,6 +156,20 @@ class FillTurns(Turns, WriteWatcher):
     def _forget(self) -> None:
         super()._forget()
         self.unfilled = Unfilled()
+        self.abandoned: deque[Lease] = deque()
+
+    def after_fork_in_child(self) -> None:
+        for lease in self.open.values():
+            lease.leave_scope()
+        super().after_fork_in_child()
+
+    def begin(self, turn: Turn, *, blocking: bool = True, may_wait: bool = True) -> Is:
+        if self.abandoned:
+            self.end_abandoned()
+        return super().begin(turn, blocking=blocking, may_wait=may_wait)
+
+    def trust_has_changed(self, watch: Watch) -> bool:
+        return self._core.trust != watch.trust
 
     def is_full(self, scope: RequestScope, now: float) -> bool:
         """Return whether ``scope`` holds as many leases as it may, after ending the oldest one if its time is over."""
@@ -141,6 +189,36 @@ class FillTurns(Turns, WriteWatcher):
     def is_of_another(self, key: Hashable, scope: RequestScope) -> bool:
         """Return whether another scope, for which ``scope`` does not act, is computing the value of ``key``."""
         return self.open_turn_after_cleanup(key) is not None and not self.is_of(key, scope)
+
+    def end_abandoned(self) -> None:
+        """End the leases whose scopes were freed. If another thread has the lock, a later call does it."""
+        while self.abandoned:
+            (acquired,) = acquiring(self.lock, 0)
+            try:
+                if not acquired:
+                    return
+                # Last, so that the next caller does it again if this one is interrupted.
+                self.abandoned[0].give_up()
+                self.abandoned.popleft()
+            except IndexError:
+                # A finalizer has ended them all.
+                return
+            finally:
+                if acquired:
+                    self.lock.release()
+
+    def end_overdue(self, now: float) -> None:
+        """End the oldest leases if their time is over, since nobody may ever ask for their keys again."""
+        with suppress(RuntimeError):
+            # Otherwise, another thread has changed the table.
+            oldest = next(iter(self.open.values()), None)
+            if oldest is None or oldest.until > now:
+                return
+        # In one pass: a dict visits the places of all removed items before it finds the next one.
+        for lease in list(self.open.values()):
+            if lease.until > now:
+                return
+            lease.give_up()
 
     # The effects of writes.
 

@@ -77,7 +77,7 @@ class LeasedReads:
         now = self._leases.clock()
         deadline = now + wait
         while True:
-            lease = Lease(self._leases, key, owner=ref(scope), until=now + wait)
+            lease = Lease(self._leases, key, ref(scope), now + wait)
             try:
                 self._engine.missed(key)
                 yield from self._ask(lease, scope, now, deadline, may_wait)
@@ -105,12 +105,8 @@ class LeasedReads:
                         self._misses.pop_miss(key)
                         return value
             except BaseException:
-                # Twice: the second call completes an interrupted one.
-                try:
-                    lease.close()
-                finally:
-                    lease.close()
-                raise
+                with lease, lease:
+                    raise
             # Raises if the cache was closed during the wait.
             self._engine.open()
             now = self._leases.clock()

@@ -275,26 +275,21 @@ class NearCache:
                 )
                 request.leaves_miss = leaves_miss
                 turn, stored = self._loads.turn(request), TAKEN
-                try:
-                    stored = self._loads.begin(turn, request)
-                    if stored is MISSING:
-                        found = yield from self._store.read(read, here)
-                        stored = self._loads.finish(turn, request, found)
-                        if not request.is_counted:
-                            self._loads.count_end(request, stored, has_failed=False)
-                    elif stored is TAKEN:
-                        stored = result((yield from self._loads.load(request)))
-                except BaseException as error:
-                    if stored is MISSING:
-                        self._loads.fail(turn, request, error)
-                        self._loads.count_end(request, MISSING, has_failed=True)
-                    raise
-                finally:
-                    # Twice: the second call completes an interrupted one.
+                with turn, turn:
                     try:
-                        turn.close()
-                    finally:
-                        turn.close()
+                        stored = self._loads.begin(turn, request)
+                        if stored is MISSING:
+                            found = yield from self._store.read(read, here)
+                            stored = self._loads.finish(turn, request, found)
+                            if not request.is_counted:
+                                self._loads.count_end(request, stored, has_failed=False)
+                        elif stored is TAKEN:
+                            stored = result((yield from self._loads.load(request)))
+                    except BaseException as error:
+                        if stored is MISSING:
+                            self._loads.fail(turn, request, error)
+                            self._loads.count_end(request, MISSING, has_failed=True)
+                        raise
                 if request.is_hit:
                     # Another caller has made the copy since, or a stale one was served.
                     return stored
@@ -424,25 +419,21 @@ class NearCache:
         request = loads.request_apart(op.key, InSteps(partial(self._compute, op, here, None)), PLAIN, op.tags)
         turn, stored = loads.turn(request), TAKEN
         error: BaseException | None = None
-        try:
-            stored = loads.begin(turn, request)
-            if stored is MISSING:
-                value, error = yield from self._compute(op, here, turn)
-                if error is None:
-                    stored = loads.finish(turn, request, value)
-                else:
-                    loads.fail(turn, request, error)
-            elif stored is TAKEN:
-                stored, error = yield from loads.load(request)
-        except BaseException as raised:
-            if stored is MISSING:
-                loads.fail(turn, request, raised)
-            raise
-        finally:
+        with turn, turn:
             try:
-                turn.close()
-            finally:
-                turn.close()
+                stored = loads.begin(turn, request)
+                if stored is MISSING:
+                    value, error = yield from self._compute(op, here, turn)
+                    if error is None:
+                        stored = loads.finish(turn, request, value)
+                    else:
+                        loads.fail(turn, request, error)
+                elif stored is TAKEN:
+                    stored, error = yield from loads.load(request)
+            except BaseException as raised:
+                if stored is MISSING:
+                    loads.fail(turn, request, raised)
+                raise
         return (None, error) if error is not None else (yield from self._decoded(op, stored))
 
     def _decoded(self, op: GetOrAdd, stored: Any) -> Steps:
