@@ -25,7 +25,7 @@ ifeq ($(and $(shell command -v cc),$(if $(wildcard wheelcache/core/_core*.so),,m
 CORE += compiler-found
 endif
 
-.PHONY: help run run-flask demo cluster free-port data test check deep mutants test-python-core test-new-user oldest docs lint packages reference bench advise wheel sanitize clean compiler-found
+.PHONY: help run run-flask demo cluster free-port data test check deep mutants test-python-core test-new-user oldest docs lint packages reference bench wheel sanitize clean compiler-found
 
 help:  ## List the commands
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -124,10 +124,6 @@ docs: $(VENV)/.docs  ## Build the documentation in .fetched/site; warnings and d
 	@command -v dot >/dev/null || { echo "The documentation needs dot: apt-get install graphviz" >&2; exit 1; }
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation is in .fetched/site. To read and search it: python3 -m http.server --directory .fetched/site"
-
-advise: $(VENV)/.dev data  ## Give advice for caches that are too small, apply it, and compare the effect with the promise
-	$(BIN)/python -m benchmarks.advice
-	$(MANAGE) follow_advice
 
 bench: $(VENV)/.dev  ## Compare wheelcache with its peers
 	$(BIN)/python -m benchmarks

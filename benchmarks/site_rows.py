@@ -14,10 +14,9 @@ from django.utils.connection import ConnectionProxy
 from flask import Flask
 
 from benchmarks.django_rows import MAX_ENTRIES, VALUE, configure_django, keys, locmem_alias, wheel_alias
-from benchmarks.report import Row, Section, by_core, costlier, faster
+from benchmarks.report import Row, Section, by_core, faster
 from benchmarks.timing import Contender, Round, Step, Timing, calling, getting, getting_by_alias, interleaved
 from wheelcache import flask_backend
-from wheelcache.django_backend import cache as default_cache
 
 CALLS = 1_000
 ROUNDS = 60
@@ -26,7 +25,6 @@ REQUEST_CALLS = 50
 STEPS = 4 * ROUNDS
 
 OURS = "wheelcache"
-HANDLE = "wheelcache.django_backend.cache"
 INDIRECT = "without direct access"
 LOCMEM = "LocMemCache"
 THEIR_CACHE = "flask_caching.Cache"
@@ -44,11 +42,9 @@ def measure(step: Step) -> Section:
     locmem, indirect = (CacheHandler({"default": caches.settings[alias]}) for alias in ("locmem", "default"))
     for each in (caches, locmem):
         each["default"].set_many(dict.fromkeys(keys, VALUE))
-    default_cache.get(keys[0])
     proxies = interleaved(
         [
             _reading(OURS, getting(cache)),
-            _reading(HANDLE, getting(default_cache)),
             _reading(INDIRECT, getting(ConnectionProxy(indirect, "default"))),
             _reading(LOCMEM, getting(ConnectionProxy(locmem, "default"))),
         ],
@@ -87,7 +83,6 @@ def measure(step: Step) -> Section:
         f"{REQUEST_CALLS}).",
         [
             *_rows("django.core.cache.cache.get, hit", proxies, LOCMEM, by_core(compiled=30, python=5)),
-            costlier(f"the same by {HANDLE}", proxies[HANDLE].median, "django.core.cache.cache", proxies[OURS].median),
             *_rows('caches["default"].get, hit', aliases, LOCMEM, by_core(compiled=15, python=5)),
             _faster("read of a session", requests, _of_session, 2),
             _faster("{% cache %}, hit", requests, _of_fragment, 1.8),

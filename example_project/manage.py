@@ -1,6 +1,5 @@
 #!/usr/bin/env python
-"""Runs the commands of the example site: ``migrate``, ``import_cities``, ``runserver``, ``visit``, ``demo``,
-``follow_advice``."""
+"""Runs the commands of the example site: ``migrate``, ``import_cities``, ``runserver``, ``visit``, ``demo``."""
 
 import os
 import sys

@@ -2,7 +2,7 @@
 
 from wheelcache.fill_waits.leased_reads import LeasedReads
 
-QUIET = {"log_interval": None, "sample_interval": None}
+QUIET = {"log_interval": None, "keep_history": False}
 
 
 def is_leased(cache, key):

@@ -140,7 +140,7 @@ def test_the_engine_and_its_parts_import_nothing_of_observability():
 
 
 def surface():
-    engine = Cache(log_interval=None, sample_interval=None).engine
+    engine = Cache(log_interval=None, keep_history=False).engine
     return {name: getattr(engine, name) for name in dir(engine) if not name.startswith("_")}
 
 
@@ -270,8 +270,8 @@ from django.conf import settings
 settings.configure(INSTALLED_APPS=APPS, CACHES={"default": {"BACKEND": "wheelcache.django_backend.WheelCache"}})
 before = set(sys.modules)
 django.setup()
-from django.core.cache import caches
-from wheelcache.django_backend import cache, memoize
+from django.core.cache import cache, caches
+from wheelcache.django_backend import memoize
 assert caches["default"].get("key") is cache.get("key") is memoize()(lambda: None)() is None
 """
 IN_FLASK = """

@@ -240,25 +240,21 @@ cache.get("city:2")
 clock.advance(10)
 stats = cache.stats()
 assert stats.misses == sum(stats.misses_by_cause.values()) == sum(each.misses for each in stats.groups.values()) == 4
-for command in (site_commands.misses, site_commands.advise):
-    console.show(command([cache], None), sys.stdout, styled=False)
+console.show(site_commands.misses([cache], None), sys.stdout, styled=False)
 (card,) = Dashboard("a site", lambda: [cache], lambda name: []).figures(["site"])["caches"]
-print(card["curve"]["points"], [(each["name"], each["misses"]) for each in card["groups"]])
+print([(each["name"], each["misses"]) for each in card["groups"]])
 """
 
 
-def test_the_core_in_python_shows_unknown_causes_one_group_and_one_sentence_of_advice():
+def test_the_core_in_python_shows_unknown_causes_and_one_group():
     done = run(MISSES, "python")
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]
     assert " ".join(rows[0]) == "Cache 'site': 4 of 5 look-ups missed"
     assert ["unknown", "3", "75.0%"] in rows
     assert ["tag", "1", "25.0%"] in rows
-    assert ["(other)", "5", "20.0%", "unknown", "75.0%", "1", "0.5", "0"] in [row[:8] for row in rows]
-    assert done.stdout.endswith(
-        "Cache 'site': nothing was evicted since the start or the last reset, so all of the 5 look-ups since then "
-        "would have had the same result.\n[] [('', 4)]\n"
-    )
+    assert ["(other)", "5", "20.0%", "unknown", "75.0%", "1", "0.5", "0"] in rows
+    assert done.stdout.endswith("[('', 4)]\n")
 
 
 @pytest.mark.compiled

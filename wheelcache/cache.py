@@ -74,8 +74,7 @@ class Cache(CacheAccess):
             entries that were set together do not expire together. ``add`` and ``touch`` keep their TTL exactly.
         interval: seconds per tick of the wheel: how soon an expired entry leaves memory. Reads are always exact.
         log_interval: seconds between lines of the logger ``wheelcache.engine.stats``; None for no lines.
-        sample_interval: seconds between estimates of the memory that the entries take, if nothing is published; None
-            for no estimates, and no data points for charts.
+        keep_history: whether the figures of the last day are kept for charts, if nothing is published.
         figures_dir: the directory in which the processes of a site publish their statistics; None not to publish.
         on_removal: ``on_removal(key, value, cause)`` is called for every removed entry, without a lock, in the thread
             that removed it. Exceptions in it are logged with the key. It is also an attribute, which may be set at any
@@ -110,7 +109,7 @@ class Cache(CacheAccess):
         jitter: float = ENGINE["jitter"].default,
         interval: float = ENGINE["interval"].default,
         log_interval: float | None = ENGINE["log_interval"].default,
-        sample_interval: float | None = ENGINE["sample_interval"].default,
+        keep_history: bool = ENGINE["keep_history"].default,
         figures_dir: Path | None = ENGINE["figures_dir"].default,
         on_removal: Listener | None = ENGINE["on_removal"].default,
         background_context: MakeContext | None = ENGINE["background_context"].default,

@@ -1,10 +1,9 @@
 from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig
+from django.core.cache import cache
 from django.db import transaction
 from django.db.models.signals import post_delete, post_save
-
-from wheelcache.django_backend import cache
 
 if TYPE_CHECKING:
     from atlas.models import City

@@ -3,6 +3,7 @@
 from typing import Final
 
 from django.conf import settings
+from django.core.cache import cache
 from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import cache_control
@@ -12,7 +13,6 @@ from atlas import figures
 from atlas.geography import Distances
 from atlas.middleware import RECENT, AtlasRequest
 from atlas.models import City, Continent, Country
-from wheelcache.django_backend import cache
 
 MOST_SUMMARIES: Final = 100
 

@@ -150,11 +150,11 @@ def test_a_value_that_is_outdated_when_it_is_set_ends_the_lease(make, in_thread)
     until_waiting()
     in_thread(cache.backend.delete_tags, "a").result(PATIENCE)
     cache.backend.set("k", "outdated", tags=["a"])
-    has_lease = is_leased(cache.engine, cache.key("k"))
+    still_leased = is_leased(cache.engine, cache.key("k"))
     # If the lease had not ended, the waiter would wait for its end.
     end_request()
     assert waiter.result(PATIENCE) == "computes it now"
-    assert not has_lease
+    assert not still_leased
 
 
 @pytest.mark.pairs(full="adapter", of="adapter")

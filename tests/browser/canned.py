@@ -22,8 +22,6 @@ REMOVALS = ("expired", "evicted", "replaced", "deleted", "cleared")
 SERIES = ("hit_ratio", "requests_per_second", "entries", "bytes", "load_ms")
 ZEROS = ("store_ratio", "stale_ratio")
 OF_STORE = ("store_read_ms", "store_write_ms", "store_errors_per_second", "store_refused_per_second")
-UNKNOWN_SIZE = {"points": [], "entries": None, "advice": {"kind": "unknown", "text": ""}}
-SIZES = (0.5, 1, 2, 4, 8)
 
 
 class CannedSite:
@@ -112,7 +110,7 @@ class CannedSite:
                 "stale_ratio": None,
                 "store_errors": 0,
             },
-            "now": {"entries": 0, "max_entries": 1000, "bytes": None, "bytes_are_estimated": True, "max_bytes": None},
+            "now": {"entries": 0, "max_entries": 1000, "bytes": None, "max_bytes": None},
             "recent": dict.fromkeys(("answered_ratio", "stale_ratio", "requests_per_second"), [None] * 60),
             "sentence": {"state": "good", "text": "Healthy.", "place": None},
             "marks": [],
@@ -121,7 +119,6 @@ class CannedSite:
             "times": self.times(),
             "total": total,
             "groups": [],
-            "curve": UNKNOWN_SIZE,
             "store": None,
             "pages": None,
             "cores": ["compiled"],
@@ -147,7 +144,7 @@ class CannedSite:
     def _total(self):
         ratios = {"hit_ratio": None, "answered_ratio": None, "stale_ratio": None, "load_ms": None}
         causes = {"removals": dict.fromkeys(REMOVALS, 0), "misses_by_cause": dict.fromkeys(MISSES, 0)}
-        size = {"entries": 0, "max_entries": 1000, "bytes": None, "bytes_are_estimated": True, "max_bytes": None}
+        size = {"entries": 0, "max_entries": 1000, "bytes": None, "max_bytes": None}
         return {**dict.fromkeys(COUNTS, 0), "requests": 0, "evicted_bytes": None, **ratios, **causes, **size}
 
     def percentiles(self, *counts):
@@ -170,12 +167,6 @@ class CannedSite:
             "computing": [],
             "removals": {},
         } | {name: [values] * number if isinstance(values, float) else values for name, values in series.items()}
-
-    def sizes(self, *ratios, error=0.01, entries=1000, kind="none", text="More entries would gain nothing."):
-        points = [
-            {"size": size, "hit_ratio": ratio, "error": error} for size, ratio in zip(SIZES, ratios, strict=False)
-        ]
-        return {"points": points, "entries": entries, "advice": {"kind": kind, "text": text}}
 
     def problem(self, cache, text="its store is down"):
         """Return a problem of a cache, or of the site for None."""

@@ -15,7 +15,7 @@ def full_card(site, name="pages"):
     card = site.card(
         name,
         figures={"requests": 1000, "requests_per_second": 16.6, "load_failures": 3, "store_errors": 8},
-        now={"entries": 5, "max_entries": 10, "bytes": 2048, "max_bytes": 4096, "bytes_are_estimated": False},
+        now={"entries": 5, "max_entries": 10, "bytes": 2048, "max_bytes": 4096},
         total={
             "hits": 900,
             "stale_hits": 40,
@@ -25,9 +25,6 @@ def full_card(site, name="pages"):
             "load_failures": 3,
             "load_seconds": 7.5,
         },
-        curve=site.sizes(
-            0.7, 0.86, 0.9, 0.92, 0.93, kind="change", text="Twice the entries would help: set MAX_ENTRIES."
-        ),
         sentence={"state": "bad", "text": "The hit ratio fell from 93% to 81%.", "place": "misses"},
     )
     card["figures"] |= {"hit_ratio": 0.9, "answered_ratio": 0.93, "stale_ratio": 0.04, "evictions_per_second": 1.5}
@@ -81,7 +78,6 @@ def full_card(site, name="pages"):
                 "loads": 456,
                 "refused": 3,
                 "load_seconds": 4567.0,
-                "bytes": 123_456,
             }
             for each in NAMES
         ],

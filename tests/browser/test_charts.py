@@ -54,10 +54,10 @@ def inks(page, chart, *names):
 
 def test_three_charts_are_shown_the_others_are_folded_and_none_is_blank(page, site):
     page.show(full_card(site))
-    assert page.charts() == [*MAIN, "curve"]
+    assert page.charts() == [*MAIN]
     page.unfold()
     assert page.charts() == [
-        *(*MAIN, "curve", "requests", "entries", "memory", "removals", "load_ms", "store_ms", "store_errors"),
+        *(*MAIN, "requests", "entries", "memory", "removals", "load_ms", "store_ms", "store_errors"),
     ]
     for chart in page.charts():
         assert inks(page, chart, "--series-0") == [True], chart

@@ -114,7 +114,6 @@ def group(name, load_seconds=0.0, misses=None, **figures):
         "hit_ratio": None,
         "load_seconds": load_seconds,
         "refused": 0,
-        "bytes": None,
         **figures,
     }
 
@@ -140,7 +139,7 @@ def test_the_groups_of_keys_are_sorted_by_the_time_spent_computing_and_by_any_co
     misses = causes(expired=3, evicted=1)
     groups = [
         group("", 0.5, causes(new_or_long_gone=2)),
-        group("user", 3.0, misses, requests=10, hit_ratio=0.6, loads=4, bytes=2048),
+        group("user", 3.0, misses, requests=10, hit_ratio=0.6, loads=4),
         group(evil, 1.0, causes(tag=1), requests=1),
     ]
     page.show(site.card(groups=groups))
@@ -151,9 +150,9 @@ def test_the_groups_of_keys_are_sorted_by_the_time_spent_computing_and_by_any_co
     nothing = "\N{EN DASH}"
     # The column of refused values has only zeros.
     assert rows() == [
-        ["user", "10", "60.0%", "4", "expired 75.0%", "4", "3 s", "", "≈2 KiB"],
-        [evil, "1", nothing, "1", "tag 100%", "0", "1 s", "", nothing],
-        ["other keys", "2", nothing, "2", "new or long gone 100%", "0", "500 ms", "", nothing],
+        ["user", "10", "60.0%", "4", "expired 75.0%", "4", "3 s", ""],
+        [evil, "1", nothing, "1", "tag 100%", "0", "1 s", ""],
+        ["other keys", "2", nothing, "2", "new or long gone 100%", "0", "500 ms", ""],
     ]
     assert page.text('[data-part="groups"] [aria-sort="descending"]') == "Time computing"
     page.find("[data-part=groups] thead th:nth-child(1) button").click()
@@ -238,17 +237,17 @@ def test_workers_that_are_unlike_the_others_are_marked(page, site, figures, expe
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
-        ({"bytes": 1536, "max_entries": None}, ("Memory now", "≈1.5 KiB", "", "5 entries", None)),
-        ({"bytes": 1536}, ("Memory now", "≈1.5 KiB", "", "5 of 1,000 entries", "0.5%")),
+        ({"bytes": 1536, "max_entries": None}, ("Memory now", "1.5 KiB", "", "5 entries", None)),
+        ({"bytes": 1536}, ("Memory now", "1.5 KiB", "", "5 of 1,000 entries", "0.5%")),
         (
-            {"bytes": 1536, "bytes_are_estimated": False, "max_bytes": 3072},
+            {"bytes": 1536, "max_bytes": 3072},
             ("Memory now", "1.5 KiB", "of 3 KiB", "5 of 1,000 entries", "50.0%"),
         ),
         ({}, ("Entries now", "5", "", "5 of 1,000 entries", "0.5%")),
         ({"max_entries": None}, ("Entries now", "5", "", "", None)),
     ],
 )
-def test_the_memory_is_shown_with_its_bounds_and_an_estimate_is_called_one(page, site, now, expected):
+def test_the_memory_is_shown_with_its_bounds(page, site, now, expected):
     page.show(site.card(now={"entries": 5, **now}))
     *texts, full = expected
     names = ("memory_label", "memory", "max_memory", "entries_note")
@@ -314,7 +313,7 @@ def test_percentiles_below_a_millisecond_are_those_of_the_buckets(page, site, co
     assert page.figure("computing_note", "pages") == f"{sum(counts)} loads, p90 {expected[1]}"
 
 
-@pytest.mark.parametrize("place", ["groups", "misses", "store", "pages", "workers", "curve", "loads"])
+@pytest.mark.parametrize("place", ["groups", "misses", "store", "pages", "workers", "loads"])
 def test_the_first_line_of_a_cache_leads_to_the_section_that_shows_what_is_wrong(page, site, place):
     sentence = {"state": "bad", "text": "Something is <b>wrong</b>.", "place": place}
     page.show({**full_card(site), "sentence": sentence})
@@ -384,23 +383,6 @@ def test_a_deploy_is_compared_with_the_time_before_it_and_the_reader_chooses_whi
     assert not page.find('[data-part="sides"]').is_displayed()
     page.show(site.card(marks=[started]))
     assert not page.find('[data-part="comparison"]').is_displayed()
-
-
-def test_the_sizes_are_a_chart_with_the_advice_beside_it(page, site):
-    curve = site.sizes(0.4, 0.5, 0.62, error=0.02, kind="change", text="Twice the <b>entries</b> would help.")
-    page.show(site.card(curve=curve))
-    assert page.text('[data-part="advice"]') == "Twice the <b>entries</b> would help."
-    assert page.values("curve") == {"Hit ratio": "50.0% ± 2 points"}
-    assert page.text('[data-chart="curve"] [data-part="when"]') == "\N{MULTIPLICATION SIGN} 1, 1,000 entries"
-    plot = page.find('[data-chart="curve"] .plot')
-    plot.send_keys("\ue010")
-    assert page.values("curve") == {"Hit ratio": "62.0% ± 2 points"}
-    assert page.text('[data-chart="curve"] [data-part="when"]') == "\N{MULTIPLICATION SIGN} 2, 2,000 entries"
-    assert plot.get_attribute("aria-label").startswith(
-        "Hit ratio by size, as estimated: Hit ratio between 40.0% and 62.0%"
-    )
-    page.show(site.card())
-    assert not page.find('[data-part="curve"]').is_displayed()
 
 
 def rows(details):

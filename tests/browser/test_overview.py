@@ -8,7 +8,7 @@ from tests.browser.page import SOON
 from tests.waiting import until
 
 DETAILS = (
-    *("workers", "history", "times", "settings", "cores", "sentence", "marks", "total", "groups", "curve"),
+    *("workers", "history", "times", "settings", "cores", "sentence", "marks", "total", "groups"),
     *("comparison", "store", "pages", "rehearsal"),
 )
 
@@ -55,8 +55,8 @@ def test_the_first_line_states_the_worst_problem_and_the_others_follow(page, sit
 
 
 def test_advice_is_below_the_problems(page, site):
-    page.show(site.card(), advice=["Cache 'pages': <b>grow</b>."], problems=[])
-    assert [each.text for each in page.all("#advice li")] == ["Cache 'pages': <b>grow</b>."]
+    page.show(site.card(), advice=["Cache 'pages': <b>expires</b>."], problems=[])
+    assert [each.text for each in page.all("#advice li")] == ["Cache 'pages': <b>expires</b>."]
     site.figures["advice"] = []
     page.look_again()
     assert until(lambda: not page.all("#advice li"), SOON)
@@ -126,7 +126,7 @@ def test_a_line_shows_the_figures_of_the_span_and_their_course(page, site):
             "load_failures": 7,
             "store_errors": 5,
         },
-        now={"entries": 50, "max_entries": 200, "bytes": 3 << 20, "bytes_are_estimated": False},
+        now={"entries": 50, "max_entries": 200, "bytes": 3 << 20},
         recent=course,
     )
     page.show(card, site.card("other"))
@@ -150,7 +150,7 @@ def test_a_line_shows_the_figures_of_the_span_and_their_course(page, site):
 def test_a_column_of_zeros_is_folded(page, site):
     page.show(site.card(figures={"hit_ratio": 1.0, "stale_ratio": 0.0, "requests_per_second": 1.0}))
     shown = {each.get_attribute("data-column") for each in page.all("#overview thead th") if each.is_displayed()}
-    assert not shown & {"stale_ratio", "evictions", "failures", "store_errors"}
+    assert not shown & {"stale_ratio", "memory", "evictions", "failures", "store_errors"}
     assert {"name", "hit_ratio", "requests", "entries"} <= shown
 
 

@@ -339,7 +339,6 @@ def test_pages_are_in_the_group_of_the_running_view():
         "user": (0, 0, 0, 3),
     }
     assert core.peek("page/größe").group == "größe"
-    assert core.group_name("page/größe") == ""
 
 
 def test_a_page_that_is_stored_again_after_it_has_expired_belongs_to_its_present_view():

@@ -42,8 +42,8 @@ def test_touch_gives_a_new_timeout_shorter_or_longer(make, clock, timeout, left)
 # Values and bounds
 
 
-def test_a_value_that_cannot_be_pickled_culls_nothing(make, clock):
-    cache = make({"MAX_ENTRIES": 3, "CULL_FREQUENCY": 0})
+def test_a_value_that_cannot_be_pickled_evicts_nothing(make, clock):
+    cache = make({"MAX_ENTRIES": 3})
     cache.set_many({"a": 1, "b": 2, "c": 3})
     for write in (cache.set, cache.add):
         with pytest.raises((TypeError, AttributeError)):
@@ -59,8 +59,8 @@ def test_references_are_kept_as_they_are(make, clock):
     assert cache.get_or_set("loaded", lambda: value) is value
 
 
-def test_culling_and_clearing_under_many_writers_breaks_nothing(make, together):
-    cache = make({"MAX_ENTRIES": 20, "CULL_FREQUENCY": 0})
+def test_evicting_and_clearing_under_many_writers_breaks_nothing(make, together):
+    cache = make({"MAX_ENTRIES": 20})
 
     def write(number):
         for step in range(30):
@@ -99,23 +99,16 @@ def run(coroutine):
     return returned.value.value
 
 
-@pytest.mark.pairs(full="write", of="write")
 @writes
-@pytest.mark.parametrize(("most", "frequency", "left"), [(30, 3, 20), (30, 0, 0), (30, 1, 0), (3, 100, 2), (9, 2, 5)])
-def test_cull_frequency_drops_its_share_of_a_full_cache_before_a_new_key_and_none_before_an_old_one(
-    make, clock, most, frequency, left, write
-):
-    cache = make({"MAX_ENTRIES": most, "CULL_FREQUENCY": frequency})
-    cache.set_many({str(number): number for number in range(most - 1)})
-    cache.set("last", 1)
-    write(cache, "last")
-    cache.incr("last")
-    cache.touch("last")
-    assert len(engine(cache)) == most
+@pytest.mark.parametrize("frequency", [0, 1, 3])
+def test_the_cull_frequency_is_ignored_and_a_full_cache_evicts_one_entry(make, write, frequency):
+    cache = make({"MAX_ENTRIES": 30, "CULL_FREQUENCY": frequency})
+    cache.set_many({str(number): number for number in range(30)})
+    cache.get("0")
     write(cache, "new")
-    assert (len(engine(cache)), cache.get("new")) == (left + 1, 1)
-    # The least recently used leave.
-    assert ("last" in cache) is (left > 0)
+    assert (len(engine(cache)), cache.get("new")) == (30, 1)
+    # The least recently used entry has left.
+    assert ("0" in cache, "1" in cache, "2" in cache) == (True, False, True)
 
 
 @pytest.mark.pairs(full="value", of="value")

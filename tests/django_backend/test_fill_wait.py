@@ -1,6 +1,7 @@
 """FILL_WAIT in Django: requests, pages, tasks. ``tests/backends`` tests waiting calls, ``tests/fill_waits`` leases."""
 
 import asyncio
+import itertools
 import threading
 from collections import Counter
 from contextlib import ExitStack
@@ -67,9 +68,9 @@ def test_any_real_number_and_any_mapping_is_taken(make):
 
 def test_a_prefix_is_of_the_key_as_the_caller_writes_it_and_versions_are_apart(make):
     cache = make({"FILL_WAIT": {"page:": LONG, "7": LONG, ":1:": LONG}}, KEY_PREFIX="site", VERSION=3)
-    for key, has_lease in (("page:1", True), (71, True), ("site:3:page:1", False)):
+    for key, waits in (("page:1", True), (71, True), ("site:3:page:1", False)):
         cache.get(key)
-        assert is_leased(engine(cache), f"site:3:{key}") is has_lease
+        assert is_leased(engine(cache), f"site:3:{key}") is waits
     cache.get("page:2", version=2)
     assert is_leased(engine(cache), "site:2:page:2")
     assert not is_leased(engine(cache), "site:3:page:2")
@@ -110,74 +111,27 @@ def test_the_settings_of_the_readme_lease_pages_and_fragments_but_no_key_that_ma
     names = {"INSTALLED_APPS": []}
     exec(published, names)
     cache = make({"FILL_WAIT": names["CACHES"]["default"]["OPTIONS"]["FILL_WAIT"]})
-    for key, has_lease in ((HEADERS, True), ("template.cache.name.1", True), ("maintenance", False)):
+    for key, waits in ((HEADERS, True), ("template.cache.name.1", True), ("maintenance", False)):
         assert cache.get(key) is None
-        assert is_leased(engine(cache), f":1:{key}") is has_lease
+        assert is_leased(engine(cache), f":1:{key}") is waits
 
 
-# Pages: two keys each, of which the first stands for both
+# Pages: two keys each, the list of headers and the page
 
 HEADERS = f"{PAGES}cache_header.prefix.{'a' * 32}.en-us.UTC"
 PAGE = f"{PAGES}cache_page.prefix.GET.{'a' * 32}.{'b' * 32}.en-us.UTC"
 
 
-def test_the_list_of_headers_is_there_for_others_once_the_page_is(cache, in_thread):
+def test_of_callers_that_wait_for_the_list_of_headers_one_makes_the_page_again_at_most(cache, in_thread):
     cache.get(HEADERS)
-    waiters = [in_thread(lambda: cache.get(HEADERS) and cache.get(PAGE)) for _ in range(2)]
+    waiters = [in_thread(lambda: cache.get(HEADERS) and cache.get(PAGE)) for _ in range(3)]
+    until_waiting(3)
+    cache.set(HEADERS, ["HTTP_COOKIE"], 60)
+    # One of them has the lease on the page now.
     until_waiting(2)
-    cache.set(HEADERS, ["HTTP_COOKIE"], 60)
-    assert HEADERS not in cache
     cache.set(PAGE, ["page"], 60)
-    assert [waiter.result(PATIENCE) for waiter in waiters] == [["page"]] * 2
-    assert cache.get(HEADERS) == ["HTTP_COOKIE"]
-    assert not is_leased(engine(cache), f":1:{HEADERS}")
-    assert engine(cache).expires_in(f":1:{HEADERS}") > 50
-
-
-def test_a_list_whose_page_never_comes_is_there_when_the_request_is_over(cache):
-    cache.get(HEADERS)
-    cache.set(HEADERS, [], 60)
-    with pytest.raises(TypeError):
-        cache.set(PAGE, threading.Lock(), 60)
-    cache.close()
-    assert cache.get(HEADERS) == []
-    assert not is_leased(engine(cache), f":1:{HEADERS}")
-
-
-def test_a_list_that_no_caller_waits_for_is_stored_at_once(cache, in_thread):
-    cache.set(HEADERS, ["first"], 60)
-    assert cache.get(HEADERS) == ["first"]
-    cache.delete(HEADERS)
-    cache.get(HEADERS)
-    # Made by a caller that did not ask, or went on without: its own to set.
-    in_thread(cache.set, HEADERS, ["second"], 60).result(PATIENCE)
-    assert cache.get(HEADERS) == ["second"]
-
-
-def test_a_page_for_other_headers_is_made_beside_the_first(cache, in_thread):
-    cache.set(HEADERS, ["HTTP_COOKIE"])
-    cache.get(PAGE)
-    assert in_thread(cache.get, PAGE.replace("b" * 32, "c" * 32)).result(PATIENCE) is None
-
-
-def test_with_fill_grace_the_lease_on_the_list_stands_for_the_old_page_as_well(make, clock, in_thread):
-    cache = make({"FILL_WAIT": {PAGES: LONG}, "FILL_GRACE": {PAGES: 30}})
-    cache.set(HEADERS, ["HTTP_COOKIE"], 60)
-    cache.set(PAGE, ["old"], 60)
-    clock.advance(60)
-    # This caller cannot know the key of the page, and has no lease on it.
-    assert cache.get(HEADERS) is None
-
-    def ask():
-        return cache.get(HEADERS), cache.get(PAGE)
-
-    assert in_thread(ask).result(PATIENCE) == (["HTTP_COOKIE"], ["old"])
-    # A page for other headers, of which there is no old one.
-    assert in_thread(cache.get, PAGE.replace("b" * 32, "c" * 32)).result(PATIENCE) is None
-    cache.set(HEADERS, ["HTTP_COOKIE"], 60)
-    assert in_thread(ask).result(PATIENCE) == (["HTTP_COOKIE"], ["old"])
-    cache.set(PAGE, ["new"], 60)
-    assert in_thread(ask).result(PATIENCE) == (["HTTP_COOKIE"], ["new"])
+    found = [waiter.result(PATIENCE) for waiter in waiters]
+    assert sorted(found, key=str) == [None, ["page"], ["page"]]
 
 
 # Django's features on top of it
@@ -206,32 +160,40 @@ NESTED = Template(
 
 
 class Render:
-    """Count how often a template computes each name, once ``waiters`` threads wait."""
+    """Count how often a template computes each name, once all other threads wait."""
 
-    def __init__(self, waiters):
+    def __init__(self):
         self.counts = Counter()
-        self.waiters = waiters
 
     def __getitem__(self, name):
         self.counts[name] += 1
-        until_waiting(self.waiters(self.counts))
+        until_waiting(THREADS - 1)
         return name
 
 
 @pytest.mark.parametrize("waits", [LONG, {"template.cache.": LONG}])
 def test_fragments_one_in_another_are_rendered_once_by_one(site, together, waits):
     site(FILL_WAIT=waits)
-    render = Render(lambda counts: THREADS - 1)
+    render = Render()
     assert together(lambda number: NESTED.render(Context({"render": render}))) == ["outer inner"] * THREADS
     assert render.counts == {"outer": 1, "inner": 1}
 
 
-def test_a_page_is_made_once_for_each_value_of_its_header_though_its_template_is_rendered_after_the_view(
+def test_a_page_is_made_at_most_twice_for_each_value_of_its_header_though_its_template_is_rendered_after_the_view(
     site, together
 ):
     site(FILL_WAIT={PAGES: LONG})
     # The first of all learns on which headers the page depends, before any other may know its key.
-    render = Render(lambda counts: THREADS - 1 if len(counts) == 1 else THREADS // 2 - 1)
+    first = threading.Lock()
+
+    class Counts(Counter):
+        def __getitem__(self, name):
+            self.update([name])
+            if first.acquire(blocking=False):
+                until_waiting(THREADS - 1)
+            return name
+
+    render = Counts()
 
     @cache_page(60)
     @vary_on_headers("X-Name")
@@ -250,7 +212,8 @@ def test_a_page_is_made_once_for_each_value_of_its_header_though_its_template_is
             response.close()
 
     assert Counter(together(request)) == {"name0": THREADS / 2, "name1": THREADS / 2}
-    assert render.counts == {"name0": 1, "name1": 1}
+    assert set(render) == {"name0", "name1"}
+    assert max(render.values()) <= 2
 
 
 def a_cached_page(count):
@@ -276,18 +239,19 @@ def a_fragment(count):
     )
 
 
-@pytest.mark.parametrize("site_of", [a_cached_page, a_fragment, a_memoized_function])
-def test_with_fill_grace_an_expired_page_is_made_once_and_no_other_visitor_waits(site, clock, together, site_of):
+@pytest.mark.parametrize(("site_of", "makers"), [(a_cached_page, 2), (a_fragment, 1), (a_memoized_function, 1)])
+def test_with_fill_grace_an_expired_page_is_made_by_one_or_two_and_no_other_visitor_waits(
+    site, clock, together, site_of, makers
+):
     # A store of its own, whose time is that of this test.
     site(site_of.__name__, FILL_WAIT=LONG, FILL_GRACE=30, JITTER=0, LOG_INTERVAL=None)
-    runs, others, answered = [], threading.Barrier(THREADS - 1), threading.Event()
+    runs, others, answered = itertools.count(1), threading.Barrier(THREADS - makers), threading.Event()
 
     def count():
-        runs.append(1)
-        if len(runs) > 1:
+        if (number := next(runs)) > 1:
             # All other visitors have their answers before this one has.
             assert answered.wait(PATIENCE)
-        return f"page {len(runs)}"
+        return f"page {number}"
 
     ask = site_of(count)
     assert [ask(), ask()] == ["page 1"] * 2
@@ -299,9 +263,10 @@ def test_with_fill_grace_an_expired_page_is_made_once_and_no_other_visitor_waits
             answered.set()
         return found
 
-    assert Counter(together(visit)) == {"page 1": THREADS - 1, "page 2": 1}
-    assert ask() == "page 2"
-    assert len(runs) == 2
+    made = [f"page {number}" for number in range(2, 2 + makers)]
+    assert Counter(together(visit)) == {"page 1": THREADS - makers, **dict.fromkeys(made, 1)}
+    assert ask() in made
+    assert next(runs) == 2 + makers
 
 
 # Coroutines, and requests of ASGI

@@ -33,8 +33,8 @@ def test_djangos_own_arguments_come_in_djangos_order_and_a_default_need_not_be_c
     assert (cache.get("none", "default"), "not-kept" in cache) == (None, False)
 
 
-def test_what_a_refresh_loads_is_packed_by_the_users_own_serializer_and_a_full_cache_culls_for_it(make, clock):
-    cache = make({"SERIALIZER": "tests.django_backend.serializers.Json", "MAX_ENTRIES": 4, "CULL_FREQUENCY": 2})
+def test_what_a_refresh_loads_is_packed_by_the_users_own_serializer_and_a_full_cache_evicts_for_it(make, clock):
+    cache = make({"SERIALIZER": "tests.django_backend.serializers.Json", "MAX_ENTRIES": 4})
     assert cache.get_or_set("key", lambda: {"a": (1,)}, 10, grace=20) == {"a": [1]}
     clock.advance(15)
     cache.set_many(dict.fromkeys("abc", 1))

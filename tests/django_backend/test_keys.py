@@ -13,7 +13,6 @@ from django.utils.safestring import mark_safe
 
 from tests.engines import engine
 from wheelcache.django_backend import WheelCache
-from wheelcache.engine.keys import NO_VIEW
 
 BAD_KEYS = ["with space", "tab\there", "line\nbreak", "nul\0", "del\x7f", "x" * 251, " "]
 UNWARNED_KEYS = ["é", "日本語", "\N{NO-BREAK SPACE}", "\N{ZERO WIDTH SPACE}", "\ud800", "🎈", "", "x" * 245]
@@ -206,7 +205,7 @@ def test_the_keys_of_django_are_in_groups_without_their_prefix_and_version(make)
     names = ("template.cache.side.1f", "views.decorators.cache.cache_page..GET.1f", "user:7", "plain")
     for key in (*names, f"{SESSIONS}secret"):
         cache.get(key)
-    assert groups(cache) == {"fragment side", NO_VIEW, "user", "sessions", ""}
+    assert groups(cache) == {"fragment side", "pages", "user", "sessions", ""}
 
 
 @pytest.mark.parametrize("params", [{"KEY_FUNCTION": lambda key, *_: f"{key}:1"}, {"KEY_PREFIX": "shop:é"}])

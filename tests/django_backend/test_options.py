@@ -133,15 +133,6 @@ def test_numbers_of_entries_are_read_as_locmemcache_reads_them(make, given, most
     assert kept(theirs) == most
 
 
-@pytest.mark.parametrize("settings", [{"options": {"CULL_FREQUENCY": "0"}}, {"cull_frequency": 0.0}], ids=str)
-def test_the_cull_frequency_is_read_as_locmemcache_reads_it_in_options_or_beside_them(make, settings):
-    options = {"MAX_ENTRIES": 5, **settings.pop("options", {})}
-    cache = make(options, **settings)
-    for number in range(6):
-        cache.set(str(number), number)
-    assert len(engine(cache)) == 1
-
-
 def test_equal_options_are_one_store_however_they_are_spelled(make, tmp_path):
     assert len({make({"MAX_ENTRIES": given}, location="spelled").store for given in (7, 7.0, "7")}) == 1
     assert len({make({"FIGURES_DIR": kind(tmp_path / "f")}, location="spelled").store for kind in (str, Path)}) == 1

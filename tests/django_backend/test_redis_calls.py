@@ -159,7 +159,7 @@ def test_a_key_that_is_deleted_during_an_xx_stays_deleted(make):
     assert "key" not in cache
 
 
-@pytest.mark.parametrize("options", [{}, {"FILL_WAIT": 5}, {"CULL_FREQUENCY": 3}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"FILL_WAIT": 5}], ids=str)
 def test_set_returns_whether_the_value_is_stored_or_the_key_was_there_if_its_timeout_is_over(make, call, options):
     cache = make({"MAX_BYTES": 100_000, **options})
     for value in (1, [1], "text"):

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from django.core.cache import CacheKeyWarning, caches
+from django.core.cache import CacheKeyWarning, cache, caches
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.cache.backends.redis import RedisCache
 from django.core.exceptions import ImproperlyConfigured
@@ -18,7 +18,6 @@ import wheelcache
 from tests.backends.tiers import LOCMEM, TierOnDjango
 from tests.waiting import THREADS, until, until_waiting
 from wheelcache.django_backend import TieredCache
-from wheelcache.django_backend import cache as default_cache
 from wheelcache.near_cache.django_tiered import OPTIONS
 from wheelcache.near_cache.redis_tracking import client_of
 
@@ -283,27 +282,6 @@ def test_a_table_of_a_database_may_stand_behind(tier):
 # Async methods.
 
 
-HEADERS = "views.decorators.cache.cache_header..0123456789abcdef0123456789abcdef.en-us.UTC"
-PAGE = (
-    "views.decorators.cache.cache_page..GET.0123456789abcdef0123456789abcdef.fedcba9876543210fedcba9876543210.en-us.UTC"
-)
-
-
-def test_a_list_of_headers_is_held_back_and_stored_without_blocking_the_loop(tier):
-    tier = tier(fill_wait=5)
-    cache = tier.backend
-
-    async def use():
-        assert [await cache.aget(HEADERS), await cache.aget(PAGE)] == [None, None]
-        assert await cache.aset(HEADERS, ["HTTP_COOKIE"])
-        assert not tier.noted.calls or tier.noted.calls[-1][0] == "aget"
-        assert await cache.aset(PAGE, "page")
-
-    asyncio.run(use())
-    assert [name for name, _ in tier.noted.calls if name.endswith("set")] == ["aset", "aset"]
-    assert (cache.get(HEADERS), cache.get(PAGE)) == (["HTTP_COOKIE"], "page")
-
-
 def test_async_methods_use_those_of_the_cache_behind(tier):
     tier = tier()
     cache = tier.backend
@@ -334,7 +312,7 @@ def test_async_methods_use_those_of_the_cache_behind(tier):
 # Servers.
 
 
-def test_over_memcached_the_default_cache_gives_no_thread_the_answer_of_another(memcached, together):
+def test_over_memcached_djangos_cache_gives_no_thread_the_answer_of_another(memcached, together):
     """A client of pymemcache is of one thread: two that share it read each other's answers."""
     configured = {
         "default": {"BACKEND": TIERED, "LOCATION": "shared", "OPTIONS": {"L2": "behind", "L1_TIMEOUT": 0.001}},
@@ -344,10 +322,10 @@ def test_over_memcached_the_default_cache_gives_no_thread_the_answer_of_another(
     def use_own_keys(number):
         try:
             for step in range(50):
-                default_cache.set(f"{number}-{step % 5}", [number, step])
-                assert default_cache.get(f"{number}-{step % 5}") == [number, step]
+                cache.set(f"{number}-{step % 5}", [number, step])
+                assert cache.get(f"{number}-{step % 5}") == [number, step]
         finally:
-            default_cache.close()
+            cache.close()
 
     with override_settings(CACHES=configured):
         assert together(use_own_keys) == [None] * THREADS

@@ -1,17 +1,10 @@
-"""``manage.py wheelcache why``, and ``warm`` on a running site, in processes of their own."""
+"""``manage.py wheelcache why`` in processes of its own."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
-from contextlib import suppress
 
 import pytest
 
 from tests.pages.why import line_of
-from tests.ports import free_ports
-from tests.waiting import until
 from tests.watch.published import look
 from wheelcache.engine.stats import REASONS
 
@@ -149,33 +142,3 @@ def test_a_site_without_an_http_cache_is_told_how_to_wrap_it(python, environment
     assert (done.returncode, done.stdout) == (1, "")
     assert "not behind an HTTP cache" in done.stderr
     assert "application = page_cache().wsgi(application)" in done.stderr
-
-
-def test_the_pages_of_a_sitemap_are_warmed(python, tmp_path):
-    given = {"DJANGO_SETTINGS_MODULE": "tests.django_backend.why_settings", "WHY_FIGURES": str(tmp_path / "figures")}
-    (port,) = free_ports(1)
-    url, site = f"http://127.0.0.1:{port}/sitemap.xml", "tests.django_backend.why_site:application"
-    command = [sys.executable, "-m", "waitress", f"--listen=127.0.0.1:{port}", site]
-
-    def warm(*options):
-        return python(*COMMAND, "warm", url, *options, **given)
-
-    with subprocess.Popen(command, env={**os.environ, **given}) as process:
-        try:
-            assert until(lambda: is_open(port))
-            first, second, limited = warm(), warm(), warm("--limit", "1", "--concurrency", "1")
-        finally:
-            process.terminate()
-    assert (first.returncode, first.stderr) == (0, "")
-    assert "Requested 3 pages." in first.stdout
-    assert "       2  200  wheelcache; fwd=miss; stored\n" in first.stdout
-    assert '       1  200  wheelcache; fwd=miss; detail="no lifetime"\n' in first.stdout
-    assert "Each worker process of the site has its own pages" in first.stdout
-    assert "       2  200  wheelcache; hit\n" in second.stdout
-    assert "Requested 1 pages." in limited.stdout
-
-
-def is_open(port):
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-        return True
-    return False

@@ -6,7 +6,7 @@ KIND = os.environ.get("WHY_SITE", "wsgi")
 
 ALLOWED_HOSTS = [".example.com", "127.0.0.1"]
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
-INSTALLED_APPS = ["wheelcache.django_backend", "django.contrib.sitemaps"]
+INSTALLED_APPS = ["wheelcache.django_backend"]
 LOGGING_CONFIG = None
 MIDDLEWARE = [
     "wheelcache.django_backend.PageMiddleware",

@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-from django.contrib.sitemaps import Sitemap
-from django.contrib.sitemaps.views import sitemap
 from django.core.asgi import get_asgi_application
 from django.core.wsgi import get_wsgi_application
 from django.http import HttpResponse
@@ -68,14 +66,6 @@ def broken(request):
     raise ZeroDivisionError("in a view")
 
 
-class Pages(Sitemap):
-    def items(self):
-        return ["/plain", "/now", "/visitor"]
-
-    def location(self, item):
-        return item
-
-
 urlpatterns = [
     path("address", address),
     path("themed", themed),
@@ -86,7 +76,6 @@ urlpatterns = [
     path("hidden", hidden),
     path("now", without_lifetime),
     path("broken", broken),
-    path("sitemap.xml", sitemap, {"sitemaps": {"pages": Pages}}),
 ]
 
 pages = page_cache(stale_while_revalidate=30, figures_dir=Path(os.environ["WHY_FIGURES"]))

@@ -20,7 +20,7 @@ from wheelcache.core.contract import BATCH
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
-SILENT = {"log_interval": None, "sample_interval": None}
+SILENT = {"log_interval": None, "keep_history": False}
 
 
 @pytest.fixture

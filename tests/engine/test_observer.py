@@ -55,7 +55,7 @@ def make():
     made = []
 
     def make_parts(publishes=True, **options):
-        given = Cache(clock=ManualClock(), log_interval=None, sample_interval=None, **options)._parts.options
+        given = Cache(clock=ManualClock(), log_interval=None, keep_history=False, **options)._parts.options
         parts = CacheParts(given, core_in_memory(given))
         parts.attach(observer := Noting(publishes))
         parts.start()

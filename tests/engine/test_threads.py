@@ -11,7 +11,7 @@ from wheelcache import Cache, RemovalCause
 
 THREADS = 8
 
-SILENT = {"log_interval": None, "sample_interval": None}
+SILENT = {"log_interval": None, "keep_history": False}
 
 
 pytestmark = pytest.mark.usefixtures("hasty_interpreter")

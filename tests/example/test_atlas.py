@@ -230,7 +230,7 @@ def test_a_user_whose_password_is_public_is_for_development(atlas):
 
 
 def test_the_demo_ends_with_the_figures_of_its_workers_the_speed_of_pages_and_where_to_look(atlas):
-    earlier = "from wheelcache.django_backend import cache; cache.set('a', 1); [cache.get('a') for _ in range(99999)]"
+    earlier = "from django.core.cache import cache; cache.set('a', 1); [cache.get('a') for _ in range(99999)]"
     assert atlas.manage("shell", "--command", earlier).returncode == 0
     done = atlas.manage("demo", "--seconds", "5")
     assert done.returncode == 0, done.stderr

@@ -39,7 +39,7 @@ def clock(monkeypatch):
     """The time of every backend that is made in this test. Nothing expires until the test says so."""
     manual = ManualClock(1_000_000.0)
     for module in (backend, tiered):
-        monkeypatch.setattr(module, "Cache", partial(Cache, clock=manual, sample_interval=None))
+        monkeypatch.setattr(module, "Cache", partial(Cache, clock=manual, keep_history=False))
     return manual
 
 

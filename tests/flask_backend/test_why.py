@@ -1,4 +1,4 @@
-"""``flask wheelcache why`` and ``warm``, in processes of their own."""
+"""``flask wheelcache why`` in processes of its own."""
 
 import json
 import re
@@ -110,9 +110,3 @@ def test_a_path_is_rehearsed_for_a_visitor(command):
         "  stored:  <p>you</p>",
         "  visitor: <p>name=ada</p>",
     ]
-
-
-def test_a_sitemap_that_cannot_be_read_is_reported(command):
-    done = command("warm", "http://127.0.0.1:9/sitemap.xml")
-    assert done.returncode == 1
-    assert "The sitemap http://127.0.0.1:9/sitemap.xml cannot be read: " in done.stderr

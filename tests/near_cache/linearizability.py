@@ -28,15 +28,11 @@ from time import monotonic_ns
 
 from django.conf import settings
 from django.core.cache import caches
-from django.http import HttpResponse
-from django.test import RequestFactory
-from django.views.decorators.cache import cache_page
 
 from tests.fill_waits.callers import get_or_lease
 from wheelcache import Cache
 from wheelcache.engine.runtime.request_scope import end_request
 from wheelcache.fill_waits.leased_reads import LeasedReads
-from wheelcache.pages.django_pages import PageMiddleware
 
 KEYS = [f"key-{number}" for number in range(3)]
 THREADS = 4
@@ -233,10 +229,6 @@ class TaggedCaller(Caller):
     same moment, other processes may know only one. So the tag of each key has one caller that drops it.
     """
 
-    def __init__(self, cache, *args):
-        super().__init__(cache, *args)
-        self.pages = {alias: PageMiddleware(cache_page(60, cache=alias)(self.view)) for alias in ("tiered", "uncopied")}
-
     def work(self, count):
         self.cache, self.reader = caches["tiered"], caches["uncopied"]
         super().work(count)
@@ -246,22 +238,14 @@ class TaggedCaller(Caller):
         self.reader.close()
 
     def changes(self):
-        return [self.delete_own_tag] if self.number < len(KEYS) else [self.get_value]
+        return [self.delete_own_tag] if self.number < len(KEYS) else [self.get]
 
     def delete_own_tag(self):
         start, version = monotonic_ns(), self.version(self.number)
         self.cache.delete_tags(*tags_of(self.number))
         self.has_written(self.number, version, start)
 
-    def view(self, request):
-        key = int(request.GET["key"])
-        request.cache_tags.update(tags_of(key))
-        return HttpResponse(str(self.database.versions[key]))
-
     def get(self):
-        self.random.choice([self.get_value, self.get_page])()
-
-    def get_value(self):
         key, start = self.key(), monotonic_ns()
         found = self.reader.get(KEYS[key])
         if found is not None:
@@ -273,12 +257,6 @@ class TaggedCaller(Caller):
                 self.cache.set_many({name: version}, 60, tags=tags)
             else:
                 getattr(self.cache, fill)(name, version, 60, tags=tags)
-
-    def get_page(self):
-        key, start, alias = self.key(), monotonic_ns(), self.random.choice(["tiered", "uncopied"])
-        page = self.pages[alias](RequestFactory().get("/", {"key": key}))
-        if alias == "uncopied":
-            self.has_read(key, int(page.content), start)
 
     def found(self, keys):
         return self.reader.get_many(keys)
@@ -368,7 +346,7 @@ def _main(number, folder, setting, count, seed):
         caller, cache = TaggedCaller, None
         _configure_django(setting)
     else:
-        caller, cache = Caller, Cache(log_interval=None, sample_interval=None)
+        caller, cache = Caller, Cache(log_interval=None, keep_history=False)
     database = Database(folder / "database")
     first = int(number) * THREADS
     callers = [caller(cache, database, setting, each, f"{seed} {each}") for each in range(first, first + THREADS)]

@@ -7,6 +7,7 @@ import pytest
 
 from tests.pages.site import AsgiSite
 from tests.waiting import PATIENCE
+from wheelcache.watch.site import own_figures
 
 START = "http.response.start"
 PIECE = b"x" * 1000
@@ -195,7 +196,8 @@ def test_unsent_bytes_take_the_room_of_pages_and_at_most_half_of_it(run):
         assert (len(pages), pieces) == (1, len(PIECES))
         # The last piece is not kept.
         assert pages.stats().weight == of_pages // 2 + SIZE - len(PIECES[-1])
-        assert pages.observer.state().memory == pages.stats().weight
+        (figures,) = own_figures([pages])
+        assert figures.memory == pages.stats().weight
         second, pieces = await begun("/4")
         assert 0 < pieces < len(PIECES)
         # Its page is stored and sent nevertheless, as fast as the client reads.

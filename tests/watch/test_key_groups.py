@@ -4,7 +4,6 @@ import pytest
 
 from tests.watch.processes import run
 from tests.watch.published import INTERVAL, look, only
-from wheelcache.engine.codec import size_of
 
 pytestmark = pytest.mark.compiled
 
@@ -44,37 +43,6 @@ def test_the_groups_of_all_workers_are_added_also_of_those_that_have_exited(make
     user = found["user"]
     assert (user.hits, user.puts, user.loads, user.load_seconds) == (60, 61, 1, 0.5)
     assert sum(each.misses for each in found.values()) == only(path).stats.misses
-
-
-def test_bytes_are_those_of_the_living_workers(make, path, clock, another_worker):
-    cache, other = make(), make("other")
-    for number in range(20):
-        cache.set(f"user:{number}", "x" * 1000)
-        cache.set(f"city:{number}", 1)
-        other.set(f"user:{number}", {})
-    clock.advance(2 * INTERVAL)
-    alone, by_reference = (each.group_memory for each in reversed(look(path).caches))
-    assert by_reference["user"] is None
-    assert alone["city"] + alone["user"] == only_pages(path).memory
-    assert alone["user"] > 20_000 > alone["city"] > 0
-    another_worker("pages", 4242, entries=1)
-    assert only_pages(path).group_memory["user"] == alone["user"]
-    cache.close()
-    assert "user" not in only_pages(path).group_memory
-
-
-def test_the_bytes_of_groups_are_known_where_entries_are_weighed(make, path, clock):
-    cache = make(max_weight=10**6, weigher=lambda key, value: 10 if key.startswith("user") else 1)
-    weighed = make("weighed", max_weight=10**6, weigher=size_of)
-    for each in (cache, weighed):
-        for number in range(10):
-            each.set(f"user:{number}", "x" * 1000)
-            each.set(f"city:{number}", 1)
-        each.get("user:unknown")
-    clock.advance(2 * INTERVAL)
-    for each in look(path).caches:
-        assert sum(each.group_memory.values()) == each.memory
-        assert each.group_memory["user"] > 10_000
 
 
 def test_a_reset_removes_the_groups_and_later_counts_begin_from_zero(make, path, clock):

@@ -108,7 +108,17 @@ def test_a_store_is_down_since_its_calls_began_to_fail(recent, expected):
         (
             {"gauges": {"size": 99}},
             [{"evictions": 100, "misses": 70, "hits": 30}] * 6,
-            "it is too small: it evicts 10 entries a second, and 30% of look-ups hit",
+            "it is too small: it evicts 10 entries a second, and 30% of look-ups hit: try doubling MAX_ENTRIES",
+        ),
+        (
+            {"gauges": {"size": 9, "weight": 96}, "max_weight": 100},
+            [{"evictions": 30, "misses": 38, "hits": 62}] * 6,
+            "it is too small: it evicts 3 entries a second, and 62% of look-ups hit: try doubling MAX_BYTES",
+        ),
+        (
+            {"gauges": {"size": 9, "weight": 96}, "max_weight": 100, "is_shared": True},
+            [{"evictions": 30, "misses": 38, "hits": 62}] * 6,
+            "it is too small: it evicts 3 entries a second, and 62% of look-ups hit: try doubling MAX_SIZE",
         ),
         ({"paths": full(("/news", 20), ("/", 5))}, [{"pages_variants_removed": 2}] * 6, FULL_PAGE),
         ({"paths": full(("/news", 20))}, [{"pages_variants_removed": 5}, *[{}] * 5], None),
@@ -127,7 +137,7 @@ def test_a_store_is_down_since_its_calls_began_to_fail(recent, expected):
             [{"pages_variants_removed": 2}] * 6,
             FULL_PAGE.replace("Vary: user-agent", "the cookie 'theme'"),
         ),
-        ({"gauges": {"size": 99}}, [{"evictions": 100, "misses": 100, "hits": 120}] * 6, None),
+        ({"gauges": {"size": 99}}, [{"evictions": 100, "misses": 100, "hits": 240}] * 6, None),
         ({"gauges": {"size": 99}}, [{"evictions": 100, "misses": 300, "hits": 30}] * 6, None),
         ({"gauges": {"size": 90}}, [{"evictions": 100, "misses": 100, "hits": 30}] * 6, None),
     ],

@@ -47,7 +47,7 @@ def assert_adds_up(within):
 def test_in_any_span_of_the_day_the_groups_add_up_to_the_total_and_equal_an_independent_count(
     make, clock, path, is_published
 ):
-    options = {"sample_interval": 10.0, "clock": clock, "jitter": 0, "log_interval": None, "ttl": 90}
+    options = {"clock": clock, "jitter": 0, "log_interval": None, "ttl": 90}
     caches = [Cache("pages", figures_dir=path if is_published else None, **options) for _ in range(2)]
     true = Counter()
     for number in range(700):

@@ -22,11 +22,9 @@ from wheelcache.engine.stats import (
     MISSES,
     NOTHING,
     REASONS,
-    SAMPLE,
     CallStats,
     Meter,
     PageStats,
-    Sample,
     Stats,
     StoreStats,
     added,
@@ -47,7 +45,6 @@ STATS = st.builds(
     Stats,
     **dict.fromkeys((*COUNTERS, "size", "weight"), NUMBERS),
     load_buckets=BUCKETS,
-    sample=st.builds(Sample, st.tuples(*[NUMBERS] * len(SAMPLE))),
     store=st.none() | STORES,
     pages=st.none() | PAGES,
 )
@@ -55,7 +52,7 @@ STATS = st.builds(
 
 def test_counters_and_gauges_and_buckets_are_all_there_is():
     names = {each.name for each in fields(Stats)}
-    assert names == {*COUNTERS, "size", "weight", "load_buckets", "sample", "groups", "store", "pages"}
+    assert names == {*COUNTERS, "size", "weight", "load_buckets", "groups", "store", "pages"}
     assert len(Stats().load_buckets) == len(LOAD_BOUNDS) + 1
     assert len(set(COUNTS)) == len(Stats().counts()) == len(NOTHING)
 
@@ -86,12 +83,10 @@ def test_rows_add_up_and_stats_come_back_from_them(one, other):
 @settings(max_examples=25)
 @given(STATS, STATS)
 def test_what_was_counted_in_between_is_a_difference_and_gauges_are_what_they_are(one, other):
-    later = Stats.of(
-        added(one.counts(), other.counts()), (other.size, other.weight, *other.sample.numbers, 1, 1, 0, 0, 0)
-    )
+    later = Stats.of(added(one.counts(), other.counts()), (other.size, other.weight, 1, 1, 0, 0, 0))
     between = later - one
     assert between.counts() == other.counts()
-    assert (between.size, between.weight, between.sample) == (other.size, other.weight, other.sample)
+    assert (between.size, between.weight) == (other.size, other.weight)
     assert (between.store.breakers, between.store.open_breakers, between.store.trackers) == (1, 1, 0)
     assert (Stats() - one).store is None
 
@@ -143,7 +138,7 @@ def test_many_keys_that_are_loaded_at_once_are_one_load(clock):
 
 
 def test_a_stale_value_that_is_served_is_never_taken_for_a_fresh_one(clock, together):
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, keep_history=False)
     cache.get_or_load("k", lambda: "old", grace=100)
     clock.advance(11)
     over = threading.Event()

@@ -115,7 +115,7 @@ def test_without_a_directory_there_are_the_steps_of_this_process(clock):
     assert sum(step.hits for step in steps.values()) == 2
     clock.advance(100_000)
     assert len(caches[0].observer.recorder.steps) <= 361 + 1441 + 67
-    without = Cache(clock=clock, sample_interval=None)
+    without = Cache(clock=clock, keep_history=False)
     without.set("a", 1)
     clock.advance(100)
     assert steps_of(Site([without]), without.name) == {}

@@ -59,7 +59,6 @@ include "scans.pxi"
 include "departed.pxi"
 include "regions.pxi"
 include "duel.pxi"
-include "curve.pxi"
 include "misses.pxi"
 include "key_groups.pxi"
 include "eviction.pxi"
@@ -117,7 +116,6 @@ cdef class CompiledCore:
 
     def __dealloc__(self):
         close_duel(self.map.duel)
-        close_curve(self.map.curve)
         close_past(&self.map.past)
         close_groups(&self.map.groups)
         Py_XDECREF(self.map.tags.by_name)
@@ -186,8 +184,7 @@ cdef class CompiledCore:
     def __sizeof__(self):
         cdef Detached *detached = self.map.detached
         cdef size_t size = memory_of(&self.map.entries)
-        size += memory_of_duel(self.map.duel) + memory_of_curve(self.map.curve)
-        size += memory_of_past(&self.map.past) + memory_of_groups(&self.map.groups)
+        size += memory_of_duel(self.map.duel) + memory_of_past(&self.map.past) + memory_of_groups(&self.map.groups)
         while detached is not NULL:
             size += sizeof(Detached) + memory_of(&detached.entries)
             detached = detached.next
@@ -257,9 +254,6 @@ cdef class CompiledCore:
         causes = tuple([missed[cause] for cause in range(MISS_CAUSES)])
         return tuple.__new__(Counts, (hits, misses, removals, puts, (<object>carry << 64) + weight, causes))
 
-    def sample(self):
-        return sample_of(&self.map)
-
     def count_hit(self, key):
         self.map.groups.hits[group_of_hit(&self.map, <PyObject *>key, self.index_of(key))] += 1
 
@@ -292,15 +286,6 @@ cdef class CompiledCore:
         encoded = tuple([(rule[0].encode("ascii"), rule[1].encode("ascii"), rule[2].encode("ascii")) for rule in rules])
         open_rules(&self.map.groups, encoded)
         self.group_rules = encoded
-
-    def group_name(self, key):
-        cdef char text[LOOKED_AT]
-        cdef char copy[NAME_SIZE]
-        cdef GroupName name = name_of_group(&self.map.groups, <PyObject *>key, text)
-        if name.rule is NULL or name.rule.is_of_pages:
-            return ""
-        copy_name(&name, copy)
-        return copy[:length_of(&name)].decode("ascii")
 
     def groups(self):
         return [GroupCounts(*each) for each in groups_of(&self.map)]
@@ -559,9 +544,7 @@ cdef class CompiledCore:
         memset(self.map.past.misses, 0, sizeof(self.map.past.misses))
         zero_groups(&self.map.groups)
         memset(self.map.removals, 0, sizeof(self.map.removals))
-        self.map.outdated = self.map.evicted_weight = self.map.evicted_carry = 0
-        if self.map.curve is not NULL:
-            begin_windows(&self.map)
+        self.map.evicted_weight = self.map.evicted_carry = 0
         self.completed.clear()
 
     # Below: calls that come before a step.

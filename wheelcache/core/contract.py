@@ -11,10 +11,9 @@ reference core in Python, a scan copies the keys, a table that once held many mo
 asynchronous exception may end a step in the middle. No lock is left held, and no entry is read after its expiry, but a
 count may be off by one, and an entry may have lost its timer: it then leaves by LRU, unless it is set again before.
 
-Only the compiled core has the policy "adaptive", the causes of misses of keys without an entry, the groups of keys, and
-the misses of other sizes. The reference core accepts the same calls and returns the same values, but its policy is
-always LRU, the cause of a miss without an entry is UNKNOWN, all keys are in the group without a name, and ``sample``
-returns zeros.
+Only the compiled core has the policy "adaptive", the causes of misses of keys without an entry, and the groups of keys.
+The reference core accepts the same calls and returns the same values, but its policy is always LRU, the cause of a miss
+without an entry is UNKNOWN, and all keys are in the group without a name.
 
 **Reads without a lock.** A ``find`` takes effect at one moment between its call and its return. Its count
 and the move to the young end may follow the look-up, so a concurrent eviction may still remove the entry that was hit.
@@ -144,19 +143,6 @@ BATCH: Final = 1024
 
 SWEEP_INTERVAL: Final = 1.0
 """Seconds, at most, from the drop of a tag until its entries begin to leave memory."""
-
-CURVE_KEYS: Final = 120
-"""The keys for which the miniature of a cache has room: with five more of other sizes and policies, it takes 74 KB."""
-
-CURVE_SHARE: Final = 80
-"""At most one key of so many is sampled for the miniatures."""
-
-LEAST_CURVE: Final = 5000
-"""The ``max_entries`` from which a compiled core has miniatures. They make a hit 5% slower there, and less in larger
-ones."""
-
-NO_SAMPLE: Final = (0,) * 57
-"""The result of ``sample`` if there are no numbers."""
 
 MAX_WEIGHT: Final = 2**62
 """The largest weight, and the largest ``max_weight``."""
@@ -466,11 +452,6 @@ class Core(Protocol):
 
     def counts(self) -> Counts: ...
 
-    def sample(self) -> tuple[int, ...]:
-        """Return the numbers of ``stats.SAMPLE``: the misses that caches of other sizes, and the other policy, would
-        have had in the last three windows. They are zeros before these are over, in a core with less than
-        ``LEAST_CURVE`` places, and in the reference core. A switch of the policy begins again."""
-
     def count_hit(self, key: Hashable) -> None:
         """Count a look-up that ended with a value for which the caller waited."""
 
@@ -506,10 +487,6 @@ class Core(Protocol):
         takes the place of the name with the lowest rank below its own, and of several, with the least computing time.
         Its counts then belong to the group without a name, as do those of its entries.
         """
-
-    def group_name(self, key: Hashable) -> str:
-        """Return the name of the group that ``key`` belongs to by the rules, even if 64 others are distinguished; an
-        empty one for a page."""
 
     def groups(self) -> list[GroupCounts]:
         """Return the counts of the group without a name, and of the groups with any counts. The sums over the groups

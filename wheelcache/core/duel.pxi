@@ -68,7 +68,7 @@ cdef inline uint64_t spread_of_name(uint32_t name) noexcept:
     return number ^ (number >> 32)
 
 
-cdef int open_miniature(Miniature *mini, uint32_t most, uint64_t most_weight, bint is_lru) except -1:
+cdef int open_miniature(Miniature *mini, uint32_t most, bint is_lru) except -1:
     cdef uint32_t buckets = 2
     while buckets < most:
         buckets *= 2
@@ -77,7 +77,7 @@ cdef int open_miniature(Miniature *mini, uint32_t most, uint64_t most_weight, bi
     mini.buckets = <uint32_t *>PyMem_RawCalloc(buckets, sizeof(uint32_t))
     if mini.order.nodes is NULL or mini.buckets is NULL:
         raise MemoryError
-    open_order(&mini.order, most, most_weight)
+    open_order(&mini.order, most, WEIGHT_SHARES)
     use_lru(&mini.order, is_lru)
     if not is_lru:
         open_departed(&mini.departed, most)
@@ -252,8 +252,8 @@ cdef Duel *new_duel(Map *map, uint64_t seed) except NULL:
         open_sample(&duel.sample, seed, below, map.max_weight)
         open_order(&duel.order, most, map.max_weight)
         duel.order.entries = &map.entries
-        open_miniature(&duel.lru, size_in(&duel.sample, noted), WEIGHT_SHARES, True)
-        open_miniature(&duel.tiny_lfu, size_in(&duel.sample, noted), WEIGHT_SHARES, False)
+        open_miniature(&duel.lru, size_in(&duel.sample, noted), True)
+        open_miniature(&duel.tiny_lfu, size_in(&duel.sample, noted), False)
     except MemoryError:
         close_duel(duel)
         raise

@@ -10,8 +10,7 @@ cdef enum:
     HAS_GRACE = 1
     HAS_TRACKED = 2  # the garbage collector tracks the key or the value
     HAS_TAGS = 4
-    HAS_TRUST = 8  # set for all entries of a core with trust
-    IN_CURVE = 32768  # its key is in the sample of the curve; the bits between are those of regions.pxi
+    HAS_TRUST = 8  # set for all entries of a core with trust; the bits above are those of regions.pxi
 
 cdef uint32_t NO_INDEX = 0xFFFFFFFF
 

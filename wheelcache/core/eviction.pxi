@@ -13,8 +13,6 @@ cdef int start_policy(Map *map, bint is_adaptive, uint64_t seed) except -1:
     if is_adaptive:
         map.duel = new_duel(map, seed)
         map.policy = ADAPTIVE
-    if map.max_entries >= LEAST_CURVE:
-        map.curve = new_curve(map, seed)
     return 0
 
 
@@ -28,8 +26,6 @@ cdef inline void on_hit(Map *map, uint32_t index, Entry *entry, double now) noex
                 map.duel, spread, now, entry.fresh_until, weight_of(&map.entries, index), entry.flags & UNCONTESTED,
                 True,
             )
-    if unlikely(entry.flags & IN_CURVE):
-        note_hit(map, index, entry, now)
     on_use(map, index, entry)
 
 
@@ -44,8 +40,6 @@ cdef inline void on_use(Map *map, uint32_t index, Entry *entry) noexcept:
 
 
 cdef inline void on_insert(Map *map, uint32_t index, Entry *entry) noexcept:
-    if is_in_curve(map, entry.hash):
-        entry.flags |= IN_CURVE
     if map.policy == LRU:
         link_youngest(&map.entries, index, entry)
     else:
@@ -69,33 +63,12 @@ cdef inline void on_stored(Map *map, uint32_t index, Entry *entry, double fresh_
     """Note that a value was stored. The entry still has the times of the value before."""
     if map.policy == ADAPTIVE:
         stored_adaptively(map, index, entry, fresh_until, write)
-    if unlikely(entry.flags & IN_CURVE):
-        note_stored(map, entry, fresh_until, write)
-
-
-cdef inline bint is_in_curve(Map *map, Py_hash_t hash) noexcept:
-    return map.curve is not NULL and is_sampled(&map.curve.sample, spread_of(&map.curve.sample, hash))
-
-
-cdef inline bint is_uncontested(Write *write) noexcept:
-    return write.mode == ABSENT or write.mode == SAME
-
-
-cdef void note_hit(Map *map, uint32_t index, Entry *entry, double now) noexcept:
-    note_request(map, entry.hash, now, entry.fresh_until, weight_of(&map.entries, index), 0, False)
-
-
-cdef void note_stored(Map *map, Entry *entry, double fresh_until, Write *write) noexcept:
-    note_request(
-        map, entry.hash, write.now, fresh_until, write.weight, UNCONTESTED if is_uncontested(write) else 0,
-        entry.fresh_until > write.now,
-    )
 
 
 cdef void stored_adaptively(Map *map, uint32_t index, Entry *entry, double fresh_until, Write *write) noexcept:
     cdef Duel *duel = map.duel
     cdef uint64_t spread = spread_of(&duel.sample, entry.hash)
-    if is_uncontested(write):
+    if write.mode == ABSENT or write.mode == SAME:
         entry.flags |= UNCONTESTED
     if not is_sampled(&duel.sample, spread):
         return
@@ -132,21 +105,15 @@ cdef inline void on_delete(Map *map, Py_hash_t hash) noexcept:
         if is_sampled(&map.duel.sample, spread):
             forget(&map.duel.lru, <uint32_t>spread)
             forget(&map.duel.tiny_lfu, <uint32_t>spread)
-    if is_in_curve(map, hash):
-        forget_in_curve(map, hash)
 
 
 cdef inline void on_clear(Map *map) noexcept:
     """Note that all entries were detached. The arm in force stays, and departed keys keep their uses."""
-    cdef uint32_t arm
     if map.policy == ADAPTIVE:
         map.duel.held = 0
         empty_order(&map.duel.order)
         empty_miniature(&map.duel.lru)
         empty_miniature(&map.duel.tiny_lfu)
-    if map.curve is not NULL:
-        for arm in range(ARMS):
-            empty_miniature(&map.curve.arms[arm])
 
 
 cdef inline uint32_t oldest(Map *map) noexcept:

@@ -14,7 +14,6 @@ cdef struct Map:
     Entries entries
     Policy policy
     Duel *duel  # NULL with LRU
-    Curve *curve  # NULL in a small cache
     Past past
     KeyGroups groups
     uint64_t total_weight
@@ -22,7 +21,6 @@ cdef struct Map:
     Py_ssize_t max_entries  # -1 for no bound
     uint64_t misses
     uint64_t removals[5]  # by cause
-    uint64_t outdated  # overwritten entries that were not current; counted if there is a curve
     uint64_t evicted_weight
     uint64_t evicted_carry  # the number of times that it exceeded 64 bits
     Detached *detached

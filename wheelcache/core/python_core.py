@@ -30,7 +30,6 @@ from wheelcache.core.contract import (
     DEAD,
     KEEP_TTL,
     MORE,
-    NO_SAMPLE,
     OUTDATED,
     PRESENT,
     STORED,
@@ -194,9 +193,6 @@ class PythonCore:
             causes = tuple(self._misses)
             return Counts(self._hit_count(), sum(causes), removals, self._puts, self._map.evicted_weight, causes)
 
-    def sample(self) -> tuple[int, ...]:
-        return NO_SAMPLE
-
     def count_hit(self, key: Hashable) -> None:
         next(self._hits)
 
@@ -229,9 +225,6 @@ class PythonCore:
 
     def group_by(self, rules: Iterable[GroupRule]) -> None:
         """Do nothing: all keys are in the group without a name."""
-
-    def group_name(self, key: Hashable) -> str:
-        return ""
 
     def groups(self) -> list[GroupCounts]:
         with self._lock:

@@ -63,7 +63,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     cdef uint32_t index, group
     cdef int outcome = 0, cause
     cdef uint64_t trust = present_trust(map) if under is None else under.trust
-    cdef bint was_outdated = False, is_there
+    cdef bint is_there
     if not has_room(gone):
         raise MemoryError
     index = find(map, write.key, write.hash)
@@ -99,10 +99,6 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         if unlikely(write.tags is not NULL):
             held = new_list(map, <tuple>write.tags)
     # From here on, nothing can fail.
-    if index and unlikely(at(entries, index).flags & (HAS_TAGS | HAS_TRUST)) and map.curve is not NULL:
-        # Before this write invalidates the entry.
-        entry = at(entries, index)
-        was_outdated = entry.fresh_until > write.now and not is_current(map, index, entry)
     if watches is not None:
         if under is None or is_trusted(map, trust):
             outcome |= complete_watches(watches, <object>write.value, under)
@@ -115,7 +111,6 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         entry = at(entries, index)
         cause = REPLACED if entry.fresh_until > write.now else EXPIRED
         map.removals[cause] += 1
-        map.outdated += was_outdated
         # The entry keeps its key. A second reference is needed only if the removal is reported.
         old_key = NULL if gone.removed is NULL else entry.key
         Py_XINCREF(old_key)

@@ -11,7 +11,6 @@ from wheelcache.engine.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from wheelcache.django_backend.backend import WheelCache
-    from wheelcache.django_backend.default_cache import cache
     from wheelcache.django_backend.memoized_functions import memoize
     from wheelcache.host_cache.django_host import HostCache
     from wheelcache.near_cache.django_tiered import TieredCache
@@ -24,7 +23,6 @@ __all__ = [
     "RedisClusterCache",
     "TieredCache",
     "WheelCache",
-    "cache",
     "memoize",
     "page_cache",
 ]
@@ -37,7 +35,6 @@ __getattr__ = lazy_names(
         "RedisClusterCache": "wheelcache.near_cache.redis_cluster",
         "TieredCache": "wheelcache.near_cache.django_tiered",
         "WheelCache": "wheelcache.django_backend.backend",
-        "cache": "wheelcache.django_backend.default_cache",
         "memoize": "wheelcache.django_backend.memoized_functions",
         "page_cache": "wheelcache.pages.django_pages",
     },

@@ -16,21 +16,11 @@ from django.core.cache.backends.base import (
 )
 from django.db import close_old_connections
 
-from wheelcache.cache import Cache
 from wheelcache.core.access import NO_TAGS, Serialized, is_printable
 from wheelcache.core.contract import HIDDEN, MISSING
 from wheelcache.django_backend.direct_access import follow_setting
-from wheelcache.django_backend.page_views import page_views
 from wheelcache.django_backend.redis_calls import RedisCalls, check_xx
-from wheelcache.django_backend.request_context import (
-    act_for_request,
-    headers_held_for,
-    headers_of,
-    is_held_back,
-    is_of_page,
-    page_tags,
-    shares_its_thread,
-)
+from wheelcache.django_backend.request_context import act_for_request, shares_its_thread
 from wheelcache.django_backend.stores import Store, check_timeout, store_for
 from wheelcache.engine import options
 from wheelcache.engine.backend_access import NOTHING, BackendAccess, checked_tags
@@ -38,7 +28,7 @@ from wheelcache.engine.codec import NOT_DECODED
 from wheelcache.engine.in_memory import InMemory
 from wheelcache.engine.loading.policy import LoadOptions, load_policy
 from wheelcache.engine.loading.request import LoadRequest
-from wheelcache.engine.loading.steps import Steps, StepsTo, after, drive, drive_async, in_steps, run, run_async
+from wheelcache.engine.loading.steps import Steps, StepsTo, after, drive, drive_async, run, run_async
 from wheelcache.engine.runtime.request_scope import end_request, forget_misses
 from wheelcache.engine.runtime.worker_pool import cleanups
 
@@ -169,10 +159,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         self._use_layer(self._make_layer(), self.store.followed)
         # Django warns of longer keys. They are stored under another name, so that each call reaches the warning.
         self._max_key_length = MEMCACHE_MAX_KEY_LENGTH
-        self._culls = self.store.cull_frequency is not None
-        self._sets_at_once = self._memory is not None and not (
-            self._culls or self._fill_waits or self._in_transaction is not None
-        )
+        self._sets_at_once = self._memory is not None and self._in_transaction is None
         super().__init__(params)
         # Not at the import, which needs no settings, nor in the app, which a site need not install.
         follow_setting()
@@ -182,11 +169,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
 
     def _make_layer(self) -> Any:
         """Return the layer of the entries: see ``engine.layer``."""
-        store = self.store
-        make_room = None
-        if store.cull_frequency is not None and store.max_entries is not None:
-            make_room = partial(_make_room, store.cache, store.max_entries, store.cull_frequency)
-        return InMemory(store.cache, store.codec, make_room=make_room)
+        return InMemory(self._cache, self._codec)
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -249,7 +232,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         *,
         tags: Iterable[str] = NO_TAGS,
     ) -> bool:
-        if version is None and tags is NO_TAGS and not self._culls and self._layer(key) is self._memory:
+        if version is None and tags is NO_TAGS and self._layer(key) is self._memory:
             if self._scopes_with_misses:
                 self._count_computations((key,))
             is_stored = self._add_at_once(key, value, self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout)
@@ -273,11 +256,9 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         """Complete a ``get`` of a key that the fast path did not find."""
-        if is_of_page(key):
-            page_views.find()
         cache_key = self._key(key, version)
         if self._fill_waits or self._memory is None:
-            found = drive(self._look_up(key, cache_key, default, version))
+            found = drive(self._look_up(key, cache_key, default))
         else:
             found = self._cache.get(cache_key, MISSING)
         return self._found_or(default, key, cache_key, found)
@@ -290,19 +271,16 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         if found is not MISSING:
             return found
         cache_key = self._key(key, version)
-        found = await drive_async(self._look_up(key, cache_key, default, version))
+        found = await drive_async(self._look_up(key, cache_key, default))
         return self._found_or(default, key, cache_key, found)
 
-    def _look_up(self, key: Any, cache_key: Any, default: Any, version: int | None) -> Any:
+    def _look_up(self, key: Any, cache_key: Any, default: Any) -> Any:
         # A caller that passes MISSING goes on to ``load_missed``, which shares the computation without a lease.
         wait = self._fill_wait(key) if self._fill_waits and default is not MISSING else 0.0
         if not wait:
             return self._shared.look_up(cache_key)
         act_for_request()
-        grace, may_wait = self._fill_grace(key), not shares_its_thread()
-        headers = headers_of(key) if grace else None
-        leader = None if headers is None else self._key(headers, version)
-        return self._shared.look_up(cache_key, wait, may_wait, grace, leader)
+        return self._shared.look_up(cache_key, wait, not shares_its_thread(), self._fill_grace(key))
 
     def set(  # type: ignore[override]
         self,
@@ -326,29 +304,19 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         Raises:
             ValueError: if ``xx`` is given with ``nx`` or ``tags``.
         """
-        layer, missed_at = None, 0
-        if page_views.are_used and is_of_page(key):
-            page_views.find()
         if (
             version is None
             and tags is NO_TAGS
-            and not (nx or xx)
-            and (
-                (self._sets_at_once and not page_tags.are_used)
-                or (
-                    (layer := self._layer(key)) is self._memory
-                    and not (self._culls or is_of_page(key) or (self._fill_graces and self._fill_grace(key)))
-                )
-            )
+            and (self._sets_at_once or self._layer(key) is self._memory)
+            and not (nx or xx or (self._fill_graces and self._fill_grace(key)))
         ):
             if self._scopes_with_misses and self._prefix is not None:
                 # Some keys are missed and never set. They must not make all sets take the slow path.
-                missed_at = self._misses.count_computation(f"{self._prefix}{key!s}")
+                self._misses.count_computation(f"{self._prefix}{key!s}")
             is_stored = self._set_at_once(key, value, self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout)
             if is_stored is not None:
                 return is_stored
-        layer = layer or self._layer(key)
-        return drive(self._set_in(layer, key, value, timeout, version, nx, xx, tags, missed_at))  # type: ignore[no-any-return]
+        return drive(self._set(key, value, timeout, version, nx=nx, xx=xx, tags=tags))  # type: ignore[no-any-return]
 
     def _set(
         self,
@@ -361,48 +329,14 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         xx: bool = False,
         tags: Iterable[str] = NO_TAGS,
     ) -> Any:
-        return self._set_in(self._layer(key), key, value, timeout, version, nx, xx, tags)
-
-    def _set_in(
-        self,
-        layer: Any,
-        key: Any,
-        value: Any,
-        timeout: Any,
-        version: int | None,
-        nx: bool,
-        xx: bool,
-        tags: Iterable[str],
-        missed_at: int = 0,
-    ) -> Any:
-        cache_key, ttl = self._key(key, version), self._ttl(timeout)
-        grace = self._fill_grace(key) if self._fill_graces else 0.0
+        layer, cache_key, ttl = self._layer(key), self._key(key, version), self._ttl(timeout)
         if xx:
             check_xx(nx=nx, tags=tags)
-            return layer.replace(cache_key, value, ttl, grace)
-        since = missed_at
-        if tags is not NO_TAGS:
-            tags = options.tags("tags", tags)
-        elif page_tags.are_used and not nx:
-            found, began = page_tags.collected(key, value)
-            tags = tuple(found)
-            if len(tags) > options.MOST_TAGS:
-                return after(_refused, layer.delete(cache_key))
-            since = began or missed_at
+            return layer.replace(cache_key, value, ttl, self._fill_grace(key))
+        tags = checked_tags(tags)
         if nx:
             return layer.add(cache_key, value, ttl, tags)
-        if not self._fill_waits or layer is not self._shared:
-            return layer.set(cache_key, value, ttl, tags, since, grace)
-        return self._set_held(key, cache_key, version, partial(layer.set, cache_key, value, ttl, tags, since, grace))
-
-    def _set_held(self, key: Any, cache_key: Any, version: int | None, store: Callable[[], Any]) -> StepsTo[Any]:
-        """Store a value after the list of headers that was held back for it, or hold it back if it is such a list."""
-        if is_held_back(self._cache, self._shared.leases, key, cache_key, store):
-            return True
-        is_stored = yield from in_steps(store())
-        for held in headers_held_for(self._cache, key, lambda headers: self._key(headers, version)):
-            yield from in_steps(held.store())
-        return is_stored
+        return layer.set(cache_key, value, ttl, tags, grace=self._fill_grace(key))
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         if version is None and self._layer(key) is self._memory:
@@ -582,12 +516,7 @@ class WheelCache(BackendAccess, BaseCache, RedisCalls):
         *,
         tags: Iterable[str] = NO_TAGS,
     ) -> list[Any]:
-        if (
-            version is None
-            and tags is NO_TAGS
-            and not (self._culls or self._fill_graces)
-            and self._layer() is self._memory
-        ):
+        if version is None and tags is NO_TAGS and not self._fill_graces and self._layer() is self._memory:
             self._count_computations(data)
             if self._set_many_at_once(data, self._ttl(timeout)):
                 return []
@@ -666,18 +595,7 @@ def _nothing(found: object) -> None:
     return None
 
 
-def _refused(found: object) -> bool:
-    return False
-
-
 def _sum_of(key: Any, total: Any) -> Any:
     if total is MISSING:
         raise ValueError(f"Key '{key}' not found")
     return total
-
-
-def _make_room(cache: Cache, most: int, frequency: int, keys: Iterable[Any]) -> None:
-    """Drop 1/n of a full cache before ``keys`` are added, where n is ``frequency``. Drop all of it if n is 0."""
-    size = len(cache)
-    if size >= most and any(key not in cache for key in keys):
-        cache.engine.evict_to(size - size // frequency if frequency else 0)

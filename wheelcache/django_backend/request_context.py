@@ -1,4 +1,4 @@
-"""The request that the running code belongs to: the leases that end with it, its page, its language and URLs.
+"""The request that the running code belongs to: the leases that end with it, its language and URLs.
 
 **Leases.** At the end of a request, Django closes the caches that the running thread got from ``caches``. A backend
 object in a module, which all threads use, is not among them, so the signal ``request_finished`` is used as well. Under
@@ -6,53 +6,29 @@ WSGI, it is sent in the thread that ran the view. Under ASGI, it is sent in anot
 middleware runs in a thread, no task ends with it, and its context may live on in a traceback or in a timer of the
 server. All code of such a request has asgiref's ``ThreadSensitiveContext`` in common.
 
-**Pages.** Django's cache middleware and ``cache_page`` keep a page in two entries: the list of the request headers that
-the page depends on, and the page for certain values of them. On a miss of the first, the key of the second cannot be
-known. So the lease on the first stands for the page: the list is held back until the page is stored. Otherwise, the
-waiters for the list would receive it, miss the page, and make it again.
-
-**Tags of pages.** ``PageMiddleware`` begins to collect them, in ``request.cache_tags``. When ``cache_page`` or Django's
-cache middleware stores the page in a cache of this package, the cache stores it with these tags.
-
 **Loads in the background.** Django keeps the language, the time zone, the script prefix and the URLconf of a request in
-asgiref's ``Local``, which acquires a lock outside of ``try``: an
-exception that interrupts its methods (a time limit, a signal handler) may leave the lock acquired, and other threads
-would wait for it forever. The values themselves are in a context variable, which needs no lock, so they are read from
-there.
+asgiref's ``Local``, which acquires a lock outside of ``try``: an exception that interrupts its methods (a time limit, a
+signal handler) may leave the lock acquired, and other threads would wait for it forever. The values themselves are in a
+context variable, which needs no lock, so they are read from there.
 """
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar, Token
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.conf import settings
 from django.core.signals import request_finished
-from django.http import HttpRequest
-from django.http.response import HttpResponseBase
 from django.urls import base, set_script_prefix, set_urlconf
 from django.utils import timezone, translation
 from django.utils.translation import trans_real
 
-from wheelcache.cache import Cache
-from wheelcache.engine import options
 from wheelcache.engine.loading.background import surroundings
-from wheelcache.engine.loading.steps import drive
-from wheelcache.engine.machine_clock import moment
 from wheelcache.engine.runtime.request_scope import RequestScope, current_scope, end_request, on_its_own
-
-PREFIX: Final = "views.decorators.cache."
-HEADERS: Final = f"{PREFIX}cache_header."
-PAGES: Final = f"{PREFIX}cache_page."
-
-_PAGE: Final = re.compile(r"views\.decorators\.cache\.cache_page\.(.*)\.[A-Z]+\.([0-9a-f]{32})\.[0-9a-f]{32}(\..*)?")
-"""Key prefix, method, hash of the URL, hash of the headers, language and time zone."""
 
 _scopes: Final[WeakKeyDictionary[ThreadSensitiveContext, set[RequestScope]]] = WeakKeyDictionary()
 
@@ -91,101 +67,6 @@ def _end(**kwargs: Any) -> None:
 
 
 request_finished.connect(_end, dispatch_uid="wheelcache")
-
-
-def is_of_page(key: Any) -> bool:
-    """Return whether ``key`` is the key of a page or of a list of headers."""
-    return type(key) is str and key.startswith(PREFIX)
-
-
-class Held:
-    """A list of headers that will be stored: see ``is_held_back``.
-
-    Args:
-        store: stores it. Returns the result, or steps to it.
-    """
-
-    __slots__ = ("store",)
-
-    def __init__(self, store: Callable[[], Any]) -> None:
-        self.store = store
-
-    def __call__(self) -> object:
-        return drive(self.store())
-
-
-def held_back_of(cache: Cache) -> Iterator[Held]:
-    """Take the lists of headers of ``cache`` that the running code holds back."""
-    held_back = current_scope().held_back
-    for place in list(held_back):
-        if place[0] is cache:
-            yield held_back.pop(place)  # type: ignore[misc]
-
-
-def is_held_back(cache: Cache, leases: Any, key: Any, cache_key: Any, store: Callable[[], Any]) -> bool:
-    """Return whether ``key`` is the key of a list of headers on which the running code has a lease. If so, ``store()``
-    is called when the page is stored or the request ends."""
-    if type(key) is not str or not key.startswith(HEADERS) or not leases.is_held(cache_key):
-        return False
-    current_scope().held_back[cache, cache_key] = Held(store)
-    return True
-
-
-def headers_of(page: Any) -> str | None:
-    """Return the key of the list of headers on which a page depends, if ``page`` is the key of a page."""
-    match = _PAGE.fullmatch(page) if type(page) is str else None
-    return None if match is None else f"{HEADERS}{match[1]}.{match[2]}{match[3] or ''}"
-
-
-def headers_held_for(cache: Cache, page: Any, key_of: Callable[[str], Any]) -> list[Held]:
-    """Take the lists of headers that were held back until ``page`` is stored, if that is the key of a page.
-
-    Args:
-        key_of: returns the key of the cache for a key of the caller.
-    """
-    headers = headers_of(page)
-    if headers is None:
-        return []
-    return current_scope().take_held_back((cache, key_of(headers)))  # type: ignore[return-value]
-
-
-class PageTags:
-    """Collects the tags of the pages that are being made.
-
-    Attributes:
-        are_used: whether a ``PageMiddleware`` was made. Until then, a ``set`` need not look for tags.
-    """
-
-    def __init__(self) -> None:
-        self.are_used = False
-        self._request: ContextVar[tuple[HttpRequest, int] | None] = ContextVar("wheelcache.cache_tags", default=None)
-
-    def begin(self, request: HttpRequest) -> Token[tuple[HttpRequest, int] | None]:
-        """Begin to collect the tags of the response to ``request``. Pass the result to ``end``."""
-        return self._request.set((request, moment()))
-
-    def end(self, begun: Token[tuple[HttpRequest, int] | None]) -> None:
-        """End what ``begin`` began, in the same context."""
-        self._request.reset(begun)
-
-    def collected(self, key: Any, page: Any) -> tuple[set[str], int]:
-        """Return the tags of ``page`` and the moment at which its request began; no tags if ``key`` is not its key.
-
-        The page keeps its tags in the attribute ``cache_tags``, for an HTTP cache in front of the site: no view adds
-        them to the request of a visitor who gets the page from Django's cache.
-        """
-        begun = self._request.get()
-        if begun is None or type(key) is not str or not key.startswith(PAGES) or not isinstance(page, HttpResponseBase):
-            # A TieredCache stores the page in an envelope, perhaps in a cache of this package.
-            return set(), 0
-        request, since = begun
-        given = options.page_tags("request.cache_tags", request.cache_tags)  # type: ignore[attr-defined]
-        tags = given | options.cache_tags([page.headers.get("Cache-Tag", "")])
-        page.cache_tags = tags  # type: ignore[attr-defined]
-        return tags, since
-
-
-page_tags: Final = PageTags()
 
 
 @contextmanager

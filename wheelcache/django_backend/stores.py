@@ -31,13 +31,13 @@ from wheelcache.transactions.django_connections import follow, open_transactions
 from wheelcache.transactions.followed_cache import FollowedCache
 
 GROUPS: Final = (
-    GroupRule("views.decorators.cache.cache_", "", ""),
+    GroupRule("views.decorators.cache.cache_", "pages", ""),
     GroupRule("template.cache.", "fragment ", "."),
     GroupRule("django.contrib.sessions.", "sessions", ""),
     GroupRule("", "", ":"),
 )
-"""The groups of keys: the pages, by view, the other keys that Django makes, and for all others the text up to the first
-colon."""
+"""The groups of keys: the pages of ``cache_page``, the other keys that Django makes, and for all others the text up to
+the first colon."""
 
 MOST_PREFIXES: Final = 8
 """The key prefixes of one store, of several aliases, whose keys are grouped."""
@@ -52,20 +52,16 @@ class Store:
         settings: the options, for operators.
         locks: the locks of the entries.
         followed: the cache under the overlays of transactions, with TRANSACTIONS.
-        cull_frequency: None to evict one by one; 0 to empty a full cache; n to drop 1/n of it.
     """
 
     __slots__ = (
-        *("_prefixes", "cache", "codec", "cull_frequency", "fill_graces", "fill_waits"),
-        *("followed", "keeps_atoms", "locks", "max_entries", "settings"),
+        *("_prefixes", "cache", "codec", "fill_graces", "fill_waits", "followed", "keeps_atoms", "locks", "settings"),
     )
 
     options: ClassVar[Options] = OPTIONS
 
     def __init__(self, name: str, checked: Mapping[str, Any], trust: array[int] | None = None) -> None:
         self.settings = self.options.settings(checked)
-        self.max_entries: int | None = checked["max_entries"]
-        self.cull_frequency: int | None = checked.get("cull_frequency")
         self.fill_waits: ByPrefix = checked["fill_wait"]
         self.fill_graces: ByPrefix = checked.get("fill_grace", ())
         self.codec = self._make_codec(checked["serializer"])
@@ -120,7 +116,7 @@ class Store:
         return FollowedCache(
             self.cache,
             partial(open_transactions, followed),
-            self.max_entries,
+            checked["max_entries"],
             checked.get("max_weight", checked.get("max_size")),
             outlives_process="l2" in checked or "max_size" in checked,
             has_store="l2" in checked,

@@ -46,7 +46,6 @@ class BackendAccess(PrefixAccess):
         _memory: this layer, if it is that of the entries, so that a call may use ``_cache`` directly.
         _in_transaction: the layer of open transactions; None if the calls follow none.
         _immediate: the beginnings of keys that follow no transaction.
-        _culls: whether a full cache drops many entries together.
         _fill_graces: the seconds after the timeout of a value for which a ``get`` returns it instead of waiting.
     """
 
@@ -60,7 +59,6 @@ class BackendAccess(PrefixAccess):
     _memory: InMemory | None = None
     _in_transaction: Any
     _immediate: tuple[str, ...] = ()
-    _culls = False
 
     def _use_cache(self, cache: Cache, fill_waits: ByPrefix, fill_graces: ByPrefix = ()) -> None:
         self._cache = cache
@@ -242,7 +240,7 @@ class BackendAccess(PrefixAccess):
         request = self.loading.request(
             *(cache_key, loader, ttl, policy, () if tags is NO_TAGS else self._tag_names(tags)),
             # Called within the app context of a load in the background, since pickling may need its session.
-            encode=self._memory.encoder(cache_key) if self._culls and self._memory is not None else self._encode,
+            encode=self._encode,
             decode=self._decode,
             is_alone=expires_now(ttl),
         )

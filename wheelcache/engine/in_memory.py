@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from wheelcache.cache import Cache
@@ -16,9 +16,6 @@ from wheelcache.engine.writing.write_moments import WritesSince
 from wheelcache.errors import MissingKey, note_key
 from wheelcache.transactions.overlay import Fill, Select
 
-MakeRoom = Callable[[Iterable[Any]], object]
-"""Called with the keys that are about to be stored."""
-
 MOST_ADDS: Final = 1000
 """The attempts to begin a counter, between which others have begun and deleted it. A host cache without a file refuses
 all of them."""
@@ -30,7 +27,6 @@ class InMemory:
     Args:
         cache: the entries.
         max_weight: the bound of the cache; None for no bound.
-        make_room: drops entries of a full cache; None if the cache evicts one by one.
 
     Attributes:
         leases: see ``Layer``.
@@ -38,11 +34,9 @@ class InMemory:
 
     has_store = False
 
-    __slots__ = ("_engine", "_make_room", "_max_weight", "_misses", "cache", "codec", "leases", "tag_prefix")
+    __slots__ = ("_engine", "_max_weight", "_misses", "cache", "codec", "leases", "tag_prefix")
 
-    def __init__(
-        self, cache: Cache, codec: Codec, max_weight: int | None = None, make_room: MakeRoom | None = None
-    ) -> None:
+    def __init__(self, cache: Cache, codec: Codec, max_weight: int | None = None) -> None:
         self.cache = cache
         self.codec = codec
         self.leases: Any = None
@@ -50,7 +44,6 @@ class InMemory:
         self._engine = cache.engine
         self._misses = cache.engine.misses()
         self._max_weight = max_weight
-        self._make_room = make_room
 
     def fits(self, key: Any, stored: Any) -> bool:
         return self._max_weight is None or self._engine.weigh(key, stored) <= self._max_weight
@@ -65,12 +58,11 @@ class InMemory:
         wait: float = 0.0,
         may_wait: bool = True,
         grace: float = 0.0,
-        leader: Any = None,
         *,
         is_sure: bool = False,
     ) -> Any | StepsTo[Any]:
         if wait:
-            return self.leases.get(key, wait, may_wait, grace, leader)
+            return self.leases.get(key, wait, may_wait, grace)
         return self.cache.get(key, MISSING)
 
     def get_many(self, keys: list[Any]) -> dict[Any, Any]:
@@ -94,7 +86,7 @@ class InMemory:
     def set(
         self, key: Any, value: Any, ttl: float | None, tags: tuple[str, ...] = (), since: int = 0, grace: float = 0.0
     ) -> bool:
-        # A page with tags began before its miss, whose computation is counted all the same.
+        # A value with tags may have begun before its miss, whose computation is counted all the same.
         counted_since = self._counted_since(key)
         if ttl is not None and ttl <= 0:
             return self.cache.delete(key)
@@ -112,23 +104,8 @@ class InMemory:
         *,
         is_exact: bool = False,
     ) -> bool:
-        if self._make_room is not None:
-            self._make_room((key,))
         store = self._engine.set
         return bool(store(key, stored, ttl, grace=grace, exact=is_exact, tags=names, since=since) & STORED)
-
-    def encoder(self, key: Any) -> Callable[[Any], Any]:
-        """Return the function that encodes the value of a load of ``key``, and makes room for it."""
-        make_room, encode = self._make_room, self.codec.encode
-        if make_room is None:
-            return encode
-
-        def encoded(value: Any) -> Any:
-            stored = encode(value)
-            make_room((key,))
-            return stored
-
-        return encoded
 
     def _encoded(self, key: Any, value: Any) -> Any:
         try:
@@ -146,8 +123,6 @@ class InMemory:
             self.cache.delete(key)
             return True
         stored = self._encoded(key, value)
-        if self._make_room is not None:
-            self._make_room((key,))
         if not tags:
             return self.cache.add(key, stored, ttl)
         return bool(self._engine.add(key, stored, ttl, self.names(tags), since) & STORED)
@@ -172,8 +147,6 @@ class InMemory:
         if expires_now(ttl):
             self.cache.delete_many(stored)
             return []
-        if self._make_room is not None:
-            self._make_room(stored)
         if not (tags or graces):
             return self.cache.set_many(stored, ttl, jitter=not is_exact)
         names = self.names(tags)
@@ -249,8 +222,6 @@ class InMemory:
         tags: tuple[str, ...],
         others: WritesSince,
     ) -> None:
-        if self._make_room is not None:
-            self._make_room((key,))
         self._engine.store_committed(key, fill.value, ttl, grace, fill.tags, others)
 
     def _counted_since(self, key: Any, together: int = 1) -> int:

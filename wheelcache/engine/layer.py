@@ -133,14 +133,13 @@ class Layer(Operations, Protocol):
         wait: float = 0.0,
         may_wait: bool = True,
         grace: float = 0.0,
-        leader: Any = None,
         *,
         is_sure: bool = False,
     ) -> Any:
         """Return the encoded value, or MISSING.
 
         Args:
-            wait, may_wait, grace, leader: see ``LeasedReads.get``; ``wait`` of 0 for no lease.
+            wait, may_wait, grace: see ``LeasedReads.get``; ``wait`` of 0 for no lease.
             is_sure: whether None must be told from a miss, which takes some stores a second question.
         """
 

@@ -146,7 +146,7 @@ TABLE: Final = (
         OWN_ENTRIES,
         options.as_django_reads(options.whole),
         None,
-        "a full cache removes 1/n of its entries",
+        "has no effect, since a full cache evicts entries one at a time",
     ),
     Option("default_timeout", OWN_ENTRIES, options.timeout, 300, "seconds or a `timedelta`; `0` for never"),
     Option(
@@ -165,7 +165,7 @@ TABLE: Final = (
     Option(
         "log_interval", ALL, options.interval_or_none, 60.0, "seconds between lines of logger `wheelcache.engine.stats`"
     ),
-    Option("sample_interval", ENGINE_ONLY, options.interval_or_none, 10.0),
+    Option("keep_history", ENGINE_ONLY, options.flag, True),
     Option("name", ALL, options.text, "default", "the name of the cache in log lines"),
     Option(
         "serializer",

@@ -130,7 +130,7 @@ class StatsReader:
         counts = (*_counters(values), *buckets, *(NO_STORE if store is None else store.counts()), *of_pages)
         of_store = NO_STORE_GAUGES if store is None else store.gauges()
         size, weight = self.own_part()
-        gauges = (size, weight + self.unsent, *self._core.sample(), *of_store)
+        gauges = (size, weight + self.unsent, *of_store)
         return with_groups(counts, groups.values()), gauges, groups
 
     def after_fork_in_child(self) -> None:

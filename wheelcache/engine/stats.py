@@ -9,7 +9,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from math import floor, sqrt
+from math import floor
 from operator import add, attrgetter, sub
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -527,102 +527,6 @@ class PageStats:
         return cls(**counters, not_stored={reason: number for reason, number in reasons if number})
 
 
-CURVE_SIZES: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""The sizes of the miniatures of a cache, as multiples of its own."""
-
-TINY_LFU: Final = len(CURVE_SIZES)
-"""The arm of ``Sample`` that has the size of the cache and the policy W-TinyLFU. The others are in ``CURVE_SIZES``."""
-
-_SAME_SIZE: Final = CURVE_SIZES.index(1.0)
-_DISAGREEMENTS: Final = TINY_LFU + 1
-_HALF: Final = _DISAGREEMENTS + 1
-_COUNTS: Final = 5
-_WINDOW: Final = _COUNTS + 2 * _HALF
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The hit ratios that other sizes, or W-TinyLFU, would have, as miniatures predict: see ``core/curve.pxi``.
-
-    The numbers cover the last three windows of at least five requests per entry. Those of several workers are added.
-
-    Attributes:
-        numbers: for each window hits, misses, stored values of missing keys, evictions, and entries that were
-            deleted or became outdated; then for each half of the sample the misses of each arm, and the disagreements
-            of LRU and W-TinyLFU.
-    """
-
-    numbers: tuple[int, ...]
-
-    def __bool__(self) -> bool:
-        """Whether three windows are complete in a worker, after the one that fills the miniatures."""
-        return any(self.numbers)
-
-    @property
-    def evicted_share(self) -> float:
-        """The evictions per miss."""
-        _, misses, _, evictions, *_ = self._sum()
-        return evictions / misses if misses else 0.0
-
-    @property
-    def hit_ratio(self) -> float:
-        """The measured hit ratio, 0.0 to 1.0."""
-        hits, misses, *_ = self._sum()
-        return hit_ratio(hits, misses)
-
-    def gain(self, arm: int) -> float:
-        """Return the hit ratio that an arm would have, minus the measured one."""
-        return _gain(self._sum(), arm)
-
-    def error(self, arm: int) -> float:
-        """Return the doubt about the gain of an arm, in points of hit ratio from 0.0 to 1.0: the difference between the
-        halves of the sample, between the windows, or the part of the gain that tags and deletes may prevent,
-        whichever is greatest.
-
-        A miniature is not notified if the tag of an entry is dropped after the cache has evicted it. Such an entry
-        would leave a larger cache as often as it leaves this one.
-        """
-        total = self._sum()
-        starts = _COUNTS, _COUNTS + _HALF
-        halves = [_gain((*total[:_COUNTS], *total[start : start + _HALF], *NO_HALF), arm) for start in starts]
-        windows = [_gain(window, arm) for window in self._windows()]
-        prevented = abs(_gain(total, arm)) * total[4] / max(total[3] + total[4], 1)
-        return max(*(max(gains) - min(gains) for gains in (halves, windows)), prevented)
-
-    def chance(self, arm: int) -> float:
-        """Return the gain that an arm may have by chance, as three standard deviations. It is 0.0 for other sizes: a
-        larger cache has all hits of a smaller one."""
-        if arm != TINY_LFU:
-            return 0.0
-        total = self._sum()
-        return _scaled(total, 3 * sqrt(_misses(total, _DISAGREEMENTS)))
-
-    def _windows(self) -> list[tuple[int, ...]]:
-        return [self.numbers[start : start + _WINDOW] for start in range(0, len(self.numbers), _WINDOW)]
-
-    def _sum(self) -> tuple[int, ...]:
-        return tuple(map(sum, zip(*self._windows(), strict=True)))
-
-
-NO_HALF: Final = (0,) * _HALF
-
-
-def _misses(window: Sequence[int], arm: int) -> int:
-    return window[_COUNTS + arm] + window[_COUNTS + _HALF + arm]
-
-
-def _gain(window: Sequence[int], arm: int) -> float:
-    return _scaled(window, _misses(window, _SAME_SIZE) - _misses(window, arm))
-
-
-def _scaled(window: Sequence[int], avoided: float) -> float:
-    """Return the gain of hit ratio if a miniature avoids some of its misses."""
-    hits, misses, stored, *_ = window
-    same = _misses(window, _SAME_SIZE)
-    # A look-up that no value answers would miss in any cache.
-    return min(misses, stored) * avoided / same / (hits + misses) if same and misses else 0.0
-
-
 MOST_GROUPS: Final = 64
 """The number of groups of keys with a name."""
 
@@ -724,7 +628,6 @@ class Stats:
         weight: the sum of their weights; 0 without a weigher.
         load_buckets: the histogram of the times of loads and failures: the number for each of ``LOAD_BOUNDS``, and the
             number of longer ones.
-        sample: the hit ratios that other sizes, or the other policy, would have.
         groups: the statistics of groups of keys, by name: see ``GroupStats``.
         store: the statistics of the store behind a near cache; None for any other cache.
         pages: the statistics of the pages of an HTTP cache; None for any other cache.
@@ -763,7 +666,6 @@ class Stats:
     size: int = 0
     weight: int = 0
     load_buckets: Buckets = NO_BUCKETS
-    sample: Sample = Sample((0,) * (3 * _WINDOW))
     groups: Mapping[str, GroupStats] = field(default_factory=dict)
     store: StoreStats | None = None
     pages: PageStats | None = None
@@ -812,7 +714,7 @@ class Stats:
     def gauges(self) -> Row:
         """Return the numbers that go up and down, in the order of ``GAUGES``."""
         of_store = NO_STORE_GAUGES if self.store is None else self.store.gauges()
-        return (self.size, self.weight, *self.sample.numbers, *of_store)
+        return (self.size, self.weight, *of_store)
 
     @classmethod
     def of(
@@ -825,14 +727,13 @@ class Stats:
             has_store: whether there is a store behind.
             has_pages: whether the cache belongs to an HTTP cache.
         """
-        size, weight, *rest = gauges or (0,) * len(GAUGES)
-        sample, of_store = Sample(tuple(rest[: len(SAMPLE)])), rest[len(SAMPLE) :]
+        size, weight, *of_store = gauges or (0,) * len(GAUGES)
         first, pages_at = len(COUNTERS) + len(NO_BUCKETS), -len(NO_PAGES)
         store = StoreStats.of(counts[first:pages_at], of_store) if has_store else None
         pages = PageStats.of(counts[pages_at:]) if has_pages else None
         counters = dict(zip(COUNTERS, counts, strict=False))
         buckets = tuple(counts[len(COUNTERS) : first])
-        return cls(**counters, size=size, weight=weight, load_buckets=buckets, sample=sample, store=store, pages=pages)
+        return cls(**counters, size=size, weight=weight, load_buckets=buckets, store=store, pages=pages)
 
     def __sub__(self, earlier: Stats) -> Stats:
         """Return the difference of the counts, with the current gauges."""
@@ -872,10 +773,7 @@ MISSES: Final = {
 
 STORE_GAUGES: Final = ("breakers", "open_breakers", "trackers", "trusted", "refused_trackers")
 
-SAMPLE: Final = tuple(f"sample_{place}" for place in range(3 * _WINDOW))
-"""The numbers of ``Sample``."""
-
-GAUGES: Final = ("size", "weight", *SAMPLE, *STORE_GAUGES)
+GAUGES: Final = ("size", "weight", *STORE_GAUGES)
 """The names of the numbers that go up and down."""
 
 _STORE_COUNTERS: Final = _counters_of(StoreStats)

@@ -11,7 +11,7 @@ The idea is that of Go's ``golang.org/x/sync/singleflight``. The differences:
 
 **No outdated value.** ``watch`` is the core's ``Watch``, the only record of the moment at which the computation began.
 Writes break it, ``watch.trust`` shows a lost connection to a store, and ``watch.since`` dropped tags.
-``core.set(watch=...)`` checks all three in the step that stores the value. ``is_outdated`` asks the same question for a
+``core.fill`` checks all three in the step that stores the value. ``is_outdated`` asks the same question for a
 value that is stored elsewhere. A turn can be joined only after its watch began, and whether a waiter is *late*, because
 it came after a write, is decided when it joins. A late waiter waits too, so that no two computations run at the same
 time, but it receives no value: it looks again.

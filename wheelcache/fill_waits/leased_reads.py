@@ -44,7 +44,7 @@ class LeasedReads:
         """Return whether the running thread or task has a lease on ``key``."""
         return self._leases.is_of(self._engine.adapt(key), current_scope())
 
-    def get(self, key: Any, wait: float, may_wait: bool = True, grace: float = 0.0, leader: Any = None) -> StepsTo[Any]:
+    def get(self, key: Any, wait: float, may_wait: bool = True, grace: float = 0.0) -> StepsTo[Any]:
         """Return the steps of a look-up by a caller that will compute and set the value if it is missing.
 
         The steps return the value, or MISSING if the caller must compute it. Of several callers that miss a key at the
@@ -57,21 +57,17 @@ class LeasedReads:
             may_wait: False if the holder of the lease may need the same thread that would wait.
             grace: for so many seconds past the TTL of a value, which must be stored with that grace, the others receive
                 the old value and do not wait.
-            leader: a key whose lease stands for that of ``key``, too, since both values are computed together. While
-                another caller has that lease, this one receives the old value of ``key``, if there is one.
         """
         self._engine.open()
-        key = self._engine.adapt(key)
-        leader = key if leader is None else self._engine.adapt(leader)
-        return self._get(key, seconds("wait", wait), may_wait, grace, leader)
+        return self._get(self._engine.adapt(key), seconds("wait", wait), may_wait, grace)
 
-    def _get(self, key: Any, wait: float, may_wait: bool, grace: float, leader: Any) -> StepsTo[Any]:
+    def _get(self, key: Any, wait: float, may_wait: bool, grace: float) -> StepsTo[Any]:
         found = self._core.find(key, MISSING)
         if found is not MISSING:
             return found
         scope = current_scope()
         if grace:
-            found = self._stale(key, grace, leader, scope)
+            found = self._stale(key, grace, scope)
             if found is not MISSING:
                 return found
         now = self._leases.clock()
@@ -150,16 +146,16 @@ class LeasedReads:
         """Look up a key once more, since it may have been set before the lease began to watch it."""
         found = self._core.find(key, MISSING)
         if found is MISSING and grace:
-            found = self._stale(key, grace, key, scope)
+            found = self._stale(key, grace, scope)
         if found is not MISSING:
             # It may be written again before the waiters receive it, so they look it up themselves.
             self._leases.found(key, scope)
             self._misses.pop_miss(key)
         return found
 
-    def _stale(self, key: Any, grace: float, leader: Any, scope: RequestScope) -> Any:
-        """Return the value within its grace if another scope has the lease on ``leader``; otherwise MISSING."""
-        if not self._leases.is_of_another(leader, scope):
+    def _stale(self, key: Any, grace: float, scope: RequestScope) -> Any:
+        """Return the value within its grace if another scope has the lease on it; otherwise MISSING."""
+        if not self._leases.is_of_another(key, scope):
             return MISSING
         record = stale_record(self._core, key, grace)
         if record is None:

@@ -176,17 +176,15 @@ class EngineBackend(BackendAccess, BaseCache):
         Args:
             tags: at most 64 non-empty strings, with each of which ``delete_tags`` removes the entry.
         """
-        ttl, since = self._ttl(timeout), 0
+        ttl, layer = self._ttl(timeout), self._layer()
         grace = self._fill_grace(key) if self._fill_graces else 0.0
-        layer = self._layer()
-        if layer is self._memory:
+        if tags is NO_TAGS and not grace and layer is self._memory:
             if self._scopes_with_misses:
-                since = self._misses.count_computation(f"{self._prefix}{key}")
-            is_stored = self._set_at_once(key, value, ttl) if tags is NO_TAGS and not grace else None
+                self._misses.count_computation(f"{self._prefix}{key}")
+            is_stored = self._set_at_once(key, value, ttl)
             if is_stored is not None:
                 return is_stored
-        checked = checked_tags(tags)
-        found = drive(layer.set(self._cache_key(key), value, ttl, checked, since, grace))
+        found = drive(layer.set(self._cache_key(key), value, ttl, checked_tags(tags), grace=grace))
         # Without a store, and in a transaction, the result is whether the key existed.
         return found or (options.expires_now(ttl) and (self._memory is not None or layer is not self._shared))
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 from wheelcache.cache import Cache
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.django_backend.request_context import is_of_page
 from wheelcache.django_backend.site_settings import aliases_of, site_identity
 from wheelcache.django_backend.stores import Store, codec_of, store_for
 from wheelcache.engine.codec import Codec
@@ -66,11 +65,6 @@ class HostCache(PythonAccess, WheelCache):
     """
 
     store: HostStore
-
-    def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
-        # The misses of pages are counted by their views.
-        access = WheelCache if is_of_page(key) else PythonAccess
-        return access._get_missed(self, key, default, version)
 
     def _find_store(self, location: str, params: dict[str, Any]) -> HostStore:
         alias = next(iter(aliases_of(location, params)), "default")

@@ -176,8 +176,8 @@ class HostCore:
             local.count_miss,
             local.count_load,
         )
-        self.miss_cause, self.sample = local.miss_cause, local.sample
-        self.group_by, self.group_name, self.groups = local.group_by, local.group_name, local.groups
+        self.miss_cause = local.miss_cause
+        self.group_by, self.groups = local.group_by, local.groups
         self.use_clock = local.use_clock
         self.note: Callable[[Any, int, int, int], object] | None = None
         self._notes_uses = False

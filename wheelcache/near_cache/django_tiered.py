@@ -19,7 +19,6 @@ from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.redis_calls import Awaited, selection
-from wheelcache.django_backend.request_context import held_back_of
 from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.engine.backend_access import NOTHING, checked_tags
@@ -67,7 +66,6 @@ class TieredStore(Store):
     __slots__ = ("is_notified", "level")
 
     options: ClassVar[Options] = OPTIONS
-    cull_frequency: None
 
     def __init__(self, location: str, checked: Mapping[str, Any], l2: BaseCache, name: str) -> None:
         # The prefix covers all versions. Another key function may use it in an unknown way.
@@ -310,9 +308,6 @@ class TieredCache(WheelCache):
         self._l2.close(**kwargs)
 
     async def aclose(self, **kwargs: Any) -> None:
-        for headers in held_back_of(self._cache):
-            # ``close`` would write it to the other cache in this thread and block the event loop.
-            await drive_async(headers.store())
         super().close(**kwargs)
         await self._l2.aclose(**kwargs)
 

@@ -331,22 +331,11 @@ class NearCache:
             return self._fallback(keys, error)
 
     def lease(
-        self,
-        key: Any,
-        read: Read,
-        here: PerDriver | None = None,
-        *,
-        wait: float,
-        may_wait: bool = True,
-        leader: Any = None,
+        self, key: Any, read: Read, here: PerDriver | None = None, *, wait: float, may_wait: bool = True
     ) -> StepsTo[Any]:
         """Wait for another caller to set the missing ``key``, or look it up again in the store. Return its value, or
-        MISSING if this caller must compute it.
-
-        Args:
-            leader: see ``LeasedReads.get``.
-        """
-        stored = yield from self.leases.get(key, wait, may_wait, leader=leader)
+        MISSING if this caller must compute it."""
+        stored = yield from self.leases.get(key, wait, may_wait)
         if stored is MISSING:
             # This caller may hold the lease now. Another process, or an earlier holder, may have set the key meanwhile.
             fill = self.leases.fill(key)

@@ -202,7 +202,6 @@ class NearCopies:
         wait: float = 0.0,
         may_wait: bool = True,
         grace: float = 0.0,
-        leader: Any = None,
         *,
         is_sure: bool = False,
     ) -> StepsTo[Any]:
@@ -212,7 +211,7 @@ class NearCopies:
             return (yield from level.read(read, self._store))
         stored = yield from level.get(key, read, self._store, leaves_miss=wait > 0)
         if stored is MISSING and wait:
-            stored = yield from level.lease(key, read, self._store, wait=wait, may_wait=may_wait, leader=leader)
+            stored = yield from level.lease(key, read, self._store, wait=wait, may_wait=may_wait)
         return stored
 
     def _read(self, key: Any, is_sure: bool, store: Store) -> Any:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
-from contextvars import Token
 from functools import lru_cache
 from io import BytesIO
 from types import CodeType
@@ -43,7 +42,6 @@ from django.utils.cache import has_vary_header
 from django.utils.translation import get_language
 
 from wheelcache.cache import Cache
-from wheelcache.django_backend.request_context import page_tags
 from wheelcache.django_backend.site_settings import figures_directory, use_release
 from wheelcache.engine import options as checked
 from wheelcache.pages import HTTPCache
@@ -169,7 +167,6 @@ class PageMiddleware:
     async_capable = True
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
-        page_tags.are_used = True
         self._get_response = get_response
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
@@ -183,7 +180,6 @@ class PageMiddleware:
             return self._answer_async(request)
         watch = _begin(request)
         try:
-            watch.begin()
             response: HttpResponseBase = self._get_response(watch.request)
         finally:
             # An exception gets here with DEBUG_PROPAGATE_EXCEPTIONS, and if a time limit or a signal handler raises it.
@@ -194,7 +190,6 @@ class PageMiddleware:
     async def _answer_async(self, request: HttpRequest) -> HttpResponseBase:
         watch = _begin(request)
         try:
-            watch.begin()
             response: HttpResponseBase = await self._get_response(watch.request)
         finally:
             watch.close()
@@ -218,16 +213,9 @@ class _Tagged:
     def __init__(self, request: HttpRequest, tags: set[str]) -> None:
         self.request = request
         request.cache_tags = tags  # type: ignore[attr-defined]
-        self._begun: Token[Any] | None = None
-
-    def begin(self) -> None:
-        """Begin to collect the tags of the page, until ``close``."""
-        self._begun = page_tags.begin(self.request)
 
     def close(self) -> None:
         """End the watch, also after an exception."""
-        if self._begun is not None:
-            page_tags.end(self._begun)
 
     def end(self, response: HttpResponseBase) -> None:
         # No error if there is none.
@@ -266,7 +254,6 @@ class _Watched(_Tagged):
             notes.refuse("script name", "script name from a rewritten URL")
 
     def close(self) -> None:
-        super().close()
         if self._notes.traces is not None:
             stop_recording()
 
@@ -278,16 +265,11 @@ class _Watched(_Tagged):
         super().end(response)
         with self._notes.reading():
             self._notes.tags |= checked.cache_tags([header])
-            self._add_tags(response)
+            given = self.request.cache_tags  # type: ignore[attr-defined]
+            if given is not self._notes.tags:
+                # A view has assigned them.
+                self._notes.add_tags("request.cache_tags", given)
             self._read(response)
-
-    def _add_tags(self, response: HttpResponseBase) -> None:
-        notes, given = self._notes, self.request.cache_tags  # type: ignore[attr-defined]
-        if given is not notes.tags:
-            # A view has assigned them.
-            notes.add_tags("request.cache_tags", given)
-        # Tags of a page that cache_page answered.
-        notes.add_tags("response.cache_tags", getattr(response, "cache_tags", ()))
 
     def _read(self, response: HttpResponseBase) -> None:
         """Refuse pages that depend on something that was not read from the request."""

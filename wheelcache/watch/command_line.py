@@ -27,7 +27,6 @@ DESCRIPTION: Final = (
 
 COMMANDS: Final = {
     "misses": site_commands.misses,
-    "advise": site_commands.advise,
     "clear": site_commands.clear,
     "reset": site_commands.reset,
 }
@@ -102,7 +101,6 @@ def add_commands(parser: ArgumentParser) -> None:
         metavar="TIME",
         help="a time of the last 24 hours (14:05), or a date and time (2026-11-26T14:05), instead of the release",
     )
-    add("advise", "print the changes of the options that would clearly help, and their effect", cache)
     add("reset", "reset the figures to zero, here and on the dashboard", cache)
     keys = add("keys", "list the keys that match a pattern, in all workers", cache)
     tags = add("tags", "list the tags that match a pattern, with the number of their entries", cache)
@@ -119,10 +117,6 @@ def add_commands(parser: ArgumentParser) -> None:
     delete.add_argument("--tag", help="delete the entries of a tag")
     why = add("why", "explain whether a page is stored, for how long, on what it depends, and why not", header)
     why.add_argument("target", metavar="PATH", help="the path, or a URL with a host of the site")
-    warm = add("warm", "request all pages of a sitemap from the running site, which stores them", header)
-    warm.add_argument("target", metavar="SITEMAP_URL", help="the URL of a sitemap, or of an index of sitemaps")
-    warm.add_argument("--concurrency", type=_number, default=4, help="the most requests at a time (default: 4)")
-    warm.add_argument("--limit", type=_number, help="the most pages")
 
 
 def run(options: Mapping[str, Any], framework: Framework, out: TextIO, *, styled: bool = True) -> None:
@@ -158,11 +152,6 @@ def _report(action: str | None, options: Mapping[str, Any], framework: Framework
         return framework.explain(options["path"], options["header"], rehearses=True)
     if action == "rehearsal" and options["header"]:
         raise CommandFailed("--header is only for --path: the results are those of all visitors.")
-    if action == "warm":
-        # Every flask command imports this module.
-        from wheelcache.pages import sitemaps
-
-        return sitemaps.warm(options["target"], options["header"], options["concurrency"], options["limit"])
     caches = [*framework.caches()]
     name = framework.name_of(options.get("cache"))
     if action is None:
@@ -208,11 +197,3 @@ def moment(text: str) -> float:
         times = [each.replace(fold=fold).timestamp() for each in days for fold in (1, 0)]
         return next(each for each in times if each <= now.timestamp())
     raise ArgumentTypeError(f"must be a time such as 14:05 or 2026-11-26T14:05, not {text!r}")
-
-
-def _number(text: str) -> int:
-    with suppress(ValueError):
-        found = int(text)
-        if found > 0:
-            return found
-    raise ArgumentTypeError(f"must be an integer above 0, not {text!r}")

@@ -168,7 +168,7 @@ def _cell(name: str, row: Row) -> str:
     if value is None:
         return "-"
     if "bytes" in words:
-        return ("~" if row.get(f"{name}_are_estimated") else "") + size_in_words(value)
+        return size_in_words(value)
     if "ratio" in words or "share" in words:
         return f"{value:.1%}"
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"

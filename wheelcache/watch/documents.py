@@ -25,8 +25,7 @@ Times are in seconds since 1970. A value that is unknown, or a bound that is not
   ``stale_hits``, ``misses``, ``puts``, ``evictions``, ``evicted_bytes``, ``expirations``, ``loads``,
   ``load_failures``, ``load_ms`` (the average load), ``stampedes_prevented`` and ``misses_by_cause`` (an object; the
   causes of keys that left long ago are estimates). The command ``misses`` also shows the groups of keys.
-- At present: ``entries``, ``max_entries``, ``bytes``, ``max_bytes`` and ``bytes_are_estimated`` (true if the cache has
-  no bound in bytes).
+- At present: ``entries``, ``max_entries``, ``bytes`` and ``max_bytes`` (both null if the cache has no bound in bytes).
 - ``store``: the store behind a near cache, or null. It has ``hits`` and ``misses`` (look-ups without a copy for which
   the store had a value, or had none), ``reads``, ``read_ms`` (the average read), ``writes``, ``write_ms``, ``errors``,
   ``refused`` (calls that were not made) and ``open_breakers`` (processes that do not call the store now).
@@ -44,8 +43,8 @@ Times are in seconds since 1970. A value that is unknown, or a bound that is not
 - ``misses_by_cause``: an object with the number of misses for each cause.
 - ``groups``: the groups of keys, those that took most time to compute first. Each has ``name`` (a view, for pages;
   empty for all other keys), ``requests``, ``hits``, ``stale_hits``, ``misses``, ``hit_ratio``, ``misses_by_cause``,
-  ``puts`` (stored values), ``loads``, ``load_seconds``, ``refused`` (pages of the view that were not stored) and
-  ``bytes`` (an estimate of the memory of its entries in living workers, or null).
+  ``puts`` (stored values), ``loads``, ``load_seconds`` and ``refused`` (pages of the view that were not stored).
+- ``advice``: a list of sentences about keys: see ``key_advice``.
 """
 
 from __future__ import annotations
@@ -66,13 +65,13 @@ from wheelcache.engine.stats import (
     percentile,
 )
 from wheelcache.watch.figures import CacheFigures, Rate, WorkerFigures
-from wheelcache.watch.key_groups import GroupMemory
+from wheelcache.watch.key_advice import on_keys
 
 # Evicted weights are reported as ``evicted_bytes``, if weights are bytes, and misses by cause as an object.
 SHOWN: Final = tuple(name for name in COUNTERS if name not in ("evicted_weight", *MISSES.values()))
 
 
-PRESENT: Final = ("entries", "max_entries", "bytes", "bytes_are_estimated", "max_bytes")
+PRESENT: Final = ("entries", "max_entries", "bytes", "max_bytes")
 
 
 def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any]:
@@ -92,7 +91,6 @@ def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any
         "entries": stats.size,
         "max_entries": figures.max_entries,
         "bytes": figures.memory,
-        "bytes_are_estimated": not weighs_bytes,
         "max_bytes": figures.max_weight if weighs_bytes else None,
     }
 
@@ -121,28 +119,23 @@ def _figures(figures: CacheFigures | WorkerFigures) -> dict[str, Any]:
 
 
 def misses(figures: CacheFigures) -> dict[str, Any]:
-    """Return the misses by cause, and the groups of keys."""
-    counts = _values(figures.stats, "requests", "misses", "misses_by_cause")
-    return {"cache": figures.name, **counts, "groups": groups(figures.stats.groups, figures.group_memory)}
+    """Return the misses by cause, the groups of keys, and the advice about keys."""
+    return {
+        "cache": figures.name,
+        **_values(figures.stats, "requests", "misses", "misses_by_cause"),
+        "groups": groups(figures.stats.groups),
+        "advice": list(on_keys(figures)),
+    }
 
 
-def groups(stats: Mapping[str, GroupStats], memory: GroupMemory) -> list[dict[str, Any]]:
+def groups(stats: Mapping[str, GroupStats]) -> list[dict[str, Any]]:
     """Return the groups of keys that were used, those that took most time to compute first. The group of all other keys
-    has an empty name.
-
-    Args:
-        memory: the estimated bytes of the groups.
-    """
+    has an empty name."""
     names = ("requests", "hits", "stale_hits", "misses", "puts", "loads", "load_seconds", "refused", "misses_by_cause")
     found = [
-        {
-            "name": name,
-            **_values(each, *names),
-            "hit_ratio": each.hit_ratio if each.requests else None,
-            "bytes": memory.get(name),
-        }
+        {"name": name, **_values(each, *names), "hit_ratio": each.hit_ratio if each.requests else None}
         for name, each in stats.items()
-        if each.requests or each.puts or each.loads or each.refused or memory.get(name)
+        if each.requests or each.puts or each.loads or each.refused
     ]
     return sorted(found, key=lambda each: (-each["load_seconds"], -each["misses"], each["name"]))
 

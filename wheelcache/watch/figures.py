@@ -11,7 +11,7 @@ from wheelcache.engine.stats import GAUGES, NOTHING, Row, Stats, added, subtract
 from wheelcache.watch.busiest import FULL, NOT_STORED, NamedPaths
 from wheelcache.watch.computed_keys import repeated_share
 from wheelcache.watch.computed_tables import Samples
-from wheelcache.watch.key_groups import GroupMemory, Groups, changes, group_stats, merged, merged_memory
+from wheelcache.watch.key_groups import Groups, changes, group_stats, merged
 from wheelcache.watch.page_paths import FullPage, full_pages, no_paths
 from wheelcache.watch.tables import MINUTE
 
@@ -67,26 +67,25 @@ class Figures:
         stats: the counts since the reset, and the gauges.
         minute: the look-ups of the living workers in the last minute.
         peak: the most entries that a worker has held.
-        most_entries: the greatest ``max_entries`` of a worker; 0 if there is no bound.
         max_entries, max_weight: the bounds; None if there is no bound.
         weighs_bytes: whether weights are bytes.
-        is_adaptive: whether a worker has ``policy="adaptive"``.
         is_shared: whether all workers of the machine have the same entries, to which the bounds apply.
-        memory: the bytes that the entries use, estimated unless ``weighs_bytes``; None if unknown.
         lag: seconds since the wheel should have been advanced; None without a living worker.
     """
 
     stats: Stats
     minute: Rate
     peak: int
-    most_entries: int
     max_entries: int | None
     max_weight: int | None
     weighs_bytes: bool
-    is_adaptive: bool
     is_shared: bool
-    memory: int | None
     lag: float | None
+
+    @property
+    def memory(self) -> int | None:
+        """The bytes that the entries use; None unless entries are weighed in bytes."""
+        return self.stats.weight if self.weighs_bytes else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,7 +128,6 @@ class CacheFigures(Figures):
         repeated: the share of the keys that the workers computed in the last 10 to 20 minutes and another worker had
             computed before, 0.0 to 1.0: see ``repeated_share``.
         full_pages: the pages that had too many variants since the reset, those with most of them first.
-        group_memory: the estimated bytes of the groups of keys in living workers, by name.
     """
 
     name: str
@@ -144,7 +142,6 @@ class CacheFigures(Figures):
     pids: tuple[int, ...]
     full_pages: tuple[FullPage, ...]
     repeated: float
-    group_memory: GroupMemory
 
     @property
     def fullness(self) -> float | None:
@@ -165,7 +162,6 @@ class Sum:
         paths: the paths of pages since the reset.
         groups, base_groups: the counts of the groups of keys, and those at the reset.
         computed: samples of the keys that the processes have computed recently.
-        group_memory: the bytes of the groups.
     """
 
     counts: Row = NOTHING
@@ -184,7 +180,6 @@ class Sum:
     groups: Groups = field(default_factory=dict)
     base_groups: Groups = field(default_factory=dict)
     computed: Samples = field(default_factory=dict)
-    group_memory: GroupMemory = field(default_factory=dict)
 
     def add(self, other: Sum) -> None:
         self.counts, self.base = added(self.counts, other.counts), added(self.base, other.base)
@@ -206,7 +201,6 @@ class Sum:
         self.groups = merged(self.groups, other.groups)
         self.base_groups = merged(self.base_groups, other.base_groups)
         self.computed = self.computed | other.computed
-        self.group_memory = merged_memory(self.group_memory, other.group_memory)
 
     def of_cache(self, name: str) -> CacheFigures:
         """Return the sum as the figures of the cache ``name``."""
@@ -230,7 +224,6 @@ class Sum:
             pids=tuple(sorted(self.pids)),
             full_pages=full_pages(self.paths),
             repeated=repeated_share(self.computed.values()),
-            group_memory=self.group_memory,
         )
 
     def of_worker(self, **given: Any) -> WorkerFigures:
@@ -244,13 +237,10 @@ class Sum:
             "stats": self._stats(subtracted(self.counts, self.base)),
             "minute": Rate(hits, stale_hits, misses, store_hits if self._has("store") else None, seconds),
             "peak": int(self.gauges.get("peak", 0)),
-            "most_entries": int(self.gauges.get("most_entries", 0)),
             "max_entries": _whole(bounds.get("max_entries")),
             "max_weight": _whole(bounds.get("max_weight")),
             "weighs_bytes": bool(bounds.get("weighs_bytes")),
-            "is_adaptive": bool(bounds.get("is_adaptive")),
             "is_shared": bool(bounds.get("is_shared")),
-            "memory": _whole(self.gauges.get("memory", 0)),
             "lag": self.gauges.get("lag"),
         }
 
@@ -270,12 +260,10 @@ def _sum(numbers: Iterable[Any]) -> Any:
 
 COMBINERS: Final = {
     "peak": max,
-    "most_entries": max,
     "lag": max,
     "weighs_bytes": min,
     "has_store": max,
     "has_pages": max,
-    "is_adaptive": max,
     "is_shared": max,
     "minute_seconds": max,
 }

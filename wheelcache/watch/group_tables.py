@@ -8,13 +8,10 @@ minute instead, 64 busy groups took 5 MB a day, and adding them up took 90 ms.
 Each worker distinguishes ``MOST_GROUPS`` groups of a cache; so does the database. A group that has been computed
 recently takes the place of the one that took least time to compute in the last day, whose counts are added to the group
 without a name. So names that strangers choose do not keep out those of the site for long.
-
-The memory of the groups in one process is a JSON object in its row of ``workers``, and leaves with it.
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from math import inf
@@ -23,10 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from wheelcache.engine.stats import MOST_GROUPS, NO_GROUP, Row, added
 from wheelcache.watch.key_groups import (
     SECONDS,
-    GroupMemory,
     Groups,
     GroupSteps,
-    merged_memory,
     merged_minutes,
     packed,
     sum_of,
@@ -263,17 +258,3 @@ def seconds_between(
 
 def _names(db: sqlite3.Connection, cache: bytes) -> dict[int, str]:
     return dict(db.execute(f"SELECT id, name FROM group_names WHERE {OF_NAME}", (cache,)))
-
-
-def memory_in(db: sqlite3.Connection, dead: Sequence[int]) -> dict[int, GroupMemory]:
-    """Return the bytes of the groups of each cache in all workers together, by the number of the cache.
-
-    Args:
-        dead: the numbers of the processes to leave out.
-    """
-    found: dict[int, GroupMemory] = defaultdict(dict)
-    for cache, document in db.execute(
-        f"SELECT cache, groups FROM workers WHERE process NOT IN ({', '.join('?' * len(dead))})", dead
-    ):
-        found[cache] = merged_memory(found[cache], json.loads(document))
-    return found

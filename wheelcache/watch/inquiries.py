@@ -53,6 +53,7 @@ from heapq import nlargest
 from itertools import chain, islice
 from math import inf
 from operator import itemgetter
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from wheelcache.core.access import Serialized
@@ -65,7 +66,6 @@ from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.errors import FileUnusable
 from wheelcache.watch.computing_time import ComputingTime
 from wheelcache.watch.event_log import DELETED, INSPECTED
-from wheelcache.watch.memory_use import random_entries
 from wheelcache.watch.site_file import SiteFile, lives
 from wheelcache.watch.tables import encoded
 
@@ -237,9 +237,12 @@ class Inspector:
 
     def _sampled(self) -> Iterator[Record]:
         """Return the entries of a sample, perhaps some of them twice: all of them in a small cache."""
-        if len(self._core) <= SPOTS * SAMPLED:
+        entries = len(self._core)
+        if entries <= SPOTS * SAMPLED:
             return iter(self._core.scan().step(SPOTS * SAMPLED))
-        return chain.from_iterable(random_entries(self._core, SAMPLED) for _ in range(SPOTS))
+        # The range begins below 0.0, so that the first entries are chosen as often as the others.
+        starts = (max(0.0, SystemRandom().uniform(-SAMPLED / entries, 1.0)) for _ in range(SPOTS))
+        return chain.from_iterable(self._core.scan(start=start).step(SAMPLED) for start in starts)
 
     def _size(self, record: Record) -> int:
         return size_of(unwrap(record.key), record.value, entry_bytes=self._core.entry_bytes)

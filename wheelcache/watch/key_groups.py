@@ -16,9 +16,6 @@ Groups = Mapping[str, Row]
 GroupSteps = dict[int, dict[str, Row]]
 """The counts of groups by the start of their step, in seconds since 1970."""
 
-GroupMemory = Mapping[str, "int | None"]
-"""The estimated bytes of the entries of each group; None if they are unknown."""
-
 SECONDS: Final = COUNTS_OF_GROUP.index("load_seconds")
 """The position of the computing time in the counts of a group."""
 
@@ -58,15 +55,6 @@ def sum_of_steps(steps: GroupSteps) -> dict[str, Row]:
 
 def group_stats(groups: Groups) -> dict[str, GroupStats]:
     return {name: GroupStats.of(row) for name, row in groups.items()}
-
-
-def merged_memory(one: GroupMemory, other: GroupMemory) -> dict[str, int | None]:
-    """Return the sums of the bytes of two processes."""
-    found = {**one, **other}
-    for name in one.keys() & other.keys():
-        first, second = one[name], other[name]
-        found[name] = None if first is None or second is None else first + second
-    return found
 
 
 # The minutes of an hour.

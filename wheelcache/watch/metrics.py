@@ -180,7 +180,7 @@ METRICS: Final = (
         "bytes",
         "bytes",
         Kind.LEVEL,
-        "Bytes of the entries in memory: estimated from samples unless there is a limit in bytes; absent if unknown.",
+        "Bytes of the entries in memory; absent unless entries are weighed in bytes.",
         lambda reading: _if_any(reading.memory if reading.workers else None),
     ),
     Metric(

@@ -12,8 +12,7 @@ from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
 from wheelcache.watch.cache_events import CacheEvents
 from wheelcache.watch.event_log import MAX_EVENTS, Event, merged
 from wheelcache.watch.inquiries import Inquiries, Inspector
-from wheelcache.watch.memory_use import MemoryUse
-from wheelcache.watch.publisher import INTERVAL, Publication, publisher_of
+from wheelcache.watch.publisher import Publication, publisher_of
 from wheelcache.watch.recorder import Recorder, State
 from wheelcache.watch.stats_log import StatsLog
 from wheelcache.watch.tables import encoded
@@ -43,13 +42,9 @@ class Observer:
         self.stats = stats = cache.stats
         name, directory = options.name, options.figures_dir
         self.publishes = directory is not None
-        self.keeps_history = self.publishes or options.sample_interval is not None
-        period = INTERVAL if self.publishes or options.sample_interval is None else options.sample_interval
+        self.keeps_history = self.publishes or options.keep_history
         # Without a weigher, the core itself weighs the entries, in bytes. The weights of pages are bytes.
-        is_weighed = options.max_weight is not None and options.weigher in (None, size_of)
-        self.memory_use = MemoryUse(
-            cache.core, stats.own_part, period, is_weighed=lambda: is_weighed or stats.pages is not None
-        )
+        self._weighs_bytes = options.max_weight is not None and options.weigher in (None, size_of)
         self.recorder = Recorder(name, stats, self.state, clock, keeps_steps=self.keeps_history)
         self.events = CacheEvents(name, cache.failures)
         self.events.take_outage = lambda: None if stats.store is None else stats.store.take_outage()
@@ -69,7 +64,7 @@ class Observer:
             inquiries = Inquiries(encoded(name), self.inspector)
             publisher, thread, in_use = publisher_of(directory), self.thread, cache.is_in_use
             self.publication = Publication(
-                publisher, self.recorder, inquiries, self.events, stats, self.memory_use.by_group, thread, in_use, clock
+                publisher, self.recorder, inquiries, self.events, stats, thread, in_use, clock
             )
         self.jobs = list(self._all_jobs())
 
@@ -79,16 +74,14 @@ class Observer:
 
     def state(self) -> State:
         """Return the state of the cache that is not part of its counts."""
-        options, memory = self._cache.options, self.memory_use()
+        options = self._cache.options
         return State(
-            memory=None if memory is None else memory + self.stats.unsent,
             lag=self._cache.driver.lag,
             max_entries=options.max_entries,
             max_weight=options.max_weight,
-            weighs_bytes=self.memory_use.is_weighed(),
+            weighs_bytes=self._weighs_bytes or self.stats.pages is not None,
             has_store=self.stats.store is not None,
             has_pages=self.stats.pages is not None,
-            is_adaptive=options.policy == "adaptive",
             is_shared=self.stats.is_shared,
         )
 
@@ -113,8 +106,7 @@ class Observer:
         if options.log_interval is not None:
             yield StatsLog(options.name, options.log_interval, self._cache.driver.clock, self.stats)
         if self.keeps_history:
-            # First, because the other jobs use the result.
-            yield self.memory_use
+            # First, because the publication uses the result.
             yield self.recorder
         if self.publication is not None:
             yield self.publication

@@ -266,7 +266,13 @@ def _is_refused(cache: Recently) -> str:
 
 def _is_too_small(cache: Recently) -> str:
     ratio, evictions = HITS.read(cache) / LOOKUPS.read(cache), EVICTIONS.read(cache)
-    return f"it is too small: it evicts {evictions:,.0f} entries a second, and {ratio:.0%} of look-ups hit"
+    figures, limit = cache.figures, "MAX_ENTRIES"
+    if figures.max_weight and figures.stats.weight / figures.max_weight == figures.fullness:
+        limit = "MAX_SIZE" if figures.is_shared else "MAX_BYTES"
+    return (
+        f"it is too small: it evicts {evictions:,.0f} entries a second, and {ratio:.0%} of look-ups hit: try doubling "
+        f"{limit}"
+    )
 
 
 def _has_full_page(cache: Recently) -> str:
@@ -410,16 +416,16 @@ RULES: Final = (
     Rule(
         text=_is_too_small,
         conditions=(
-            Condition(HITS, "<", 0.5, LOOKUPS),
+            Condition(HITS, "<", 0.7, LOOKUPS),
             Condition(FULLNESS, ">=", 0.95),
             Condition(EVICTIONS, ">", 0.5, MISSES),
             Condition(EVICTIONS, ">=", 1),
         ),
-        place="curve",
+        place="misses",
         alert="TooSmall",
         severity="warning",
         summary="The cache {{ $labels.cache }} is full and evicts an entry for every other miss, and only "
-        "{{ $value | humanizePercentage }} of its look-ups hit: its limit is too low",
+        "{{ $value | humanizePercentage }} of its look-ups hit: try doubling MAX_ENTRIES or MAX_BYTES",
         window="15m",
         duration="30m",
     ),

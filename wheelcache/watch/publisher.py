@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import weakref
@@ -34,7 +33,7 @@ from wheelcache.watch.event_log import EXITED, STARTED, Event, add_events
 from wheelcache.watch.figures_directory import remove_forgotten
 from wheelcache.watch.group_tables import add_groups, add_totals
 from wheelcache.watch.inquiries import Inquiries, inquiries_in
-from wheelcache.watch.key_groups import GroupMemory, changes, sum_of_steps
+from wheelcache.watch.key_groups import changes, sum_of_steps
 from wheelcache.watch.page_paths import add_paths
 from wheelcache.watch.recorder import Recorder, Steps
 from wheelcache.watch.rehearsals import Rehearsed, add_rehearsed, modes_in
@@ -82,19 +81,17 @@ LAST_PATIENCE: Final = 5.0
 
 class _Counted(NamedTuple):
     """The part of a publication that belongs to one cache: its counts, steps, gauges and sample of computed keys at
-    that time, the new occurrences of paths, the memory of the groups of keys as a JSON object, and the results of a
-    rehearsal."""
+    that time, the new occurrences of paths, and the results of a rehearsal."""
 
     row: Row
     steps: Steps
     gauges: tuple[Any, ...]
     paths: list[Occurrences]
-    memory: str
     computed: Computed
     rehearsed: Rehearsed
 
 
-_NOTHING: Final = _Counted(NOTHING, {}, (), [], "", NOTHING_COMPUTED, {})
+_NOTHING: Final = _Counted(NOTHING, {}, (), [], NOTHING_COMPUTED, {})
 
 
 class _Batch(NamedTuple):
@@ -224,11 +221,10 @@ class SitePublisher:
                     gauges = tuple(map(storable, recorder.now))
                     pages = each.stats.pages
                     paths = [] if pages is None else pages.unpublished_paths()
-                    memory = json.dumps(each.group_memory())
                     computed = each.stats.computed.recent(recorder.time())
                     rehearsed: Rehearsed = {} if pages is None else pages.rehearsed()
                     steps = dict(recorder.steps)
-                    now = _Counted(recorder.row, steps, gauges, paths, memory, computed, rehearsed)
+                    now = _Counted(recorder.row, steps, gauges, paths, computed, rehearsed)
                     parts.append((each, now))
             self._events += each.events.take()
         return _Batch(parts, list(self._gone), list(self._events), is_listed and bool(parts))
@@ -277,8 +273,8 @@ class SitePublisher:
                     before = _NOTHING
                 if counted.row != before.row:
                     counts.append((WORKER, self.process, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
-                if (counted.gauges, counted.memory) != (before.gauges, before.memory):
-                    workers.append((self.process, publication.number, cache, *counted.gauges, counted.memory))
+                if counted.gauges != before.gauges:
+                    workers.append((self.process, publication.number, cache, *counted.gauges))
                 if counted.computed != before.computed:
                     computed.append((self.process, publication.number, cache, counted.computed))
         add_rows(db, "counts", ("kind", "place", "cache"), NUMBERS, counts)
@@ -334,7 +330,6 @@ class Publication(PeriodicJob):
         inquiries: the inquiries and requests of operators to the cache.
         events: the events of the cache.
         stats: reads the figures, of which the paths of pages are published.
-        group_memory: returns the memory of the groups of keys.
         thread: returns the state of the wheel thread.
         is_in_use: returns whether the cache was used and not closed since.
 
@@ -348,7 +343,6 @@ class Publication(PeriodicJob):
     inquiries: Inquiries
     events: CacheEvents
     stats: StatsReader
-    group_memory: Callable[[], GroupMemory]
     thread: Callable[[], str]
     _is_in_use: Callable[[], bool]
     _clock: Clock

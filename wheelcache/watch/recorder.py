@@ -16,8 +16,7 @@ from weakref import WeakKeyDictionary
 from wheelcache.engine.readable import StatsReader
 from wheelcache.engine.runtime.clock import Clock, ManualClock, SystemClock
 from wheelcache.engine.runtime.periodic_jobs import PeriodicJob
-from wheelcache.engine.stats import COUNTS, GAUGES, NOTHING, SAMPLE, Row, Sample, added, subtracted, with_groups
-from wheelcache.watch.gains import steadier
+from wheelcache.engine.stats import COUNTS, NOTHING, Row, added, subtracted, with_groups
 from wheelcache.watch.key_groups import Groups, GroupSteps, changes, merged
 from wheelcache.watch.site_file import USE
 from wheelcache.watch.tables import DAY, HOUR, KEPT, LONG_STEP, LOOKUPS, NUMBERS, STEP
@@ -32,8 +31,6 @@ EMPTY: Final[Row] = (0,) * len(NUMBERS)
 
 _LOOKUPS: Final = tuple(map(COUNTS.index, LOOKUPS))
 
-_OF_SAMPLE: Final = slice(GAUGES.index(SAMPLE[0]), GAUGES.index(SAMPLE[-1]) + 1)
-
 Steps = dict[tuple[int, int], Row]
 """The levels and counts of each step, by its length in seconds and its start, in seconds since 1970."""
 
@@ -41,14 +38,12 @@ Steps = dict[tuple[int, int], Row]
 class State(NamedTuple):
     """The present state of a cache in one process."""
 
-    memory: int | None
     lag: float
     max_entries: int | None
     max_weight: int | None
     weighs_bytes: bool
     has_store: bool
     has_pages: bool
-    is_adaptive: bool
     is_shared: bool
 
 
@@ -105,7 +100,6 @@ class Recorder(PeriodicJob):
         self.now: tuple[Any, ...] = ()
         self._at = self._clock()
         self._peak = 0.0
-        self._sample = Sample((0,) * len(SAMPLE))
         self._is_new = True
         self._forget_at = -inf
         self._minute: deque[tuple[int, Row]] = deque(maxlen=MINUTE + 2)
@@ -138,7 +132,8 @@ class Recorder(PeriodicJob):
         # Not by the wall clock, which may be set. Steps of ten seconds are kept for an hour.
         seconds = min(max(now - self._at, 0.0), float(HOUR))
         if self._is_new or (row, groups) != (self.row, self.groups) or time // STEP != (time - seconds) // STEP:
-            at_its_end = (gauges[0] * STEP, (state.memory or 0) * STEP)
+            size, weight = gauges[:2]
+            at_its_end = (size * STEP, weight * STEP if state.weighs_bytes else 0)
             new = changes(groups, self.groups)
             for start, part, parts, is_over in _split(subtracted(row, self.row), new, time - seconds, time):
                 if is_over or self._is_new or any(part) or parts:
@@ -146,7 +141,6 @@ class Recorder(PeriodicJob):
         self.row, self.groups, self._at = row, groups, now
         self._peak = max(self._peak, gauges[0])
         self.now = self.row_of_worker(gauges, state)
-        self._sample = Sample(self.now[_OF_SAMPLE])
         if now >= self._forget_at:
             self._forget_at = now + FORGET_EVERY
             self.forget_old()
@@ -158,11 +152,9 @@ class Recorder(PeriodicJob):
         return (*map(sum, zip(*parts, strict=True)), len(parts) * STEP) if parts else (0,) * (len(LOOKUPS) + 1)
 
     def row_of_worker(self, gauges: Row, state: State) -> tuple[Any, ...]:
-        """Return the gauges, the last minute, the most entries at any mark, their limit, and the state in the order
-        of ``GAUGES_OF_WORKER``. The sample among the gauges is the steadier one."""
-        sample = steadier(self._sample, Sample(tuple(map(int, gauges[_OF_SAMPLE]))))
-        gauges = (*gauges[: _OF_SAMPLE.start], *sample.numbers, *gauges[_OF_SAMPLE.stop :])
-        return (*gauges, *self.minute(), max(self._peak, gauges[0]), state.max_entries or 0, *state)
+        """Return the gauges, the last minute, the most entries at any mark, and the state in the order of
+        ``GAUGES_OF_WORKER``."""
+        return (*gauges, *self.minute(), max(self._peak, gauges[0]), *state)
 
     def published(self, steps: Steps) -> None:
         """Forget the published ``steps`` that are over, and those of the groups.

@@ -26,7 +26,7 @@ from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.watch.computed_tables import computed_in
 from wheelcache.watch.event_log import Event, add_events, events_in
 from wheelcache.watch.figures import COMBINERS, CacheFigures, Sum, WorkerFigures
-from wheelcache.watch.group_tables import memory_in, reset_groups, totals_in
+from wheelcache.watch.group_tables import reset_groups, totals_in
 from wheelcache.watch.inquiries import Inspector, add_request
 from wheelcache.watch.observed import ObservedCache
 from wheelcache.watch.page_paths import no_paths, of_site, paths_in
@@ -315,8 +315,6 @@ class Site:
             found[number].base_groups = groups
         for number, samples in computed_in(db, living, self.time).items():
             found[number].computed = samples
-        for number, memory in memory_in(db, dead).items():
-            found[number].group_memory = memory
         for number, processes, *gauges in db.execute(
             f"SELECT cache, group_concat(DISTINCT process), {_TOGETHER} FROM workers"
             f" WHERE process NOT IN ({', '.join('?' * len(dead))}) GROUP BY cache",
@@ -578,7 +576,6 @@ def _own_process(cache: ObservedCache) -> Sum:
     pages = observer.stats.pages
     return Sum(
         groups=groups,
-        group_memory=observer.memory_use.by_group(),
         paths=no_paths() if pages is None else of_site(pages.paths()),
         counts=counts,
         since=started,

@@ -2,8 +2,6 @@
 
 With ``--json``, the figures and ``misses`` are the documents that ``documents`` describes. More keys may be added.
 
-- ``advise``: a list with an object for each advice: ``cache``, ``text``, ``change`` (the new values of options, by
-  their names in the engine), ``hit_ratio`` and ``promised`` (null without a promise).
 - ``compare``: a list with the document of ``comparison`` for each cache, and its name as ``cache``.
 - ``clear``, ``purge``: a list with an object for each cache: ``cache``, ``workers`` (the number that was asked, or that
   answered), and ``entries`` or ``pages``.
@@ -13,13 +11,12 @@ With ``--json``, the figures and ``misses`` are the documents that ``documents``
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Final
 
 from wheelcache.engine.readable import CLEAR, PURGE
 from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.engine.stats import REASONS, PageStats
-from wheelcache.watch import advice, comparison, documents
+from wheelcache.watch import comparison, documents
 from wheelcache.watch.console import (
     CommandFailed,
     Report,
@@ -59,7 +56,6 @@ GROUP: Final = (
     "loads",
     "load_seconds",
     "refused",
-    "bytes",
 )
 """The columns of the tables of the causes of misses and of the groups of keys."""
 
@@ -160,7 +156,7 @@ def _busiest(paths: Mapping[str, int]) -> str:
 
 
 def misses(caches: Caches, name: str | None) -> Report:
-    """Return why look-ups miss, and the groups of keys. The command fails if there is no worker.
+    """Return why look-ups miss, the groups of keys, and advice about keys. The command fails if there is no worker.
 
     Raises:
         CommandFailed: if there is no cache ``name``, but there are others.
@@ -180,12 +176,13 @@ def _misses(found: Row) -> Iterator[str | Table]:
     causes = [{"cause": cause, "misses": number, "share": number / misses} for cause, number in by_cause if number]
     groups = [{**each, **_shown_of_group(each)} for each in found["groups"]]
     yield from (Table([rows], columns) for rows, columns in ((causes, CAUSE), (groups, GROUP)) if rows)
+    yield from (f"{each[0].upper()}{each[1:]}" for each in found["advice"])
 
 
 def _shown_of_group(group: Row) -> Row:
     cause, number = max(group["misses_by_cause"].items(), key=lambda pair: pair[1])
     main_cause = f"{cause} {number / group['misses']:.1%}" if number else None
-    return {GROUP[0]: group["name"] or "(other)", "main_cause": main_cause, "bytes_are_estimated": True}
+    return {GROUP[0]: group["name"] or "(other)", "main_cause": main_cause}
 
 
 def compare(caches: Caches, name: str | None, before: float | None) -> Report:
@@ -227,15 +224,6 @@ def _compared(found: Row) -> Iterator[str | Table]:
     ]
     if groups:
         yield Table([groups], CHANGE)
-
-
-def advise(caches: Caches, name: str | None) -> Report:
-    """Return the advice for the caches. The view also says why there is none for a cache."""
-    _, found = _named(caches, name, alive=True)
-    given = advice.advise(found)
-    silent = [each for each in found if each.name not in {one.cache for one in given}]
-    lines = [*map(str, given), *(f"Cache {each.name!r}: {advice.silence(each)}" for each in silent)]
-    return Report([asdict(each) for each in given], lines)
 
 
 def clear(caches: Caches, name: str | None) -> Report:

@@ -6,7 +6,7 @@
   time of a reset.
 - ``caches``: the names, the settings that were published last, and the time since which there are counts.
 - ``processes``: the processes that publish.
-- ``workers``: the gauges of each cache in each process, and the state of its groups of keys: see ``key_groups``.
+- ``workers``: the gauges of each cache in each process.
 - ``resets``: the time when the figures of a cache were reset. Cache 0 stands for all caches.
 - ``paths``: the paths with most responses that were not stored, by reason, and with most variants, by header: see
   ``page_paths``. A reset removes them.
@@ -52,9 +52,9 @@ WORKER: Final = 2
 WORKER_RESET: Final = 3
 
 LEVELS: Final = ("entries", "memory", "started", "killed")
-"""The columns in addition to the counts. Of a step: entries and bytes at its end, multiplied by its seconds so that
-steps of any length can be added up; and the number of workers that started during the step. Of the total: the number
-of workers that ended abruptly."""
+"""The columns in addition to the counts. Of a step: entries and bytes at its end (0 bytes unless entries are
+weighed in bytes), multiplied by its seconds so that steps of any length can be added up; and the number of workers that
+started during the step. Of the total: the number of workers that ended abruptly."""
 
 NO_LEVELS: Final = (0,) * len(LEVELS)
 
@@ -64,14 +64,14 @@ NUMBERS: Final = (*LEVELS, *COUNTS)
 LOOKUPS: Final = ("hits", "stale_hits", "misses", "store_hits")
 """The counts of the last minute."""
 
-SETTINGS: Final = ("max_entries", "max_weight", "weighs_bytes", "has_store", "has_pages", "is_adaptive", "is_shared")
+SETTINGS: Final = ("max_entries", "max_weight", "weighs_bytes", "has_store", "has_pages", "is_shared")
 
 BOUNDS: Final = ("max_entries", "max_weight")
 """The settings that are added over all workers."""
 
 MINUTE: Final = (*(f"minute_{name}" for name in LOOKUPS), "minute_seconds")
 
-GAUGES_OF_WORKER: Final = (*GAUGES, *MINUTE, "peak", "most_entries", "memory", "lag", *SETTINGS)
+GAUGES_OF_WORKER: Final = (*GAUGES, *MINUTE, "peak", "lag", *SETTINGS)
 """The present state of a cache in one process."""
 
 SETTINGS_OF_WORKER: Final = slice(-len(SETTINGS), None)
@@ -99,7 +99,7 @@ CREATE TABLE caches (
 CREATE TABLE processes (
     id INTEGER PRIMARY KEY, {_columns("pid", "started", "published", "thread", "core", "release_name")});
 CREATE TABLE workers (
-    process INTEGER, number INTEGER, cache INTEGER, {_columns(*GAUGES_OF_WORKER)}, groups DEFAULT '{{}}',
+    process INTEGER, number INTEGER, cache INTEGER, {_columns(*GAUGES_OF_WORKER)},
     PRIMARY KEY (process, number)) WITHOUT ROWID;
 CREATE TABLE computed (
     process INTEGER, number INTEGER, cache INTEGER, {_columns("period", "hashes")},

@@ -53,10 +53,10 @@ def in_nameless_zone(request):
     return HttpResponse("page")
 
 
-def with_attribute(of, name, value, text="page"):
+def with_attribute(name, value, text="page"):
     def view(request):
         response = rendered(request, text)
-        setattr(request if of == "request" else response, name, value)
+        setattr(request, name, value)
         return response
 
     return view
@@ -67,9 +67,8 @@ ODD = {
     "charset-that-is-a-number": lambda request: HttpResponse(b"page", content_type="text/plain", charset=7),
     "reason-that-is-a-number": lambda request: HttpResponse("page", reason=7),
     "lazy-reason": lambda request: HttpResponse(rendered(request, FORM).content, reason=lazystr("Fine")),
-    "tags-of-the-request": with_attribute("request", "cache_tags", 7),
-    "tags-of-the-response": with_attribute("response", "cache_tags", "tag"),
-    "match": with_attribute("request", "resolver_match", object()),
+    "tags-of-the-request": with_attribute("cache_tags", 7),
+    "match": with_attribute("resolver_match", object()),
 }
 
 
@@ -85,7 +84,7 @@ def with_lifetime(view):
 urlpatterns = [
     path("type/<int:number>/<form>", with_lifetime(of_type)),
     *(path(name, with_lifetime(view)) for name, view in ODD.items()),
-    path("long", with_lifetime(with_attribute("request", "resolver_match", object(), FORM + LONG))),
+    path("long", with_lifetime(with_attribute("resolver_match", object(), FORM + LONG))),
     path("late", lambda request: Late(b"page", content_type="text/plain")),
 ]
 

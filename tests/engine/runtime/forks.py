@@ -8,7 +8,7 @@ import traceback
 
 from tests.waiting import PATIENCE
 
-SILENT = {"log_interval": None, "sample_interval": None}
+SILENT = {"log_interval": None, "keep_history": False}
 
 
 def use(cache):

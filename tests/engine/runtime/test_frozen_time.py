@@ -275,7 +275,7 @@ def test_timers_go_on_in_real_time(library, clock):
 
 def test_steps_are_those_of_real_time(library):
     with library.freeze(FAR) as time_:
-        cache = Cache(interval=0.01, sample_interval=0.02)
+        cache = Cache(interval=0.01)
         cache.set("a", 1)
         time_.shift(-86_400)
         site = Site([cache])

@@ -146,7 +146,7 @@ def test_one_of_several_jobs_with_the_longest_period_finds_out_whether_to_pause(
 
 
 def test_a_cache_that_only_misses_goes_on_with_its_steps_though_the_line_has_the_same_period(clock):
-    cache = Cache(clock=clock, ttl=5, log_interval=10, sample_interval=10)
+    cache = Cache(clock=clock, ttl=5, log_interval=10)
     cache.set("a", 1)
     for _ in range(20):
         cache.get("missing")
@@ -260,7 +260,7 @@ def test_with_a_clock_of_ones_own_they_run_in_the_time_of_the_wheel_thread(notes
 
 
 def test_the_random_generator_that_an_application_has_seeded_is_left_alone(clock):
-    cache = Cache(clock=clock, jitter=0.5, log_interval=None, sample_interval=10)
+    cache = Cache(clock=clock, jitter=0.5, log_interval=None)
     cache.set_many({str(number): number for number in range(1000)})
     state = random.getstate()
     clock.advance(60)

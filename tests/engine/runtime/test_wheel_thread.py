@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock, RemovalCause, Timers
 from wheelcache.engine.runtime.wheel_thread import WheelThread
 
-SILENT = {"log_interval": None, "sample_interval": None}
+SILENT = {"log_interval": None, "keep_history": False}
 
 
 @pytest.fixture
@@ -39,13 +39,13 @@ def test_the_thread_starts_with_the_first_timer_and_not_before():
     assert in_python(
         """
 import threading, wheelcache
-cache = wheelcache.Cache(log_interval=None, sample_interval=None)
+cache = wheelcache.Cache(log_interval=None, keep_history=False)
 cache.set("for ever", 1)
 cache.get("for ever")
 print(threading.active_count())
 cache.set("a", 1, ttl=5)
 print(threading.active_count())
-wheelcache.Cache(log_interval=None, sample_interval=None).set("b", 1, ttl=5)
+wheelcache.Cache(log_interval=None, keep_history=False).set("b", 1, ttl=5)
 wheelcache.Timers(1, print).after(5)
 print(*(thread.name for thread in threading.enumerate()))
 """
@@ -62,7 +62,7 @@ from wheelcache.watch import recorder
 
 # A cache is idle after two runs of the job with the longest period.
 recorder.STEP = recorder.Recorder.period = 0.02
-cache = Cache(interval=0.01, log_interval=0.02, sample_interval=0.02, figures_dir=None)
+cache = Cache(interval=0.01, log_interval=0.02, figures_dir=None)
 waits = []
 parked = threading.Event()
 wait = threading.Condition.wait
@@ -130,7 +130,7 @@ now = 0.0
 def make(**options):
     global now
     now = 0.0
-    given = {"jitter": 0, "log_interval": None, "sample_interval": None, **options}
+    given = {"jitter": 0, "log_interval": None, "keep_history": False, **options}
     return Cache(clock=lambda: now, **given)
 
 make().set("a", 1, ttl=5)

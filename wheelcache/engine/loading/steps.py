@@ -210,11 +210,6 @@ def after(function: Callable[[Any], T], found: Any) -> T | StepsTo[T]:
     return _after(function, found) if type(found) is GeneratorType else function(found)
 
 
-def in_steps(found: StepsTo[T] | T) -> StepsTo[T]:
-    """Return the result of steps, and anything else as it is, as steps."""
-    return (yield from found) if type(found) is GeneratorType else found  # type: ignore[return-value]
-
-
 def _after(function: Callable[[Any], T], steps: StepsTo[Any]) -> StepsTo[T]:
     return function((yield from steps))
 

@@ -117,15 +117,13 @@ class RequestScope:
         misses: by cache and key, the notes of the misses that may be followed by a ``set``.
         leases: the leases that the scope holds on keys of any cache, oldest first.
         parent: the scope that this one acts for, whose context its thread or task inherited; None if there is none.
-        held_back: by cache and key, functions that store entries which must be stored after another entry.
     """
 
-    __slots__ = ("__weakref__", "_task", "held_back", "leases", "misses", "parent")
+    __slots__ = ("__weakref__", "_task", "leases", "misses", "parent")
 
     def __init__(self, task: asyncio.Task[Any] | None = None, parent: RequestScope | None = None) -> None:
         self.leases: dict[Any, None] = {}
         self.parent = parent
-        self.held_back: dict[tuple[object, Hashable], Callable[[], object]] = {}
         self.misses: dict[NotedMisses, dict[Hashable, Any]] = {}
         self._task = None if task is None else ref(task)
         if task is not None:
@@ -161,26 +159,10 @@ class RequestScope:
             noted.scopes.discard(id(self))
 
     def end(self) -> None:
-        """Store the entries that are held back and end all leases, since the request is over."""
-        try:
-            for key in list(self.held_back):
-                self._store(key)
-        finally:
-            # After the stores, since the entries that were held back fill misses.
-            self.forget_misses()
-            for lease in list(self.leases):
-                lease.give_up()
-
-    def take_held_back(self, key: tuple[object, Hashable]) -> list[Callable[[], object]]:
-        """Take the functions that store the entry of a cache and key, from this scope and those that it acts for. The
-        caller must call them."""
-        found = [scope.held_back.pop(key, None) for scope in self.with_parents()]
-        return [store for store in found if store is not None]
-
-    def _store(self, key: tuple[object, Hashable]) -> None:
-        store = self.held_back.pop(key, None)
-        if store is not None:
-            store()
+        """End all leases and forget the misses, since the request is over."""
+        self.forget_misses()
+        for lease in list(self.leases):
+            lease.give_up()
 
     def __del__(self) -> None:
         # Called after the end of a thread, or of a request of an ASGI server, for which Django closes its caches in
@@ -242,7 +224,7 @@ running_scope: Final[Callable[[], RequestScope | None]] = _running.get
 
 
 def end_request() -> None:
-    """End the leases of the running thread or task, and store the entries that it holds back."""
+    """End the leases of the running thread or task, and forget its misses."""
     scope = _running.get()
     if scope is not None:
         scope.end()

@@ -42,12 +42,12 @@ function niceCeiling(n) {
 /** Returns a nice ceiling for a number of bytes, in the unit that ``bytes`` chooses for it. */
 const niceBytes = (n) => 1024 ** bytePower(n) * niceCeiling(n / 1024 ** bytePower(n));
 
-const RATIO = { format: percent, axis: (n) => `${threeDigits(n * 100)}%`, ceiling: 1, lenses: [0.99, 0.9, 0.5] };
 const MAIN = 3; // charts that are not folded
 
 /** The charts over time. Their axis has the format of their values unless there is another. */
 const SPECS = [
-  { key: "hit_ratio", title: "Hit ratio", ...RATIO, isStacked: true, showsZeros: true,
+  { key: "hit_ratio", title: "Hit ratio", format: percent, axis: (n) => `${threeDigits(n * 100)}%`, ceiling: 1,
+    lenses: [0.99, 0.9, 0.5], isStacked: true, showsZeros: true,
     lines: fields(["hit_ratio", "Hits", 0], ["store_ratio", "Store", 6], ["stale_ratio", "Stale", 4]) },
   { key: "misses", title: "Misses per second, by cause", format: rate, axis: compact, isStacked: true,
     lines: causes("misses") },
@@ -120,20 +120,19 @@ export class Charts {
 /**
  * A chart: lines or stacked areas, a key for each, and a text for screen readers.
  *
- * The figures of ``show`` are: ``x`` (the place of each point), ``from`` and ``until`` (the ends of the axis), ``step``,
- * ``when`` (a function that names a point, or ``rest`` for null), ``rest`` (the point that is shown without a pointer, by
- * default the last one), ``name`` (of the span), ``marks``, and ``lines``, each with a ``label``, ``values``, any
- * ``color`` and any ``errors``, which become a band around the line.
+ * The figures of ``show`` are: ``x`` (the time of each point), ``from`` and ``until`` (the ends of the axis), ``step``,
+ * ``when`` (a function that names a point, or the last one for null), ``name`` (of the span), ``marks``, and ``lines``,
+ * each with a ``label``, ``values`` and any ``color``.
  */
-export class Chart {
-  constructor(spec, mark = null) {
+class Chart {
+  constructor(spec, mark) {
     Object.assign(this, { spec, mark, lines: [], keys: new Map() });
     this.plot = this.place = this.stretch = this.walked = this.anchor = null;
     this.figure = stamp("chart");
     this.figure.dataset.chart = spec.key;
     this.box = part(this.figure, "plot");
     write(part(this.figure, "title"), spec.title);
-    if (mark) set(this.box, { "aria-describedby": "chart-help" });
+    set(this.box, { "aria-describedby": "chart-help" });
     this.box.addEventListener("keydown", (event) => this.press(event));
     this.box.addEventListener("pointermove", () => { this.walked = null; });
     this.box.addEventListener("blur", () => { this.giveUp(); this.point(null); });
@@ -199,11 +198,10 @@ export class Chart {
 
   /** Writes the time, the marks and the values of the point under the pointer, or of the last one. */
   tell() {
-    const i = this.place ?? this.rest ?? this.x.length - 1;
+    const i = this.place ?? this.x.length - 1;
     write(part(this.figure, "when"), [this.when(this.place), ...this.happened()].join(" · "));
-    for (const { label, values, errors } of this.lines) {
-      const error = errors?.[i] === undefined ? "" : ` ± ${threeDigits(errors[i] * 100)} points`;
-      write(this.keys.get(label).lastElementChild, unless(values[i], this.spec.format) + error);
+    for (const { label, values } of this.lines) {
+      write(this.keys.get(label).lastElementChild, unless(values[i], this.spec.format));
     }
   }
 
@@ -227,7 +225,7 @@ export class Chart {
   }
 
   press(event) {
-    const [last, isShift] = [this.x.length - 1, event.shiftKey && this.mark !== null];
+    const [last, isShift] = [this.x.length - 1, event.shiftKey];
     const goal = { ArrowLeft: Math.max(0, (this.place ?? last + 1) - 1), Home: 0, End: last,
       ArrowRight: Math.min(last, (this.place ?? last) + 1) }[event.key];
     const isEnd = event.key === "Escape" || (event.key === "Enter" && this.stretch);
@@ -293,12 +291,9 @@ export class Chart {
     }
   }
 
-  /** Returns the heights of the lines: of stacked ones, the sums up to each; and the edges of the bands around others. */
+  /** Returns the heights of the lines: of stacked ones, the sums up to each. */
   stack(shown) {
-    if (!this.spec.isStacked) {
-      return shown.flatMap(({ values, errors: by }) => (
-        by ? [values.map((value, i) => value + by[i]), values.map((value, i) => value - by[i]), values] : [values]));
-    }
+    if (!this.spec.isStacked) return shown.map(({ values }) => values);
     const sums = this.x.map(() => 0);
     return shown.toReversed().map(({ values }) => (
       values.map((value, i) => (value === null ? null : (sums[i] += value))))).reverse();
@@ -319,36 +314,32 @@ export class Chart {
     const color = (name) => style.getPropertyValue(name).trim();
     const rem = parseFloat(style.fontSize);
     const font = `${rem * 0.8}px ${style.fontFamily}`;
-    const { format, axis = format, isStacked, xAxis } = this.spec;
+    const { format, axis = format, isStacked } = this.spec;
     const isLone = (values, i) => values[i] !== null && [i - 1, i + 1].every((at) => (values[at] ?? null) === null);
-    const edge = { stroke: "transparent", points: { show: false } };
-    const series = shown.flatMap((line) => {
+    const series = shown.map((line) => {
       const stroke = color(this.keys.get(line.label).dataset.color);
       const points = { show: true, size: 6, fill: stroke };
-      if (line.errors) return [edge, edge, { stroke, width: 1.5, points }];
       const filter = (plot, i) => [...plot.data[i].keys()].filter((at) => isLone(plot.data[i], at));
-      return [{ stroke, width: 1.25, fill: isStacked ? `${stroke}55` : undefined, points: { ...points, filter } }];
+      return { stroke, width: 1.25, fill: isStacked ? `${stroke}55` : undefined, points: { ...points, filter } };
     });
-    const bands = shown[0]?.errors ? [{ series: [1, 2], fill: `${color("--series-0")}44` }]
-      : isStacked ? shown.slice(1).map((_, i) => ({ series: [i + 1, i + 2] })) : [];
+    const bands = isStacked ? shown.slice(1).map((_, i) => ({ series: [i + 1, i + 2] })) : [];
     const looks = { stroke: color("--quiet"), font, grid: { stroke: color("--grid"), width: 1 }, ticks: { show: false } };
     const level = (share) => this.floor + (this.ceiling - this.floor) * share;
     return {
       legend: { show: false },
       padding: [rem * 0.6, rem * 1.2, 0, 0],
-      scales: { x: { time: !xAxis, range: () => [this.from, this.until] }, y: { range: () => [this.floor, this.ceiling] } },
+      scales: { x: { range: () => [this.from, this.until] }, y: { range: () => [this.floor, this.ceiling] } },
       axes: [
         { ...looks, grid: { show: false }, size: rem * 1.5, gap: rem * 0.3, space: rem * 5,
-          values: (plot, at, column, space, every) => at.map(every < 60 ? clock : minute), ...xAxis },
+          values: (plot, at, column, space, every) => at.map(every < 60 ? clock : minute) },
         { ...looks, size: rem * 3.8, gap: rem * 0.4, splits: () => [0, 0.5, 1].map(level),
           values: (plot, levels) => levels.map(axis) },
       ],
       series: [{}, ...series],
       bands,
-      select: { show: Boolean(this.mark) },
-      cursor: { y: false, points: { size: 6, show: !shown[0]?.errors }, bind: { dblclick: () => null },
-        drag: { x: Boolean(this.mark), y: false, setScale: false, dist: NEAR },
-        sync: this.mark ? { key: "time", filters: { pub: (kind) => !["mousedown", "mouseup"].includes(kind) } } : undefined },
+      cursor: { y: false, points: { size: 6 }, bind: { dblclick: () => null },
+        drag: { y: false, setScale: false, dist: NEAR },
+        sync: { key: "time", filters: { pub: (kind) => !["mousedown", "mouseup"].includes(kind) } } },
       hooks: {
         setCursor: [({ cursor }) => { this.place = cursor.left < 0 ? null : cursor.idx ?? null; this.tell(); }],
         setSelect: [(plot) => this.select(plot)],
@@ -387,16 +378,3 @@ export class Chart {
     ctx.restore();
   }
 }
-
-/** Returns the figures of the chart of the hit ratio by size. */
-export function sizesOf({ points, entries }) {
-  const size = (i) => `× ${points[i].size}${entries ? `, ${count(Math.round(entries * points[i].size))} entries` : ""}`;
-  const rest = Math.max(0, points.findIndex((point) => point.size === 1));
-  return { x: points.map((point) => Math.log2(point.size)), from: -1.15, until: 3.15, step: 0, rest,
-    name: "as estimated", when: (i) => size(i ?? rest), marks: [{ at: 0, kind: "release", text: "now" }],
-    lines: points.length ? [{ label: "Hit ratio", color: 0, values: points.map((point) => point.hit_ratio),
-      errors: points.map((point) => point.error) }] : [] };
-}
-
-export const SIZES = { key: "curve", title: "Hit ratio by size", ...RATIO,
-  xAxis: { splits: () => [-1, 0, 1, 2, 3], values: (plot, sizes) => sizes.map((size) => `× ${2 ** size}`) } };

@@ -175,7 +175,7 @@ function showProblems({ headline, problems }) {
   document.title = `${mark}Caches of ${view.figures.title} – wheelcache`;
 }
 
-/** Shows the changes that would help, in sentences. */
+/** Shows which keys miss needlessly, in sentences. */
 function showAdvice({ advice }) {
   const list = byId("advice");
   if (list.textContent !== advice.join("")) list.replaceChildren(...advice.map((sentence) => node("li", {}, sentence)));

@@ -19,7 +19,6 @@ from wheelcache.engine.readable import CLEAR, PURGE
 from wheelcache.engine.runtime.clock import SystemClock
 from wheelcache.engine.stats import REASONS, StoreStats
 from wheelcache.watch import documents
-from wheelcache.watch.advice import advise
 from wheelcache.watch.dashboard.inspection import Target, answers, ask
 from wheelcache.watch.dashboard.one_cache import Wanted, details, rehearsal
 from wheelcache.watch.dashboard.permissions import Permission, Permissions
@@ -33,6 +32,7 @@ from wheelcache.watch.dashboard.refusals import (
 from wheelcache.watch.event_log import CLEARED, MAX_EVENTS, RESET, Event
 from wheelcache.watch.figures import CacheFigures
 from wheelcache.watch.inquiries import inquiry_of
+from wheelcache.watch.key_advice import on_keys
 from wheelcache.watch.observed import ObservedCache
 from wheelcache.watch.problems import headline, problems_of
 from wheelcache.watch.publisher import INTERVAL
@@ -138,7 +138,7 @@ class Dashboard:
             "can_reset": bool(site.files),
             "headline": headline(found, [each.name for each in figures]),
             "problems": [{"cache": each.cache, "text": each.text, "sentence": str(each)} for each in found],
-            "advice": [str(each) for each in advise(site.caches)],
+            "advice": [f"Cache {each.name!r}: {text}" for each in site.caches for text in on_keys(each)],
             "events": [_event(each) for each in events[:LATEST_EVENTS]],
             "span": {
                 "from": span.since,

@@ -1,7 +1,7 @@
-/** All figures of one cache: what is wrong, the figures and charts of the span, groups, deploys, sizes, and the rest. */
+/** All figures of one cache: what is wrong, the figures and charts of the span, groups, deploys, and the rest. */
 
 import { fullness } from "./caches.js";
-import { Chart, Charts, SIZES, sizesOf } from "./charts.js";
+import { Charts } from "./charts.js";
 import { Inspection } from "./inspection.js";
 import { SortedTable, arrange, fillBar, fillRow, fillTable, node, part, set, stamp, write } from "./nodes.js";
 import { NOTHING, bytes, causeName, count, duration, estimate, groupName, milliseconds, minute, moment, percent,
@@ -26,8 +26,7 @@ function mainCause({ misses_by_cause: causes, misses }) {
 
 /** The numbers and texts by which the columns of the groups are sorted. */
 const GROUP_VALUES = [({ name }) => groupName(name), (group) => group.requests, (group) => group.hit_ratio ?? -1,
-  (group) => group.misses, mainCause, (group) => group.loads, (group) => group.load_seconds, (group) => group.refused,
-  (group) => group.bytes ?? -1];
+  (group) => group.misses, mainCause, (group) => group.loads, (group) => group.load_seconds, (group) => group.refused];
 const TIME_COMPUTING = 6; // the column by which groups are sorted at first
 
 /** The rows of a comparison: a name, and the text of a side. */
@@ -92,8 +91,6 @@ export class Details {
     this.reasons = new BusiestPaths(part(this.root, "reasons"));
     this.full = new BusiestPaths(part(this.root, "full"));
     this.charts = new Charts(this.root, name, site.mark);
-    this.sizes = new Chart(SIZES);
-    part(this.root, "curve-chart").append(this.sizes.figure);
     this.groups = new SortedTable(part(this.root, "groups"), GROUP_VALUES,
       (name) => node("tr", { "data-group": name }), TIME_COMPUTING);
     this.workers = new Workers(part(this.root, "workers"));
@@ -101,7 +98,6 @@ export class Details {
 
   forget() {
     this.charts.forget();
-    this.sizes.forget();
     this.inspection.forget();
     this.root.remove();
   }
@@ -118,7 +114,6 @@ export class Details {
     this.showTotals(cache);
     this.showGroups(cache.groups);
     this.showComparison(cache, at);
-    this.showCurve(cache.curve);
     this.showStore(cache);
     this.showPages(cache);
     this.showRehearsal(cache);
@@ -177,10 +172,10 @@ export class Details {
   }
 
   /** Shows the memory, or the entries if the memory is not known, and the bound that is closer. */
-  showSize({ entries, max_entries: mostEntries, bytes: memory, bytes_are_estimated: isEstimate, max_bytes: mostBytes }) {
+  showSize({ entries, max_entries: mostEntries, bytes: memory, max_bytes: mostBytes }) {
     const kept = mostEntries ? `${count(entries)} of ${count(mostEntries)} entries` : plural(entries, "entry", "entries");
     this.write("memory_label", memory === null ? "Entries now" : "Memory now");
-    this.write("memory", memory === null ? count(entries) : `${isEstimate ? "≈" : ""}${bytes(memory)}`);
+    this.write("memory", memory === null ? count(entries) : bytes(memory));
     this.write("max_memory", memory !== null && mostBytes ? `of ${bytes(mostBytes)}` : "");
     this.write("entries_note", memory === null && !mostEntries ? "" : kept);
     const meter = part(this.root, "memory-tile").querySelector(".meter");
@@ -227,8 +222,7 @@ export class Details {
     for (const group of groups) {
       const row = this.groups.rows.get(group.name);
       fillRow(row, [groupName(group.name), count(group.requests), unless(group.hit_ratio, percent), count(group.misses),
-        mainCause(group) || NOTHING, count(group.loads), seconds(group.load_seconds), count(group.refused),
-        group.bytes === null ? NOTHING : `≈${bytes(group.bytes)}`]);
+        mainCause(group) || NOTHING, count(group.loads), seconds(group.load_seconds), count(group.refused)]);
       set(row.cells[0], { title: group.name ? "" : "Keys of no group, of groups beyond 64, and of the core in Python" });
     }
   }
@@ -254,15 +248,6 @@ export class Details {
     fillTable(changed.querySelector("tbody"), groups.map(({ name, cause, ...misses }) => (
       [groupName(name), unless(misses.before, percent), unless(misses.after, percent),
         cause === null ? NOTHING : causeName(cause)])));
-  }
-
-  /** Shows the hit ratios of other sizes, if they are known, and the advice. */
-  showCurve(curve) {
-    part(this.root, "curve").hidden = !curve.points.length && !curve.advice.text;
-    part(this.root, "curve-chart").hidden = part(this.root, "curve-note").hidden = !curve.points.length;
-    set(part(this.root, "advice"), { "data-kind": curve.advice.kind });
-    write(part(this.root, "advice"), curve.advice.text);
-    this.sizes.show(sizesOf(curve));
   }
 
   showStore({ store, total, times }) {

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 from wheelcache.engine.stats import MISSES, REMOVALS, GroupStats, Stats
 from wheelcache.watch import documents
-from wheelcache.watch.advice import curve
 from wheelcache.watch.comparison import compare, mark_in
 from wheelcache.watch.dashboard.refusals import BadTarget
 from wheelcache.watch.event_log import CLEARED, KILLED, RESET, Event
@@ -136,8 +135,7 @@ def details(
         "history": _history(span, steps, within.computing),
         "total": documents.totals(total, figures),
         "times": {"loads": documents.percentiles_ms(total.load_buckets), **_store_times(total)},
-        "groups": documents.groups(groups, figures.group_memory),
-        "curve": curve(figures),
+        "groups": documents.groups(groups),
         "store": documents.store(total.store),
         "pages": _pages(figures, total),
         "cores": list(figures.cores),
