@@ -14,9 +14,6 @@ from wheelcache.core.contract import MISSING, OUTDATED, STORED, Core, Removals
 from wheelcache.core.reusable import check_reusable
 from wheelcache.errors import Unused
 
-if TYPE_CHECKING:
-    from wheelcache.engine.write_watcher import WriteWatcher
-
 R = TypeVar("R")
 
 
@@ -71,7 +68,7 @@ class WriteState:
         replaces them."""
 
     if TYPE_CHECKING:
-        watchers: tuple[WriteWatcher, ...]
+        watchers: tuple[Any, ...]
 
         @property
         def records_misses(self) -> bool: ...

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, Final
 
-from wheelcache.core.contract import STORED, Watch
+from wheelcache.core.contract import STORED, Core, Watch
 from wheelcache.engine.cache_parts import CacheParts
 from wheelcache.engine.loading.loads import Loads
 from wheelcache.engine.loading.misses import Misses
 from wheelcache.engine.options import whole
 from wheelcache.engine.readable import PURGE, ObservedPages, ObservedStore
 from wheelcache.engine.runtime.clock import Clock
-from wheelcache.engine.turns import Turns
+from wheelcache.engine.turns import Claims, Turns
 from wheelcache.engine.writing.write_moments import WritesSince
 
 
@@ -33,8 +33,7 @@ class Engine:
         replace: stores a value if there is an entry: see ``EntryWriter.replace``.
         watcher: returns the watcher of the writes of a kind: see ``EntryWriter.watcher``.
         missed: removes an entry that was found expired in frozen time: see ``EntryWriter.missed``.
-        core, claims, adapt: the entries, the claims on computations (see ``Turns``), and the function that returns the
-            core's key of a caller's key.
+        adapt: returns the core's key of a caller's key.
         renew: gives an entry a new TTL: see ``EntryWriter.renew``.
         peek: returns the entry that a loader would replace: see ``Loads.previous``.
         key_batches, deletions, delete_tags, add_group, drop_group: see ``CacheParts``.
@@ -54,7 +53,7 @@ class Engine:
         self.delete = writer.delete
         self.replace = writer.replace
         self.watcher, self.missed = writer.watcher, writer.missed
-        self.core, self.claims, self.adapt = parts.core, parts.claims, parts.keys.adapt
+        self.adapt = parts.keys.adapt
         self.renew = writer.renew
         self.key_batches = parts.key_batches
         self.deletions = parts.deletions
@@ -66,6 +65,10 @@ class Engine:
         self.start_jobs = parts.jobs.start_jobs
 
     # Entries.
+
+    def core(self) -> Core:
+        """Return the entries, by the keys that ``adapt`` returns."""
+        return self._parts.core
 
     def weigh(self, key: Any, value: Any) -> int:
         """Return the weight of an entry of ``key`` and ``value``; 0 without a weigher."""
@@ -114,6 +117,10 @@ class Engine:
         return self._parts.core.dropped_since(self._parts.writer.tag_names("", tags), since)
 
     # Computing missing values.
+
+    def claims(self) -> Claims | None:
+        """Return the claims of the processes that share the entries: see ``Turns``. None if each has its own."""
+        return self._parts.claims
 
     def loads(self) -> Loads:
         """Return the part that computes missing values once for all callers, by requests, and that shows the entry that

@@ -150,8 +150,8 @@ class FillTurns(Turns, WriteWatcher):
     open: dict[Hashable, Any]
 
     def __init__(self, engine: Engine) -> None:
-        super().__init__(engine.core, partial(engine.core.watch, wants_value=True), engine.clock)
-        self.claims = engine.claims
+        super().__init__(engine.core(), partial(engine.core().watch, wants_value=True), engine.clock)
+        self.claims = engine.claims()
 
     def _forget(self) -> None:
         super()._forget()

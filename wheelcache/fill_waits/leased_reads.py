@@ -30,7 +30,7 @@ class LeasedReads:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._core = engine.core
+        self._core = engine.core()
         self._leases = engine.watcher(FillTurns, partial(FillTurns, engine))
         self._misses = engine.misses()
         self._counts = engine.loads().counts
