@@ -260,7 +260,9 @@ class PythonCore:
         labels: Labels | None = None,
         removed: Removals | None = None,
     ) -> int:
-        return self._store(key, value, self._times(ttl, grace, exact), weight, labels, removed)
+        now = self._clock()
+        fresh_until = now + self._jittered(ttl, exact)
+        return self._store(key, value, (now, fresh_until, fresh_until + grace), weight, labels, removed)
 
     def add(
         self,
@@ -271,8 +273,9 @@ class PythonCore:
         labels: Labels | None = None,
         removed: Removals | None = None,
     ) -> int:
-        times = self._times(ttl, 0.0, exact=True)
-        return self._store(key, value, times, weight, labels, removed, _is_present)
+        now = self._clock()
+        fresh_until = now + self._jittered(ttl, exact=True)
+        return self._store(key, value, (now, fresh_until, fresh_until), weight, labels, removed, _is_present)
 
     def replace(
         self,
@@ -288,8 +291,9 @@ class PythonCore:
         def refuse(live: Any) -> int:
             return 0 if live is not None and live.value is expected else CHANGED
 
-        times = (self._clock(), -inf, -inf) if ttl == KEEP_TTL else self._times(ttl, grace, exact)
-        return self._store(key, value, times, weight, KEEP_LABELS, removed, refuse)
+        now = self._clock()
+        fresh_until = -inf if ttl == KEEP_TTL else now + self._jittered(ttl, exact)
+        return self._store(key, value, (now, fresh_until, fresh_until + grace), weight, KEEP_LABELS, removed, refuse)
 
     def fill(
         self,
@@ -302,7 +306,10 @@ class PythonCore:
         labels: Labels | None = None,
         removed: Removals | None = None,
     ) -> int:
-        return self._store(key, value, self._times(ttl, grace, exact=False), weight, labels, removed, None, watch)
+        now = self._clock()
+        fresh_until = now + self._jittered(ttl, exact=False)
+        times = now, fresh_until, fresh_until + grace
+        return self._store(key, value, times, weight, labels, removed, None, watch)
 
     def _store(
         self,
@@ -500,11 +507,6 @@ class PythonCore:
             yield
 
     # Below: methods called under the lock, except for the checks of arguments.
-
-    def _times(self, ttl: float | None, grace: float, exact: bool) -> tuple[float, float, float]:
-        now = self._clock()
-        fresh_until = now + self._jittered(ttl, exact)
-        return now, fresh_until, fresh_until + grace
 
     def _jittered(self, ttl: float | None, exact: bool) -> float:
         """Return ``ttl`` in seconds, shortened by jitter unless ``exact``. Raise a ValueError if it is not a number."""
