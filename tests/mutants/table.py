@@ -234,7 +234,7 @@ MUTANTS = [
         "engine/writing/entry_writer.py",
         "            self.writing(key)\n        return weight,",
         "            pass\n        return weight,",
-        ("tests/transactions", "tests/flask_backend/test_transactions.py"),
+        ("tests/engine/test_write_watcher.py",),
     ),
     Mutant(
         "the listener is notified of every entry that clear removes",
